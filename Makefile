@@ -1,0 +1,62 @@
+# Everything is installed into this folder: .venv (Python packages), .tools (uv, jars); data of runs lies in .data.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3.11
+UV_VERSION := 0.13.8
+UV := .tools/bootstrap/bin/uv
+BIN := .venv/bin
+export UV_CACHE_DIR := $(CURDIR)/.tools/uv-cache
+export UV_PYTHON_DOWNLOADS := never
+
+PYPROJECTS := $(wildcard pyproject.toml libs/*/pyproject.toml services/*/pyproject.toml spark-jobs/pyproject.toml)
+SOURCES := $(wildcard libs/*/src services/*/src spark-jobs/src)
+TESTS := $(wildcard libs/*/tests services/*/tests spark-jobs/tests tests)
+CHECKED := $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py) conftest.py
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: .venv/installed .tools/jars/installed.json ## install packages and jars into this folder (once; later offline)
+
+run: install ## the whole pipeline on this machine; options by ARGS="--once --grouping pkg --workers 10 ..." (ARGS=--help)
+	@exec $(BIN)/keygrouping-run $(ARGS)
+
+test: install ## all tests, with a real broker and Spark; a selection by ARGS="-k NAME"
+	$(BIN)/pytest -m "not fault" $(ARGS)
+
+test-faults: install ## the long fault tests: kills at random moments while a million events flow
+	$(BIN)/pytest -m fault --timeout 3600 $(ARGS)
+
+lint: .venv/installed ## style, formatting and types
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/mypy --strict $(CHECKED)
+
+format: .venv/installed ## rewrite the code in the house format
+	$(BIN)/ruff check --fix $(CHECKED)
+	$(BIN)/ruff format $(CHECKED)
+
+bench: install ## the benchmarks, each in turn
+	for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" $(ARGS); done
+
+clean: ## remove the data of runs and all caches; what `make install` brought stays
+	rm -rf .data .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -not -path './.tools/*' -prune -exec rm -rf {} +
+
+$(UV):
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install Python 3.11, or name another by PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv .tools/bootstrap || { echo "$(PYTHON) can't make a virtual environment: install its venv package (Debian: apt-get install python3.11-venv)" >&2; exit 1; }
+	.tools/bootstrap/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+.venv/installed: uv.lock $(PYPROJECTS) | $(UV)
+	$(UV) sync --frozen $(if $(wildcard .venv/bin/python),,--python "$$(command -v $(PYTHON))")
+	@touch $@
+
+.tools/jars/installed.json: .venv/installed libs/local/src/keygrouping_local/jars.py
+	$(BIN)/python -m keygrouping_local.jars
+	@touch $@
+
+.PHONY: help install run test test-faults lint format bench clean

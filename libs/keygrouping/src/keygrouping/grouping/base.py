@@ -1,0 +1,119 @@
+"""What the groupings share: the number of workers, the epoch, the frame of snapshots, single events as batches."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, SnapshotError, Weights, Workers
+from keygrouping.hashing import hash_key
+
+SNAPSHOT_VERSION = 1
+NO_WEIGHTS: Weights = np.empty(0)
+"""Stands for weights of one in kernels."""
+
+
+class BaseGrouping(ABC):
+    """A grouping that keeps no statistics of keys; see `protocol.Grouping` for the meaning of all methods."""
+
+    name: ClassVar[str]
+    seeds: ClassVar[tuple[int, ...]]
+
+    def __init__(self, workers: int) -> None:
+        self._workers = check_workers(workers)
+        self._epoch = 0
+        self._now = 0.0
+
+    @property
+    def workers(self) -> int:
+        return self._workers
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    def route(self, key: bytes | str, weight: float = 1.0, now: float | None = None) -> int:
+        hashes = np.array([[hash_key(key, seed) for seed in self.seeds]], np.int64)
+        return int(self.route_batch(hashes, np.array([weight], float), self._now if now is None else now)[0])
+
+    @abstractmethod
+    def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers: ...
+
+    @abstractmethod
+    def explain(self, key: bytes | str) -> Explanation: ...
+
+    def hot(self, limit: int) -> list[HotKey]:  # noqa: ARG002 (groupings without statistics have none)
+        return []
+
+    def resize(self, workers: int) -> None:
+        if check_workers(workers) != self._workers:
+            self._workers = workers
+            self._epoch += 1
+            self._resized()
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "grouping": self.name,
+            "version": SNAPSHOT_VERSION,
+            "workers": self._workers,
+            "epoch": self._epoch,
+            "now": self._now,
+            "state": self._state(),
+        }
+
+    def restore(self, snapshot: Mapping[str, Any], now: float | None = None) -> None:
+        if snapshot.get("grouping") != self.name or snapshot.get("version") != SNAPSHOT_VERSION:
+            raise SnapshotError(f"not a snapshot of {self.name!r}, version {SNAPSHOT_VERSION}")
+        before = (self._workers, self._epoch, self._now)
+        try:
+            self._workers = check_workers(snapshot["workers"])
+            self._epoch = int(snapshot["epoch"])
+            taken = float(snapshot["now"])
+            self._now = taken if now is None else now
+            self._restore_state(snapshot["state"], self._now - taken)
+        except (KeyError, TypeError, ValueError) as error:
+            self._workers, self._epoch, self._now = before
+            raise SnapshotError(f"damaged snapshot of {self.name!r}: {error}") from error
+
+    @abstractmethod
+    def _resized(self) -> None:
+        """Fit the state to the new number of workers."""
+
+    @abstractmethod
+    def _state(self) -> Any:
+        """What snapshot() adds for this grouping, as JSON data."""
+
+    @abstractmethod
+    def _restore_state(self, state: Any, shift: float) -> None:
+        """Take over what _state() gave, for self._workers workers, its times moved by `shift` seconds.
+
+        Checks everything before it changes anything.
+        """
+
+
+def check_workers(workers: int) -> int:
+    """The number of workers, or a ValueError."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= 1_000_000:
+        raise ValueError(f"workers must be an integer from 1 to 1000000, not {workers!r}")
+    return workers
+
+
+def kernel_arrays(hashes: Hashes, weights: Weights | None, columns: int) -> tuple[Hashes, Weights]:
+    """Both arrays in the one layout that kernels are compiled for."""
+    if hashes.ndim != 2 or hashes.shape[1] != columns:
+        raise ValueError(f"hashes must have shape (n, {columns}), not {hashes.shape}")
+    hashes = np.require(hashes, np.int64, ["C", "W"])
+    if weights is None:
+        return hashes, NO_WEIGHTS
+    if weights.shape != (len(hashes),):
+        raise ValueError(f"weights must have shape ({len(hashes)},), not {weights.shape}")
+    return hashes, np.require(weights, np.float64, ["C", "W"])
+
+
+def loads_from(state: Any, workers: int) -> Weights:
+    """One load per worker out of a snapshot, or a ValueError."""
+    loads = np.array(state, np.float64)
+    if loads.shape != (workers,) or not np.all(np.isfinite(loads)) or np.any(loads < 0):
+        raise ValueError(f"needs {workers} loads")
+    return loads

@@ -1,0 +1,100 @@
+"""The protocol of all groupings, so that a router needs to know none of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Hashes = NDArray[np.int64]
+Weights = NDArray[np.float64]
+Workers = NDArray[np.int32]
+
+
+class SnapshotError(ValueError):
+    """A snapshot that this grouping can't be restored from."""
+
+
+class HotKey(NamedTuple):
+    """One of the heaviest keys that a grouping knows, and how widely it is spread."""
+
+    hash: int
+    """The key's hash by the first of the grouping's seeds."""
+    width: int
+    """Number of workers it is spread over now."""
+    share: float
+    """Its part of all weight seen lately, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a key goes where it goes, for people."""
+
+    home: int | None
+    """The worker its hash points to; None where the key plays no part."""
+    candidates: tuple[int, ...]
+    """The workers its next event can go to."""
+    width: int
+    """Number of candidates."""
+    share: float | None
+    """Its part of all weight seen lately (0 to 1), None where the grouping keeps no counts or has none of it."""
+    age: float | None
+    """Seconds since the grouping first saw it, None likewise."""
+    why: str
+    """One sentence."""
+
+
+class Grouping(Protocol):
+    """Says which worker gets an event.
+
+    Everything is a function of the calls so far: time comes in as `now` (seconds on a clock that never goes
+    back), nothing is drawn at random, and no thread runs. One instance serves one thread and estimates loads
+    from what it has routed itself.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name in the registry."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the hashes that route_batch wants, in this order; empty if it looks at no key."""
+
+    @property
+    def workers(self) -> int:
+        """Number of workers; decisions are 0 to workers - 1."""
+
+    @property
+    def epoch(self) -> int:
+        """Number of the plan in force; it grows whenever the workers of any key may have changed."""
+
+    def route(self, key: bytes | str, weight: float = 1.0, now: float | None = None) -> int:
+        """The worker of one event; `now` of None means that no time has passed since the last call."""
+
+    def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
+        """The workers of n events: exactly what n calls of `route` with this `now` would say.
+
+        `hashes` has shape (n, len(seeds)), see `keygrouping.hashing.hash_keys`; `weights` has shape (n,), is
+        finite and not negative, and None stands for ones. The answer has shape (n,).
+        """
+
+    def resize(self, workers: int) -> None:
+        """Route to this many workers from now on; a new epoch unless nothing changes."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """All state as plain JSON data (settings are not state)."""
+
+    def restore(self, snapshot: Mapping[str, Any], now: float | None = None) -> None:
+        """Go on where the snapshot of a grouping with the same name and settings was taken.
+
+        `now` is the time on a clock other than the snapshot's, as in another process: everything goes on as if no
+        time had passed. None: it is the same clock.
+        Raises SnapshotError, and changes nothing, if it is not such a snapshot.
+        """
+
+    def explain(self, key: bytes | str) -> Explanation:
+        """Why this key goes where it goes; changes nothing."""
+
+    def hot(self, limit: int) -> list[HotKey]:
+        """The widest and among them the heaviest of the keys it knows, at most `limit`; none if it keeps no counts."""

@@ -1,0 +1,46 @@
+"""Round robin: perfect balance, every key on every worker."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from keygrouping.grouping.base import BaseGrouping
+from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
+
+
+class Shuffle(BaseGrouping):
+    """Event i goes to worker i mod W, whatever its key and weight. Memory: one number."""
+
+    name: ClassVar[str] = "shuffle"
+    seeds: ClassVar[tuple[int, ...]] = ()
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(workers)
+        self._next = 0
+
+    def route(self, key: bytes | str, weight: float = 1.0, now: float | None = None) -> int:  # noqa: ARG002
+        worker = self._next
+        self._next = (worker + 1) % self._workers
+        return worker
+
+    def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:  # noqa: ARG002
+        routed = (np.arange(self._next, self._next + len(hashes)) % self._workers).astype(np.int32)
+        self._next = (self._next + len(hashes)) % self._workers
+        return routed
+
+    def explain(self, key: bytes | str) -> Explanation:  # noqa: ARG002
+        everybody = tuple(range(self._workers))
+        why = f"round robin over all workers whatever the key; next is worker {self._next}"
+        return Explanation(None, everybody, self._workers, None, None, why)
+
+    def _resized(self) -> None:
+        self._next %= self._workers
+
+    def _state(self) -> Any:
+        return {"next": self._next}
+
+    def _restore_state(self, state: Any, shift: float) -> None:  # noqa: ARG002
+        following = int(state["next"])
+        if not 0 <= following < self._workers:
+            raise ValueError("next is no worker")
+        self._next = following

@@ -1,0 +1,349 @@
+"""The job as data: what is grouped by which key, in which windows, with which aggregates.
+
+Router, both runners and the oracle build themselves from one `JobSpec`, so that a record means the same
+to all of them. Only the router judges records (`JobSpec.extract`): what it lets through, every runner can
+use, and their JSON parsers have no chance to disagree.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import orjson
+
+from keygrouping.aggregate import Aggregate, AggregateError, parse_aggregates
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+FieldKind: TypeAlias = Literal["number", "text", "any"]
+FieldValue: TypeAlias = int | float | str | None
+TimeUnit: TypeAlias = Literal["ms", "s", "iso"]
+
+_DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)")
+_JOB_MEMBERS = {"key", "weight", "time", "window", "window_offset", "lateness", "max_future", "aggregates"}
+_MISSING = object()
+
+
+class JobError(ValueError):
+    """The job's text is wrong; the message lists every fault, one a line."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a key, weight or time comes from: the record itself, a header, or a member of the JSON value."""
+
+    kind: Literal["record", "header", "field", "one", "size", "timestamp"]
+    name: str = ""
+    unit: TimeUnit = "ms"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A member of the JSON value that an aggregate needs: its path of object members, and its type.
+
+    Of type "any" only the presence counts: the value is 1, or None where the member is missing or null.
+    """
+
+    path: tuple[str, ...]
+    kind: FieldKind
+
+    @property
+    def pointer(self) -> str:
+        """The path as a JSON pointer (RFC 6901)."""
+        return "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in self.path)
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """What the job needs of one record: key bytes, weight, event time in ms, and `JobSpec.fields` in order."""
+
+    key: bytes
+    weight: int | float
+    time_ms: int
+    fields: tuple[FieldValue, ...]
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why a record can't be used: a short code, and one line that says what is wrong and what to do."""
+
+    reason: str
+    detail: str
+
+
+class _Reject(Exception):
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.rejection = Rejection(reason, detail)
+
+
+def parse_path(text: str) -> tuple[str, ...]:
+    """Path of a field given as a JSON pointer (`/user/id`) or as the plain name of a top-level member."""
+    if not text.startswith("/"):
+        return (text,)
+    return tuple(token.replace("~1", "/").replace("~0", "~") for token in text[1:].split("/"))
+
+
+def parse_duration(value: object) -> int:
+    """Milliseconds of a duration such as 1500, "250ms", "30s", "5m", "1h" or "1d"; ValueError otherwise."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is no duration: give milliseconds or a text such as '30s', '5m', '1h', '1d'")
+    return int(match[1]) * _DURATION_UNITS[match[2]]
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One grouped, windowed aggregation over a stream.
+
+    Windows are tumbling: [start, start + window_ms), aligned to the epoch plus `window_offset_ms`. An event is
+    late if it lies more than `lateness_ms` behind the newest event of its own input partition. Events further
+    than `max_future_ms` ahead of the wall clock are refused, or one wrong clock would make all others late.
+    """
+
+    aggregates: tuple[Aggregate, ...]
+    key: Source = Source("record")
+    weight: Source = Source("one")
+    time: Source = Source("timestamp")
+    window_ms: int = 60_000
+    window_offset_ms: int = 0
+    lateness_ms: int = 10_000
+    max_future_ms: int = 3_600_000
+    fields: tuple[Field, ...] = field(init=False)
+    field_of: tuple[int | None, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        wanted = [_field_of(aggregate) for aggregate in self.aggregates]
+        fields = tuple(dict.fromkeys(item for item in wanted if item is not None))
+        object.__setattr__(self, "fields", fields)
+        object.__setattr__(self, "field_of", tuple(None if f is None else fields.index(f) for f in wanted))
+
+    @classmethod
+    def from_json(cls, source: str | bytes | Mapping[str, object]) -> JobSpec:
+        """Builds a job from JSON text or the data of it; `JobError` lists every fault."""
+        return _parse(source)
+
+    @property
+    def needs_value(self) -> bool:
+        """Whether the JSON value must be read, or key, header and timestamp are enough."""
+        return bool(self.fields) or "field" in (self.key.kind, self.weight.kind, self.time.kind)
+
+    def window_of(self, time_ms: int) -> int:
+        """Start of the window that holds an event time, both in ms since the epoch."""
+        return time_ms - (time_ms - self.window_offset_ms) % self.window_ms
+
+    def extract(
+        self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int, now_ms: int
+    ) -> Extracted | Rejection:
+        """Key, weight, event time and fields of one record, or why it can't be used.
+
+        `timestamp_ms` is the record's own timestamp, `now_ms` the wall clock that guards against times in the
+        far future. Missing or null fields are None; a field of the wrong type refuses the record.
+        """
+        try:
+            document = self._document(value) if self.needs_value else None
+            time_ms = self._time(document, timestamp_ms, now_ms)
+            weight = self._weight(document, value)
+            return Extracted(self._key(document, key, headers), weight, time_ms, self._fields(document))
+        except _Reject as reject:
+            return reject.rejection
+
+    def _document(self, value: bytes | None) -> dict[str, object]:
+        if value is None:
+            raise _Reject("no-value", "the record has no value; the job needs fields of a JSON value")
+        try:
+            document = orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            raise _Reject("invalid-json", f"the value is not JSON: {error}; the job needs fields of it") from None
+        if not isinstance(document, dict):
+            raise _Reject("not-an-object", "the value is JSON, but no object; the job needs members of an object")
+        return document
+
+    def _key(self, document: dict[str, object] | None, key: bytes | None, headers: Headers) -> bytes:
+        if self.key.kind == "record":
+            if key is None:
+                raise _Reject("no-key", "the record has no key; send one, or take the key from a header or field")
+            return key
+        if self.key.kind == "header":
+            found = next((value for name, value in reversed(headers) if name == self.key.name), None)
+            if found is None:
+                raise _Reject("no-key", f"the record has no header {self.key.name!r} to take the key from")
+            return found
+        text = _text(_look_up(document, parse_path(self.key.name)))
+        if text is None:
+            raise _Reject("no-key", f"field {self.key.name!r} is missing; the key is taken from it")
+        if text is _MISSING:
+            raise _Reject("wrong-type", f"field {self.key.name!r} is the key: it must be a string or an integer")
+        return str(text).encode()
+
+    def _weight(self, document: dict[str, object] | None, value: bytes | None) -> int | float:
+        if self.weight.kind == "one":
+            return 1
+        if self.weight.kind == "size":
+            return len(value or b"")
+        number = _number(_look_up(document, parse_path(self.weight.name)))
+        if not isinstance(number, int | float) or number < 0:
+            raise _Reject("no-weight", f"field {self.weight.name!r} is the weight: it must be a number >= 0")
+        return number
+
+    def _time(self, document: dict[str, object] | None, timestamp_ms: int, now_ms: int) -> int:
+        if self.time.kind == "field":
+            time_ms = _time_of(_look_up(document, parse_path(self.time.name)), self.time)
+        else:
+            time_ms = timestamp_ms
+        if time_ms < 0:
+            raise _Reject("no-timestamp", f"event time {time_ms} ms is before 1970; set the record's timestamp")
+        if time_ms > now_ms + self.max_future_ms:
+            ahead = (time_ms - now_ms) / 1000
+            raise _Reject(
+                "timestamp-in-the-future",
+                f"event time {time_ms} ms is {ahead:.0f} s ahead of the clock; max_future allows "
+                f"{self.max_future_ms / 1000:.0f} s: check the sender's clock and unit",
+            )
+        return time_ms
+
+    def _fields(self, document: dict[str, object] | None) -> tuple[FieldValue, ...]:
+        return tuple(_typed(document, wanted) for wanted in self.fields)
+
+
+def _field_of(aggregate: Aggregate) -> Field | None:
+    if aggregate.field is None:
+        return None
+    return Field(parse_path(aggregate.field), aggregate.kind or "any")
+
+
+def _look_up(document: object, path: tuple[str, ...]) -> object:
+    for token in path:
+        if not isinstance(document, dict):
+            return None
+        document = document.get(token)
+    return document
+
+
+def _number(value: object) -> object:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return _MISSING
+    return value
+
+
+def _text(value: object) -> object:
+    if value is None or isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else _MISSING
+
+
+def _present(value: object) -> object:
+    return None if value is None else 1
+
+
+_CONVERT: dict[FieldKind, tuple[Callable[[object], object], str]] = {
+    "number": (_number, "a finite number"),
+    "text": (_text, "a string or an integer"),
+    "any": (_present, "anything"),
+}
+
+
+def _typed(document: dict[str, object] | None, wanted: Field) -> FieldValue:
+    convert, expected = _CONVERT[wanted.kind]
+    value = convert(_look_up(document, wanted.path))
+    if value is _MISSING:
+        raise _Reject("wrong-type", f"field {wanted.pointer!r} must be {expected} or null")
+    return value  # type: ignore[return-value]
+
+
+def _time_of(value: object, source: Source) -> int:
+    if source.unit == "iso" and isinstance(value, str) and _RFC_3339.fullmatch(value):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            moment = None
+        if moment is not None:
+            return math.floor(moment.timestamp() * 1000)
+    elif source.unit != "iso" and isinstance(value, int) and not isinstance(value, bool):
+        return value * (1000 if source.unit == "s" else 1)
+    wanted = "a text like 2026-01-31T12:00:00Z" if source.unit == "iso" else f"an integer in {source.unit}"
+    raise _Reject("no-timestamp", f"field {source.name!r} is the event time: it must be {wanted}")
+
+
+class _Faults:
+    """Collects what is wrong with a job, so that all faults are told at once."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def duration(self, data: Mapping[str, object], name: str, default: int, *, least: int = 0) -> int:
+        try:
+            value = parse_duration(data.get(name, default))
+        except ValueError as error:
+            self.lines.append(f"{name}: {error}")
+            return default
+        if value < least:
+            self.lines.append(f"{name}: must be at least {least} ms")
+        return value
+
+    def source(self, data: Mapping[str, object], name: str, plain: dict[str, Source], members: set[str]) -> Source:
+        value = data.get(name, next(iter(plain)))
+        if isinstance(value, str | int) and str(value) in plain:
+            return plain[str(value)]
+        if isinstance(value, Mapping):
+            kinds = members & set(value)
+            unit = value.get("unit", "ms")
+            extra = set(value) - members - ({"unit"} if name == "time" else set())
+            if len(kinds) == 1 and not extra and unit in ("ms", "s", "iso"):
+                kind = kinds.pop()
+                if isinstance(value[kind], str) and value[kind]:
+                    return Source(kind, str(value[kind]), unit)  # type: ignore[arg-type]
+        choices = [repr(choice) for choice in plain] + [f'{{"{member}": "NAME"}}' for member in sorted(members)]
+        unit_hint = ' (with "unit": "ms", "s" or "iso")' if name == "time" else ""
+        self.lines.append(f"{name}: {value!r} is none of {', '.join(choices)}{unit_hint}")
+        return next(iter(plain.values()))
+
+    def aggregates(self, data: Mapping[str, object]) -> tuple[Aggregate, ...]:
+        given = data.get("aggregates", [])
+        if not isinstance(given, Sequence) or isinstance(given, str) or not all(isinstance(a, Mapping) for a in given):
+            self.lines.append('aggregates: must be a list such as [{"name": "events", "op": "count"}]')
+            return ()
+        try:
+            return parse_aggregates(given)
+        except AggregateError as error:
+            self.lines.extend(f"aggregates: {line}" for line in str(error).splitlines())
+            return ()
+
+
+def _parse(source: str | bytes | Mapping[str, object]) -> JobSpec:
+    if isinstance(source, str | bytes):
+        try:
+            data = orjson.loads(source)
+        except orjson.JSONDecodeError as error:
+            raise JobError(f"the job is not JSON: {error}") from None
+    else:
+        data = dict(source)
+    if not isinstance(data, dict):
+        raise JobError("the job must be a JSON object")
+    faults = _Faults()
+    faults.lines += [
+        f"{name}: unknown; the job has {sorted(_JOB_MEMBERS)}" for name in sorted(set(data) - _JOB_MEMBERS)
+    ]
+    job = JobSpec(
+        aggregates=faults.aggregates(data),
+        key=faults.source(data, "key", {"record": Source("record")}, {"header", "field"}),
+        weight=faults.source(data, "weight", {"1": Source("one"), "size": Source("size")}, {"field"}),
+        time=faults.source(data, "time", {"timestamp": Source("timestamp")}, {"field"}),
+        window_ms=faults.duration(data, "window", 60_000, least=1),
+        window_offset_ms=faults.duration(data, "window_offset", 0),
+        lateness_ms=faults.duration(data, "lateness", 10_000),
+        max_future_ms=faults.duration(data, "max_future", 3_600_000),
+    )
+    if faults.lines:
+        raise JobError("\n".join(faults.lines))
+    return job

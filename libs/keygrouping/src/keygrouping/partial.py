@@ -1,0 +1,112 @@
+"""The records between the stages: a worker's partial of one key and window, and the final result."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+VERSION = 1
+
+
+class RecordError(ValueError):
+    """A partial or result can't be read; the message says which member is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What one worker aggregated of one key (the record's key) in one window between two flushes.
+
+    `start` and `end` bound the window in ms since the epoch; `first` and `last` are the offsets in the worker's
+    partition of `routed`; `epoch` numbers the routing plan; `aggregates` holds the encoded state per aggregate name.
+    Partials with the same key, worker, start and `first` are the same partial.
+    """
+
+    worker: int
+    start: int
+    end: int
+    events: int
+    weight: int | float
+    first: int
+    last: int
+    epoch: int
+    aggregates: Mapping[str, Any]
+
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        """Worker, window start and first offset: with the key, the identity that makes merging idempotent."""
+        return (self.worker, self.start, self.first)
+
+    def encode(self) -> bytes:
+        """JSON of the partial, without its key."""
+        return orjson.dumps({"v": VERSION, **{name: getattr(self, name) for name in self.__slots__}})
+
+    @classmethod
+    def decode(cls, value: bytes | None) -> Partial:
+        """Reads a partial; `RecordError` if it is none or of an unknown version."""
+        data = _load(value)
+        whole = ("worker", "start", "end", "events", "first", "last", "epoch")
+        for name in whole:
+            if not isinstance(data.get(name), int) or isinstance(data[name], bool):
+                raise RecordError(f"member {name!r} must be an integer, got {data.get(name)!r}")
+        if not isinstance(data.get("weight"), int | float) or not isinstance(data.get("aggregates"), dict):
+            raise RecordError("members 'weight' (a number) and 'aggregates' (an object) are needed")
+        return cls(*(data[name] for name in cls.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The merged aggregate of one key in one window, with the value per aggregate name."""
+
+    key: bytes
+    start: int
+    end: int
+    events: int
+    weight: int | float
+    final: bool
+    aggregates: Mapping[str, Any]
+
+    @property
+    def record_key(self) -> bytes:
+        """Key of the record: the event's key and the window's start, so that compaction keeps every window."""
+        return self.key + b"|" + str(self.start).encode()
+
+    def encode(self) -> bytes:
+        """JSON of the result; a key that is not UTF-8 becomes {"base64": ...}."""
+        members = {name: getattr(self, name) for name in self.__slots__}
+        return orjson.dumps({"v": VERSION, **members, "key": encode_key(self.key)})
+
+    @classmethod
+    def decode(cls, value: bytes | None) -> Result:
+        """Reads a result; `RecordError` if it is none or of an unknown version."""
+        data = _load(value)
+        try:
+            return cls(decode_key(data["key"]), *(data[name] for name in cls.__slots__[1:]))
+        except KeyError as error:
+            raise RecordError(f"member {error} is missing") from None
+
+
+def encode_key(key: bytes) -> str | dict[str, str]:
+    """A key for JSON: its text if it is UTF-8, else {"base64": ...}."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(key).decode()}
+
+
+def decode_key(data: str | Mapping[str, str]) -> bytes:
+    """The bytes of a key written by `encode_key`."""
+    return data.encode() if isinstance(data, str) else base64.b64decode(data["base64"])
+
+
+def _load(value: bytes | None) -> dict[str, Any]:
+    try:
+        data = orjson.loads(value or b"")
+    except orjson.JSONDecodeError as error:
+        raise RecordError(f"not JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("v") != VERSION:
+        raise RecordError(f"no object of version {VERSION}")
+    return data

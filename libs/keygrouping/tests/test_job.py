@@ -1,0 +1,210 @@
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from keygrouping.job import Extracted, Field, JobError, JobSpec, Rejection, parse_duration, parse_path
+
+NOW = 1_400_000_000_000
+PLAIN = JobSpec.from_json({"aggregates": [{"name": "n", "op": "count"}]})
+FLIGHTS = JobSpec.from_json(
+    {
+        "window": "1d",
+        "lateness": "1h",
+        "aggregates": [
+            {"name": "flights", "op": "count"},
+            {"name": "delay", "op": "mean", "field": "dep_delay"},
+            {"name": "spread", "op": "variance", "field": "/dep_delay"},
+            {"name": "places", "op": "distinct", "field": "/to/dest"},
+        ],
+    }
+)
+
+
+def extract(spec: JobSpec, value: object, *, key: bytes | None = b"k", time: int = 1000) -> Extracted | Rejection:
+    raw = value if isinstance(value, bytes) else orjson.dumps(value)
+    return spec.extract(key, raw, [], time, NOW)
+
+
+def reason(outcome: Extracted | Rejection) -> str:
+    assert isinstance(outcome, Rejection), outcome
+    assert outcome.detail
+    assert "\n" not in outcome.detail
+    return outcome.reason
+
+
+def test_a_job_without_fields_never_reads_the_value() -> None:
+    assert not PLAIN.needs_value
+    assert PLAIN.extract(b"k", b"\xff not json", [], 5, NOW) == Extracted(b"k", 1, 5, ())
+    assert PLAIN.extract(b"k", None, [], 5, NOW) == Extracted(b"k", 1, 5, ())
+
+
+def test_a_field_that_several_aggregates_use_is_read_once() -> None:
+    assert FLIGHTS.fields == (Field(("dep_delay",), "number"), Field(("to", "dest"), "text"))
+    assert FLIGHTS.field_of == (None, 0, 0, 1)
+
+
+def test_missing_and_null_fields_are_none_as_in_sql() -> None:
+    assert extract(FLIGHTS, {"dep_delay": None}) == Extracted(b"k", 1, 1000, (None, None))
+    assert extract(FLIGHTS, {"dep_delay": -3, "to": {"dest": "ATL"}}) == Extracted(b"k", 1, 1000, (-3, "ATL"))
+    assert extract(FLIGHTS, {"to": 5}) == Extracted(b"k", 1, 1000, (None, None))
+
+
+def test_a_counted_field_may_hold_anything() -> None:
+    spec = JobSpec.from_json({"aggregates": [{"name": "n", "op": "count", "field": "x"}]})
+    values: list[object] = [0, "", False, [], {}, 1.5]
+    for present in values:
+        assert extract(spec, {"x": present}) == Extracted(b"k", 1, 1000, (1,))
+    assert extract(spec, {"x": None}) == extract(spec, {}) == Extracted(b"k", 1, 1000, (None,))
+
+
+def test_integers_count_as_text_by_their_decimal_digits() -> None:
+    assert extract(FLIGHTS, {"to": {"dest": 42}}) == Extracted(b"k", 1, 1000, (None, "42"))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"", "invalid-json"),
+        (b"{", "invalid-json"),
+        (b'{"dep_delay": NaN}', "invalid-json"),
+        (b'{"dep_delay": "\xff"}', "invalid-json"),
+        (b"[1]", "not-an-object"),
+        (b"null", "not-an-object"),
+        (b'{"dep_delay": "3"}', "wrong-type"),
+        (b'{"dep_delay": true}', "wrong-type"),
+        (b'{"dep_delay": [3]}', "wrong-type"),
+        (b'{"to": {"dest": 1.5}}', "wrong-type"),
+    ],
+)
+def test_a_value_that_the_job_cannot_use_is_refused_with_its_reason(value: bytes, expected: str) -> None:
+    assert reason(extract(FLIGHTS, value)) == expected
+
+
+def test_a_tombstone_is_refused_only_where_fields_are_needed() -> None:
+    assert reason(FLIGHTS.extract(b"k", None, [], 5, NOW)) == "no-value"
+
+
+def test_a_record_without_key_is_refused_and_an_empty_key_is_a_key() -> None:
+    assert reason(extract(PLAIN, {}, key=None)) == "no-key"
+    assert extract(PLAIN, {}, key=b"") == Extracted(b"", 1, 1000, ())
+
+
+def test_event_times_before_1970_and_far_ahead_of_the_clock_are_refused() -> None:
+    assert reason(extract(PLAIN, {}, time=-1)) == "no-timestamp"
+    limit = NOW + PLAIN.max_future_ms
+    assert isinstance(extract(PLAIN, {}, time=limit), Extracted)
+    assert reason(extract(PLAIN, {}, time=limit + 1)) == "timestamp-in-the-future"
+
+
+def test_the_key_can_come_from_the_last_header_of_a_name() -> None:
+    spec = JobSpec.from_json({"key": {"header": "user"}})
+    headers = [("user", b"a"), ("other", b"x"), ("user", b"b")]
+    assert spec.extract(None, None, headers, 1, NOW) == Extracted(b"b", 1, 1, ())
+    assert reason(spec.extract(b"k", None, [("user", None)], 1, NOW)) == "no-key"
+
+
+@pytest.mark.parametrize(
+    ("user", "key"), [("çığ", "çığ".encode()), ("", b""), (7, b"7"), (None, None), (1.5, None), (True, None)]
+)
+def test_the_key_can_come_from_a_field(user: object, key: bytes | None) -> None:
+    spec = JobSpec.from_json({"key": {"field": "/user/id"}})
+    outcome = extract(spec, {"user": {"id": user}}, key=None)
+    if key is None:
+        assert reason(outcome) in ("no-key", "wrong-type")
+    else:
+        assert isinstance(outcome, Extracted)
+        assert outcome.key == key
+
+
+def test_the_weight_is_one_the_values_size_or_a_field() -> None:
+    sized = JobSpec.from_json({"weight": "size"})
+    assert sized.extract(b"k", b"12345", [], 1, NOW) == Extracted(b"k", 5, 1, ())
+    assert sized.extract(b"k", None, [], 1, NOW) == Extracted(b"k", 0, 1, ())
+    cost = JobSpec.from_json({"weight": {"field": "cost"}})
+    assert extract(cost, {"cost": 2.5}) == Extracted(b"k", 2.5, 1000, ())
+    for wrong in (None, -1, "2", True):
+        assert reason(extract(cost, {"cost": wrong})) == "no-weight"
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "time_ms"),
+    [
+        ("ms", 1357016400000, 1357016400000),
+        ("s", 1357016400, 1357016400000),
+        ("iso", "2013-01-01T05:00:00Z", 1357016400000),
+        ("iso", "2013-01-01T00:00:00.25-05:00", 1357016400250),
+        ("iso", "2013-01-01", None),
+        ("iso", "2013-13-01T05:00:00Z", None),
+        ("iso", 1357016400000, None),
+        ("ms", "1357016400000", None),
+        ("ms", 1.5, None),
+        ("ms", None, None),
+    ],
+)
+def test_the_event_time_can_come_from_a_field(unit: str, value: object, time_ms: int | None) -> None:
+    outcome = extract(JobSpec.from_json({"time": {"field": "at", "unit": unit}}), {"at": value})
+    if time_ms is None:
+        assert reason(outcome) == "no-timestamp"
+    else:
+        assert isinstance(outcome, Extracted)
+        assert outcome.time_ms == time_ms
+
+
+@given(st.integers(0, 10**13), st.integers(1, 10**9), st.integers(0, 10**9))
+def test_every_time_lies_in_its_window(time_ms: int, length: int, offset: int) -> None:
+    spec = JobSpec((), window_ms=length, window_offset_ms=offset)
+    start = spec.window_of(time_ms)
+    assert start <= time_ms < start + length
+    assert (start - offset) % length == 0
+
+
+@given(st.binary(max_size=40), st.one_of(st.none(), st.binary(max_size=5)), st.integers(-(2**40), 2**50))
+def test_any_bytes_are_either_extracted_or_refused(value: bytes, key: bytes | None, time: int) -> None:
+    outcome = FLIGHTS.extract(key, value, [("h", value)], time, NOW)
+    assert isinstance(outcome, Extracted | Rejection)
+
+
+def test_all_faults_of_a_job_are_told_at_once() -> None:
+    with pytest.raises(JobError) as raised:
+        JobSpec.from_json(
+            {
+                "key": {"query": "x"},
+                "weight": 2,
+                "time": {"field": "t", "unit": "days"},
+                "window": "soon",
+                "lateness": -1,
+                "colour": "red",
+                "aggregates": [{"name": "m", "op": "median", "field": "x"}],
+            }
+        )
+    lines = str(raised.value).splitlines()
+    for member in ("key", "weight", "time", "window", "lateness", "colour", "aggregates"):
+        assert any(line.startswith(f"{member}:") for line in lines), member
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5", "{"])
+def test_a_text_that_is_no_job_is_refused(text: str) -> None:
+    with pytest.raises(JobError):
+        JobSpec.from_json(text)
+
+
+def test_a_window_of_no_length_is_refused() -> None:
+    with pytest.raises(JobError, match="at least 1 ms"):
+        JobSpec.from_json({"window": 0})
+
+
+def test_durations_are_milliseconds_or_numbers_with_a_unit() -> None:
+    assert [parse_duration(d) for d in (7, "250ms", "30s", "5m", "1h", "1d")] == [
+        7,
+        250,
+        30_000,
+        300_000,
+        3_600_000,
+        86_400_000,
+    ]
+
+
+def test_a_path_is_a_pointer_or_a_plain_name() -> None:
+    assert parse_path("dep_delay") == ("dep_delay",)
+    assert parse_path("/a~1b/c~0d") == ("a/b", "c~d")
+    assert Field(("a/b", "c~d"), "text").pointer == "/a~1b/c~0d"

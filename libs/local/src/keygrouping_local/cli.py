@@ -1,0 +1,112 @@
+"""Command `keygrouping-run`: the whole pipeline on this machine."""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import orjson
+from aiokafka.errors import KafkaError
+from keygrouping import grouping
+from keygrouping.job import JobError, JobSpec
+from keygrouping_service.kafka import Fatal
+from keygrouping_service.settings import ServiceSettings, describe_faults
+from pydantic import ValidationError
+from rich.console import Console
+
+from keygrouping_local.errors import LocalError
+from keygrouping_local.jars import default_jars_dir
+from keygrouping_local.paths import data_dir
+from keygrouping_local.run import MAX_WORKERS, Options, Run
+from keygrouping_local.workloads import FLIGHT_KEYS, KNOWN, workload
+
+_LIVE_RATE = 5000.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command; exits with 0 if all went well, 1 on differences or faults, 2 on wrong options."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.ERROR, format="%(name)s: %(message)s")
+    # A broker that is not there yet, or not any more, is told by our own one line.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    try:
+        equal = asyncio.run(_run(_options(given)))
+    except (LocalError, Fatal) as error:
+        sys.exit(f"keygrouping: {error}")
+    except KafkaError as error:
+        sys.exit(f"keygrouping: Kafka does not do its part: {error}; check --bootstrap-servers and the broker's log")
+    except ValidationError as error:
+        sys.exit("\n".join(f"keygrouping: {line}" for line in describe_faults(ServiceSettings, error)))
+    sys.exit(0 if equal else 1)
+
+
+async def _run(options: Options) -> bool:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    return await Run(options, Console(), stop).run()
+
+
+def _options(given: argparse.Namespace) -> Options:
+    rate = given.rate if given.rate is not None else 0.0 if given.once else _LIVE_RATE
+    return Options(
+        workload=workload(given.workload, given.key, given.time_field, _job(given.job)),
+        once=given.once,
+        grouping=given.grouping,
+        workers=given.workers,
+        rate=rate,
+        runner=given.runner,
+        bootstrap_servers=given.bootstrap_servers,
+        api_port=given.api_port,
+        data_dir=data_dir(),
+        jars_dir=default_jars_dir(),
+    )
+
+
+def _job(path: Path | None) -> dict[str, object] | None:
+    if path is None:
+        return None
+    try:
+        text = path.read_bytes()
+        JobSpec.from_json(text)
+        job: dict[str, object] = orjson.loads(text)
+    except OSError as error:
+        raise LocalError(f"--job {path}: {error.strerror}") from error
+    except JobError as error:
+        raise LocalError(f"--job {path}: " + "; ".join(str(error).splitlines())) from error
+    return job
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="keygrouping-run", description=__doc__)
+    parser.add_argument("--once", action="store_true", help="end when all is final; compare it with the oracle")
+    parser.add_argument("--workload", default="flights", metavar="NAME", help=f"{KNOWN}, or a JSON lines or CSV file")
+    parser.add_argument("--key", metavar="FIELD", help=f"key field of a file; for flights {', '.join(FLIGHT_KEYS)}")
+    parser.add_argument("--time-field", metavar="FIELD", help="event time of a file; default: the time of writing")
+    parser.add_argument("--job", type=Path, metavar="FILE", help="JSON of the windows and aggregates to compute")
+    parser.add_argument("--grouping", default="dkg", choices=grouping.names(), help="default dkg")
+    parser.add_argument("--workers", type=_workers, default=4, metavar="N", help=f"1 to {MAX_WORKERS}, default 4")
+    parser.add_argument("--rate", type=_rate, metavar="N", help=f"events/s, 0: no limit; default {_LIVE_RATE:.0f}")
+    parser.add_argument("--runner", default="spark", choices=("spark", "native"), help="default spark")
+    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="a Kafka that runs already")
+    parser.add_argument("--api-port", type=int, default=0, metavar="PORT", help="of the router; default a free one")
+    return parser
+
+
+def _workers(text: str) -> int:
+    workers = int(text)
+    if not 1 <= workers <= MAX_WORKERS:
+        raise argparse.ArgumentTypeError(f"must be 1 to {MAX_WORKERS}")
+    return workers
+
+
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 0 <= rate < float("inf"):
+        raise argparse.ArgumentTypeError("must be 0 or more events per second")
+    return rate

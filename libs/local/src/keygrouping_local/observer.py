@@ -1,0 +1,160 @@
+"""Looks at a running pipeline from outside, through Kafka and the router's API, and sums it up for people."""
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from keygrouping.measure import Distribution, Measures
+from keygrouping.partial import Partial, Result
+from keygrouping_service import kafka
+from keygrouping_service.progress import END, Committed, partitions_of, read_progress, stage_watermark
+from keygrouping_service.settings import ServiceSettings
+
+_LATEST = 8
+_HOT_KEYS = 6
+
+
+@dataclass(frozen=True)
+class HotKey:
+    """A key spread over several workers: its name if known, how many workers, its share of all weight."""
+
+    key: str
+    width: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The pipeline at one moment; rates and loads are those since the snapshot before."""
+
+    events: int
+    events_per_second: float
+    router_lag: int
+    worker_lag: int
+    late: int
+    dead_letters: int
+    final_until: int
+    results: int
+    interval: Measures
+    run: Measures
+    hot: tuple[HotKey, ...] = ()
+    latest: tuple[Result, ...] = ()
+
+    @property
+    def is_final(self) -> bool:
+        """Whether all results of a finished input are out."""
+        return self.final_until >= END
+
+
+class Observer:
+    """Takes snapshots of an application; an async context manager.
+
+    Counts of events come from offsets, so transaction markers are among them; loads and costs from the partials
+    written since the observer's start.
+    """
+
+    def __init__(self, settings: ServiceSettings, workers: int) -> None:
+        self._settings = settings
+        self._distribution = Distribution(workers)
+        self._latest: deque[Result] = deque(maxlen=_LATEST)
+        self._results = 0
+        self._last: tuple[float, int] | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        settings = self._settings
+        self._admin = await self._stack.enter_async_context(kafka.started(kafka.admin(settings)))
+        self._probe = await self._stack.enter_async_context(kafka.started(kafka.reader(settings, committed=False)))
+        self._reader = await self._stack.enter_async_context(kafka.started(kafka.reader(settings)))
+        self._http = await self._stack.enter_async_context(httpx.AsyncClient(timeout=1.0))
+        self._partitions = {topic: await self._tps(topic) for topic in self._topics()}
+        await self._begin_reading()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def look(self, router_url: str | None = None) -> Snapshot:
+        """Takes a snapshot; hot keys only if the address of the router's API is given."""
+        await self._read_new()
+        settings = self._settings
+        ends = await self._probe.end_offsets([tp for tps in self._partitions.values() for tp in tps])
+        routed = await self._committed("router", settings.events_topic)
+        worked = await self._committed("worker", settings.routed_topic)
+        finals = await self._committed("aggregator", settings.partials_topic)
+        events = sum(entry.offset or 0 for entry in routed.values())
+        return Snapshot(
+            events=events,
+            events_per_second=self._rate(events),
+            router_lag=_lag(ends, settings.events_topic, routed),
+            worker_lag=_lag(ends, settings.routed_topic, worked),
+            late=_total(ends, settings.late_topic),
+            dead_letters=_total(ends, settings.dead_letters_topic),
+            final_until=stage_watermark({p: entry.progress for p, entry in finals.items()}),
+            results=self._results,
+            interval=self._distribution.interval(),
+            run=self._distribution.run(),
+            hot=await self._hot_keys(router_url),
+            latest=tuple(self._latest),
+        )
+
+    def _topics(self) -> tuple[str, ...]:
+        s = self._settings
+        return (s.events_topic, s.routed_topic, s.partials_topic, s.results_topic, s.late_topic, s.dead_letters_topic)
+
+    async def _tps(self, topic: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, partition) for partition in await partitions_of(self._admin, topic)]
+
+    async def _begin_reading(self) -> None:
+        tps = [*self._partitions[self._settings.partials_topic], *self._partitions[self._settings.results_topic]]
+        reader: AIOKafkaConsumer = self._reader
+        reader.assign(tps)
+        for tp, end in (await reader.end_offsets(tps)).items():
+            recent = end - _LATEST if tp.topic == self._settings.results_topic else end
+            reader.seek(tp, max(recent, 0))
+
+    async def _read_new(self) -> None:
+        while batches := await self._reader.getmany(timeout_ms=0, max_records=5000):
+            for tp, records in batches.items():
+                for record in records:
+                    if tp.topic == self._settings.partials_topic:
+                        partial = Partial.decode(record.value)
+                        self._distribution.add(partial.worker, record.key, partial.weight, partial.events)
+                    else:
+                        self._latest.append(Result.decode(record.value))
+                        self._results += 1
+
+    async def _committed(self, stage: str, topic: str) -> dict[int, Committed]:
+        partitions = [tp.partition for tp in self._partitions[topic]]
+        return await read_progress(self._admin, self._settings.group(stage), topic, partitions)
+
+    def _rate(self, events: int) -> float:
+        now = time.monotonic()
+        before, self._last = self._last, (now, events)
+        return 0.0 if before is None else (events - before[1]) / max(now - before[0], 1e-3)
+
+    async def _hot_keys(self, router_url: str | None) -> tuple[HotKey, ...]:
+        if router_url is None:
+            return ()
+        try:
+            answer = await self._http.get(f"{router_url.rstrip('/')}/keyspace", params={"limit": _HOT_KEYS})
+            keys: list[dict[str, Any]] = answer.raise_for_status().json()["keys"]
+        except httpx.HTTPError:
+            return ()
+        return tuple(HotKey(str(key["key"]), int(key["width"]), float(key["share"])) for key in keys)
+
+
+def _lag(ends: Mapping[TopicPartition, int], topic: str, committed: Mapping[int, Committed]) -> int:
+    return sum(ends[TopicPartition(topic, p)] - (entry.offset or 0) for p, entry in committed.items())
+
+
+def _total(ends: Mapping[TopicPartition, int], topic: str) -> int:
+    return sum(end for tp, end in ends.items() if tp.topic == topic)

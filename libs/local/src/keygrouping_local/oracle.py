@@ -1,0 +1,164 @@
+"""What the results must be: one plain single-threaded program over `events`, sharing none of the stages' arithmetic."""
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from datasketches import hll_sketch, hll_union, tgt_hll_type
+from keygrouping.job import Extracted, FieldValue, JobSpec, Rejection
+from keygrouping_service.settings import ServiceSettings
+
+from keygrouping_local.records import Record, read_all, reasons
+
+WAS_IDLE = "partition-was-idle"
+_LG_K = 12
+
+Place = tuple[int, int]
+"""Partition and offset of a record of `events`."""
+
+
+class Value(NamedTuple):
+    """A value, None also where it is beyond the floats, and its size.
+
+    The size is the magnitude of what was added up, below which rounding has its say; 0 means exact.
+    """
+
+    value: float | int | None
+    size: float
+
+
+@dataclass
+class Expected:
+    """What must come of the events read so far: results by (key, window start), and the events left out."""
+
+    windows: dict[tuple[bytes, int], dict[str, Value]] = field(default_factory=dict)
+    events: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    late: set[Place] = field(default_factory=set)
+    dead: dict[Place, str] = field(default_factory=dict)
+    read: int = 0
+
+
+class Oracle:
+    """Reads the records of `events`, each partition in offset order, and aggregates them in the most obvious way.
+
+    `left_out` are events that the routers have put into `late` because their partition had been idle: the one
+    decision that depends on the wall clock, so it is taken as made. `now_ms` is the clock for `max_future`.
+    """
+
+    def __init__(self, job: JobSpec, left_out: Set[Place] = frozenset(), now_ms: int | None = None) -> None:
+        self._job = job
+        self._left_out = left_out
+        self._now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+        self._newest: dict[int, int] = {}
+        self._fields: dict[tuple[bytes, int], list[tuple[FieldValue, ...]]] = defaultdict(list)
+        self._expected = Expected()
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Takes the next records of a partition."""
+        for record in records:
+            self._expected.read += 1
+            place = (record.partition, record.offset)
+            event = self._job.extract(record.key, record.value, record.headers, record.timestamp, self._now_ms)
+            if isinstance(event, Rejection):
+                self._expected.dead[place] = event.reason
+            elif place not in self._left_out:
+                self._take(place, event)
+
+    def finish(self) -> Expected:
+        """Returns what is expected of all events taken."""
+        expected = self._expected
+        for window, rows in self._fields.items():
+            expected.events[window] = len(rows)
+            expected.windows[window] = {
+                aggregate.name: _finite(_AGGREGATE[aggregate.op](_present(rows, position)))
+                for aggregate, position in zip(self._job.aggregates, self._job.field_of, strict=True)
+            }
+        return expected
+
+    def _take(self, place: Place, event: Extracted) -> None:
+        newest = self._newest.get(place[0])
+        if newest is not None and event.time_ms < newest - self._job.lateness_ms:
+            self._expected.late.add(place)
+            return
+        self._newest[place[0]] = event.time_ms if newest is None else max(newest, event.time_ms)
+        self._fields[event.key, self._job.window_of(event.time_ms)].append(event.fields)
+
+
+async def expect(settings: ServiceSettings, job: JobSpec) -> Expected:
+    """Returns what the results of everything that stands in `events` now must be."""
+    late = await reasons(settings, settings.late_topic)
+    oracle = Oracle(job, {place for place, reason in late.items() if reason == WAS_IDLE})
+    async for records in read_all(settings, settings.events_topic):
+        oracle.add(records)
+    return oracle.finish()
+
+
+def _present(rows: list[tuple[FieldValue, ...]], position: int | None) -> list[Any]:
+    if position is None:
+        return rows
+    return [row[position] for row in rows if row[position] is not None]
+
+
+def _finite(value: Value) -> Value:
+    return value if value.value is None or math.isfinite(value.value) else Value(None, 0)
+
+
+def _count(values: Sequence[Any]) -> Value:
+    return Value(len(values), 0)
+
+
+def _sum(values: Sequence[float]) -> Value:
+    return Value(_total(values), _total(map(abs, values))) if values else Value(None, 0)
+
+
+def _mean(values: Sequence[float]) -> Value:
+    return Value(_total(values) / len(values), _total(map(abs, values)) / len(values)) if values else Value(None, 0)
+
+
+def _variance(values: Sequence[float]) -> Value:
+    if len(values) < 2:
+        return Value(None, 0)
+    mean = _total(values) / len(values)
+    squares = _total((value - mean) ** 2 for value in values)
+    return Value(squares / (len(values) - 1), _total(value * value for value in values) / (len(values) - 1))
+
+
+def _min(values: Sequence[float]) -> Value:
+    return Value(min(values, default=None), 0)
+
+
+def _max(values: Sequence[float]) -> Value:
+    return Value(max(values, default=None), 0)
+
+
+def _distinct(values: Sequence[str | int]) -> Value:
+    sketch, union = hll_sketch(_LG_K, tgt_hll_type.HLL_8), hll_union(_LG_K)
+    for value in set(map(str, values)):
+        sketch.update(value)
+    # United with itself, the estimate depends on the set alone and not on the order of updates.
+    union.update(sketch)
+    union.update(sketch)
+    return Value(round(union.get_result(tgt_hll_type.HLL_8).get_estimate()), 0)
+
+
+def _total(values: Iterable[float]) -> float:
+    """The exactly rounded sum; infinite where it is beyond the floats."""
+    numbers = list(values)
+    try:
+        return math.fsum(numbers)
+    except OverflowError:
+        return math.inf
+
+
+_AGGREGATE: dict[str, Callable[[Sequence[Any]], Value]] = {
+    "count": _count,
+    "sum": _sum,
+    "mean": _mean,
+    "variance": _variance,
+    "min": _min,
+    "max": _max,
+    "distinct": _distinct,
+}

@@ -1,0 +1,187 @@
+"""One run of the whole pipeline on this machine, from the broker to the comparison with the oracle."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from keygrouping_service import kafka
+from keygrouping_service.progress import finish_input
+from keygrouping_service.settings import PREFIX, ServiceSettings
+from rich.console import Console
+
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.checks import check_machine
+from keygrouping_local.comparison import Comparison, check_run
+from keygrouping_local.errors import LocalError
+from keygrouping_local.history import History, Turn
+from keygrouping_local.observer import Observer, Snapshot
+from keygrouping_local.ports import is_free
+from keygrouping_local.supervisor import Service, Supervisor
+from keygrouping_local.topics import Topic, create_topics, delete_topics, environment_of, settings_for, topics_of
+from keygrouping_local.view import About, View, comparison_table, view_for
+from keygrouping_local.workloads import Workload
+
+MAX_WORKERS = 16
+_LOOK_SECONDS = 0.5
+_PATIENCE_SECONDS = 5.0
+# A finite run is declared finished as a whole, so no partition needs to be given up as idle before.
+_NEVER_IDLE = "86400"
+PRODUCER, ROUTER = "producer", "router"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to run: see the command's help. `rate` is events/s, 0 without limit."""
+
+    workload: Workload
+    once: bool
+    grouping: str
+    workers: int
+    rate: float
+    runner: str
+    bootstrap_servers: str | None
+    api_port: int
+    data_dir: Path
+    jars_dir: Path
+
+    @property
+    def identity(self) -> str:
+        """What must not mix: workload, job, runner, and whether the run ends by itself."""
+        return f"{self.workload.identity}-{self.runner}-{'once' if self.once else 'live'}"
+
+
+class Run:
+    """A run; `stop` asks it to end in order."""
+
+    def __init__(self, options: Options, console: Console, stop: asyncio.Event) -> None:
+        self._options = options
+        self._console = console
+        self._stop = stop
+        self._history = History(options.data_dir / "runs.json")
+        self._turn: Turn = self._history.turn(options.identity, options.once)
+        self._folder = options.data_dir / self._turn.application
+        self._broker: EmbeddedBroker | None = None
+
+    async def run(self) -> bool:
+        """Runs until stopped or, if it is to end by itself, to the end; returns whether all is as it should be."""
+        options = self._options
+        check_machine(options.runner, options.bootstrap_servers is None, options.jars_dir)
+        if options.api_port and not is_free(options.api_port):
+            raise LocalError(f"port {options.api_port} is taken: choose another with --api-port, or 0 for a free one")
+        async with AsyncExitStack() as stack:
+            address = options.bootstrap_servers or await self._start_broker(stack)
+            settings = settings_for(address, self._turn.application)
+            await self._prepare_topics(settings)
+            if not await self._stream(settings):
+                self._console.print("stopped; the next start goes on from here", highlight=False)
+                return True
+            comparison = await check_run(settings, options.workload.spec)
+            self._history.complete(options.identity)
+        self._report(comparison)
+        return comparison.equal
+
+    async def _start_broker(self, stack: AsyncExitStack) -> str:
+        broker = self._broker = EmbeddedBroker(self._options.data_dir / "broker", self._options.jars_dir)
+        self._console.print("starting the broker", highlight=False)
+        stack.push_async_callback(asyncio.to_thread, broker.stop)
+        await asyncio.to_thread(broker.start)
+        return broker.bootstrap_servers
+
+    async def _prepare_topics(self, settings: ServiceSettings) -> None:
+        async with kafka.started(kafka.admin(settings)) as admin:
+            if self._turn.predecessor:
+                await delete_topics(admin, f"{self._turn.predecessor}.")
+                shutil.rmtree(self._options.data_dir / self._turn.predecessor, ignore_errors=True)
+            progress = Topic(f"{settings.application}.progress", 1)
+            await create_topics(admin, [*topics_of(settings, max_workers=MAX_WORKERS), progress])
+
+    async def _stream(self, settings: ServiceSettings) -> bool:
+        """Runs the services until all results are final (True) or the user stops them (False)."""
+        logs = self._folder / "logs"
+        about = About(self._title(), settings.bootstrap_servers, str(logs))
+        async with Observer(settings, self._options.workers) as observer:
+            with Supervisor(logs) as services, view_for(self._console) as view:
+                for service in self._services(settings):
+                    services.start(service)
+                return await self._watch(settings, services, observer, view, about)
+
+    async def _watch(
+        self, settings: ServiceSettings, services: Supervisor, observer: Observer, view: View, about: About
+    ) -> bool:
+        finishing = False
+        while not self._stop.is_set():
+            services.check()
+            if self._broker is not None:
+                self._broker.check()
+            url = None if finishing else services.url(ROUTER)
+            # Asked before the look: what the producer wrote before it ended is then among what the look sees.
+            produced = self._options.once and services.has_ended(PRODUCER)
+            snapshot = await self._look(observer, url)
+            if snapshot is not None:
+                view.show(about, snapshot, url)
+                if finishing and snapshot.is_final:
+                    return True
+                if produced and not finishing and snapshot.router_lag == 0:
+                    await self._finish(settings, services)
+                    finishing = True
+            await self._pause()
+        return False
+
+    async def _look(self, observer: Observer, url: str | None) -> Snapshot | None:
+        """A snapshot; None while Kafka does not answer, which passes or is told by another check."""
+        try:
+            return await asyncio.wait_for(observer.look(url), _PATIENCE_SECONDS)
+        except Exception as error:
+            if not kafka.can_be_retried(error):
+                raise
+            return None
+
+    async def _finish(self, settings: ServiceSettings, services: Supervisor) -> None:
+        await asyncio.to_thread(services.stop, [ROUTER])
+        options = settings.kafka_options()
+        await finish_input(options.pop("bootstrap_servers"), settings.group("router"), settings.events_topic, **options)
+
+    async def _pause(self) -> None:
+        try:
+            await asyncio.wait_for(self._stop.wait(), _LOOK_SECONDS)
+        except TimeoutError:
+            return
+
+    def _services(self, settings: ServiceSettings) -> list[Service]:
+        options = self._options
+        shared = {**os.environ, **environment_of(settings), f"{PREFIX}JOB": options.workload.job_text}
+
+        def service(name: str, own: Mapping[str, object], finite: bool = False) -> Service:
+            given = {f"{PREFIX}{name.upper()}_{key.upper()}": str(value) for key, value in own.items()}
+            return Service(name, f"keygrouping_{name}", shared | given, finite)
+
+        router = {"workers": options.workers, "grouping": options.grouping, "http_port": options.api_port}
+        producer = {**options.workload.producer, "rate": options.rate}
+        if options.once:
+            router["idle_timeout"] = _NEVER_IDLE
+            producer["exit_when_done"] = "true"
+        else:
+            producer["loop"] = "true"
+        spark = {
+            "checkpoint": self._folder / "checkpoint",
+            "jars": options.jars_dir / "spark",
+            "progress_topic": f"{settings.application}.progress",
+        }
+        native = [service("aggregator", {}), service("worker", {"ordinal": 0})]
+        stages = [service("spark", spark)] if options.runner == "spark" else native
+        return [*stages, service(ROUTER, router), service(PRODUCER, producer, finite=options.once)]
+
+    def _title(self) -> str:
+        options = self._options
+        return f"keygrouping  {options.workload.name}  {options.grouping}  {options.workers} workers  {options.runner}"
+
+    def _report(self, comparison: Comparison) -> None:
+        self._console.print(comparison_table(comparison))
+        for example in comparison.examples:
+            self._console.print(example, style="red", markup=False, highlight=False, soft_wrap=True)
+        verdict = "every window equals the oracle's" if comparison.equal else "results differ from the oracle's"
+        self._console.print(verdict, style="bold green" if comparison.equal else "bold red", highlight=False)

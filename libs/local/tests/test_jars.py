@@ -1,0 +1,73 @@
+"""Laws of the installation of jars."""
+
+import json
+from pathlib import Path
+
+import pytest
+from keygrouping_local import jars
+from keygrouping_local.errors import LocalError
+from keygrouping_local.jars import STAMP, default_jars_dir, install, is_installed, require_jars
+
+
+def test_the_broker_has_its_console_tools_and_spark_its_connector() -> None:
+    names = {name: [path.name for path in require_jars(name, default_jars_dir())] for name in ("broker", "spark")}
+    assert {"kafka_2.13-4.3.1.jar", "kafka-tools-4.3.1.jar", "slf4j-simple-1.7.36.jar"} <= set(names["broker"])
+    assert [name.rsplit("-", 1)[0] for name in names["spark"]] == [
+        "commons-pool2",
+        "kafka-clients",
+        "spark-sql-kafka-0-10_2.13",
+        "spark-token-provider-kafka-0-10_2.13",
+    ]
+
+
+def test_each_jar_is_there_in_one_version() -> None:
+    for name in ("broker", "spark"):
+        artifacts = [path.name.rsplit("-", 1)[0] for path in require_jars(name, default_jars_dir())]
+        assert len(artifacts) == len(set(artifacts))
+
+
+def test_a_second_installation_does_nothing() -> None:
+    said: list[str] = []
+    install(default_jars_dir(), Path("unused"), said.append, repository="http://127.0.0.1:1/")
+    assert said == [f"jars: all there in {default_jars_dir()}"]
+
+
+def copy_of_stamp(tmp_path: Path) -> dict[str, object]:
+    stamp: dict[str, object] = json.loads((default_jars_dir() / STAMP).read_text())
+    for source in default_jars_dir().glob("*/*.jar"):
+        target = tmp_path / source.relative_to(default_jars_dir())
+        target.parent.mkdir(exist_ok=True)
+        target.symlink_to(source)
+    (tmp_path / STAMP).write_text(json.dumps(stamp))
+    return stamp
+
+
+def test_whatever_is_missing_cut_short_or_of_another_version_counts_as_not_installed(tmp_path: Path) -> None:
+    stamp = copy_of_stamp(tmp_path)
+    assert is_installed(tmp_path)
+    (tmp_path / STAMP).write_text(json.dumps(stamp | {"artifacts": []}))
+    assert not is_installed(tmp_path)
+    (tmp_path / STAMP).write_text(json.dumps(stamp))
+    victim = next(tmp_path.glob("spark/*.jar"))
+    victim.unlink()
+    assert not is_installed(tmp_path)
+    victim.write_bytes(b"cut short")
+    assert not is_installed(tmp_path)
+    (tmp_path / STAMP).write_text("no JSON")
+    assert not is_installed(tmp_path)
+
+
+def test_an_unreachable_repository_is_told_in_one_line(tmp_path: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(LocalError, match=r"can't be had from http://127\.0\.0\.1:1/ .*check the network") as error:
+        install(tmp_path / "jars", tmp_path / "ivy", said.append, repository="http://127.0.0.1:1/")
+    assert "\n" not in str(error.value)
+    assert not is_installed(tmp_path / "jars")
+
+
+def test_progress_tells_every_tenth_module_and_every_download() -> None:
+    lines = [f"\tfound org#m{i};1 in central" for i in range(25)]
+    lines.append("downloading https://repository/org/a/1/a-1.jar ...")
+    said: list[str] = []
+    assert len(list(jars._reported(lines, said.append))) == len(lines)
+    assert said == ["jars: 10 found", "jars: 20 found", "jars: downloading a-1.jar"]

@@ -1,0 +1,192 @@
+"""Laws of the oracle and of the comparison with it."""
+
+import statistics
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from keygrouping.job import JobSpec
+from keygrouping.partial import Result
+from keygrouping_local.comparison import Comparison, compare, compare_left_out
+from keygrouping_local.oracle import WAS_IDLE, Expected, Oracle
+
+NOW = 1_800_000_000_000
+JOB = JobSpec.from_json(
+    {
+        "window": "10s",
+        "lateness": "5s",
+        "aggregates": [
+            {"name": "n", "op": "count"},
+            {"name": "present", "op": "count", "field": "x"},
+            {"name": "total", "op": "sum", "field": "x"},
+            {"name": "mean", "op": "mean", "field": "x"},
+            {"name": "variance", "op": "variance", "field": "x"},
+            {"name": "least", "op": "min", "field": "x"},
+            {"name": "most", "op": "max", "field": "x"},
+            {"name": "names", "op": "distinct", "field": "name"},
+        ],
+    }
+)
+
+
+@dataclass
+class Event:
+    """The parts of a consumed record that the oracle looks at."""
+
+    key: bytes | None
+    timestamp: int
+    value: bytes = b"{}"
+    partition: int = 0
+    offset: int = 0
+    headers: list[tuple[str, bytes]] = field(default_factory=list)
+
+
+def in_order(events: list[Event]) -> list[Event]:
+    return [replace(event, offset=offset) for offset, event in enumerate(events)]
+
+
+def expected(events: list[Event], **options: Any) -> Expected:
+    oracle = Oracle(JOB, now_ms=NOW, **options)
+    oracle.add(in_order(events))
+    return oracle.finish()
+
+
+def results(wanted: Expected) -> dict[tuple[bytes, int], Result]:
+    return {
+        (key, start): Result(
+            key, start, start + 10_000, wanted.events[key, start], 1, True, {name: v.value for name, v in row.items()}
+        )
+        for (key, start), row in wanted.windows.items()
+    }
+
+
+def document(**members: Any) -> bytes:
+    return orjson.dumps(members)
+
+
+@given(st.lists(st.floats(-1e6, 1e6) | st.none(), min_size=1))
+def test_aggregates_are_those_of_the_textbook(values: list[float | None]) -> None:
+    wanted = expected([Event(b"k", 1000, document(x=value)) for value in values])
+    (row,) = wanted.windows.values()
+    present = [value for value in values if value is not None]
+    assert row["n"].value == len(values)
+    assert row["present"].value == len(present)
+    assert row["least"].value == min(present, default=None)
+    assert row["most"].value == max(present, default=None)
+    assert row["total"].value == (pytest.approx(sum(present), abs=1e-6) if present else None)
+    assert row["mean"].value == (pytest.approx(statistics.fmean(present), abs=1e-6) if present else None)
+    variance = statistics.variance(present) if len(present) > 1 else None
+    assert row["variance"].value == (pytest.approx(variance, rel=1e-9, abs=1e-3) if present[1:] else None)
+
+
+def test_distinct_is_near_the_truth_and_counts_text_and_integers_alike() -> None:
+    events = [Event(b"k", 1000, document(name=name)) for name in ["a", "b", "a", "7", 7, None]]
+    assert expected(events).windows[b"k", 0]["names"].value == 3
+
+
+def test_windows_are_by_key_and_time() -> None:
+    wanted = expected([Event(b"a", 9_999), Event(b"a", 10_000), Event(b"b", 10_001), Event(b"a", 19_999)])
+    assert wanted.events == {(b"a", 0): 1, (b"a", 10_000): 2, (b"b", 10_000): 1}
+
+
+def test_late_is_judged_by_the_newest_event_of_the_own_partition_alone() -> None:
+    ahead = [Event(b"a", 100_000, partition=1), Event(b"a", 95_000, partition=1), Event(b"a", 94_999, partition=1)]
+    behind = [Event(b"a", 1_000, partition=0)]
+    wanted = expected([*ahead, *behind])
+    assert wanted.late == {(1, 2)}
+    assert sum(wanted.events.values()) == 3
+
+
+def test_a_late_event_or_a_dead_letter_does_not_move_the_time() -> None:
+    events = [Event(b"a", 50_000), Event(b"a", 1), Event(None, 90_000), Event(b"a", 45_000)]
+    wanted = expected(events)
+    assert (wanted.late, set(wanted.dead)) == ({(0, 1)}, {(0, 2)})
+    assert sum(wanted.events.values()) == 2
+
+
+def test_unusable_events_are_dead_letters_with_their_reason() -> None:
+    events = [Event(None, 1), Event(b"a", 1, b"{"), Event(b"a", 1, document(x="text")), Event(b"a", NOW * 2)]
+    wanted = expected(events)
+    assert len(wanted.dead) == len(set(wanted.dead.values())) == 4
+    assert not wanted.windows
+
+
+def test_events_left_out_because_their_partition_was_idle_are_not_expected() -> None:
+    wanted = expected([Event(b"a", 1), Event(b"a", 2)], left_out={(0, 1)})
+    assert wanted.events == {(b"a", 0): 1}
+
+
+def two_windows() -> Expected:
+    events = [Event(b"a", 1_000 * i, document(x=0.1 * i, name=str(i))) for i in range(20)]
+    return expected(events)
+
+
+def test_equal_results_compare_equal() -> None:
+    wanted = two_windows()
+    comparison = compare(wanted, results(wanted))
+    assert comparison.equal
+    assert not comparison.examples
+    assert {row.name for row in comparison.rows} == {"windows", "events", *wanted.windows[b"a", 0]}
+
+
+def changed(name: str, value: Any) -> Comparison:
+    wanted = two_windows()
+    found = results(wanted)
+    place = (b"a", 0)
+    found[place] = replace(found[place], aggregates={**found[place].aggregates, name: value})
+    return compare(wanted, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("n", 11), ("n", None), ("total", 4.500001), ("total", "4.5"), ("least", 1e-12), ("most", 0.9000000000001),
+     ("names", 9), ("mean", None), ("variance", 0.0), ("mean", float("nan")), ("mean", float("inf"))],
+)  # fmt: skip
+def test_any_other_value_is_a_difference(name: str, value: Any) -> None:
+    comparison = changed(name, value)
+    assert not comparison.equal
+    assert [row.name for row in comparison.rows if row.different] == [name]
+    assert len(comparison.examples) == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("total", 4.5 * (1 + 5e-10)), ("mean", 0.45 * (1 - 5e-10))])
+def test_floats_may_differ_by_a_relative_billionth(name: str, value: float) -> None:
+    assert changed(name, value).equal
+
+
+def test_where_terms_cancel_out_their_size_sets_the_tolerance() -> None:
+    wanted = expected([Event(b"a", 1, document(x=1e6)), Event(b"a", 2, document(x=-1e6))])
+    found = results(wanted)
+    place = (b"a", 0)
+    found[place] = replace(found[place], aggregates={**found[place].aggregates, "total": 1e-7})
+    assert compare(wanted, found).equal
+
+
+def test_missing_and_unexpected_windows_are_differences() -> None:
+    wanted = two_windows()
+    found = results(wanted)
+    strange = replace(found.pop((b"a", 0)), key=b"b")
+    comparison = compare(wanted, found | {(b"b", 0): strange})
+    assert comparison.rows[0].different == 2
+    assert any("missing" in line for line in comparison.examples)
+    assert any("unexpected" in line for line in comparison.examples)
+
+
+def test_what_was_left_out_must_be_just_what_belongs_there() -> None:
+    wanted = Expected(late={(0, 1)}, dead={(0, 2): "no-key"})
+    right = Comparison()
+    compare_left_out(wanted, {(0, 1): "late", (0, 7): WAS_IDLE}, {(0, 2): "no-key"}, right)
+    assert right.equal
+    for late, dead in [({}, {(0, 2): "no-key"}), ({(0, 1): "late"}, {(0, 2): "no-value"}), ({(0, 3): "late"}, {})]:
+        wrong = Comparison()
+        compare_left_out(wanted, late, dead, wrong)
+        assert not wrong.equal
+
+
+def test_sums_beyond_the_floats_are_null_as_json_has_no_infinity() -> None:
+    wanted = expected([Event(b"a", 1, document(x=1.7e308)), Event(b"a", 2, document(x=1.7e308))])
+    assert wanted.windows[b"a", 0]["total"].value is None
+    assert compare(wanted, results(wanted)).equal

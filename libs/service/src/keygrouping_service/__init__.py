@@ -1,0 +1,1 @@
+"""What the services share: settings, Kafka plumbing, progress, health, metrics, shutdown."""

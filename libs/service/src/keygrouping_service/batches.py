@@ -1,0 +1,93 @@
+"""Records on their way out: one or few record batches per partition instead of one call per record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka.partitioner import murmur2
+
+Header = tuple[str, bytes | None]
+
+_NO_HEADERS: list[Header] = []
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Partition of a key among `partitions`, as Kafka's default partitioner (murmur2) chooses it."""
+    hashed: int = murmur2(key)
+    return (hashed & 0x7FFFFFFF) % partitions
+
+
+def origin_headers(record: ConsumerRecord[bytes, bytes], reason: str, detail: str) -> list[Header]:
+    """Headers of a record that goes to `late` or `dead-letters`: its own, then why, and where it came from."""
+    return [
+        *record.headers,
+        ("keygrouping-reason", reason.encode()),
+        ("keygrouping-detail", detail.encode(errors="replace")),
+        ("keygrouping-topic", record.topic.encode()),
+        ("keygrouping-partition", str(record.partition).encode()),
+        ("keygrouping-offset", str(record.offset).encode()),
+    ]
+
+
+class Outbox:
+    """The records of one transaction, packed into record batches per target partition.
+
+    Batches close when they reach the producer's batch size; a single larger record still gets a batch of its own.
+    Timestamps are ms since the epoch. An outbox is bound to one producer and is sent once.
+    """
+
+    def __init__(self, producer: AIOKafkaProducer) -> None:
+        self._producer = producer
+        self._batches: dict[tuple[str, int], list[Any]] = {}
+        self.records = 0
+
+    def __bool__(self) -> bool:
+        return self.records > 0
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] = (),
+    ) -> None:
+        """Adds one record."""
+        batches = self._batches.setdefault((topic, partition), [])
+        row = list(headers)
+        if not (batches and batches[-1].append(timestamp=timestamp, key=key, value=value, headers=row)):
+            batches.append(self._producer.create_batch())
+            batches[-1].append(timestamp=timestamp, key=key, value=value, headers=row)
+            _close_untimed(batches[-1], timestamp)
+        self.records += 1
+
+    def pass_on(self, topic: str, partition: int, records: Iterable[ConsumerRecord[bytes, bytes]]) -> None:
+        """Adds records unchanged: key, value, headers and timestamp."""
+        for record in records:
+            self.append(topic, partition, record.timestamp, record.key, record.value, record.headers)
+
+    async def send(self) -> None:
+        """Sends everything and returns when the broker has it; raises the first error there was.
+
+        The caller must not commit a transaction of which this has failed: aiokafka would commit it without the
+        batches that were refused.
+        """
+        lanes = (self._send(topic, partition, batches) for (topic, partition), batches in self._batches.items())
+        results = await asyncio.gather(*lanes, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _send(self, topic: str, partition: int, batches: list[Any]) -> None:
+        sent = [await self._producer.send_batch(batch, topic, partition=partition) for batch in batches]
+        await asyncio.gather(*sent)
+
+
+def _close_untimed(batch: Any, timestamp: int) -> None:
+    """A record without timestamp (-1) stays alone: aiokafka takes a first -1 for "no record yet"."""
+    if timestamp == -1:
+        batch.close()

@@ -1,0 +1,160 @@
+"""Kafka clients of all services, built alike, and what to do when the broker is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import (
+    AuthenticationFailedError,
+    AuthenticationMethodNotSupported,
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    IncompatibleBrokerVersion,
+    InconsistentGroupProtocolError,
+    InvalidTopicError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+)
+
+from keygrouping_service.settings import ServiceSettings
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+_FATAL = (
+    AuthenticationFailedError,
+    AuthenticationMethodNotSupported,
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    IncompatibleBrokerVersion,
+    InconsistentGroupProtocolError,
+    InvalidTopicError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+)
+_CLOSE_TIMEOUT = 5.0
+
+
+class Fatal(Exception):
+    """The service can't go on and a retry won't help; the message is one line that says what to do."""
+
+
+def can_be_retried(error: BaseException) -> bool:
+    """Whether an error may pass by itself: a broker away, a coordinator moving; not missing rights."""
+    if isinstance(error, TimeoutError | OSError):
+        return True
+    return isinstance(error, KafkaError) and not isinstance(error, _FATAL)
+
+
+def backoff(first: float = 0.1, most: float = 5.0) -> Iterator[float]:
+    """Seconds to wait before each retry: doubling from `first` to `most`, with jitter. Endless."""
+    delay = first
+    while True:
+        yield delay * random.uniform(0.7, 1.3)
+        delay = min(most, delay * 2)
+
+
+async def retry(action: Callable[[], Awaitable[Result]], what: str) -> Result:
+    """Runs `action` until it succeeds, waiting between attempts; raises what can't be retried."""
+    for delay in backoff():
+        try:
+            return await action()
+        except Exception as error:
+            if not can_be_retried(error):
+                raise
+            log.warning("%s failed, trying again in %.1f s: %s", what, delay, _one_line(error))
+        await asyncio.sleep(delay)
+    raise AssertionError("backoff is endless")
+
+
+def reader(settings: ServiceSettings, *, committed: bool = True, **options: Any) -> AIOKafkaConsumer:
+    """A consumer outside of any group; partitions are assigned and sought by the caller."""
+    return AIOKafkaConsumer(
+        **settings.kafka_options(),
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        isolation_level="read_committed" if committed else "read_uncommitted",
+        **options,
+    )
+
+
+def producer(
+    settings: ServiceSettings,
+    *,
+    transactional_id: str | None = None,
+    compression: str = "none",
+    batch_bytes: int = 1 << 20,
+    **options: Any,
+) -> AIOKafkaProducer:
+    """An idempotent producer, transactional if an id is given."""
+    return AIOKafkaProducer(
+        **settings.kafka_options(),
+        enable_idempotence=True,
+        transactional_id=transactional_id,
+        compression_type=None if compression == "none" else compression,
+        max_batch_size=batch_bytes,
+        **options,
+    )
+
+
+def admin(settings: ServiceSettings) -> AIOKafkaAdminClient:
+    """An admin client; to be started and closed by the caller (see `started`)."""
+    return AIOKafkaAdminClient(**settings.kafka_options())
+
+
+@asynccontextmanager
+async def started(client: Any) -> AsyncIterator[Any]:
+    """Starts a consumer, producer or admin client, and closes it whatever state it is in."""
+    try:
+        await client.start()
+        yield client
+    finally:
+        await close(client)
+
+
+async def close(client: Any) -> None:
+    """Closes a client within seconds, even while the broker is away."""
+    finish = client.close if isinstance(client, AIOKafkaAdminClient) else client.stop
+    if isinstance(client, AIOKafkaProducer):
+        await _close_producer(client)
+        return
+    try:
+        await asyncio.wait_for(finish(), _CLOSE_TIMEOUT)
+    except (KafkaError, TimeoutError, OSError) as error:
+        log.warning("closing a Kafka client failed: %s", _one_line(error))
+
+
+async def _close_producer(client: AIOKafkaProducer) -> None:
+    """Stops a producer and drops what it has not sent.
+
+    `AIOKafkaProducer.stop` waits for undelivered batches for ever while the broker is away, and its sender waits for
+    its requests after a first cancellation; so it is given a moment, and then cancelled until it is gone.
+    """
+    try:
+        await asyncio.wait_for(client.stop(), 1.0)
+        return
+    except (KafkaError, TimeoutError, OSError) as error:
+        log.info("dropping a producer that does not stop: %s", _one_line(error))
+    sender = client._sender.sender_task
+    while sender is not None and not sender.done():
+        sender.cancel()
+        await asyncio.wait([sender], timeout=0.2)
+    client._message_accumulator.fail_all(KafkaError("the producer was closed"))
+    await client.client.close()
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,190 @@
+"""One input partition in this process's hands: reading it, and committing output with offset and progress."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.structs import OffsetAndMetadata
+
+from keygrouping_service import metrics
+from keygrouping_service.batches import Outbox
+from keygrouping_service.kafka import Fatal
+from keygrouping_service.progress import Committed, Progress, Upstream
+
+log = logging.getLogger(__name__)
+
+Record: TypeAlias = "ConsumerRecord[bytes, bytes]"
+
+_ABORT_TIMEOUT = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What an owned partition works with. `reader` and `producer` are its own, the others are shared.
+
+    `commit_offset` commits outside of a transaction; None means that output and offsets go in transactions.
+    """
+
+    reader: AIOKafkaConsumer
+    producer: AIOKafkaProducer
+    admin: AIOKafkaAdminClient
+    probe: AIOKafkaConsumer
+    commit_offset: Callable[[TopicPartition, OffsetAndMetadata], Awaitable[None]] | None = None
+
+
+class OwnedPartition:
+    """What the work on one input partition is given: see `PartitionRunner` for how work is written.
+
+    `offset` is where reading begins: the committed offset, or the partition's beginning if nothing is committed.
+    `progress` is what was committed with it. Both stay as they were when the work began; `committed` moves.
+    """
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        start: Committed,
+        clients: Clients,
+        group: str,
+        stop: asyncio.Event,
+        commit_timeout: float = 120.0,
+    ) -> None:
+        self.tp = tp
+        self.partition: int = tp.partition
+        self.offset: int = start.offset or 0
+        self.progress = start.progress
+        self.committed = Committed(self.offset, start.progress)
+        self.position: int = self.offset
+        self.admin = clients.admin
+        self.upstream = Upstream(clients.admin, clients.probe)
+        self._clients = clients
+        self._group = group
+        self._stop = stop
+        self._commit_timeout = commit_timeout
+        self._pending: asyncio.Task[None] | None = None
+        self._in_transaction = False
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the service shuts down: the work should commit what it has and return."""
+        return self._stop.is_set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a submitted transaction is still under way."""
+        return self._pending is not None and not self._pending.done()
+
+    async def poll(self, max_records: int, timeout: float) -> list[Record]:
+        """The next records, at most `max_records`; an empty list if none come within `timeout` seconds.
+
+        Afterwards `position` is the offset of the next record to come. It moves over transaction markers and
+        aborted records too, so "position >= a high watermark read before" means: all up to there has been seen.
+        Raises what a submitted transaction has failed with.
+        """
+        if self._pending is not None and self._pending.done():
+            await self.settle()
+        await asyncio.sleep(0)
+        try:
+            fetched: dict[TopicPartition, list[Record]] = await self._clients.reader.getmany(
+                self.tp, timeout_ms=int(timeout * 1000), max_records=max_records
+            )
+        except OffsetOutOfRangeError:
+            await self._skip_expired()
+            return []
+        self.position = await self._clients.reader.position(self.tp)
+        return fetched.get(self.tp, [])
+
+    async def end(self) -> int:
+        """The partition's end now: its high watermark, open transactions included."""
+        (end,) = (await self._clients.probe.end_offsets([self.tp])).values()
+        return int(end)
+
+    def rewind(self, offset: int) -> None:
+        """Reads on from another offset."""
+        self._clients.reader.seek(self.tp, offset)
+        self.position = offset
+
+    def outbox(self) -> Outbox:
+        """An empty outbox for one `commit` or `submit`."""
+        return Outbox(self._clients.producer)
+
+    async def commit(self, outbox: Outbox | None, offset: int, progress: Progress) -> None:
+        """Writes the records, the next offset to read and the progress as one transaction; returns when it is done.
+
+        With at-least-once delivery the records are written first, then offset and progress.
+        """
+        await self.submit(outbox, offset, progress)
+        await self.settle()
+
+    async def submit(self, outbox: Outbox | None, offset: int, progress: Progress) -> None:
+        """Like `commit`, but returns as soon as the transaction has begun.
+
+        One transaction at a time: this waits for the one before, so memory stays bounded. Its failure is raised
+        by the next `submit`, `settle` or `poll`.
+        """
+        await self.settle()
+        self._pending = asyncio.create_task(self._write(outbox, offset, progress))
+
+    async def settle(self) -> None:
+        """Waits until nothing is under way; raises what the transaction failed with."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            await pending
+
+    async def abandon(self) -> None:
+        """Gives up what is under way, so that readers of committed records needn't wait for a timeout."""
+        if self._pending is not None:
+            self._pending.cancel()
+            await asyncio.wait([self._pending])
+            if not self._pending.cancelled():
+                self._pending.exception()
+        if self._in_transaction:
+            with contextlib.suppress(KafkaError, TimeoutError, AssertionError):
+                await asyncio.wait_for(self._clients.producer.abort_transaction(), _ABORT_TIMEOUT)
+
+    async def _write(self, outbox: Outbox | None, offset: int, progress: Progress) -> None:
+        position = OffsetAndMetadata(offset, progress.encode())
+        async with asyncio.timeout(self._commit_timeout):
+            if self._clients.commit_offset is None:
+                await self._write_transaction(outbox, position)
+            else:
+                if outbox:
+                    await outbox.send()
+                await self._clients.commit_offset(self.tp, position)
+        self.committed = Committed(offset, progress)
+        metrics.COMMITS.labels(self._group).inc()
+
+    async def _write_transaction(self, outbox: Outbox | None, position: OffsetAndMetadata) -> None:
+        producer = self._clients.producer
+        try:
+            await producer.begin_transaction()
+        except AssertionError:
+            raise KafkaError("the producer has failed between two transactions") from None
+        self._in_transaction = True
+        writes = [producer.send_offsets_to_transaction({self.tp: position}, self._group)]
+        if outbox:
+            writes.append(outbox.send())
+        for result in await asyncio.gather(*writes, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+        self._in_transaction = False
+        await producer.commit_transaction()
+
+    async def _skip_expired(self) -> None:
+        (first,) = (await self._clients.reader.beginning_offsets([self.tp])).values()
+        if first < self.position:
+            raise Fatal(
+                f"{self.tp.topic}[{self.partition}] ends before the committed offset {self.position}: was the topic "
+                f"made anew? Reset the offsets of group {self._group}, or use another application name"
+            )
+        lost = first - self.position
+        log.error("%s[%d]: retention deleted %d offsets unread", self.tp.topic, self.partition, lost)
+        metrics.EXPIRED_OFFSETS.labels(self._group).inc(lost)
+        self.rewind(first)

@@ -1,0 +1,290 @@
+"""Exactly-once consume-transform-produce over the partitions of a topic, shared by replicas as a consumer group.
+
+aiokafka leaves traps on this road; the shape of this module is what avoids them:
+
+- It commits offsets in a transaction without the member's generation, so a member that has lost a partition could
+  still commit. Here each input partition has one transactional id, whoever owns it: starting the producer fences the
+  owner before, and the committed offset is read only after that.
+- A rebalance resets positions and drops fetched records under the feet of whoever reads, and a listener that waits
+  for a reader deadlocks. Here the consumer that is the group's member never reads; each owned partition has a reader
+  outside of the group, made and closed with its producer.
+- A commit may succeed although a batch of its transaction was refused. Here every batch is awaited first.
+- After an error nothing is repaired: reader, producer and the work's state go, and all begins anew at the committed
+  offset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from typing import Any, Literal
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import CommitFailedError, ProducerFenced
+from aiokafka.structs import OffsetAndMetadata
+
+from keygrouping_service import kafka, metrics
+from keygrouping_service.owned import Clients, OwnedPartition
+from keygrouping_service.progress import Committed, read_progress
+from keygrouping_service.settings import StageSettings
+
+log = logging.getLogger(__name__)
+
+Delivery = Literal["exactly_once", "at_least_once"]
+Work = Callable[[OwnedPartition], Awaitable[None]]
+
+_NEVER_MS = 2**31 - 1
+_STEADY_SECONDS = 30.0
+"""Work that lasted this long before it failed was not failing all along."""
+
+
+class PartitionRunner:
+    """Runs `work` on every partition of `topic` that the group `{application}-{stage}` gives to this process.
+
+    `work` is a coroutine function; one call is one incarnation on one partition, with no state but its own:
+
+        async def work(owned: OwnedPartition) -> None:
+            state = State.restored_from(owned.progress)         # reading begins at owned.offset
+            while not owned.stopping:
+                records = await owned.poll(max_records=10_000, timeout=0.2)
+                outbox = owned.outbox()
+                state.apply(records, outbox)                     # CPU in slices below 100 ms: heartbeats share the loop
+                await owned.submit(outbox, owned.position, state.progress)   # or commit(); at whatever moments suit
+            await owned.settle()
+
+    - It returns only when `owned.stopping` (service shutdown); commit what is worth it, within `grace` seconds.
+    - It is cancelled at any await when the group takes the partition away: everything uncommitted is aborted. Don't
+      commit in a `finally`.
+    - Any Kafka error or timeout that it lets through ends the incarnation; after a pause the next one begins at the
+      committed offset. `kafka.Fatal` and errors that are no Kafka errors stop the service.
+    - The offset that is committed may lie behind what was read (open windows): the next incarnation reads it again.
+    - Commit as seldom as latency allows: a transaction costs about 10 round trips and one marker per partition.
+
+    `assignor` decides who gets which partition (default: round robin); it is an instance of aiokafka's
+    AbstractPartitionAssignor, whose `metadata` may send user data such as the replica's ordinal. All members must
+    offer the same one.
+    """
+
+    def __init__(
+        self,
+        settings: StageSettings,
+        stage: str,
+        topic: str,
+        work: Work,
+        *,
+        delivery: Delivery = "exactly_once",
+        assignor: type[AbstractPartitionAssignor] | AbstractPartitionAssignor = RoundRobinPartitionAssignor,
+        grace: float = 20.0,
+    ) -> None:
+        self.owned: dict[int, OwnedPartition] = {}
+        self.group = settings.group(stage)
+        self._settings = settings
+        self._stage = stage
+        self._topic = topic
+        self._work = work
+        self._delivery = delivery
+        self._assignor = assignor
+        self._grace = grace
+        self._stop = asyncio.Event()
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._member: AIOKafkaConsumer | None = None
+        self._assigned: set[int] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the group has spoken and work has begun on all partitions it gave."""
+        return self._assigned is not None and self._assigned == set(self.owned)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Works until `stop` is set, then lets the work finish and leaves the group. Raises what can't be retried."""
+        async with AsyncExitStack() as stack:
+            shared = await kafka.retry(lambda: self._start_shared(stack), "connecting to Kafka")
+            membership = asyncio.create_task(self._keep_membership(shared))
+            stopping = asyncio.create_task(stop.wait())
+            try:
+                ends: list[asyncio.Future[Any]] = [stopping, membership, self._failure]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                self._stop.set()
+                await self._finish()
+            finally:
+                self._stop.set()
+                await _cancel([stopping, membership])
+                await self._drop_all()
+            for outcome in (membership, self._failure):
+                if outcome.done() and not outcome.cancelled():
+                    outcome.result()
+
+    async def _start_shared(self, stack: AsyncExitStack) -> tuple[AIOKafkaAdminClient, AIOKafkaConsumer]:
+        admin = await stack.enter_async_context(kafka.started(kafka.admin(self._settings)))
+        probe = await stack.enter_async_context(kafka.started(kafka.reader(self._settings, committed=False)))
+        return admin, probe
+
+    async def _finish(self) -> None:
+        if self._tasks and not self._failure.done():
+            await asyncio.wait(self._tasks.values(), timeout=self._grace)
+
+    async def _drop_all(self) -> None:
+        tasks, self._tasks = list(self._tasks.values()), {}
+        await _cancel(tasks)
+
+    # membership: who owns what
+
+    async def _keep_membership(self, shared: tuple[AIOKafkaAdminClient, AIOKafkaConsumer]) -> None:
+        pauses = kafka.backoff()
+        while True:
+            member = self._new_member(shared)
+            try:
+                async with kafka.started(member):
+                    self._member = member
+                    while True:
+                        await member.getmany(timeout_ms=1000)
+            except Exception as error:
+                if not kafka.can_be_retried(error):
+                    raise
+                log.warning("membership of group %s is lost, joining anew: %s", self.group, error)
+            await self._revoked()
+            await asyncio.sleep(next(pauses))
+
+    def _new_member(self, shared: tuple[AIOKafkaAdminClient, AIOKafkaConsumer]) -> AIOKafkaConsumer:
+        session_ms = int(self._settings.session_timeout * 1000)
+        member = AIOKafkaConsumer(
+            **self._settings.kafka_options(),
+            group_id=self.group,
+            group_instance_id=self._settings.instance_id,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=min(3000, session_ms // 3),
+            rebalance_timeout_ms=max(session_ms, 30_000),
+            max_poll_interval_ms=_NEVER_MS,
+            max_partition_fetch_bytes=1,
+            consumer_timeout_ms=5000,
+            partition_assignment_strategy=(self._assignor,),
+        )
+        member.subscribe(topics=[self._topic], listener=_Listener(self, member, shared))
+        return member
+
+    async def _revoked(self) -> None:
+        metrics.REBALANCES.labels(self.group).inc()
+        self._assigned = None
+        await self._drop_all()
+
+    def _begin(self, partitions: Iterable[int], shared: tuple[AIOKafkaAdminClient, AIOKafkaConsumer]) -> None:
+        self._assigned = set(partitions)
+        if self._stop.is_set():
+            return
+        for partition in self._assigned:
+            task = asyncio.create_task(self._keep(partition, shared), name=f"{self.group}-{partition}")
+            task.add_done_callback(self._notice_failure)
+            self._tasks[partition] = task
+
+    def _notice_failure(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) and not self._failure.done():
+            self._failure.set_exception(error)
+
+    # work: one incarnation after the other
+
+    async def _keep(self, partition: int, shared: tuple[AIOKafkaAdminClient, AIOKafkaConsumer]) -> None:
+        pauses = kafka.backoff()
+        while not self._stop.is_set():
+            began = time.monotonic()
+            try:
+                return await self._incarnate(TopicPartition(self._topic, partition), *shared)
+            except (ProducerFenced, CommitFailedError) as error:
+                # Either the partition has gone to another member, of which our next heartbeat will tell, or the
+                # broker gave up a transaction of ours that took too long.
+                pause = min(3.0, self._settings.session_timeout / 3) + 1.0
+                log.warning("%s[%d] was fenced: %s", self._topic, partition, error)
+            except Exception as error:
+                if not kafka.can_be_retried(error):
+                    raise
+                if time.monotonic() - began > _STEADY_SECONDS:
+                    pauses = kafka.backoff()
+                pause = next(pauses)
+                log.warning(
+                    "%s[%d] begins anew at its committed offset in %.1f s: %r", self._topic, partition, pause, error
+                )
+            metrics.RESTARTS.labels(self.group).inc()
+            await _sleep(pause, self._stop)
+
+    async def _incarnate(self, tp: TopicPartition, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> None:
+        async with AsyncExitStack() as stack:
+            producer = await stack.enter_async_context(kafka.started(self._new_producer(tp.partition)))
+            committed = (await read_progress(admin, self.group, tp.topic, [tp.partition]))[tp.partition]
+            reader = kafka.reader(self._settings, max_partition_fetch_bytes=self._settings.fetch_bytes)
+            await stack.enter_async_context(kafka.started(reader))
+            reader.assign([tp])
+            if committed.offset is None:
+                (first,) = (await reader.beginning_offsets([tp])).values()
+                committed = Committed(first, committed.progress)
+            reader.seek(tp, committed.offset)
+            commit = None if self._delivery == "exactly_once" else self._commit_offset
+            clients = Clients(reader, producer, admin, probe, commit)
+            owned = OwnedPartition(tp, committed, clients, self.group, self._stop)
+            stack.push_async_callback(owned.abandon)
+            stack.callback(self.owned.pop, tp.partition, None)
+            self.owned[tp.partition] = owned
+            await self._work(owned)
+            await owned.settle()
+
+    def _new_producer(self, partition: int) -> AIOKafkaProducer:
+        settings = self._settings
+        exactly_once = self._delivery == "exactly_once"
+        return kafka.producer(
+            settings,
+            transactional_id=settings.transactional_id(self._stage, partition) if exactly_once else None,
+            transaction_timeout_ms=int(settings.transaction_timeout * 1000),
+            compression=settings.compression,
+            batch_bytes=settings.batch_bytes,
+            retry_backoff_ms=50,
+        )
+
+    async def _commit_offset(self, tp: TopicPartition, position: OffsetAndMetadata) -> None:
+        if self._member is None or tp not in self._member.assignment():
+            raise CommitFailedError(f"{tp} is no longer ours")
+        await self._member.commit({tp: position})
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Hands the group's decisions to the runner; it waits for nothing that could wait for the group."""
+
+    def __init__(
+        self,
+        runner: PartitionRunner,
+        member: AIOKafkaConsumer,
+        shared: tuple[AIOKafkaAdminClient, AIOKafkaConsumer],
+    ) -> None:
+        self._runner = runner
+        self._member = member
+        self._shared = shared
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        del revoked
+        await self._runner._revoked()
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self._member.pause(*assigned)
+        self._runner._begin((tp.partition for tp in assigned), self._shared)
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    pending = [task for task in tasks if not task.done()]
+    for task in pending:
+        task.cancel()
+    if pending:
+        await asyncio.wait(pending)
+
+
+async def _sleep(seconds: float, stop: asyncio.Event) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return

@@ -1,0 +1,193 @@
+"""Event-time progress of the stages, kept as metadata of their committed offsets.
+
+Each stage commits, in the transaction that holds its output, how far its output is complete in event time. So the
+progress is as durable and as exactly-once as the data, survives every restart, needs no extra topic or store and no
+control records among the data, and a stage may run on any runner.
+
+A stage that follows another learns what it may rely on in three steps, in this order: read the progress that the
+stage before has committed; then read the ends (high watermarks) of the topic between them; whoever has read the
+topic up to these ends has seen everything that the progress speaks of. The ends must be those of uncommitted reading:
+a transaction's offsets may become visible a moment before its records do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import CoordinatorLoadInProgressError
+from aiokafka.structs import OffsetAndMetadata
+
+MIN_TIME = -1
+"""Progress of a partition of which nothing is known yet: before all event times."""
+
+END = 253_402_214_400_000
+"""Progress of a finished input: 9999-12-31T00:00:00Z, after all event times."""
+
+_STATES = ("active", "idle", "resuming")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a partition is: event time in ms, the epoch of the plan in force, whether it waits for events.
+
+    `resuming` counts as not idle: the partition has said that it comes back, but doesn't know yet how far the others
+    went on without it. Whoever owns it next must find that out before any event.
+    """
+
+    time: int = MIN_TIME
+    epoch: int = 0
+    idle: bool = False
+    resuming: bool = False
+
+    def encode(self) -> str:
+        """The text that is committed as metadata of an offset."""
+        state = "idle" if self.idle else "resuming" if self.resuming else "active"
+        return f"v1 {self.time} {self.epoch} {state}"
+
+    @classmethod
+    def decode(cls, metadata: str | None) -> Progress:
+        """Reads metadata; text that is not ours (a group reset by a tool) counts as nothing known."""
+        words = (metadata or "").split(" ")
+        if len(words) != 4 or words[0] != "v1" or words[3] not in _STATES:
+            return cls()
+        try:
+            return cls(int(words[1]), int(words[2]), words[3] == "idle", words[3] == "resuming")
+        except ValueError:
+            return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A partition's committed offset (None: none yet) and progress."""
+
+    offset: int | None = None
+    progress: Progress = Progress()
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """A promise of the stage before: who has read to `ends` (offset per partition) is complete up to `time`."""
+
+    time: int
+    epoch: int
+    ends: Mapping[int, int]
+
+    def covered(self, partition: int, position: int) -> bool:
+        """Whether a reader of `partition` whose next offset is `position` may rely on `time`."""
+        return position >= self.ends.get(partition, 0)
+
+
+def router_watermark(progress: Mapping[int, Progress], lateness_ms: int) -> int:
+    """Event time (ms) before which the routers send nothing any more, given the progress of every input partition.
+
+    The minimum over the partitions that are not idle, less the allowed lateness. If all are idle nothing newer is
+    held back by anybody, and the newest of them counts. MIN_TIME as long as an active partition has shown nothing.
+    """
+    active = [p.time for p in progress.values() if not p.idle]
+    seen = active or [p.time for p in progress.values()]
+    time = min(active) if active else max(seen, default=MIN_TIME)
+    return time if time in (END, MIN_TIME) else max(MIN_TIME, time - lateness_ms)
+
+
+def stage_watermark(progress: Mapping[int, Progress]) -> int:
+    """Event time (ms) up to which all partitions of a stage have vouched: the minimum."""
+    return min((p.time for p in progress.values()), default=MIN_TIME)
+
+
+async def read_progress(
+    admin: AIOKafkaAdminClient, group: str, topic: str, partitions: Iterable[int]
+) -> dict[int, Committed]:
+    """Committed offset and progress of each partition, in the state after all finished transactions.
+
+    Raises a retriable KafkaError while the group's coordinator is loading: "not known yet" must never be taken for
+    "nothing committed".
+    """
+    wanted = [TopicPartition(topic, partition) for partition in partitions]
+    if not wanted:
+        return {}
+    found = await admin.list_consumer_group_offsets(group, partitions=wanted)
+    if any(tp not in found for tp in wanted):
+        raise CoordinatorLoadInProgressError(f"offsets of group {group!r} are not available yet")
+    return {tp.partition: _committed(found[tp]) for tp in wanted}
+
+
+def _committed(stored: OffsetAndMetadata) -> Committed:
+    if stored.offset < 0:
+        return Committed()
+    return Committed(stored.offset, Progress.decode(stored.metadata))
+
+
+async def partitions_of(admin: AIOKafkaAdminClient, topic: str) -> list[int]:
+    """Numbers of all partitions of a topic, read anew; empty if the topic doesn't exist."""
+    (description,) = await admin.describe_topics([topic])
+    return sorted(partition["partition"] for partition in description["partitions"])
+
+
+class Upstream:
+    """What a stage may rely on from the stage before it.
+
+    `probe` is a started consumer without group that reads uncommitted; it and `admin` stay the caller's.
+    """
+
+    def __init__(self, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> None:
+        self._admin = admin
+        self._probe = probe
+
+    async def of_worker(self, router_group: str, events: str, routed: str, lateness_ms: int) -> Horizon:
+        """Horizon of the worker stage: what the routers have committed, and the ends of `routed`."""
+        progress = await self._progress(router_group, events)
+        return await self._horizon(router_watermark(progress, lateness_ms), progress, routed)
+
+    async def of_aggregator(self, worker_group: str, routed: str, partials: str) -> Horizon:
+        """Horizon of the aggregator stage: what the workers have committed, and the ends of `partials`."""
+        progress = await self._progress(worker_group, routed)
+        return await self._horizon(stage_watermark(progress), progress, partials)
+
+    async def _progress(self, group: str, topic: str) -> dict[int, Progress]:
+        partitions = await partitions_of(self._admin, topic)
+        committed = await read_progress(self._admin, group, topic, partitions)
+        return {partition: entry.progress for partition, entry in committed.items()}
+
+    async def _horizon(self, time: int, progress: Mapping[int, Progress], topic: str) -> Horizon:
+        partitions = [TopicPartition(topic, p) for p in await partitions_of(self._admin, topic)]
+        ends = await self._probe.end_offsets(partitions) if partitions else {}
+        epoch = max((p.epoch for p in progress.values()), default=0)
+        return Horizon(time, epoch, {tp.partition: end for tp, end in ends.items()})
+
+
+async def commit_progress(consumer: AIOKafkaConsumer, topic: str, committed: Mapping[int, Committed]) -> None:
+    """Commits offsets with their progress outside of a transaction, for a group without members.
+
+    `consumer` has the group's id and is assigned the partitions by hand.
+    """
+    await consumer.commit(
+        {
+            TopicPartition(topic, partition): OffsetAndMetadata(entry.offset or 0, entry.progress.encode())
+            for partition, entry in committed.items()
+        }
+    )
+
+
+async def finish_input(bootstrap_servers: str, group: str, topic: str, **security: object) -> None:
+    """Declares that no more events will come, so that all windows become final.
+
+    To be called when the routers of `group` have consumed all of `topic` and have stopped: every partition's
+    progress becomes END. Raises a KafkaError if the group still has members.
+    """
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers, **security)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False, **security
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        for client in (admin, consumer):
+            await client.start()
+            stack.push_async_callback(client.close if client is admin else client.stop)
+        partitions = [TopicPartition(topic, p) for p in await partitions_of(admin, topic)]
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(partitions)
+        finished = {tp.partition: Committed(end, Progress(END)) for tp, end in ends.items()}
+        await commit_progress(consumer, topic, finished)

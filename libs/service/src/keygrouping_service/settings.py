@@ -1,0 +1,254 @@
+"""One typed settings class per service, read from the environment, with every fault told at once.
+
+Names: a field `bootstrap_servers` of `ServiceSettings` is `KEYGROUPING_BOOTSTRAP_SERVERS` for all services; a field
+`workers` of the router is `KEYGROUPING_ROUTER_WORKERS`. A shared field may be overridden for one service by its
+section: `KEYGROUPING_ROUTER_HTTP_PORT` wins over `KEYGROUPING_HTTP_PORT`. So one environment serves all services,
+and yet no misspelt name goes unnoticed: a name in our prefix that is neither shared, nor of this service's
+section, nor in another service's section is a fault.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import ssl
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+from keygrouping.job import JobError, JobSpec
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+PREFIX = "KEYGROUPING_"
+SECTIONS = ("ROUTER", "WORKER", "AGGREGATOR", "PRODUCER", "SPARK", "OBSERVER", "LOCAL")
+"""Prefixes of the services' own settings; a service looks only into its own section."""
+
+EXIT_SETTINGS = 2
+"""Exit code of a service that refuses its settings."""
+
+
+def read_job(value: object) -> JobSpec:
+    """The job of a setting: a JobSpec, its JSON text, or the path of a JSON file. Raises ValueError."""
+    if isinstance(value, JobSpec):
+        return value
+    text = str(value)
+    if not text.lstrip().startswith("{"):
+        try:
+            text = Path(text).read_text()
+        except OSError as error:
+            raise ValueError(f"neither JSON nor a readable file: {text!r} ({error.strerror or error})") from None
+    try:
+        return JobSpec.from_json(text)
+    except JobError as error:
+        raise ValueError("; ".join(str(error).splitlines())) from None
+
+
+Job = Annotated[JobSpec, BeforeValidator(read_job)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+class _Environment(PydanticBaseSettingsSource):
+    """Reads a settings class by the naming rule of this module; unknown names become unknown fields."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        del field
+        for name in names_of(self.settings_cls, field_name):
+            if os.environ.get(name, ""):
+                return os.environ[name], field_name, False
+        return None, field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        values: dict[str, Any] = dict.fromkeys(unknown_names(self.settings_cls, os.environ))
+        for field_name, field in self.settings_cls.model_fields.items():
+            value, _, _ = self.get_field_value(field, field_name)
+            if value is not None:
+                values[field_name] = value
+        return values
+
+
+class ServiceSettings(BaseSettings):
+    """What every service needs: the cluster, the names of the topics, its HTTP port.
+
+    A service derives its own class, sets `section` to its entry in `SECTIONS` and adds its fields.
+    """
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, validate_default=False)
+    section: ClassVar[str] = ""
+
+    bootstrap_servers: str = Field(min_length=1, description="host:port of one or more brokers, by commas")
+    application: str = Field(
+        default="keygrouping",
+        pattern=r"^[A-Za-z0-9._-]{1,100}$",
+        description="prefix of groups and transactional ids",
+    )
+    events_topic: str = "events"
+    routed_topic: str = "routed"
+    partials_topic: str = "partials"
+    results_topic: str = "results"
+    late_topic: str = "late"
+    dead_letters_topic: str = "dead-letters"
+
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    sasl_username: str | None = None
+    sasl_password: SecretStr | None = None
+    sasl_password_file: Path | None = None
+    ssl_cafile: Path | None = None
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
+
+    http_host: str = "127.0.0.1"
+    http_port: Port = Field(default=0, description="port of health, metrics and API; 0 takes a free one")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Values given by the caller, then the environment by the rule of this module, and nothing else."""
+        del env_settings, dotenv_settings, file_secret_settings
+        return init_settings, _Environment(settings_cls)
+
+    @model_validator(mode="after")
+    def _security_is_complete(self) -> Self:
+        if self.security_protocol.startswith("SASL"):
+            if not self.sasl_username or (self.sasl_password is None and self.sasl_password_file is None):
+                raise ValueError(
+                    f"{PREFIX}SECURITY_PROTOCOL={self.security_protocol} needs {PREFIX}SASL_USERNAME and "
+                    f"{PREFIX}SASL_PASSWORD or {PREFIX}SASL_PASSWORD_FILE"
+                )
+            self.password()
+        if "SSL" in self.security_protocol.replace("SASL_", ""):
+            self.ssl_context()
+        return self
+
+    def group(self, stage: str) -> str:
+        """Consumer group of a stage (`router`, `worker`, `aggregator`)."""
+        return f"{self.application}-{stage}"
+
+    def transactional_id(self, stage: str, partition: int) -> str:
+        """Transactional id of a stage for one input partition."""
+        return f"{self.application}-{stage}-{partition}"
+
+    def password(self) -> str:
+        """The SASL password, from the setting or its file; ValueError if the file can't be read."""
+        if self.sasl_password_file is None:
+            return self.sasl_password.get_secret_value() if self.sasl_password else ""
+        try:
+            return self.sasl_password_file.read_text().rstrip("\n")
+        except OSError as error:
+            raise ValueError(f"{PREFIX}SASL_PASSWORD_FILE: {error}") from None
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """TLS context of the configured files; ValueError if one of them is unusable."""
+        try:
+            context = ssl.create_default_context(cafile=self.ssl_cafile)
+            if self.ssl_certfile:
+                context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile)
+        except OSError as error:
+            raise ValueError(f"{PREFIX}SSL_CAFILE/SSL_CERTFILE/SSL_KEYFILE: {error}") from None
+        return context
+
+    def kafka_options(self) -> dict[str, Any]:
+        """Keyword arguments that every aiokafka client of this service takes."""
+        options: dict[str, Any] = {
+            "bootstrap_servers": self.bootstrap_servers,
+            "security_protocol": self.security_protocol,
+        }
+        if self.security_protocol.startswith("SASL"):
+            options |= {
+                "sasl_mechanism": self.sasl_mechanism,
+                "sasl_plain_username": self.sasl_username,
+                "sasl_plain_password": self.password(),
+            }
+        if self.security_protocol in ("SSL", "SASL_SSL"):
+            options["ssl_context"] = self.ssl_context()
+        return options
+
+
+class JobSettings(ServiceSettings):
+    """Settings of a service that runs the job: `job` is its JSON text or the path of a JSON file."""
+
+    job: Job
+
+
+class StageSettings(JobSettings):
+    """Settings of a stage that reads a topic as a member of a consumer group (see `partitions.PartitionRunner`)."""
+
+    session_timeout: float = Field(
+        default=10, ge=1, le=300, description="seconds until a member that fell silent loses its partitions"
+    )
+    instance_id: str | None = Field(
+        default=None, description="static member of the group: a restart within the session keeps its partitions"
+    )
+    compression: Compression = "none"
+    batch_bytes: int = Field(default=1 << 20, ge=1024, le=1 << 24, description="most bytes of one written batch")
+    fetch_bytes: int = Field(default=1 << 20, ge=1024, le=1 << 26, description="most bytes fetched per partition")
+    transaction_timeout: float = Field(
+        default=60, ge=5, le=900, description="seconds until the broker aborts the transaction of a dead member"
+    )
+
+
+Settings = TypeVar("Settings", bound=ServiceSettings)
+_SHARED = frozenset(StageSettings.model_fields)
+
+
+def names_of(settings_class: type[BaseSettings], field_name: str) -> list[str]:
+    """Environment names of a field, the one that wins first."""
+    section = getattr(settings_class, "section", "")
+    shared = PREFIX + field_name.upper()
+    own = [f"{PREFIX}{section}_{field_name.upper()}"] if section else []
+    return [*own, shared] if field_name in _SHARED or not own else own
+
+
+def unknown_names(settings_class: type[BaseSettings], environment: Mapping[str, str]) -> list[str]:
+    """Names in our prefix that no service knows, or that are in this service's section but unknown to it."""
+    fields = {*settings_class.model_fields, *_SHARED}
+    known = {name for field_name in fields for name in names_of(settings_class, field_name)}
+    own = getattr(settings_class, "section", "")
+    others = tuple(f"{PREFIX}{section}_" for section in SECTIONS if section != own)
+    ours = (name for name in environment if name.startswith(PREFIX))
+    return sorted(name for name in ours if name not in known and not name.startswith(others))
+
+
+def load(settings_class: type[Settings]) -> Settings:
+    """The service's settings; prints one line per fault to stderr and exits with code 2 if there are any."""
+    try:
+        return settings_class()
+    except ValidationError as error:
+        for line in describe_faults(settings_class, error):
+            print(line, file=sys.stderr)  # noqa: T201
+    raise SystemExit(EXIT_SETTINGS)
+
+
+def describe_faults(settings_class: type[ServiceSettings], error: ValidationError) -> Iterable[str]:
+    """One line per fault: the name of the setting, and what is wrong with it."""
+    for fault in error.errors(include_url=False):
+        place = str(fault["loc"][0]) if fault["loc"] else ""
+        message = fault["msg"].removeprefix("Value error, ")
+        if fault["type"] == "extra_forbidden":
+            yield f"{place}: unknown setting{_guess(settings_class, place)}"
+        elif not place:
+            yield message
+        else:
+            yield f"{_name_in_use(settings_class, place)}: {message}"
+
+
+def _guess(settings_class: type[ServiceSettings], name: str) -> str:
+    known = [n for field_name in settings_class.model_fields for n in names_of(settings_class, field_name)]
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
+
+
+def _name_in_use(settings_class: type[ServiceSettings], field_name: str) -> str:
+    names = names_of(settings_class, field_name)
+    return next((name for name in names if os.environ.get(name, "")), names[-1])

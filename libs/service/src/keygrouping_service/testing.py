@@ -1,0 +1,107 @@
+"""What tests do to a real broker: make topics, write, read all there is, wait for conditions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, Self
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from keygrouping_service.kafka import can_be_retried, close
+from keygrouping_service.progress import Committed, partitions_of, read_progress
+
+Row = tuple[bytes | None, bytes | None]
+"""Key and value of a record."""
+
+
+async def until(condition: Callable[[], Awaitable[Any] | Any], timeout: float = 60.0) -> None:
+    """Waits until `condition()` is true; a broker that is away counts as "not yet". AssertionError after `timeout`."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        try:
+            result = condition()
+            if await result if inspect.isawaitable(result) else result:
+                return
+        except Exception as error:
+            if not can_be_retried(error):
+                raise
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"not true within {timeout:.0f} s: {condition}")
+
+
+class Cluster:
+    """A broker as tests see it; use as an async context manager."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._stack = AsyncExitStack()
+        self.admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+        self.producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, enable_idempotence=True)
+
+    async def __aenter__(self) -> Self:
+        for client in (self.admin, self.producer):
+            await client.start()
+            self._stack.push_async_callback(close, client)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._stack.aclose()
+
+    async def create(self, **partitions: int) -> None:
+        """Creates topics that keep records of any age; returns when the broker serves them."""
+        topics = {name.replace("__", "-"): count for name, count in partitions.items()}
+        settings = {"retention.ms": "-1"}
+        await self.admin.create_topics([NewTopic(n, c, 1, topic_configs=settings) for n, c in topics.items()])
+        for name, count in topics.items():
+            await until(partial(self._serves, name, count))
+
+    async def _serves(self, name: str, count: int) -> bool:
+        return len(await partitions_of(self.admin, name)) == count
+
+    async def write(self, topic: str, rows: Iterable[Row], partition: int = 0, timestamp_ms: int | None = None) -> None:
+        """Appends records, in order."""
+        sent = [
+            await self.producer.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms)
+            for key, value in rows
+        ]
+        await asyncio.gather(*sent)
+
+    async def read(self, topic: str, *, committed: bool = True) -> list[ConsumerRecord[bytes, bytes]]:
+        """All records that the topic holds now, partition by partition."""
+        level = "read_committed" if committed else "read_uncommitted"
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.bootstrap_servers, isolation_level=level, auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        try:
+            tps = [TopicPartition(topic, p) for p in await partitions_of(self.admin, topic)]
+            consumer.assign(tps)
+            ends = await consumer.end_offsets(tps)
+            found: dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]] = {tp: [] for tp in tps}
+            while any([await consumer.position(tp) < ends[tp] for tp in tps]):
+                for tp, records in (await consumer.getmany(timeout_ms=200)).items():
+                    found[tp] += records
+            return [record for tp in tps for record in found[tp] if record.offset < ends[tp]]
+        finally:
+            await close(consumer)
+
+    async def committed(self, group: str, topic: str) -> dict[int, Committed]:
+        """What a group has committed for every partition of a topic."""
+        return await read_progress(self.admin, group, topic, await partitions_of(self.admin, topic))
+
+    async def members(self, group: str) -> int:
+        """Number of members of a group."""
+        (description,) = await self.admin.describe_consumer_groups([group])
+        ((_, _, _, _, _, members, *_),) = description.groups
+        return len(members)
+
+
+def rows_of(records: Sequence[ConsumerRecord[bytes, bytes]]) -> list[Row]:
+    """Keys and values, sorted: what was delivered, whatever the order."""
+    return sorted(((record.key, record.value) for record in records), key=repr)

@@ -1,0 +1,245 @@
+"""Laws of the exactly-once loop against a real broker: nothing lost, nothing doubled, whatever happens."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, ProducerFenced
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_service import kafka
+from keygrouping_service.kafka import Fatal
+from keygrouping_service.owned import OwnedPartition
+from keygrouping_service.partitions import PartitionRunner
+from keygrouping_service.progress import Progress
+from keygrouping_service.settings import StageSettings
+from keygrouping_service.testing import Cluster, Row, rows_of, until
+
+pytestmark = pytest.mark.kafka
+
+STAGE = "copy"
+
+
+def copy_to(target: str, most: int = 50) -> Callable[[OwnedPartition], Awaitable[None]]:
+    """Work that copies its partition and counts in the progress how many records it has seen."""
+
+    async def work(owned: OwnedPartition) -> None:
+        seen = max(0, owned.progress.time)
+        while not owned.stopping:
+            records = await owned.poll(most, 0.1)
+            if records:
+                seen += len(records)
+                outbox = owned.outbox()
+                outbox.pass_on(target, owned.partition, records)
+                await owned.submit(outbox, owned.position, Progress(seen))
+        await owned.settle()
+
+    return work
+
+
+@asynccontextmanager
+async def running(runner: PartitionRunner) -> AsyncIterator[asyncio.Task[None]]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(runner.run(stop))
+    try:
+        yield task
+    finally:
+        stop.set()
+        await task
+
+
+def numbered(count: int, mark: str = "") -> list[Row]:
+    return [(b"k%d" % (n % 7), f"{mark}{n}".encode()) for n in range(count)]
+
+
+async def topics(cluster: Cluster, prefix: str, partitions: int = 2) -> tuple[str, str]:
+    source, target = f"{prefix}-in", f"{prefix}-out"
+    await cluster.create(**{source: partitions, target: partitions})
+    return source, target
+
+
+async def test_everything_is_copied_once_and_progress_goes_with_the_offsets(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, target = await topics(cluster, topic_prefix)
+    rows = [numbered(500, "a"), numbered(300, "b")]
+    for partition in (0, 1):
+        await cluster.write(source, rows[partition], partition)
+    runner = PartitionRunner(settings, STAGE, source, copy_to(target))
+    async with running(runner):
+        await until(lambda: runner.ready)
+        await until(lambda: copied(cluster, target, 800))
+        assert await cluster.members(runner.group) == 1
+    assert await cluster.members(runner.group) == 0, "a stopped member has left its group"
+    assert rows_of(await cluster.read(target)) == sorted(rows[0] + rows[1], key=repr)
+    committed = await cluster.committed(runner.group, source)
+    assert {p: (c.offset, c.progress.time) for p, c in committed.items()} == {0: (500, 500), 1: (300, 300)}
+
+
+async def copied(cluster: Cluster, target: str, count: int) -> bool:
+    return len(await cluster.read(target)) >= count
+
+
+async def test_a_new_runner_goes_on_where_the_last_one_stopped(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, target = await topics(cluster, topic_prefix, 1)
+    for part in (1, 2):
+        await cluster.write(source, numbered(100, str(part)))
+        async with running(PartitionRunner(settings, STAGE, source, copy_to(target))):
+            await until(partial(copied, cluster, target, 100 * part))
+    assert len(await cluster.read(target)) == 200
+    assert (await cluster.committed(settings.group(STAGE), source))[0].progress == Progress(200)
+
+
+async def test_work_that_fails_at_random_moments_neither_loses_nor_doubles(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, target = await topics(cluster, topic_prefix)
+    random.seed(5)
+
+    async def flaky(owned: OwnedPartition) -> None:
+        seen = max(0, owned.progress.time)
+        while not owned.stopping:
+            records = await owned.poll(40, 0.1)
+            outbox = owned.outbox()
+            outbox.pass_on(target, owned.partition, records)
+            seen += len(records)
+            if records:
+                await owned.submit(outbox, owned.position, Progress(seen))
+                if random.random() < 0.2:
+                    raise KafkaError("as if a request had failed")
+        await owned.settle()
+
+    for partition in (0, 1):
+        await cluster.write(source, numbered(600, f"{partition}-"), partition)
+    async with running(PartitionRunner(settings, STAGE, source, flaky)):
+        await until(lambda: copied(cluster, target, 1200))
+    expected = numbered(600, "0-") + numbered(600, "1-")
+    assert rows_of(await cluster.read(target)) == sorted(expected, key=repr)
+
+
+async def test_replicas_come_and_go_in_mid_stream(cluster: Cluster, settings: StageSettings, topic_prefix: str) -> None:
+    source, target = await topics(cluster, topic_prefix, 4)
+    written = 0
+
+    async def feed(count: int) -> None:
+        nonlocal written
+        for partition in range(4):
+            await cluster.write(source, numbered(count, f"{partition}-{written}-"), partition)
+        written += 4 * count
+
+    first = PartitionRunner(settings, STAGE, source, copy_to(target, 20))
+    async with running(first):
+        await feed(300)
+        await until(lambda: first.ready)
+        others = [PartitionRunner(settings, STAGE, source, copy_to(target, 20)) for _ in range(2)]
+        async with running(others[0]), running(others[1]):
+            await until(lambda: all(r.ready and r.owned for r in (first, *others)))
+            assert sorted(p for r in (first, *others) for p in r.owned) == [0, 1, 2, 3]
+            await feed(300)
+        await until(lambda: len(first.owned) == 4)
+        await feed(300)
+        await until(lambda: copied(cluster, target, written))
+    records = await cluster.read(target)
+    assert len(records) == written
+    assert len({(r.partition, r.value) for r in records}) == written
+
+
+async def test_a_zombie_is_fenced_and_nothing_of_it_is_seen(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, target = await topics(cluster, topic_prefix, 1)
+    await cluster.write(source, numbered(10))
+    zombies: list[OwnedPartition] = []
+    release = asyncio.Event()
+    outcome: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+    async def sleepy(owned: OwnedPartition) -> None:
+        records = await owned.poll(10, 5)
+        outbox = owned.outbox()
+        outbox.pass_on(target, 0, records)
+        zombies.append(owned)
+        await release.wait()
+        try:
+            await owned.commit(outbox, owned.position, Progress(666))
+        except BaseException as error:
+            outcome.set_result(error)
+            raise
+        outcome.set_result(None)
+
+    async with running(PartitionRunner(settings, STAGE, source, sleepy)):
+        await until(lambda: zombies)
+        usurper = kafka.producer(settings, transactional_id=settings.transactional_id(STAGE, 0))
+        async with kafka.started(usurper):
+            release.set()
+            assert isinstance(await outcome, ProducerFenced)
+    assert await cluster.read(target) == []
+    assert (await cluster.committed(settings.group(STAGE), source))[0].offset is None
+
+
+async def test_position_moves_over_what_is_aborted_and_over_markers(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, _ = await topics(cluster, topic_prefix, 1)
+    positions: list[int] = []
+
+    async def watch(owned: OwnedPartition) -> None:
+        while not owned.stopping:
+            assert await owned.poll(10, 0.1) == []
+            if owned.position >= await owned.end() > 0:
+                positions.append(owned.position)
+
+    transactional = AIOKafkaProducer(bootstrap_servers=settings.bootstrap_servers, transactional_id=topic_prefix)
+    async with transactional:
+        await transactional.begin_transaction()
+        await transactional.send_and_wait(source, b"never", partition=0)
+        async with running(PartitionRunner(settings, STAGE, source, watch)) as task:
+            await until(lambda: not task.done())
+            assert not positions, "an open transaction holds the position back"
+            await transactional.abort_transaction()
+            await until(lambda: positions)
+    assert positions[0] == 2, "one aborted record and one marker"
+
+
+async def test_at_least_once_commits_offsets_and_progress_too(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, target = await topics(cluster, topic_prefix, 1)
+    await cluster.write(source, numbered(100))
+    runner = PartitionRunner(settings, STAGE, source, copy_to(target), delivery="at_least_once")
+    async with running(runner):
+        await until(lambda: copied(cluster, target, 100))
+    assert rows_of(await cluster.read(target)) == sorted(numbered(100), key=repr)
+    assert (await cluster.committed(runner.group, source))[0].progress == Progress(100)
+
+
+async def test_the_loop_survives_a_killed_broker(
+    broker: EmbeddedBroker, cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, target = await topics(cluster, topic_prefix, 2)
+    for partition in (0, 1):
+        await cluster.write(source, numbered(2000, f"{partition}-"), partition)
+    runner = PartitionRunner(settings, STAGE, source, copy_to(target, 20))
+    async with running(runner):
+        await until(lambda: copied(cluster, target, 200))
+        broker.kill()
+        await asyncio.to_thread(broker.start)
+        await until(lambda: copied(cluster, target, 4000))
+    expected = numbered(2000, "0-") + numbered(2000, "1-")
+    assert rows_of(await cluster.read(target)) == sorted(expected, key=repr)
+
+
+async def test_a_fault_of_the_work_stops_the_runner(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, _ = await topics(cluster, topic_prefix, 1)
+
+    async def broken(owned: OwnedPartition) -> None:
+        raise Fatal(f"no use for {owned.partition}")
+
+    with pytest.raises(Fatal, match="no use for 0"):
+        await PartitionRunner(settings, STAGE, source, broken).run(asyncio.Event())

@@ -1,0 +1,5 @@
+"""`python -m keygrouping_aggregator`."""
+
+from keygrouping_aggregator.cli import main
+
+raise SystemExit(main())

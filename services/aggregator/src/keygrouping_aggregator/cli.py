@@ -1,0 +1,28 @@
+"""Starts an aggregator process: settings, the stage over its partitions, and its HTTP side."""
+
+from __future__ import annotations
+
+import asyncio
+
+from keygrouping_service.app import create_app, serving
+from keygrouping_service.partitions import PartitionRunner
+from keygrouping_service.run import run
+from keygrouping_service.settings import load
+
+from keygrouping_aggregator.settings import AggregatorSettings
+from keygrouping_aggregator.work import AggregatorStage
+
+
+async def serve(settings: AggregatorSettings, stop: asyncio.Event) -> None:
+    """Works until `stop` is set, then commits and leaves the group."""
+    stage = AggregatorStage(settings)
+    runner = PartitionRunner(settings, "aggregator", settings.partials_topic, stage.work)
+    app = create_app("keygrouping aggregator", lambda: runner.ready)
+    async with serving(app, settings.http_host, settings.http_port):
+        await runner.run(stop)
+
+
+def main() -> int:
+    """Entry point of `keygrouping-aggregator`; gives the exit code."""
+    settings = load(AggregatorSettings)
+    return run(lambda stop: serve(settings, stop), log_level=settings.log_level)

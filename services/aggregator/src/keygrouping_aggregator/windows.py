@@ -1,0 +1,152 @@
+"""The open windows of one partition of `partials`: merging, closing, and from where a restart must read again."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from keygrouping.job import JobSpec
+from keygrouping.partial import Partial, RecordError, Result
+from keygrouping_service.progress import END
+
+_OFFSET_BITS = 47
+_MOST_WORKERS = 1 << 16
+
+
+@dataclass(slots=True)
+class _Group:
+    """One key in one window: what is merged so far, and the identities of the partials that are in it."""
+
+    events: int
+    weight: int | float
+    states: list[Any]
+    seen: array[int]
+
+    def is_new(self, identity: int) -> bool:
+        """Notes an identity; False if it was there. Sorted integers: 8 bytes for each partial."""
+        place = bisect_left(self.seen, identity)
+        if place < len(self.seen) and self.seen[place] == identity:
+            return False
+        self.seen.insert(place, identity)
+        return True
+
+
+@dataclass(slots=True)
+class _Window:
+    """All keys of one window, and the offset of its first partial."""
+
+    offset: int
+    groups: dict[bytes, _Group] = field(default_factory=dict)
+
+
+class OpenWindows:
+    """What is known of the windows that are not final yet.
+
+    `closed` (event time in ms): windows that end there or before are final; partials of them are passed over.
+    Partials may come twice and in any order: those with the same key, worker, start and first offset count once.
+    """
+
+    def __init__(self, job: JobSpec, closed: int) -> None:
+        self._aggregates = job.aggregates
+        self._windows: dict[tuple[int, int], _Window] = {}
+        self.closed = closed
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    @property
+    def groups(self) -> int:
+        """Number of keys held, summed over the windows."""
+        return sum(len(window.groups) for window in self._windows.values())
+
+    def add(self, offset: int, key: bytes | None, value: bytes | None) -> bool:
+        """Merges the partial at an offset; False if its window is final or it was merged before.
+
+        Raises `RecordError` if it is no partial of this job; nothing is changed then.
+        """
+        partial = Partial.decode(value)
+        check(key, partial)
+        assert key is not None
+        if partial.end <= self.closed:
+            return False
+        states = self._decode(partial)
+        window = self._windows.get((partial.start, partial.end))
+        if window is None:
+            window = self._windows[partial.start, partial.end] = _Window(offset)
+        identity = partial.worker << _OFFSET_BITS | partial.first
+        group = window.groups.get(key)
+        if group is None:
+            window.groups[key] = _Group(partial.events, partial.weight, states, array("q", (identity,)))
+            return True
+        return group.is_new(identity) and self._merge(group, partial, states)
+
+    def _decode(self, partial: Partial) -> list[Any]:
+        try:
+            return [a.decode(partial.aggregates[a.name]) for a in self._aggregates]
+        except KeyError as error:
+            raise RecordError(f"aggregate {error} is missing: written for another job") from None
+        except (ValueError, OverflowError) as error:
+            raise RecordError(str(error)) from None
+
+    def _merge(self, group: _Group, partial: Partial, states: list[Any]) -> bool:
+        group.events += partial.events
+        group.weight += partial.weight
+        for index, aggregate in enumerate(self._aggregates):
+            group.states[index] = aggregate.merge(group.states[index], states[index])
+        return True
+
+    def next_stop(self, time: int, most: int) -> int:
+        """The event time to close up to next on the way to `time`, so that about `most` results come at once.
+
+        A window is never parted: it may hold more than `most` results by itself.
+        """
+        results = 0
+        for (_, end), window in sorted(self._windows.items(), key=lambda item: item[0][1]):
+            results += len(window.groups)
+            if end >= time or results >= most:
+                return min(end, time)
+        return time
+
+    def close(self, time: int) -> Iterator[Result]:
+        """Final results of all windows that end at `time` or before, the oldest first; they are forgotten.
+
+        To be read to its end: the windows are gone from the first result on.
+        """
+        self.closed = max(self.closed, time)
+        due = sorted(bounds for bounds in self._windows if bounds[1] <= self.closed)
+        closing = [(bounds, self._windows.pop(bounds)) for bounds in due]
+        return (self._result(key, bounds, group) for bounds, window in closing for key, group in window.groups.items())
+
+    def _result(self, key: bytes, bounds: tuple[int, int], group: _Group) -> Result:
+        values = {a.name: a.finish(state) for a, state in zip(self._aggregates, group.states, strict=True)}
+        return Result(
+            key=key,
+            start=bounds[0],
+            end=bounds[1],
+            events=group.events,
+            weight=group.weight,
+            final=True,
+            aggregates=values,
+        )
+
+    def restart_offset(self, position: int) -> int:
+        """The offset from which everything that is still open can be rebuilt, `position` if nothing is open."""
+        return min((window.offset for window in self._windows.values()), default=position)
+
+
+def check(key: bytes | None, partial: Partial) -> None:
+    """Raises `RecordError` for members that no worker writes: they could hold a window open for ever."""
+    if key is None:
+        raise RecordError("the record has no key")
+    if not 0 <= partial.worker < _MOST_WORKERS:
+        raise RecordError(f"worker {partial.worker} must be in [0, {_MOST_WORKERS})")
+    if not 0 <= partial.first <= partial.last < 1 << _OFFSET_BITS:
+        raise RecordError(f"offsets {partial.first}..{partial.last} are no range of a partition")
+    if not partial.start < partial.end <= END:
+        raise RecordError(f"[{partial.start}, {partial.end}) is no window")
+    if partial.events < 1 or not math.isfinite(partial.weight) or partial.weight < 0:
+        raise RecordError("events must be at least 1, weight a number of at least 0")

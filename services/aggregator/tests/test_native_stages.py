@@ -1,0 +1,152 @@
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from keygrouping.partial import Partial
+from keygrouping_service import kafka
+from keygrouping_service.progress import END, Committed, Progress, commit_progress
+
+pytestmark = pytest.mark.kafka
+Pipeline = Any  # the fixture's class, of which conftest.py is the only home
+
+
+async def test_results_equal_a_plain_count_and_come_when_their_window_is_complete(pipeline: Pipeline) -> None:
+    pipeline.start("worker-0")
+    pipeline.start("worker-1")
+    pipeline.start("aggregator-0")
+    await pipeline.route_skewed(2000, start=0, watermark=3000)
+    early = await pipeline.results(3000)
+    assert early == {place: n for place, n in pipeline.expected.items() if place[1] < 3000}
+    await pipeline.route_skewed(2000, start=3000, watermark=END)
+    assert await pipeline.results() == pipeline.expected
+    assert {p.time for p in (await pipeline.progress("worker")).values()} == {END}
+    for name in list(pipeline.processes):
+        assert pipeline.stop(name) == 0, name
+
+
+async def test_one_key_on_one_worker_is_no_special_case(pipeline: Pipeline) -> None:
+    pipeline.start("worker-0")
+    pipeline.start("aggregator-0")
+    await pipeline.route([(4, b"", time) for time in range(0, 3000, 3)], watermark=END)
+    assert await pipeline.results() == pipeline.expected
+    partials = [Partial.decode(record.value) for record in await pipeline.records(pipeline.settings.partials_topic)]
+    assert sum(p.events for p in partials) == 1000
+    assert {(p.worker, p.epoch) for p in partials} == {(4, 7)}
+
+
+async def test_nothing_is_final_before_every_worker_has_vouched(pipeline: Pipeline) -> None:
+    pipeline.start("aggregator-0")
+    await pipeline.route_skewed(500, start=0, watermark=END)
+    pipeline.start("worker-0")
+    assert await pipeline.results() == pipeline.expected
+
+
+async def test_an_input_without_events_ends_too(pipeline: Pipeline) -> None:
+    pipeline.start("worker-0")
+    pipeline.start("aggregator-0")
+    await pipeline.route([], watermark=END)
+    assert await pipeline.results() == {}
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.fault)])
+async def test_kills_at_random_moments_lose_and_double_nothing(pipeline: Pipeline, kills: int) -> None:
+    chance = random.Random(kills)
+    names = ["worker-0", "worker-1", "aggregator-0", "aggregator-1"]
+    for name in names:
+        pipeline.start(name)
+    for kill in range(kills):
+        for step in range(5):
+            await pipeline.route_skewed(1000, start=5000 * kill + 1000 * step)
+            await asyncio.sleep(chance.random() / 2)
+        victim = chance.choice(names)
+        pipeline.kill(victim)
+        pipeline.start(victim)
+    await pipeline.route([], watermark=END)
+    assert await pipeline.results() == pipeline.expected
+
+
+async def test_workers_may_come_and_go_in_mid_stream(pipeline: Pipeline) -> None:
+    pipeline.start("worker-0")
+    pipeline.start("aggregator-0")
+
+    async def stream(start: int) -> None:
+        for step in range(10):
+            await pipeline.route_skewed(500, start=start + 500 * step)
+            await asyncio.sleep(0.1)
+
+    await stream(0)
+    pipeline.start("worker-1")
+    pipeline.start("worker-2")
+    await stream(5000)
+    await pipeline.until(lambda: are_members(pipeline, 3))
+    assert pipeline.stop("worker-1") == 0
+    await stream(10_000)
+    assert pipeline.stop("worker-2") == 0
+    await stream(15_000)
+    await pipeline.route([], watermark=END)
+    assert await pipeline.results() == pipeline.expected
+
+
+async def are_members(pipeline: Pipeline, count: int) -> bool:
+    (answer,) = await pipeline.admin.describe_consumer_groups([pipeline.settings.group("worker")])
+    ((_, _, state, _, _, members, *_),) = answer.groups
+    return state == "Stable" and len(members) == count
+
+
+async def test_partials_that_come_twice_and_what_is_no_partial_change_nothing(pipeline: Pipeline) -> None:
+    settings = pipeline.settings
+    partial = Partial(0, 0, 1000, 3, 3, 5, 9, 1, {"n": 3}).encode()
+    other = Partial(0, 0, 1000, 4, 4, 10, 14, 1, {"n": 4}).encode()
+    foreign = [b"", b"{", b'{"v":1}', Partial(0, 0, 1000, 3, 3, 5, 9, 1, {}).encode(), None]
+    async with kafka.started(kafka.producer(settings)) as producer:
+        for value in [partial, other, partial, *foreign, other]:
+            await producer.send_and_wait(settings.partials_topic, value, b"k", partition=0)
+    await vouch(pipeline, END)
+    pipeline.start("aggregator-0")
+    assert await pipeline.results() == {(b"k", 0): 7}
+    dead = await pipeline.records(settings.dead_letters_topic)
+    assert [record.value for record in dead] == foreign
+    assert {dict(record.headers)["keygrouping-reason"] for record in dead} == {b"invalid-partial"}
+    assert [int(dict(record.headers)["keygrouping-offset"]) for record in dead] == [3, 4, 5, 6, 7]
+
+
+async def vouch(pipeline: Pipeline, time_ms: int) -> None:
+    """Commits as workers that have nothing to write."""
+    settings = pipeline.settings
+    async with kafka.started(kafka.reader(settings, group_id=settings.group("worker"))) as consumer:
+        consumer.assign([TopicPartition(settings.routed_topic, p) for p in range(6)])
+        await commit_progress(consumer, settings.routed_topic, {p: Committed(0, Progress(time_ms)) for p in range(6)})
+
+
+async def test_an_open_window_survives_a_kill_though_its_offset_was_never_committed(pipeline: Pipeline) -> None:
+    pipeline.start("worker-0")
+    pipeline.start("aggregator-0")
+    await pipeline.route([(0, b"long", 2500), *((1, b"k%d" % n, n) for n in range(2000))], watermark=2000)
+    await pipeline.results(2000)
+    pipeline.kill("aggregator-0")
+    await pipeline.route([(1, b"long", 2600)], watermark=END)
+    pipeline.start("aggregator-0")
+    assert await pipeline.results() == pipeline.expected
+
+
+async def test_routed_records_that_no_router_wrote_go_to_dead_letters(pipeline: Pipeline) -> None:
+    async with kafka.started(kafka.producer(pipeline.settings)) as producer:
+        await producer.send_and_wait(pipeline.settings.routed_topic, b"no key", None, partition=2)
+    await pipeline.route([(2, b"k", 10)], watermark=END)
+    pipeline.start("worker-0")
+    pipeline.start("aggregator-0")
+    assert await pipeline.results() == pipeline.expected
+    (dead,) = await pipeline.records(pipeline.settings.dead_letters_topic)
+    assert dict(dead.headers)["keygrouping-reason"] == b"no-key"
+
+
+async def test_the_broker_may_be_killed_in_mid_stream(pipeline: Pipeline, broker: Any) -> None:
+    pipeline.start("worker-0")
+    pipeline.start("aggregator-0")
+    await pipeline.route_skewed(1000, start=0)
+    broker.kill()
+    broker.start()
+    await pipeline.route_skewed(1000, start=5000, watermark=END)
+    assert await pipeline.results() == pipeline.expected

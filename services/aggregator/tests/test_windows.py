@@ -1,0 +1,201 @@
+import math
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keygrouping.job import JobSpec
+from keygrouping.partial import Partial, RecordError, Result
+from keygrouping_aggregator.windows import OpenWindows
+from keygrouping_service.progress import END, MIN_TIME
+
+JOB = JobSpec.from_json(
+    {
+        "window": 100,
+        "aggregates": [
+            {"name": "n", "op": "count"},
+            {"name": "total", "op": "sum", "field": "x"},
+            {"name": "most", "op": "max", "field": "x"},
+            {"name": "spread", "op": "variance", "field": "x"},
+            {"name": "places", "op": "distinct", "field": "x"},
+        ],
+    }
+)
+Row = tuple[bytes, int, int]  # key, window start, value
+Log = list[tuple[bytes, Partial]]
+
+rows = st.tuples(st.sampled_from([b"a", b"b", b"\xff"]), st.sampled_from([0, 100, 200]), st.integers(-9, 9))
+
+
+def partial(worker: int, first: int, start: int, values: list[int]) -> Partial:
+    states = {a.name: a.encode(a.add_many(a.initial(), values)) for a in JOB.aggregates}
+    last = first + len(values) - 1
+    return Partial(worker, start, start + 100, len(values), len(values), first, last, 0, states)
+
+
+def split(events: list[tuple[Row, int, int]]) -> Log:
+    """Partials of events of (row, worker, flush): one per key, window, worker and flush."""
+    groups: dict[tuple[bytes, int, int, int], list[int]] = defaultdict(list)
+    firsts: dict[tuple[bytes, int, int, int], int] = {}
+    for offset, ((key, start, value), worker, flush) in enumerate(sorted(events, key=lambda event: event[2])):
+        groups[key, start, worker, flush].append(value)
+        firsts.setdefault((key, start, worker, flush), offset)
+    return [(place[0], partial(place[2], firsts[place], place[1], values)) for place, values in groups.items()]
+
+
+def truth(events: list[Row]) -> dict[tuple[bytes, int], Result]:
+    groups: dict[tuple[bytes, int], list[int]] = defaultdict(list)
+    for key, start, value in events:
+        groups[key, start].append(value)
+    return {
+        (key, start): Result(
+            key,
+            start,
+            start + 100,
+            len(values),
+            len(values),
+            True,
+            {a.name: a.finish(a.add_many(a.initial(), values)) for a in JOB.aggregates},
+        )
+        for (key, start), values in groups.items()
+    }
+
+
+def same(found: list[Result], expected: dict[tuple[bytes, int], Result]) -> None:
+    assert sorted((r.key, r.start) for r in found) == sorted(expected)
+    for result in found:
+        wanted = expected[result.key, result.start]
+        assert (result.end, result.events, result.weight) == (wanted.end, wanted.events, wanted.weight)
+        for name, value in wanted.aggregates.items():
+            got = result.aggregates[name]
+            assert got == value or math.isclose(got, value, rel_tol=1e-9, abs_tol=1e-9), name
+
+
+@settings(max_examples=60)
+@given(st.data(), st.lists(st.tuples(rows, st.integers(0, 3), st.integers(0, 3)), max_size=30))
+def test_every_split_over_workers_and_flushes_merges_back_to_the_whole_in_any_order_with_duplicates(
+    data: st.DataObject, events: list[tuple[Row, int, int]]
+) -> None:
+    log = split(events)
+    log += data.draw(st.lists(st.sampled_from(log), max_size=5)) if log else []
+    windows = OpenWindows(JOB, MIN_TIME)
+    for offset, (key, p) in enumerate(data.draw(st.permutations(log))):
+        windows.add(offset, key, p.encode())
+    same(list(windows.close(END)), truth([row for row, _, _ in events]))
+    assert len(windows) == windows.groups == 0
+
+
+class Aggregator:
+    """A process over a log: it may die at any step, and starts again from what it has committed."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.committed = (0, MIN_TIME)
+        self.results: list[Result] = []
+        self.restart()
+
+    def restart(self) -> None:
+        self.position, closed = self.committed
+        self.windows = OpenWindows(JOB, closed)
+
+    def read(self) -> None:
+        key, p = self.log[self.position]
+        self.windows.add(self.position, key, p.encode())
+        self.position += 1
+
+    def close(self, time: int, *, dies: bool) -> None:
+        results = list(self.windows.close(time))
+        if dies:
+            self.restart()
+            return
+        self.results += results
+        self.committed = (self.windows.restart_offset(self.position), self.windows.closed)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(rows, st.integers(0, 3), st.integers(0, 5)), max_size=30),
+    st.lists(st.sampled_from(["read", "read", "close", "die", "die in commit"]), max_size=40),
+)
+def test_a_restart_at_any_point_gives_each_result_exactly_once(
+    events: list[tuple[Row, int, int]], steps: list[str]
+) -> None:
+    log = split(events)
+    aggregator = Aggregator(log)
+    for step in steps:
+        if step == "die":
+            aggregator.restart()
+        elif step == "read" and aggregator.position < len(log):
+            aggregator.read()
+        elif step.startswith(("close", "die in")):
+            # What is behind this position no partial to come belongs to: the promise of the workers.
+            to_come = min((p.start for _, p in log[aggregator.position :]), default=END)
+            aggregator.close(to_come, dies=step != "close")
+    while aggregator.position < len(log):
+        aggregator.read()
+    aggregator.close(END, dies=False)
+    same(aggregator.results, truth([row for row, _, _ in events]))
+    assert aggregator.committed == (len(log), END)
+
+
+def test_a_window_is_final_when_its_end_is_reached_and_not_a_moment_before() -> None:
+    windows = OpenWindows(JOB, MIN_TIME)
+    windows.add(0, b"k", partial(0, 0, 0, [1]).encode())
+    assert list(windows.close(99)) == []
+    assert [r.key for r in windows.close(100)] == [b"k"]
+
+
+def test_partials_of_a_final_window_are_passed_over() -> None:
+    windows = OpenWindows(JOB, closed=100)
+    assert not windows.add(7, b"k", partial(0, 0, 0, [1]).encode())
+    assert windows.add(8, b"k", partial(0, 1, 100, [1]).encode())
+    assert windows.restart_offset(9) == 8
+
+
+def test_progress_never_goes_back() -> None:
+    windows = OpenWindows(JOB, closed=500)
+    assert list(windows.close(100)) == []
+    assert windows.closed == 500
+
+
+def test_nothing_open_means_a_restart_where_we_are() -> None:
+    assert OpenWindows(JOB, MIN_TIME).restart_offset(42) == 42
+
+
+GOOD = partial(1, 5, 0, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (replace(GOOD, worker=-1), "worker"),
+        (replace(GOOD, worker=1 << 16), "worker"),
+        (replace(GOOD, first=-1), "offsets"),
+        (replace(GOOD, first=7), "offsets"),
+        (replace(GOOD, last=1 << 50), "offsets"),
+        (replace(GOOD, end=0), "window"),
+        (replace(GOOD, end=END + 1), "window"),
+        (replace(GOOD, events=0), "events"),
+        (replace(GOOD, weight=-1), "weight"),
+        (replace(GOOD, aggregates={}), "aggregate 'n' is missing"),
+        (replace(GOOD, aggregates={**GOOD.aggregates, "n": "2"}), "'n'"),
+        (replace(GOOD, aggregates={**GOOD.aggregates, "places": "%%"}), "'places'"),
+    ],
+)
+def test_a_partial_that_no_worker_writes_is_refused_and_leaves_nothing_behind(wrong: Partial, says: str) -> None:
+    windows = OpenWindows(JOB, MIN_TIME)
+    with pytest.raises(RecordError, match=says):
+        windows.add(0, b"k", wrong.encode())
+    assert len(windows) == 0
+
+
+def test_a_partial_without_key_is_refused() -> None:
+    with pytest.raises(RecordError, match="key"):
+        OpenWindows(JOB, MIN_TIME).add(0, None, GOOD.encode())
+
+
+@given(st.binary(max_size=60))
+def test_foreign_bytes_are_refused_and_never_anything_else(value: bytes) -> None:
+    with pytest.raises(RecordError):
+        OpenWindows(JOB, MIN_TIME).add(0, b"k", value)

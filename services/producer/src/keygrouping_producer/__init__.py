@@ -1,0 +1,1 @@
+"""Writes events into Kafka: replays of files and workloads, and events that come by HTTP."""

@@ -1,0 +1,5 @@
+"""`python -m keygrouping_producer`."""
+
+from keygrouping_producer.cli import main
+
+main()

@@ -1,0 +1,158 @@
+"""The producer's HTTP routes: events in, workload and rate switched, where the replay stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from keygrouping_producer.ingest import Ingest, Record, Refused, Unavailable, parse
+from keygrouping_producer.opening import open_source
+from keygrouping_producer.plan import Pace, Plan, Workload
+from keygrouping_producer.problems import Problem, describe
+from keygrouping_producer.replay import Replayer, Status
+from keygrouping_producer.settings import ProducerSettings
+from keygrouping_producer.sources.base import SourceError
+
+NDJSON = "application/x-ndjson"
+
+
+class Accepted(BaseModel):
+    """How many events the broker has taken."""
+
+    accepted: int
+
+
+class PaceChange(BaseModel):
+    """A new rate (events per second, 0 without limit), and whether to begin anew at the end; left out: as it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rate: float | None = Field(default=None, ge=0, le=1e9, allow_inf_nan=False)
+    loop: bool | None = None
+
+    def applied_to(self, pace: Pace) -> Pace:
+        """The pace with what is given here."""
+        return pace.model_copy(update=self.model_dump(include={"rate", "loop"}, exclude_none=True))
+
+
+class WorkloadChange(PaceChange):
+    """Another workload. Without a `workload` the present one is kept, and what is given is changed in it."""
+
+    workload: str | None = None
+    skew: int | None = None
+    key: str | None = None
+    events: int | None = None
+    seed: int | None = None
+    file: Path | None = None
+    time_field: str | None = None
+    time_format: str | None = None
+
+    def applied_to_plan(self, plan: Plan) -> Plan:
+        """The new plan; raises ValidationError."""
+        given = self.model_dump(include={*Workload.model_fields, "skew"}, exclude_none=True)
+        kept = {} if self.workload else plan.workload.model_dump()
+        return Plan(workload=Workload.model_validate(kept | given), pace=self.applied_to(plan.pace))
+
+
+def event_routes(settings: ProducerSettings, ingest: Ingest) -> APIRouter:
+    """`POST /events`: one event as JSON, or many as NDJSON; 202 when the broker has all of them."""
+    routes = APIRouter()
+
+    @routes.post("/events", status_code=202)
+    async def post_events(request: Request) -> Accepted:
+        body = await _read_body(request, settings.max_body_bytes)
+        records = list(_records(request, body, settings.max_event_bytes))
+        try:
+            await ingest.accept(records)
+        except Unavailable as error:
+            raise Problem(503, f"{error}: send the events again") from error
+        except Refused as error:
+            raise Problem(413, str(error)) from error
+        return Accepted(accepted=len(records))
+
+    return routes
+
+
+def replay_routes(settings: ProducerSettings, replayer: Replayer) -> APIRouter:
+    """`GET /status`, `PUT /workload`, `PUT /rate`."""
+    routes = APIRouter()
+
+    @routes.get("/status")
+    async def status() -> Status:
+        return replayer.status()
+
+    @routes.put("/workload")
+    async def put_workload(change: WorkloadChange) -> Status:
+        plan = await _checked_plan(change, replayer.plan(), settings)
+        await _in_time(replayer.switch(plan), settings)
+        return replayer.status()
+
+    @routes.put("/rate")
+    async def put_rate(change: PaceChange) -> Status:
+        await _in_time(replayer.set_pace(change.applied_to(replayer.plan().pace)), settings)
+        return replayer.status()
+
+    return routes
+
+
+async def _read_body(request: Request, limit: int) -> bytes:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > limit:
+            raise Problem(413, f"the body has more than {limit} bytes: send fewer events at once")
+    return bytes(body)
+
+
+def _records(request: Request, body: bytes, limit: int) -> Iterator[Record]:
+    """The events of a body; a Problem names the line that is none."""
+    media = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
+    if media not in (NDJSON, "application/json"):
+        raise Problem(415, f"send application/json or {NDJSON}, not {media}")
+    lines = body.split(b"\n") if media == NDJSON else [body]
+    for number, line in enumerate(lines, 1):
+        if media == NDJSON and not line.strip():
+            continue
+        place = {"line": number} if media == NDJSON else {}
+        try:
+            record = parse(line)
+        except ValueError as error:
+            raise Problem(422, _at(place, describe(error)), **place) from None
+        if record.size > limit:
+            raise Problem(413, _at(place, f"the event has {record.size} bytes, more than {limit}"), **place)
+        yield record
+
+
+def _at(place: dict[str, int], detail: str) -> str:
+    return f"line {place['line']}: {detail}" if place else detail
+
+
+async def _checked_plan(change: WorkloadChange, present: Plan, settings: ProducerSettings) -> Plan:
+    try:
+        plan = change.applied_to_plan(present)
+    except ValidationError as error:
+        raise Problem(422, describe(error)) from None
+    file = plan.workload.file
+    if file is not None and file != settings.file and not _is_allowed(file, settings.data_folder):
+        raise Problem(422, "file: only files in KEYGROUPING_PRODUCER_DATA_FOLDER may be chosen")
+    try:
+        await asyncio.to_thread(open_source, plan.workload)
+    except SourceError as error:
+        raise Problem(422, str(error)) from None
+    return plan
+
+
+def _is_allowed(file: Path, folder: Path | None) -> bool:
+    return folder is not None and file.resolve().is_relative_to(folder.resolve())
+
+
+async def _in_time(action: Any, settings: ProducerSettings) -> None:
+    try:
+        await asyncio.wait_for(action, settings.acknowledge_timeout)
+    except TimeoutError:
+        raise Problem(503, "the broker is away; the change comes into force when it is back") from None

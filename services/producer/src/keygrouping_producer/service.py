@@ -1,0 +1,47 @@
+"""The producer service: a replay, the HTTP interface beside it, and the end of both."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from keygrouping_service.app import create_app, serving
+
+from keygrouping_producer.api import event_routes, replay_routes
+from keygrouping_producer.ingest import Ingest
+from keygrouping_producer.problems import answer_with_problems
+from keygrouping_producer.processes import ProcessReplay
+from keygrouping_producer.replay import Replay, Replayer
+from keygrouping_producer.settings import ProducerSettings
+
+log = logging.getLogger(__name__)
+
+
+async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
+    """Runs the producer until `stop` is set, or until all is acknowledged if the settings say so."""
+    ingest = Ingest(settings)
+    replayer: Replayer = Replay(settings) if settings.processes == 1 else ProcessReplay(settings)
+    app = create_app(
+        "keygrouping producer", lambda: ingest.ready, event_routes(settings, ingest), replay_routes(settings, replayer)
+    )
+    answer_with_problems(app)
+    async with serving(app, settings.http_host, settings.http_port):
+        running = asyncio.create_task(replayer.run())
+        taking = asyncio.create_task(ingest.run())
+        ends: list[Coroutine[Any, Any, Any]] = [stop.wait()]
+        if settings.exit_when_done:
+            ends.append(replayer.done())
+        asked = [asyncio.create_task(end) for end in ends]
+        await asyncio.wait([running, taking, *asked], return_when=asyncio.FIRST_COMPLETED)
+        replayer.stop()
+        try:
+            await running
+            if taking.done():
+                await taking
+        finally:
+            for task in (running, taking, *asked):
+                task.cancel()
+            await asyncio.gather(running, taking, *asked, return_exceptions=True)
+    log.info("stopped: %s", replayer.status().model_dump_json())

@@ -1,0 +1,73 @@
+"""One process of a replay over several: `python -m keygrouping_producer.slot SLOT SLOTS`, started by `processes`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from keygrouping_service.run import run
+from keygrouping_service.settings import load
+
+from keygrouping_producer.processes import Order, Report
+from keygrouping_producer.replay import Replay
+from keygrouping_producer.settings import ProducerSettings
+
+_REPORT_SECONDS = 0.1
+
+
+def main() -> None:
+    """Replays this slot's partitions until standard input ends."""
+    slot, slots = map(int, sys.argv[1:3])
+    settings = load(ProducerSettings)
+    sys.exit(run(lambda stop: work(Replay(settings, slot, slots), stop), log_level=settings.log_level))
+
+
+async def work(replay: Replay, stop: asyncio.Event) -> None:
+    """Runs the replay, obeys orders and reports, until there are no more orders or `stop` is set."""
+    running = asyncio.create_task(replay.run())
+    helpers = [asyncio.create_task(helper) for helper in (_obey(replay), _report(replay), _await(stop))]
+    await asyncio.wait([running, *helpers], return_when=asyncio.FIRST_COMPLETED)
+    replay.stop()
+    await running
+    _print(replay)
+    for helper in helpers:
+        helper.cancel()
+    for outcome in await asyncio.gather(*helpers, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+async def _obey(replay: Replay) -> None:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    async for line in reader:
+        order = Order.model_validate_json(line)
+        if order.switch is not None:
+            await replay.switch(order.switch)
+        if order.pace is not None:
+            await replay.set_pace(order.pace)
+
+
+async def _report(replay: Replay) -> None:
+    """Prints the state whenever it has changed."""
+    last: Report | None = None
+    while True:
+        report = Report(status=replay.status(), plan=replay.plan())
+        if report != last and report.status.run:
+            last = report
+            _print(replay)
+        await asyncio.sleep(_REPORT_SECONDS)
+
+
+def _print(replay: Replay) -> None:
+    sys.stdout.write(Report(status=replay.status(), plan=replay.plan()).model_dump_json() + "\n")
+    sys.stdout.flush()
+
+
+async def _await(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Routes events to workers, hot keys to several of them, exactly once."""

@@ -1,0 +1,17 @@
+"""Command line of the router: `keygrouping-router`, all settings from the environment."""
+
+from __future__ import annotations
+
+import sys
+
+from keygrouping_service.run import run
+from keygrouping_service.settings import load
+
+from keygrouping_router.service import serve
+from keygrouping_router.settings import RouterSettings
+
+
+def main() -> None:
+    """Runs the router until SIGTERM or SIGINT; exits with 2 on wrong settings, 1 on what can't be retried."""
+    settings = load(RouterSettings)
+    sys.exit(run(lambda stop: serve(settings, stop), log_level=settings.log_level))

@@ -1,0 +1,207 @@
+"""The router: reads events, decides who gets them, and commits the decision with the offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from aiokafka.admin import AIOKafkaAdminClient
+from keygrouping.grouping import create
+from keygrouping_service import kafka, metrics
+from keygrouping_service.app import create_app, serving
+from keygrouping_service.batches import Header, Outbox, origin_headers
+from keygrouping_service.kafka import Fatal
+from keygrouping_service.owned import OwnedPartition
+from keygrouping_service.partitions import PartitionRunner
+from keygrouping_service.progress import Progress, partitions_of, read_progress, router_watermark
+
+from keygrouping_router.api import keyspace_routes
+from keygrouping_router.caution import REFUSALS, Batch, Caution, remains_of
+from keygrouping_router.clock import REASONS, PartitionClock
+from keygrouping_router.keyspace import KeySpaceView
+from keygrouping_router.routing import Extractor, Judged, Record, Records, route, sort_out_late
+from keygrouping_router.settings import RouterSettings
+
+log = logging.getLogger(__name__)
+
+STAGE = "router"
+_QUIET_SECONDS = 0.5
+"""Longest wait for records, so that idleness and shutdown are noticed in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Partition counts of the topics that the router writes to."""
+
+    late: int
+    dead_letters: int
+
+
+async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> Topics:
+    """Counts the partitions of all topics; `Fatal` if one is missing or `routed` has fewer than the workers need."""
+    names = (settings.events_topic, settings.routed_topic, settings.late_topic, settings.dead_letters_topic)
+    counts = {name: len(await partitions_of(admin, name)) for name in names}
+    missing = [name for name, count in counts.items() if count == 0]
+    if missing:
+        raise Fatal(f"missing topics: {', '.join(missing)}; create them first")
+    if counts[settings.routed_topic] < settings.workers:
+        raise Fatal(
+            f"topic {settings.routed_topic!r} has {counts[settings.routed_topic]} partitions, too few for "
+            f"KEYGROUPING_ROUTER_WORKERS={settings.workers}: add partitions or use fewer workers"
+        )
+    return Topics(counts[settings.late_topic], counts[settings.dead_letters_topic])
+
+
+class Router:
+    """Routes the input partitions that this replica owns; all share one grouping, so that it sees all loads."""
+
+    def __init__(self, settings: RouterSettings, topics: Topics) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._job = settings.job
+        self._extractor = Extractor(settings.job)
+        self._grouping = create(settings.grouping, settings.workers, settings.grouping_settings)
+        self._caution: dict[int, Caution] = {}
+        self.view = KeySpaceView(self._grouping)
+
+    async def work(self, owned: OwnedPartition) -> None:
+        """Routes one input partition until the service stops."""
+        caution = self._caution.setdefault(owned.partition, Caution(self._settings.max_batch))
+        under_way: deque[Batch] = deque(maxlen=2)
+        try:
+            await self._work(owned, caution, under_way)
+        except REFUSALS as error:
+            done = owned.committed.offset or 0
+            batch = next(batch for batch in under_way if batch.after > done)
+            log.warning("%s[%d]: %s refused: %s", owned.tp.topic, owned.partition, batch, error)
+            caution.refused(batch, error)
+            raise
+
+    async def _work(self, owned: OwnedPartition, caution: Caution, under_way: deque[Batch]) -> None:
+        idle_timeout = self._settings.idle_timeout
+        clock = PartitionClock(owned.progress, self._job.lateness_ms, idle_timeout, time.monotonic())
+        if owned.progress.resuming:
+            await self._resume(owned, clock)
+        while not owned.stopping:
+            records = await self._next_batch(owned, caution.limit(owned.position))
+            if not records:
+                await self._rest(owned, clock)
+                continue
+            clock.saw_records(time.monotonic())
+            if clock.must_resume:
+                await self._resume(owned, clock)
+            outbox = owned.outbox()
+            batch = Batch(records[0].offset, owned.position, len(records))
+            await self._route(self._without_banned(records, outbox, caution), outbox, clock)
+            # A failure of the batch before must still find that one under way: it is awaited first.
+            await owned.settle()
+            under_way.append(batch)
+            await owned.submit(outbox, batch.after, clock.progress(self._grouping.epoch))
+        await owned.settle()
+
+    def _without_banned(self, records: Records, outbox: Outbox, caution: Caution) -> Records:
+        if len(records) > 1 or not caution.banned(records[0].offset):
+            return records
+        remains = remains_of(records[0], int(time.time() * 1000))
+        partition = records[0].partition % self._topics.dead_letters
+        topic = self._settings.dead_letters_topic
+        outbox.append(topic, partition, remains.timestamp, remains.key, remains.value, remains.headers)
+        metrics.DEAD.labels("refused-by-broker").inc()
+        return []
+
+    async def _next_batch(self, owned: OwnedPartition, most: int) -> Records:
+        """Records for one transaction: what is there, and what comes within `linger` after the first of them."""
+        records = await owned.poll(most, _QUIET_SECONDS)
+        if not records:
+            return records
+        deadline = time.monotonic() + self._settings.linger
+        while len(records) < most and not owned.stopping and (left := deadline - time.monotonic()) > 0:
+            records += await owned.poll(most - len(records), left)
+        return records
+
+    async def _rest(self, owned: OwnedPartition, clock: PartitionClock) -> None:
+        """No records: commits idleness when it is due, and a position that moved over transaction markers."""
+        await owned.settle()
+        if clock.is_due(time.monotonic()) and owned.position >= await owned.end():
+            clock.go_idle()
+            log.info("%s[%d] is idle", owned.tp.topic, owned.partition)
+        elif owned.position == owned.committed.offset:
+            return
+        await owned.commit(None, owned.position, clock.progress(self._grouping.epoch))
+
+    async def _resume(self, owned: OwnedPartition, clock: PartitionClock) -> None:
+        """Comes back from an idle time; see `PartitionClock` for the order of the steps."""
+        await owned.settle()
+        epoch = self._grouping.epoch
+        await owned.commit(None, owned.committed.offset or 0, clock.resuming(epoch))
+        topic = self._settings.events_topic
+        partitions = await partitions_of(owned.admin, topic)
+        committed = await read_progress(owned.admin, self._settings.group(STAGE), topic, partitions)
+        progress = {partition: entry.progress for partition, entry in committed.items()}
+        progress[owned.partition] = Progress(clock.time, epoch, idle=True)
+        clock.resume(router_watermark(progress, self._job.lateness_ms))
+        log.info("%s[%d] has events again", owned.tp.topic, owned.partition)
+
+    async def _route(self, records: Records, outbox: Outbox, clock: PartitionClock) -> None:
+        if not records:
+            return
+        judged = await self._extractor.extract(records, int(time.time() * 1000))
+        now = time.monotonic()
+        judged = sort_out_late(judged, clock)
+        if judged.late or judged.rejected:
+            self._set_aside(judged, outbox)
+        usable = judged.usable
+        if not usable.keys:
+            return
+        routed = route(self._grouping, usable, now)
+        self.view.saw(usable, routed, now)
+        for worker, indexes in routed.shares():
+            outbox.pass_on(self._settings.routed_topic, worker, [usable.records[i] for i in indexes])
+            metrics.ROUTED.labels(str(worker)).inc(len(indexes))
+        metrics.BATCH_SECONDS.observe(time.monotonic() - now)
+        metrics.EPOCH.set(self._grouping.epoch)
+
+    def _set_aside(self, judged: Judged, outbox: Outbox) -> None:
+        """Late and unusable records go to their topics, with headers that say why."""
+        for record, verdict in judged.late:
+            reason, detail = REASONS[verdict]
+            topic, partitions = self._settings.late_topic, self._topics.late
+            self._set_one_aside(outbox, record, topic, partitions, origin_headers(record, reason, detail))
+            metrics.LATE.labels(reason).inc()
+        for record, rejection in judged.rejected:
+            topic, partitions = self._settings.dead_letters_topic, self._topics.dead_letters
+            headers = origin_headers(record, rejection.reason, rejection.detail)
+            self._set_one_aside(outbox, record, topic, partitions, headers)
+            metrics.DEAD.labels(rejection.reason).inc()
+
+    @staticmethod
+    def _set_one_aside(outbox: Outbox, record: Record, topic: str, partitions: int, headers: list[Header]) -> None:
+        partition = record.partition % partitions
+        outbox.append(topic, partition, record.timestamp, record.key, record.value, headers)
+
+
+def warm_up(settings: RouterSettings) -> None:
+    """Compiles the kernels before the group is joined: later it would block the heartbeats for seconds."""
+    from keygrouping.hashing import hash_keys
+
+    grouping = create(settings.grouping, settings.workers, settings.grouping_settings)
+    grouping.route_batch(hash_keys([b"key"], grouping.seeds), None, 0.0)
+
+
+async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
+    """Runs the router until `stop` is set."""
+    warm_up(settings)
+    topics = await kafka.retry(lambda: _look_up_topics(settings), "reading the topics")
+    router = Router(settings, topics)
+    runner = PartitionRunner(settings, STAGE, settings.events_topic, router.work, delivery=settings.delivery)
+    app = create_app("keygrouping router", lambda: runner.ready, keyspace_routes(router.view))
+    async with serving(app, settings.http_host, settings.http_port):
+        await runner.run(stop)
+
+
+async def _look_up_topics(settings: RouterSettings) -> Topics:
+    async with kafka.started(kafka.admin(settings)) as admin:
+        return await check_topics(admin, settings)

@@ -1,0 +1,288 @@
+"""Laws of the router against a real broker: unchanged, complete, once, in the right place."""
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+from aiokafka import ConsumerRecord
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from keygrouping_router.service import serve
+from keygrouping_router.settings import RouterSettings
+from keygrouping_service.kafka import Fatal
+from keygrouping_service.progress import END, Progress, finish_input
+from keygrouping_service.testing import Cluster, until
+
+pytestmark = pytest.mark.kafka
+
+START_MS = 1_700_000_000_000
+
+
+@asynccontextmanager
+async def routing(settings: RouterSettings, **changes: Any) -> AsyncIterator[asyncio.Task[None]]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(serve(settings.model_copy(update=changes), stop))
+    try:
+        yield task
+    finally:
+        stop.set()
+        await task
+
+
+async def everything(cluster: Cluster, settings: RouterSettings) -> dict[str, list[Any]]:
+    topics = {"routed": settings.routed_topic, "late": settings.late_topic, "dead": settings.dead_letters_topic}
+    return {name: await cluster.read(topic) for name, topic in topics.items()}
+
+
+async def handled(cluster: Cluster, settings: RouterSettings, count: int) -> bool:
+    return sum(map(len, (await everything(cluster, settings)).values())) >= count
+
+
+def content(record: ConsumerRecord[bytes, bytes]) -> tuple[Any, ...]:
+    return record.key, record.value, record.timestamp, tuple(record.headers)
+
+
+def header(record: ConsumerRecord[bytes, bytes], name: str) -> str:
+    found = dict(record.headers)[f"keygrouping-{name}"]
+    return str(found, "utf-8")
+
+
+async def test_key_value_headers_and_timestamp_pass_unchanged(cluster: Cluster, settings: RouterSettings) -> None:
+    rows: list[tuple[bytes, bytes | None, list[tuple[str, bytes | None]], int]] = [
+        (b"plain", b"value", [], START_MS),
+        (b"", b"empty key", [], START_MS),
+        (b"no value", None, [], START_MS),
+        (b"\xff\xfe", b"\x00\x80", [("h", b"1"), ("h", b"2"), ("unknown \u00e9", None)], START_MS + 1),
+        (b"big", b"x" * 1_000_000, [], START_MS + 2),
+        (b"empty", b"", [], START_MS + 3),
+    ]
+    for key, value, headers, timestamp in rows:
+        sent = cluster.producer.send(
+            settings.events_topic, value, key, partition=0, timestamp_ms=timestamp, headers=headers
+        )
+        await (await sent)
+    async with routing(settings):
+        await until(lambda: handled(cluster, settings, len(rows)))
+    found = await everything(cluster, settings)
+    assert Counter(map(content, found["routed"])) == Counter((k, v, t, tuple(h)) for k, v, h, t in rows)
+    assert not found["late"] and not found["dead"]
+    assert all(record.partition < settings.workers for record in found["routed"])
+
+
+async def test_bad_input_ends_in_dead_letters_and_the_counts_add_up(cluster: Cluster, settings: RouterSettings) -> None:
+    job = {
+        "time": {"field": "at"},
+        "aggregates": [{"name": "total", "op": "sum", "field": "amount"}],
+        "lateness": "10s",
+    }
+    good = json.dumps({"at": START_MS, "amount": 1}).encode()
+    values = [
+        (None, good, "no-key"),
+        (b"k", b"\xff\xff", "invalid-json"),
+        (b"k", b'{"at": 1, "amount": NaN}', "invalid-json"),
+        (b"k", b'{"at": 1, "amount": "many"}', "wrong-type"),
+        (b"k", b'{"amount": 3}', "no-timestamp"),
+        (b"k", None, "no-value"),
+        (b"k", b'{"at": 99999999999999, "amount": 3}', "timestamp-in-the-future"),
+    ]
+    for key, value, _ in values:
+        await cluster.write(settings.events_topic, [(key, value)], timestamp_ms=START_MS)
+    await cluster.write(settings.events_topic, [(b"k", good), (b"", good)])
+    changed = settings.model_copy(update={"job": type(settings.job).from_json(job)})
+    async with routing(changed):
+        await until(lambda: handled(cluster, settings, len(values) + 2))
+    found = await everything(cluster, settings)
+    assert [header(record, "reason") for record in found["dead"]] == [reason for *_, reason in values]
+    assert [(r.key, r.value) for r in found["dead"]] == [(key, value) for key, value, _ in values]
+    assert [header(record, "offset") for record in found["dead"]] == [str(n) for n in range(len(values))]
+    assert {header(record, "topic") for record in found["dead"]} == {settings.events_topic}
+    assert Counter(r.key for r in found["routed"]) == {b"k": 1, b"": 1}
+
+
+async def test_late_is_only_what_is_late_against_its_own_partition(cluster: Cluster, settings: RouterSettings) -> None:
+    times = {0: [START_MS, START_MS + 20_000, START_MS + 5_000, START_MS + 10_000], 1: [5_000, 3_000]}
+    for partition, partition_times in times.items():
+        for event_time in partition_times:
+            await cluster.write(settings.events_topic, [(b"k", b"%d" % event_time)], partition, event_time)
+    async with routing(settings):
+        await until(lambda: handled(cluster, settings, 6))
+    found = await everything(cluster, settings)
+    assert [record.timestamp for record in found["late"]] == [START_MS + 5_000]
+    assert (header(found["late"][0], "reason"), header(found["late"][0], "partition")) == ("late", "0")
+    committed = await cluster.committed(settings.group("router"), settings.events_topic)
+    assert {p: entry.progress.time for p, entry in committed.items()} == {0: START_MS + 20_000, 1: 5_000}
+
+
+async def test_lateness_is_judged_by_the_committed_progress_after_a_restart(
+    cluster: Cluster, settings: RouterSettings
+) -> None:
+    await cluster.write(settings.events_topic, [(b"k", b"new")], 0, START_MS)
+    async with routing(settings):
+        await until(lambda: handled(cluster, settings, 1))
+    await cluster.write(settings.events_topic, [(b"k", b"old")], 0, START_MS - 10_001)
+    async with routing(settings):
+        await until(lambda: handled(cluster, settings, 2))
+    assert [record.value for record in (await everything(cluster, settings))["late"]] == [b"old"]
+
+
+async def is_idle(cluster: Cluster, settings: RouterSettings, partition: int) -> bool:
+    committed = await cluster.committed(settings.group("router"), settings.events_topic)
+    return committed[partition].progress.idle
+
+
+async def test_an_idle_partition_says_so_and_comes_back_behind_the_others(
+    cluster: Cluster, settings: RouterSettings
+) -> None:
+    minute = 60_000
+    async with routing(settings, idle_timeout=0.5):
+        await cluster.write(settings.events_topic, [(b"k", b"0")], 0, START_MS)
+        await until(lambda: is_idle(cluster, settings, 0))
+        await cluster.write(settings.events_topic, [(b"k", b"1")], 1, START_MS + minute)
+        await until(lambda: handled(cluster, settings, 2))
+        await until(lambda: is_idle(cluster, settings, 1))
+        await cluster.write(settings.events_topic, [(b"k", b"old")], 0, START_MS + minute - 10_001)
+        await cluster.write(settings.events_topic, [(b"k", b"in time")], 0, START_MS + minute - 10_000)
+        await until(lambda: handled(cluster, settings, 4))
+    found = await everything(cluster, settings)
+    assert [record.value for record in found["late"]] == [b"old"]
+    assert header(found["late"][0], "reason") == "partition-was-idle"
+    committed = await cluster.committed(settings.group("router"), settings.events_topic)
+    assert committed[0].progress.time == START_MS + minute
+
+
+async def test_the_quiet_end_of_a_transactional_input_is_committed_too(
+    cluster: Cluster, settings: RouterSettings
+) -> None:
+    """So that lag 0 means that everything was routed."""
+    from aiokafka import AIOKafkaProducer
+
+    producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=settings.application)
+    async with producer, producer.transaction():
+        await producer.send(settings.events_topic, b"v", b"k", partition=0, timestamp_ms=START_MS)
+
+    async def at_the_end() -> bool:
+        return (await cluster.committed(settings.group("router"), settings.events_topic))[0].offset == 2
+
+    async with routing(settings):
+        await until(at_the_end)
+
+
+async def test_a_finished_input_is_finished(cluster: Cluster, settings: RouterSettings) -> None:
+    await finish_input(cluster.bootstrap_servers, settings.group("router"), settings.events_topic)
+    await cluster.write(settings.events_topic, [(b"k", b"too late")], 0, START_MS)
+    async with routing(settings):
+        await until(lambda: handled(cluster, settings, 1))
+    (record,) = (await everything(cluster, settings))["late"]
+    assert header(record, "reason") == "input-was-finished"
+    committed = await cluster.committed(settings.group("router"), settings.events_topic)
+    assert committed[0].progress == Progress(END)
+
+
+async def test_w_may_change_on_restart(cluster: Cluster, settings: RouterSettings) -> None:
+    for workers in (2, 6):
+        rows = [(b"%d" % n, b"%d" % workers) for n in range(200)]
+        await cluster.write(settings.events_topic, rows, 0, START_MS)
+        async with routing(settings, workers=workers, grouping="shuffle"):
+            await until(partial(handled, cluster, settings, 200 if workers == 2 else 400))
+    routed = await cluster.read(settings.routed_topic)
+    used = {value: {r.partition for r in routed if r.value == value} for value in (b"2", b"6")}
+    assert used == {b"2": {0, 1}, b"6": {0, 1, 2, 3, 4, 5}}
+    assert len(routed) == 400
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+async def test_every_compression_is_understood(cluster: Cluster, settings: RouterSettings, compression: str) -> None:
+    await cluster.write(settings.events_topic, [(b"k", b"v" * 2000)] * 20, 0, START_MS)
+    async with routing(settings, compression=compression):
+        await until(lambda: handled(cluster, settings, 20))
+    assert {record.value for record in await cluster.read(settings.routed_topic)} == {b"v" * 2000}
+
+
+async def test_at_least_once_delivers_everything(cluster: Cluster, settings: RouterSettings) -> None:
+    await cluster.write(settings.events_topic, [(b"k", b"%d" % n) for n in range(300)], 1, START_MS)
+    async with routing(settings, delivery="at_least_once"):
+        await until(lambda: handled(cluster, settings, 300))
+    assert {record.value for record in await cluster.read(settings.routed_topic)} == {b"%d" % n for n in range(300)}
+
+
+async def test_too_few_partitions_and_missing_topics_are_told_in_one_line(settings: RouterSettings) -> None:
+    with pytest.raises(Fatal, match="has 8 partitions, too few for KEYGROUPING_ROUTER_WORKERS=9"):
+        await serve(settings.model_copy(update={"workers": 9}), asyncio.Event())
+    with pytest.raises(Fatal, match="missing topics: nowhere"):
+        await serve(settings.model_copy(update={"late_topic": "nowhere"}), asyncio.Event())
+
+
+async def test_the_api_shows_health_metrics_and_the_keys(
+    cluster: Cluster, settings: RouterSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    rows = [(b"\xff" if n % 2 else b"hot", b"") for n in range(400)]
+    await cluster.write(settings.events_topic, rows, 0, START_MS)
+    async with routing(settings, grouping="dkg"):
+        await until(lambda: handled(cluster, settings, 400))
+        (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("listening on ")]
+        async with httpx.AsyncClient(base_url=line.removeprefix("listening on ")) as client:
+            assert (await client.get("/healthz")).json() == {"status": "ok"}
+            assert (await client.get("/readyz")).status_code == 200
+            assert "keygrouping_router_routed_total" in (await client.get("/metrics")).text
+            keyspace = (await client.get("/keyspace?limit=5")).json()
+            assert (await client.get("/keyspace?limit=-1")).status_code == 422
+    assert keyspace["events"] == 400 and keyspace["workers"] == 4 and sum(keyspace["loads"]) == 400
+    keys = [entry["key"] for entry in keyspace["keys"]]
+    assert sorted(keys, key=str) == sorted(["hot", {"base64": "/w=="}], key=str)
+
+
+async def test_what_the_broker_refuses_is_set_aside_and_stops_nothing(
+    cluster: Cluster, settings: RouterSettings
+) -> None:
+    topic = settings.routed_topic
+    limits = {"max.message.bytes": "20000", "message.timestamp.before.max.ms": "1000000000"}
+    await cluster.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=limits)])
+    now_ms = int(time.time() * 1000)
+    rows = [(b"%d" % n, b"x" * (30_000 if n == 17 else 10)) for n in range(60)]
+    for number, row in enumerate(rows):
+        await cluster.write(settings.events_topic, [row], 0, 1 if number == 0 else now_ms)
+    async with routing(settings, batch_bytes=10_000):
+        await until(lambda: handled(cluster, settings, 60))
+    found = await everything(cluster, settings)
+    assert sorted(int(r.key) for r in found["dead"]) == [0, 17]
+    assert {header(r, "reason") for r in found["dead"]} == {"refused-by-broker"}
+    assert sorted(int(r.key) for r in found["routed"]) == [n for n in range(60) if n not in (0, 17)]
+
+
+random_rows = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.binary(max_size=8)),
+        st.one_of(st.none(), st.binary(max_size=30), st.just(b'{"amount": 1}')),
+        st.one_of(st.integers(0, START_MS), st.integers(0, 10**9)),
+        st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5))), max_size=2),
+    ).filter(lambda row: row[0] is not None or row[1] is not None),
+    min_size=1,
+    max_size=40,
+)
+
+
+@hypothesis_settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=random_rows)
+async def test_random_bytes_stop_nothing_and_are_all_accounted_for(
+    cluster: Cluster, settings: RouterSettings, rows: list[Any]
+) -> None:
+    before = sum(map(len, (await everything(cluster, settings)).values()))
+    job = '{"aggregates": [{"name": "total", "op": "sum", "field": "amount"}]}'
+    for key, value, timestamp, headers in rows:
+        await cluster.producer.send(
+            settings.events_topic, value, key, partition=0, timestamp_ms=timestamp, headers=headers
+        )
+    await cluster.producer.flush()
+    async with routing(settings, job=type(settings.job).from_json(job)):
+        await until(lambda: handled(cluster, settings, before + len(rows)))
+    assert sum(map(len, (await everything(cluster, settings)).values())) == before + len(rows)

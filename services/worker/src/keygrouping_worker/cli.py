@@ -1,0 +1,31 @@
+"""Starts a worker process: settings, the stage over its partitions, and its HTTP side."""
+
+from __future__ import annotations
+
+import asyncio
+
+from keygrouping_service.app import create_app, serving
+from keygrouping_service.partitions import PartitionRunner
+from keygrouping_service.run import run
+from keygrouping_service.settings import load
+
+from keygrouping_worker.assignor import OrdinalAssignor
+from keygrouping_worker.settings import WorkerSettings
+from keygrouping_worker.work import WorkerStage
+
+
+async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
+    """Works until `stop` is set, then flushes, commits and leaves the group."""
+    stage = WorkerStage(settings)
+    runner = PartitionRunner(
+        settings, "worker", settings.routed_topic, stage.work, assignor=OrdinalAssignor(settings.ordinal)
+    )
+    app = create_app("keygrouping worker", lambda: runner.ready)
+    async with serving(app, settings.http_host, settings.http_port):
+        await runner.run(stop)
+
+
+def main() -> int:
+    """Entry point of `keygrouping-worker`; gives the exit code."""
+    settings = load(WorkerSettings)
+    return run(lambda stop: serve(settings, stop), log_level=settings.log_level)

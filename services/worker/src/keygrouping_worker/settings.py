@@ -1,0 +1,40 @@
+"""The worker's settings."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import ClassVar
+
+from keygrouping_service.settings import StageSettings
+from pydantic import Field
+
+
+def ordinal_of(pod: str) -> int | None:
+    """The ordinal at the end of a StatefulSet pod's name: 3 of `keygrouping-worker-3`; None if there is none."""
+    match = re.search(r"-(\d{1,6})$", pod)
+    return int(match[1]) if match else None
+
+
+class WorkerSettings(StageSettings):
+    """What a worker process needs to know besides the stage's settings."""
+
+    section: ClassVar[str] = "WORKER"
+
+    ordinal: int | None = Field(
+        default_factory=lambda: ordinal_of(os.environ.get("HOSTNAME", "")),
+        ge=0,
+        description="number of this replica; default: the number at the end of the pod's name",
+    )
+    flush_interval: float = Field(
+        default=0.5, ge=0.01, le=3600, description="seconds between flushes of a partition's partials"
+    )
+    flush_groups: int = Field(
+        default=20_000, ge=1, description="keys times windows of one partition that are held at most"
+    )
+    flush_key_bytes: int = Field(
+        default=16 << 20, ge=1, description="bytes of keys of one partition that are held at most"
+    )
+    batch_records: int = Field(
+        default=5000, ge=1, le=50_000, description="records taken at once; bounds the time without heartbeats"
+    )

@@ -1,0 +1,129 @@
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from keygrouping.job import Headers, JobSpec, Source
+from keygrouping.partial import Partial
+from keygrouping_worker.accumulator import Accumulator
+
+JOB = JobSpec.from_json(
+    {
+        "window": 100,
+        "weight": {"field": "w"},
+        "aggregates": [
+            {"name": "n", "op": "count"},
+            {"name": "known", "op": "count", "field": "x"},
+            {"name": "total", "op": "sum", "field": "x"},
+            {"name": "least", "op": "min", "field": "x"},
+            {"name": "spread", "op": "variance", "field": "x"},
+            {"name": "places", "op": "distinct", "field": "p"},
+        ],
+    }
+)
+COUNT = JobSpec.from_json({"window": 100, "aggregates": [{"name": "n", "op": "count"}]})
+
+
+@dataclass
+class Event:
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None = None
+    headers: Headers = field(default_factory=list)
+
+
+def value(x: int | None, place: str | None, weight: int) -> bytes:
+    return orjson.dumps({"x": x, "p": place, "w": weight})
+
+
+rows = st.tuples(
+    st.integers(0, 350),
+    st.sampled_from([b"", b"a", b"b", b"\xff"]),
+    st.builds(value, st.none() | st.integers(-50, 50), st.none() | st.sampled_from("pqr"), st.integers(0, 9)),
+)
+
+
+def taken(job: JobSpec, events: list[Event], batch: int = 1000) -> Accumulator:
+    accumulator = Accumulator(job, worker=3)
+    for start in range(0, len(events), batch):
+        assert accumulator.add(events[start : start + batch]) == []
+    return accumulator
+
+
+@given(st.lists(rows, max_size=40), st.integers(1, 40))
+def test_partials_say_what_a_plain_group_by_says(raw: list[tuple[int, bytes, bytes]], batch: int) -> None:
+    events = [Event(offset, *row) for offset, row in enumerate(raw)]
+    expected: dict[tuple[bytes, int], list[Event]] = defaultdict(list)
+    for event in events:
+        expected[event.key or b"", event.timestamp // 100 * 100].append(event)
+    partials = {(key, p.start): p for key, p in taken(JOB, events, batch).partials(epoch=7)}
+    assert partials.keys() == expected.keys()
+    for place, members in expected.items():
+        check(partials[place], members)
+
+
+def check(partial: Partial, members: list[Event]) -> None:
+    documents = [orjson.loads(event.value or b"") for event in members]
+    xs = [d["x"] for d in documents if d["x"] is not None]
+    assert (partial.worker, partial.epoch, partial.end - partial.start) == (3, 7, 100)
+    assert (partial.first, partial.last) == (members[0].offset, members[-1].offset)
+    assert (partial.events, partial.weight) == (len(members), sum(d["w"] for d in documents))
+    states = partial.aggregates
+    assert (states["n"], states["known"]) == (len(members), len(xs))
+    assert states["total"] == {"n": len(xs), "sum": sum(xs)}
+    assert states["least"] == min(xs, default=None)
+    if len(xs) > 1:
+        mean = sum(xs) / len(xs)
+        assert math.isclose(states["spread"]["m2"], sum((x - mean) ** 2 for x in xs), abs_tol=1e-6)
+
+
+@given(st.lists(rows, max_size=30), st.integers(0, 30))
+def test_a_replay_from_the_same_offset_gives_partials_of_the_same_identity_and_content(
+    raw: list[tuple[int, bytes, bytes]], batch: int
+) -> None:
+    events = [Event(offset, *row) for offset, row in enumerate(raw)]
+    once = [(key, p.encode()) for key, p in taken(COUNT, events, batch + 1).partials(0)]
+    again = [(key, p.encode()) for key, p in taken(COUNT, events).partials(0)]
+    assert once == again
+
+
+def test_after_clear_a_key_begins_a_new_partial() -> None:
+    accumulator = taken(COUNT, [Event(5, 10, b"k")])
+    accumulator.clear()
+    assert (len(accumulator), accumulator.key_bytes) == (0, 0)
+    accumulator.add([Event(9, 10, b"k")])
+    ((_, partial),) = accumulator.partials(0)
+    assert (partial.first, partial.events) == (9, 1)
+
+
+def test_groups_and_key_bytes_are_told_so_that_memory_can_be_bounded() -> None:
+    accumulator = taken(COUNT, [Event(0, 10, b"long key"), Event(1, 10, b"long key"), Event(2, 110, b"k")])
+    assert (len(accumulator), accumulator.key_bytes) == (2, 9)
+
+
+@pytest.mark.parametrize("event", [Event(4, 10, None, b"{}"), Event(4, 10, b"k", b"{"), Event(4, 10, b"k")])
+def test_a_record_that_no_router_sent_is_handed_back_with_its_reason(event: Event) -> None:
+    accumulator = Accumulator(JOB, worker=0)
+    (unusable,) = accumulator.add([event, Event(5, 10, b"k", value(1, None, 1))][:1])
+    assert unusable.event is event
+    assert unusable.rejection.reason
+    assert len(accumulator) == 0
+
+
+@given(st.lists(st.tuples(st.integers(-5, 350), st.none() | st.sampled_from([b"", b"a", b"b"])), max_size=30))
+def test_a_job_of_key_and_timestamp_alone_takes_a_short_cut_to_the_same_partials(
+    raw: list[tuple[int, bytes | None]],
+) -> None:
+    events = [Event(offset, *row, value=b"1") for offset, row in enumerate(raw)]
+    short, long = Accumulator(COUNT, worker=3), Accumulator(replace(COUNT, weight=Source("size")), worker=3)
+    refused = [[unusable.event for unusable in accumulator.add(events)] for accumulator in (short, long)]
+    assert refused[0] == refused[1]
+    assert list(short.partials(0)) == list(long.partials(0))
+
+
+def test_the_clock_is_asked_only_at_the_door() -> None:
+    assert len(taken(COUNT, [Event(0, 253_402_214_300_000, b"k")])) == 1

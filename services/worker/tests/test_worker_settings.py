@@ -1,0 +1,44 @@
+import pytest
+from keygrouping_service.settings import EXIT_SETTINGS
+from keygrouping_worker.cli import main
+from keygrouping_worker.settings import WorkerSettings, ordinal_of
+
+JOB = '{"aggregates": [{"name": "n", "op": "count"}]}'
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEYGROUPING_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("KEYGROUPING_JOB", JOB)
+
+
+@pytest.mark.parametrize(
+    ("pod", "ordinal"),
+    [("keygrouping-worker-3", 3), ("a-0", 0), ("laptop", None), ("worker-7d9f5c-x2x", None), ("", None), ("3", None)],
+)
+def test_the_ordinal_is_the_number_at_the_end_of_the_pods_name(
+    pod: str, ordinal: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTNAME", pod)
+    assert ordinal_of(pod) == WorkerSettings().ordinal == ordinal
+
+
+def test_a_given_ordinal_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTNAME", "keygrouping-worker-3")
+    monkeypatch.setenv("KEYGROUPING_WORKER_ORDINAL", "5")
+    assert WorkerSettings().ordinal == 5
+
+
+def test_wrong_settings_stop_the_start_with_a_line_for_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KEYGROUPING_WORKER_ORDINAL", "-1")
+    monkeypatch.setenv("KEYGROUPING_WORKER_FLUSH_INTERVAL", "soon")
+    monkeypatch.setenv("KEYGROUPING_WORKER_FLUSHINTERVAL", "1")
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == EXIT_SETTINGS
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    for name in ("ORDINAL", "FLUSH_INTERVAL", "FLUSHINTERVAL"):
+        assert any(line.startswith(f"KEYGROUPING_WORKER_{name}:") for line in lines)

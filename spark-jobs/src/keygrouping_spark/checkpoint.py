@@ -1,0 +1,128 @@
+"""What is kept beside Spark's checkpoint of a query: whose it is, which plan it can serve, and that one driver uses it.
+
+All through Hadoop's file system, so that a checkpoint may lie anywhere Spark can write.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from keygrouping_service.kafka import Fatal
+from pyspark.sql import SparkSession
+
+from keygrouping_spark.kafka import read_offsets
+from keygrouping_spark.settings import SparkSettings
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Id of a checkpoint, the plan it was made for, and the event time (ms) up to which all was final before it."""
+
+    id: str
+    plan: Mapping[str, Any]
+    floor: int
+
+
+def worker_plan(settings: SparkSettings) -> dict[str, Any]:
+    """What must not change while the worker's checkpoint is used."""
+    return {"routed topic": settings.routed_topic}
+
+
+def aggregator_plan(settings: SparkSettings) -> dict[str, Any]:
+    """What must not change while the aggregator's checkpoint is used: it shapes the state."""
+    job = settings.job
+    return {
+        "partials topic": settings.partials_topic,
+        "progress topic": settings.progress_topic,
+        "aggregates": [[a.name, a.op, a.field] for a in job.aggregates],
+        "window": [job.window_ms, job.window_offset_ms],
+        "weight": "fraction" if job.weight.kind == "field" else "whole",
+        "shuffle partitions": settings.shuffle_partitions,
+    }
+
+
+class Checkpoint:
+    """The checkpoint of one stage's query."""
+
+    def __init__(self, spark: SparkSession, root: str, stage: str) -> None:
+        self._jvm: Any = spark._jvm
+        self._root = root
+        self._stage = stage
+        path = self._path("")
+        self._files = path.getFileSystem(spark._jsc.hadoopConfiguration())
+        self._files.mkdirs(path)
+        self._lock: Any = None
+
+    def lock(self, patience: float) -> bool:
+        """Keeps other drivers away for as long as the JVM lives; False if one stays for `patience` seconds.
+
+        The JVM holds the lock, so that it outlasts a killed Python driver until its JVM has ended too. Only a local
+        folder can be locked. Elsewhere the platform must run one driver (a StatefulSet), and Spark itself stops the
+        second writer of a batch.
+        """
+        uri = self._files.makeQualified(self._path(f"{self._stage}.lock")).toUri()
+        if uri.getScheme() != "file":
+            return True
+        channel = self._jvm.java.io.RandomAccessFile(uri.getPath(), "rw").getChannel()
+        deadline = time.monotonic() + patience
+        while (lock := channel.tryLock()) is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self._lock = lock
+        return lock is not None
+
+    def read(self) -> Identity | None:
+        """Whose checkpoint this is; None if it is new."""
+        text = self._read(f"{self._stage}.json")
+        return Identity(**json.loads(text)) if text else None
+
+    def create(self, plan: Mapping[str, Any], floor: int) -> Identity:
+        """Makes the checkpoint ours."""
+        identity = Identity(uuid.uuid4().hex, plan, floor)
+        stream = self._files.create(self._path(f"{self._stage}.json.new"), True)
+        stream.write(bytearray(json.dumps(asdict(identity)).encode()))
+        stream.close()
+        self._files.rename(self._path(f"{self._stage}.json.new"), self._path(f"{self._stage}.json"))
+        return identity
+
+    def require(self, identity: Identity, plan: Mapping[str, Any]) -> None:
+        """`Fatal` if the checkpoint was made by a plan whose state this plan can't read."""
+        wanted = json.loads(json.dumps(plan))
+        changed = sorted(name for name in {*wanted, *identity.plan} if wanted.get(name) != identity.plan.get(name))
+        if changed:
+            raise Fatal(
+                f"the checkpoint {self._root} can't serve this plan of the {self._stage}: {', '.join(changed)} changed "
+                f"(was {[identity.plan.get(n) for n in changed]}, is {[wanted.get(n) for n in changed]}): "
+                "undo the change, or set KEYGROUPING_SPARK_CHECKPOINT to a new folder"
+            )
+
+    def offsets(self, topic: str) -> dict[int, int]:
+        """Where the last completed batch ended in a topic; empty if there is none."""
+        batch = self._last_commit()
+        lines = (self._read(f"{self._stage}/offsets/{batch}") or "").splitlines() if batch is not None else []
+        found = (read_offsets(line, topic) for line in lines[2:] if line.startswith("{"))
+        return next((offsets for offsets in found if offsets), {})
+
+    def _last_commit(self) -> int | None:
+        folder = self._path(f"{self._stage}/commits")
+        if not self._files.exists(folder):
+            return None
+        names = (status.getPath().getName() for status in self._files.listStatus(folder))
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self._root}/{name}")
+
+    def _read(self, name: str) -> str | None:
+        path = self._path(name)
+        if not self._files.exists(path):
+            return None
+        stream = self._files.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()

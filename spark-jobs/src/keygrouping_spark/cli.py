@@ -1,0 +1,107 @@
+"""Command of the Spark job: `keygrouping-spark [--stages ...]`, `python -m keygrouping_spark`, or by spark-submit."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from contextlib import AsyncExitStack
+from functools import partial
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from keygrouping_service.app import create_app, serving
+from keygrouping_service.kafka import admin, can_be_retried, reader, retry, started
+from keygrouping_service.progress import Upstream, partitions_of
+from keygrouping_service.run import run
+from keygrouping_service.settings import load
+
+from keygrouping_spark import session
+from keygrouping_spark.listener import Listener
+from keygrouping_spark.reports import Report
+from keygrouping_spark.settings import SparkSettings
+from keygrouping_spark.stages import Environment, Stage, aggregator_stage, worker_stage
+
+log = logging.getLogger(__name__)
+
+
+async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
+    """Runs the stages of the settings until `stop`."""
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    stages: list[Stage] = []
+    app = create_app("keygrouping Spark job", lambda: bool(stages))
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serving(app, settings.http_host, settings.http_port))
+        spark = await asyncio.to_thread(session.create, settings)
+        stack.push_async_callback(asyncio.to_thread, spark.stop)
+        client = await stack.enter_async_context(started(admin(settings)))
+        probe = await stack.enter_async_context(started(reader(settings, committed=False)))
+        environment = Environment(settings, spark, client, Upstream(client, probe), stack)
+        if settings.runs("aggregator"):
+            await _create_progress_topic(client, settings.progress_topic)
+            stages.append(await aggregator_stage(environment))
+        if settings.runs("worker"):
+            stages.append(await worker_stage(environment))
+        readings = {stage.name: stage.reading for stage in stages}
+
+        def finished(query: str, report: Report) -> None:
+            readings[query].update(report)
+
+        listener = Listener(asyncio.get_running_loop(), finished)
+        spark.streams.addListener(listener)
+        stack.push_async_callback(asyncio.to_thread, spark.streams.removeListener, listener)
+        await _run(stages, settings.progress_seconds, stop)
+
+
+async def _run(stages: list[Stage], interval: float, stop: asyncio.Event) -> None:
+    """Runs queries and loops; at `stop` the queries first, then a last commit of what they have finished."""
+    queries = [asyncio.create_task(stage.runner.run()) for stage in stages]
+    loops = [asyncio.create_task(_keep_committing(stage, interval)) for stage in stages]
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        done, _ = await asyncio.wait([*queries, *loops, stopped], return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {stopped}:
+            task.result()
+    finally:
+        for task in (*loops, stopped):
+            task.cancel()
+        await asyncio.gather(*(stage.runner.stop() for stage in stages), return_exceptions=True)
+        await asyncio.gather(*loops, *queries, return_exceptions=True)
+    for stage in stages:
+        await _commit(stage)
+
+
+async def _keep_committing(stage: Stage, interval: float) -> None:
+    while True:
+        await _commit(stage)
+        await stage.reading.changed(interval)
+
+
+async def _commit(stage: Stage) -> None:
+    try:
+        await stage.progress.step()
+    except Exception as error:
+        if not can_be_retried(error):
+            raise
+        log.warning("progress of the %s can't be committed now: %s", stage.name, " ".join(str(error).split()))
+
+
+async def _create_progress_topic(client: AIOKafkaAdminClient, topic: str) -> None:
+    if not await retry(lambda: partitions_of(client, topic), "reading the topics"):
+        replicas = 3 if len((await client.describe_cluster())["brokers"]) >= 3 else 1
+        await client.create_topics([NewTopic(topic, 1, replicas, topic_configs={"retention.ms": "-1"})])
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="keygrouping-spark", description=__doc__)
+    parser.add_argument("--stages", choices=["worker,aggregator", "worker", "aggregator"])
+    options = parser.parse_args()
+    settings = load(SparkSettings)
+    if options.stages:
+        settings = settings.model_copy(update={"stages": options.stages})
+    sys.exit(run(partial(serve, settings), log_level=settings.log_level))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Reads what the job needs of a routed record, in native Spark expressions.
+
+The router has refused every record that the job can't use (`JobSpec.extract`), so nothing is judged here again; this
+only must read the same values from the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from keygrouping.job import Field, JobSpec, Source, parse_path
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DoubleType, LongType, StringType, StructField, StructType
+
+_UNLIMITED = str(2**31 - 1)
+# The router's parser is strict about syntax and has no limits on lengths; depth is limited by the router's to 1024.
+_JSON_OPTIONS = {
+    "allowSingleQuotes": "false",
+    "maxNestingDepth": "2000",
+    "maxNumLen": _UNLIMITED,
+    "maxStringLen": _UNLIMITED,
+}
+_ISO = r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d{1,6})?)(?:Z|([+-])(\d\d):(\d\d))$"
+
+
+def needs_headers(job: JobSpec) -> bool:
+    """Whether the Kafka source must deliver the headers."""
+    return job.key.kind == "header"
+
+
+def extract(records: DataFrame, job: JobSpec) -> DataFrame:
+    """Columns partition, offset, key, weight, time (ms) and one `field<i>` per entry of `job.fields`.
+
+    `records` has the columns of Spark's Kafka source. A missing or null field is null.
+    """
+    document = _Document()
+    wanted = [_field(wanted, document) for wanted in job.fields]
+    key, weight, time = _key(job.key, document), _weight(job.weight, document), _time(job.time, document)
+    parsed = records.withColumns(document.columns()) if document.layers else records
+    fields = [column.alias(field_column(index)) for index, column in enumerate(wanted)]
+    columns = [key.alias("key"), weight.alias("weight"), time.alias("time"), *fields]
+    return parsed.select("partition", "offset", *columns).where("key is not null and time is not null")
+
+
+def field_column(index: int) -> str:
+    """Name of the column with the values of `job.fields[index]`."""
+    return f"field{index}"
+
+
+def _field(wanted: Field, document: _Document) -> Column:
+    if wanted.kind == "number":
+        return document.member(wanted.path, DoubleType())
+    text = document.member(wanted.path, StringType())
+    return text if wanted.kind == "text" else F.when(text.isNotNull(), 1)
+
+
+def _key(source: Source, document: _Document) -> Column:
+    if source.kind == "record":
+        return F.col("key")
+    if source.kind == "header":
+        found = F.filter(F.col("headers"), lambda header: header["key"] == source.name)
+        return F.try_element_at(found, F.lit(-1))["value"]
+    return document.member(parse_path(source.name), StringType()).cast("binary")
+
+
+def _weight(source: Source, document: _Document) -> Column:
+    if source.kind == "one":
+        return F.lit(1).cast("long")
+    if source.kind == "size":
+        return F.coalesce(F.octet_length("value"), F.lit(0)).cast("long")
+    return document.member(parse_path(source.name), DoubleType())
+
+
+def _time(source: Source, document: _Document) -> Column:
+    if source.kind == "timestamp":
+        return F.unix_millis("timestamp")
+    path = parse_path(source.name)
+    if source.unit == "iso":
+        return _iso_millis(document.member(path, StringType()))
+    return document.member(path, LongType()) * (1000 if source.unit == "s" else 1)
+
+
+def _iso_millis(text: Column) -> Column:
+    """Milliseconds of an RFC 3339 text. The offset is applied by hand: Spark knows none beyond 18 hours."""
+    day, clock, sign, hours, minutes = (F.regexp_extract(text, _ISO, group) for group in range(1, 6))
+    local = F.unix_micros(F.to_timestamp(F.concat(day, F.lit(" "), clock)))
+    offset = F.coalesce(hours.try_cast("long"), F.lit(0)) * 60 + F.coalesce(minutes.try_cast("long"), F.lit(0))
+    utc = local + F.when(sign == "-", offset).otherwise(-offset) * 60_000_000
+    return F.floor(utc / 1000).cast("long")
+
+
+class _Layer(dict[str, "DataType | _Layer"]):
+    """Members of a JSON object that can be read together: each has one type."""
+
+    def fits(self, path: tuple[str, ...], kind: DataType) -> bool:
+        """Whether a path can be read as `kind` beside what is already here."""
+        head, rest = path[0], path[1:]
+        taken = self.get(head)
+        if isinstance(taken, _Layer):
+            return bool(rest) and taken.fits(rest, kind)
+        return taken is None or (not rest and taken == kind)
+
+    def add(self, path: tuple[str, ...], kind: DataType) -> None:
+        """Adds a member that fits."""
+        inner: _Layer = self
+        for name in path[:-1]:
+            below = inner.setdefault(name, _Layer())
+            assert isinstance(below, _Layer)
+            inner = below
+        inner[path[-1]] = kind
+
+    def schema(self) -> StructType:
+        members = ((name, kind.schema() if isinstance(kind, _Layer) else kind) for name, kind in self.items())
+        return StructType([StructField(name, kind) for name, kind in members])
+
+
+@dataclass
+class _Document:
+    """The JSON value, parsed once; once more for members that are wanted as two types."""
+
+    layers: list[_Layer] = field(default_factory=list)
+
+    def member(self, path: tuple[str, ...], kind: DataType) -> Column:
+        """The member at a path, null if it is missing."""
+        index = next((i for i, layer in enumerate(self.layers) if layer.fits(path, kind)), len(self.layers))
+        if index == len(self.layers):
+            self.layers.append(_Layer())
+        self.layers[index].add(path, kind)
+        column = F.col(f"document{index}")
+        for name in path:
+            column = column.getField(name)
+        return column
+
+    def columns(self) -> dict[str, Column]:
+        """One parse of the value per layer."""
+        text = F.col("value").cast("string")
+        return {
+            f"document{index}": F.from_json(text, layer.schema(), _JSON_OPTIONS)
+            for index, layer in enumerate(self.layers)
+        }

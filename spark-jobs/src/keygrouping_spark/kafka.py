@@ -1,0 +1,41 @@
+"""Options of Spark's Kafka source, and the JSON in which it speaks of offsets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from keygrouping_spark.settings import SparkSettings
+
+_EARLIEST = -2
+
+LARGEST_REQUEST = 4 << 20
+"""Bytes: a partial or result holds the event's key, which alone may fill a record of the usual limit."""
+
+
+def source_options(settings: SparkSettings, topic: str) -> dict[str, str]:
+    """Options to read a topic's committed records."""
+    return {
+        **settings.spark_kafka_options(),
+        "subscribe": topic,
+        "kafka.isolation.level": "read_committed",
+        "maxOffsetsPerTrigger": str(settings.batch_records),
+        "failOnDataLoss": "true",
+    }
+
+
+def sink_options(settings: SparkSettings, topic: str) -> dict[str, str]:
+    """Options to write to a topic."""
+    return {**settings.spark_kafka_options(), "topic": topic, "kafka.max.request.size": str(LARGEST_REQUEST)}
+
+
+def json_offsets(topic: str, offsets: Mapping[int, int]) -> str:
+    """Starting offsets as Spark's JSON; a negative offset stands for the earliest."""
+    return json.dumps({topic: {str(p): offset if offset >= 0 else _EARLIEST for p, offset in offsets.items()}})
+
+
+def read_offsets(offsets: object, topic: str) -> dict[int, int]:
+    """Offsets per partition of one topic from Spark's JSON (of a progress report or checkpoint)."""
+    data = json.loads(offsets) if isinstance(offsets, str) else offsets
+    found = data.get(topic) if isinstance(data, Mapping) else None
+    return {int(partition): int(offset) for partition, offset in found.items()} if isinstance(found, Mapping) else {}

@@ -1,0 +1,92 @@
+"""Keeps one streaming query running: restarts it when Kafka was away, ends it after the current batch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable
+
+from keygrouping_service.kafka import Fatal, backoff
+from py4j.protocol import Py4JError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from keygrouping_spark.metrics import QUERY_RESTARTS
+
+log = logging.getLogger(__name__)
+
+# Kafka's retriable errors as they appear in the text of a failed query.
+_BROKER_AWAY = re.compile(
+    r"kafka\.common\.errors\.(Timeout|Disconnect|Network|NotLeader\w*|LeaderNotAvailable|Coordinator\w+|"
+    r"BrokerNotAvailable|NotEnoughReplicas\w*|UnknownTopicOrPartition)Exception"
+)
+_STOP_PATIENCE = 30.0
+
+
+class QueryRunner:
+    """Runs the query that `start` makes. `batches` counts its finished batches, `failure` is the sink's own error."""
+
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[], StreamingQuery],
+        batches: Callable[[], int],
+        failure: Callable[[], BaseException | None] = lambda: None,
+    ) -> None:
+        self._name = name
+        self._start = start
+        self._batches = batches
+        self._failure = failure
+        self._query: StreamingQuery | None = None
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Returns after `stop`; `Fatal` in one line if the query failed and a retry won't help."""
+        for delay in backoff(first=1.0, most=15.0):
+            before = self._batches()
+            try:
+                self._query = await asyncio.to_thread(self._start)
+                await asyncio.to_thread(self._query.awaitTermination)
+                return
+            except (StreamingQueryException, Py4JError, OSError) as error:
+                if self._stopping:
+                    return
+                self._judge(error)
+            QUERY_RESTARTS.labels(self._name).inc()
+            log.warning("%s query lost the broker, trying again in %.0f s", self._name, delay)
+            await asyncio.sleep(delay if self._batches() == before else 1.0)
+
+    async def stop(self) -> None:
+        """Lets the current batch end, and stops the query."""
+        self._stopping = True
+        query = self._query
+        if query is None:
+            return
+        await asyncio.to_thread(self._finish_batch, query)
+        await asyncio.to_thread(query.stop)
+
+    def _finish_batch(self, query: StreamingQuery) -> None:
+        seen, deadline = self._batches(), time.monotonic() + _STOP_PATIENCE
+        while self._batches() == seen and query.isActive and query.status["isTriggerActive"]:
+            if time.monotonic() > deadline:
+                log.warning("%s query: the batch takes long and is broken off; it will be run again", self._name)
+                return
+            time.sleep(0.05)
+
+    def _judge(self, error: Exception) -> None:
+        own = self._failure()
+        if own is not None:
+            raise own
+        if not _BROKER_AWAY.search(str(error)):
+            raise Fatal(f"the {self._name} query failed: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    """The innermost cause in Spark's long text, or that Java itself has ended."""
+    if not isinstance(error, StreamingQueryException):
+        return "the Java process of Spark has ended (out of memory, or killed)"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return (causes or lines or ["no reason given"])[-1 if causes else 0][:500]

@@ -1,0 +1,61 @@
+"""What Spark reports of finished batches, as the progress loops need it: how far each query has read and closed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from keygrouping_service.progress import MIN_TIME
+
+from keygrouping_spark.kafka import read_offsets
+
+
+@dataclass(frozen=True)
+class Report:
+    """A finished batch: its number, where it ended in each source, and the watermark (ms) it worked with."""
+
+    batch: int
+    ends: tuple[object, ...]
+    watermark: int
+
+
+def read_report(progress: Mapping[str, Any]) -> Report | None:
+    """The batch of one of Spark's progress reports; None if that trigger found nothing to do."""
+    if "addBatch" not in progress.get("durationMs", {}):
+        return None
+    ends = tuple(source.get("endOffset") for source in progress.get("sources", []))
+    watermark = progress.get("eventTime", {}).get("watermark")
+    return Report(int(progress["batchId"]), ends, _millis(watermark) if watermark else MIN_TIME)
+
+
+def _millis(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+class Reading:
+    """How far one query has come in the topic that it reads. Belongs to one event loop."""
+
+    def __init__(self, topic: str, positions: Mapping[int, int]) -> None:
+        self._topic = topic
+        self._changed = asyncio.Event()
+        self.positions = dict(positions)
+        self.watermark = MIN_TIME
+        self.batches = 0
+
+    def update(self, report: Report) -> None:
+        """Takes in a finished batch."""
+        for offsets in report.ends:
+            self.positions.update(read_offsets(offsets, self._topic))
+        self.watermark = max(self.watermark, report.watermark)
+        self.batches += 1
+        self._changed.set()
+
+    async def changed(self, timeout: float) -> None:
+        """Returns after the next batch, or after `timeout` seconds."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), timeout)

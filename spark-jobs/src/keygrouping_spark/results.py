@@ -1,0 +1,96 @@
+"""Writes the results of each batch exactly once: results and the batch's number in one Kafka transaction.
+
+Spark runs a batch again after a crash. Its number is the metadata of an offset that the transaction commits to a group
+of its own; a batch whose number is there was written before and is skipped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import ProducerFenced
+from aiokafka.structs import OffsetAndMetadata
+from keygrouping.partial import Result
+from keygrouping_service.kafka import Fatal, admin, close, producer, retry, started
+
+from keygrouping_spark.kafka import LARGEST_REQUEST
+from keygrouping_spark.settings import SparkSettings
+
+log = logging.getLogger(__name__)
+
+_SEND_CHUNK = 5_000
+
+
+class ResultWriter:
+    """The transactional writer of one checkpoint; a second driver with the same application fences the first."""
+
+    def __init__(self, settings: SparkSettings, checkpoint_id: str) -> None:
+        self._settings = settings
+        self._checkpoint_id = checkpoint_id
+        self._group = settings.group("aggregator-batches")
+        self._slot = TopicPartition(settings.results_topic, 0)
+        self._producer: AIOKafkaProducer | None = None
+        self._written = -1
+
+    async def open(self) -> None:
+        """Takes over the transactional id, which settles what a predecessor left, and reads its last batch."""
+        await self.close()
+        identity = f"{self._settings.application}-aggregator-spark"
+        client = producer(self._settings, transactional_id=identity, max_request_size=LARGEST_REQUEST)
+        try:
+            await client.start()
+            self._written = await self._last_written()
+        except BaseException:
+            await close(client)
+            raise
+        self._producer = client
+
+    async def close(self) -> None:
+        """Ends the producer; an open transaction is aborted by the broker or the successor."""
+        client, self._producer = self._producer, None
+        if client is not None:
+            await close(client)
+
+    async def write(self, batch: int, results: Iterable[Result]) -> int:
+        """Writes a batch unless it has been written; gives how many results. `Fatal` if another driver took over."""
+        rows = list(results)
+        if not rows:
+            return 0
+        return await retry(lambda: self._write_once(batch, rows), f"writing the results of batch {batch}")
+
+    async def _write_once(self, batch: int, rows: list[Result]) -> int:
+        if self._producer is None:
+            await self.open()
+        if batch <= self._written:
+            log.info("batch %d had been written before", batch)
+            return 0
+        try:
+            await self._transaction(batch, rows)
+        except ProducerFenced:
+            raise Fatal("another Spark driver of this application writes results now: run only one") from None
+        except BaseException:
+            await self.close()
+            raise
+        self._written = batch
+        return len(rows)
+
+    async def _transaction(self, batch: int, rows: list[Result]) -> None:
+        client = self._producer
+        assert client is not None
+        number = OffsetAndMetadata(batch, f"v1 {self._checkpoint_id} {batch}")
+        async with client.transaction():
+            for begin in range(0, len(rows), _SEND_CHUNK):
+                chunk = rows[begin : begin + _SEND_CHUNK]
+                topic = self._settings.results_topic
+                sent = [await client.send(topic, key=row.record_key, value=row.encode()) for row in chunk]
+                for delivery in sent:
+                    await delivery
+            await client.send_offsets_to_transaction({self._slot: number}, self._group)
+
+    async def _last_written(self) -> int:
+        async with started(admin(self._settings)) as client:
+            found = await client.list_consumer_group_offsets(self._group, partitions=[self._slot])
+        words = found[self._slot].metadata.split(" ") if found[self._slot].offset >= 0 else []
+        return int(words[2]) if words[:2] == ["v1", self._checkpoint_id] else -1

@@ -1,0 +1,60 @@
+"""Makes the Spark session: by itself with `python -m`, or inside of what spark-submit has set up."""
+
+from __future__ import annotations
+
+from keygrouping_service.kafka import Fatal
+from pyspark import SparkConf
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from keygrouping_spark.settings import SparkSettings
+
+_STREAMING = "spark.sql.streaming"
+_FIXED = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",
+    # Sketches are aggregated as objects; beyond this many keys in a task Spark would sort instead.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
+    f"{_STREAMING}.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    f"{_STREAMING}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_STREAMING}.stateStore.rocksdb.boundedMemoryUsage": "true",
+    f"{_STREAMING}.stateStore.rocksdb.maxMemoryUsageMB": "256",
+    f"{_STREAMING}.minBatchesToRetain": "20",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+# In one process nothing listens to the network, and two cores are better spent on batches than on parallel collection.
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+}
+
+
+def configuration(settings: SparkSettings) -> dict[str, str]:
+    """Spark's settings for this job."""
+    jars = ",".join(jar.absolute().as_uri() for jar in settings.connector_jars())
+    return {
+        **_FIXED,
+        "spark.ui.enabled": str(settings.ui).lower(),
+        "spark.driver.memory": settings.driver_memory,
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        **({"spark.jars": jars} if jars else {}),
+    }
+
+
+def create(settings: SparkSettings) -> SparkSession:
+    """The session; `Fatal` if Spark can't start. A master given by spark-submit is kept."""
+    builder = SparkSession.builder.appName(settings.application)
+    master = settings.master or SparkConf().get("spark.master") or "local[2]"
+    local = _LOCAL if master.startswith("local") else {}
+    for name, value in {**configuration(settings), **local}.items():
+        builder = builder.config(name, value)
+    try:
+        spark = builder.master(master).getOrCreate()
+    except (PySparkException, OSError) as error:
+        raise Fatal(f"Spark does not start: {str(error).splitlines()[0]}: is a JDK 17 or 21 installed?") from None
+    spark.sparkContext.setLogLevel(settings.spark_log_level)
+    return spark

@@ -1,0 +1,70 @@
+"""Settings of the Spark job: those of all services, and section `KEYGROUPING_SPARK_...`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from keygrouping_service.settings import JobSettings
+from pydantic import Field, model_validator
+
+Stages = Literal["worker,aggregator", "worker", "aggregator"]
+
+
+class SparkSettings(JobSettings):
+    """What the Spark job needs beyond the settings of every service."""
+
+    section: ClassVar[str] = "SPARK"
+
+    checkpoint: str = Field(min_length=1, description="folder or URI (file:, s3a:, ...) of the queries' checkpoints")
+    stages: Stages = "worker,aggregator"
+    jars: Path | None = Field(default=None, description="folder with the jars of Spark's Kafka connector")
+    master: str | None = Field(default=None, description="Spark master; spark-submit's, else local[2]")
+    driver_memory: str = Field(default="1g", pattern=r"^[1-9]\d*[mg]$")
+    shuffle_partitions: int = Field(default=4, ge=1, le=10_000, description="parallelism of the state, fixed at birth")
+    trigger_seconds: float = Field(default=1.0, ge=0, description="least time between the starts of two batches")
+    batch_records: int = Field(default=500_000, ge=1, description="most records of one batch")
+    progress_seconds: float = Field(default=0.5, gt=0, description="how often progress is read and committed")
+    progress_topic: str = Field(default="progress", description="one partition; tells the aggregator what is final")
+    ui: bool = False
+    spark_log_level: Literal["ERROR", "WARN", "INFO", "DEBUG"] = "WARN"
+
+    @model_validator(mode="after")
+    def _jars_are_there(self) -> Self:
+        if self.jars is not None and not self.connector_jars():
+            raise ValueError(f"KEYGROUPING_SPARK_JARS: no jars in {self.jars}: install them or correct the folder")
+        return self
+
+    @property
+    def trigger(self) -> str:
+        """The processing-time trigger as Spark's text."""
+        return f"{round(self.trigger_seconds * 1000)} milliseconds"
+
+    def connector_jars(self) -> list[Path]:
+        """The jars in `jars`."""
+        return sorted(self.jars.glob("*.jar")) if self.jars else []
+
+    def runs(self, stage: Literal["worker", "aggregator"]) -> bool:
+        """Whether this application runs a stage."""
+        return stage in self.stages.split(",")
+
+    def spark_kafka_options(self) -> dict[str, str]:
+        """Options of the cluster for Spark's Kafka source and sink, with the prefix that Spark wants."""
+        options = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
+        if self.security_protocol.startswith("SASL"):
+            options |= {"sasl.mechanism": self.sasl_mechanism, "sasl.jaas.config": self._jaas()}
+        if self.ssl_cafile:
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": self.ssl_cafile.read_text()}
+        if self.ssl_certfile:
+            chain, key = self.ssl_certfile.read_text(), (self.ssl_keyfile or self.ssl_certfile).read_text()
+            options |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+        return {f"kafka.{name}": value for name, value in options.items()}
+
+    def _jaas(self) -> str:
+        login = "plain.Plain" if self.sasl_mechanism == "PLAIN" else "scram.Scram"
+        user, password = (_quoted(text) for text in (self.sasl_username or "", self.password()))
+        return f"org.apache.kafka.common.security.{login}LoginModule required username={user} password={password};"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,169 @@
+"""The two stages: each is a query with its checkpoint and the loop that commits its progress."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from keygrouping.partial import Result
+from keygrouping_service.kafka import Fatal, producer, retry, started
+from keygrouping_service.progress import (
+    Committed,
+    Upstream,
+    commit_progress,
+    partitions_of,
+    read_progress,
+    stage_watermark,
+)
+from pyspark.sql import DataFrame, SparkSession
+
+from keygrouping_spark import aggregator, worker
+from keygrouping_spark.checkpoint import Checkpoint, Identity, aggregator_plan, worker_plan
+from keygrouping_spark.metrics import RESULTS
+from keygrouping_spark.progress import AggregatorProgress, WorkerProgress
+from keygrouping_spark.query import QueryRunner
+from keygrouping_spark.reports import Reading
+from keygrouping_spark.results import ResultWriter
+from keygrouping_spark.settings import SparkSettings
+
+log = logging.getLogger(__name__)
+
+_LOCK_PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage that is ready to run."""
+
+    name: str
+    reading: Reading
+    runner: QueryRunner
+    progress: WorkerProgress | AggregatorProgress
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the stages are made from. `stack` closes the clients that they open."""
+
+    settings: SparkSettings
+    spark: SparkSession
+    admin: AIOKafkaAdminClient
+    upstream: Upstream
+    stack: AsyncExitStack
+
+    async def open_group(self, stage: str, topic: str) -> tuple[AIOKafkaConsumer, dict[int, Committed]]:
+        """A consumer to commit a stage's progress with, and what it has committed in all partitions of a topic."""
+        partitions = await partitions_of(self.admin, topic)
+        if not partitions:
+            raise Fatal(f"topic {topic!r} does not exist: create it first")
+        group = self.settings.group(stage)
+        consumer = AIOKafkaConsumer(**self.settings.kafka_options(), group_id=group, enable_auto_commit=False)
+        await self.stack.enter_async_context(started(consumer))
+        consumer.assign([TopicPartition(topic, partition) for partition in partitions])
+        last = await retry(lambda: read_progress(self.admin, group, topic, partitions), f"reading group {group}")
+        return consumer, last
+
+    async def open_checkpoint(self, stage: str, plan: Mapping[str, Any], floor: int) -> tuple[Checkpoint, Identity]:
+        """The locked checkpoint of a stage; `Fatal` if it is in use or belongs to another plan."""
+        checkpoint = await asyncio.to_thread(Checkpoint, self.spark, self.settings.checkpoint, stage)
+        if not await asyncio.to_thread(checkpoint.lock, _LOCK_PATIENCE):
+            raise Fatal(f"another driver uses the checkpoint {self.settings.checkpoint}: run only one")
+        identity = await asyncio.to_thread(checkpoint.read)
+        if identity is None:
+            identity = await asyncio.to_thread(checkpoint.create, plan, floor)
+        checkpoint.require(identity, plan)
+        return checkpoint, identity
+
+
+async def worker_stage(environment: Environment) -> Stage:
+    """The worker stage: `routed` to `partials`."""
+    settings, upstream = environment.settings, environment.upstream
+    consumer, last = await environment.open_group("worker", settings.routed_topic)
+    checkpoint, _ = await environment.open_checkpoint("worker", worker_plan(settings), 0)
+    committed = {partition: -1 if entry.offset is None else entry.offset for partition, entry in last.items()}
+    positions = await asyncio.to_thread(checkpoint.offsets, settings.routed_topic)
+    reading = Reading(settings.routed_topic, positions or {p: max(0, offset) for p, offset in committed.items()})
+    progress = WorkerProgress(
+        reading,
+        lambda: upstream.of_worker(
+            settings.group("router"), settings.events_topic, settings.routed_topic, settings.job.lateness_ms
+        ),
+        lambda vouched: commit_progress(consumer, settings.routed_topic, vouched),
+        last,
+    )
+    runner = QueryRunner(
+        "worker",
+        lambda: worker.start(environment.spark, settings, committed, lambda: progress.horizon.epoch),
+        lambda: reading.batches,
+    )
+    return Stage("worker", reading, runner, progress)
+
+
+async def aggregator_stage(environment: Environment) -> Stage:
+    """The aggregator stage: `partials` to `results`."""
+    settings, upstream = environment.settings, environment.upstream
+    consumer, last = await environment.open_group("aggregator", settings.partials_topic)
+    floor = stage_watermark({partition: entry.progress for partition, entry in last.items()})
+    checkpoint, identity = await environment.open_checkpoint("aggregator", aggregator_plan(settings), floor)
+    positions = await asyncio.to_thread(checkpoint.offsets, settings.partials_topic)
+    reading = Reading(settings.partials_topic, positions)
+    marks = producer(settings)
+    await environment.stack.enter_async_context(started(marks))
+
+    async def publish(mark: int) -> None:
+        value = json.dumps({"checkpoint": identity.id, "watermark": mark}).encode()
+        await marks.send_and_wait(settings.progress_topic, value)
+
+    progress = AggregatorProgress(
+        reading,
+        lambda: upstream.of_aggregator(settings.group("worker"), settings.routed_topic, settings.partials_topic),
+        lambda vouched: commit_progress(consumer, settings.partials_topic, vouched),
+        publish,
+        settings.job,
+        last,
+    )
+    sink = _Sink(ResultWriter(settings, identity.id), asyncio.get_running_loop())
+    environment.stack.push_async_callback(sink.writer.close)
+    runner = QueryRunner(
+        "aggregator",
+        lambda: aggregator.start(environment.spark, settings, identity.id, identity.floor, sink.write),
+        lambda: reading.batches,
+        lambda: sink.failure,
+    )
+    return Stage("aggregator", reading, runner, progress)
+
+
+class _Sink:
+    """Hands each batch from Spark's thread to the writer in the event loop; keeps the error that Spark would wrap."""
+
+    def __init__(self, writer: ResultWriter, loop: asyncio.AbstractEventLoop) -> None:
+        self.writer = writer
+        self.failure: BaseException | None = None
+        self._loop = loop
+
+    def write(self, batch: DataFrame, number: int) -> None:
+        """Writes a batch and returns when its transaction is committed."""
+        results = [
+            Result(bytes(r["key"]), r["start"], r["end"], r["events"], r["weight"], True, _plain(r["aggregates"]))
+            for r in batch.toLocalIterator()
+        ]
+        written: concurrent.futures.Future[int] = asyncio.run_coroutine_threadsafe(
+            self.writer.write(number, results), self._loop
+        )
+        try:
+            RESULTS.inc(written.result())
+        except Fatal as error:
+            self.failure = error
+            raise
+
+
+def _plain(aggregates: Any) -> dict[str, Any]:
+    return dict(aggregates) if isinstance(aggregates, Mapping) else aggregates.asDict()

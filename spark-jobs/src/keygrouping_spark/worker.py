@@ -1,0 +1,83 @@
+"""The worker query: records of `routed` in, one partial per worker, window and key of each micro-batch out.
+
+A micro-batch that is replayed has the same offsets, hence the same partials with the same identity; so the plain
+(at-least-once) Kafka sink is enough, because merging drops duplicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from keygrouping.job import JobSpec
+from keygrouping.partial import VERSION
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from keygrouping_spark.aggregates import native
+from keygrouping_spark.events import extract, field_column, needs_headers
+from keygrouping_spark.kafka import json_offsets, sink_options, source_options
+from keygrouping_spark.settings import SparkSettings
+
+
+def partials(records: DataFrame, job: JobSpec, epoch: int) -> DataFrame:
+    """Columns key and value of the partials of a batch of records, as `keygrouping.partial.Partial` reads them."""
+    start = F.col("time") - F.pmod(F.col("time") - job.window_offset_ms, F.lit(job.window_ms))
+    states = [
+        aggregate.state(None if index is None else F.col(field_column(index))).alias(aggregate.name)
+        for aggregate, index in zip(native(job.aggregates), job.field_of, strict=True)
+    ]
+    grouped = (
+        extract(records, job)
+        .groupBy(F.col("partition").alias("worker"), start.alias("start"), "key")
+        .agg(
+            F.count(F.lit(1)).alias("events"),
+            F.sum("weight").alias("weight"),
+            F.min("offset").alias("first"),
+            F.max("offset").alias("last"),
+            *states,
+        )
+    )
+    return grouped.select("key", _json(job, [F.col(a.name) for a in job.aggregates], epoch).alias("value"))
+
+
+def _json(job: JobSpec, states: list[Column], epoch: int) -> Column:
+    members = F.struct(
+        F.lit(VERSION).alias("v"),
+        "worker",
+        "start",
+        (F.col("start") + job.window_ms).alias("end"),
+        "events",
+        "weight",
+        "first",
+        "last",
+        F.lit(epoch).alias("epoch"),
+        (F.struct(*states) if states else F.create_map()).alias("aggregates"),
+    )
+    return F.to_json(members, {"ignoreNullFields": "false"})
+
+
+def start(
+    spark: SparkSession, settings: SparkSettings, offsets: Mapping[int, int], epoch: Callable[[], int]
+) -> StreamingQuery:
+    """Starts the query. `offsets` is where each partition begins if the checkpoint is new."""
+
+    def flush(records: DataFrame, batch: int) -> None:
+        del batch
+        written = partials(records, settings.job, epoch()).write.format("kafka")
+        written.options(**sink_options(settings, settings.partials_topic)).save()
+
+    routed = (
+        spark.readStream.format("kafka")
+        .options(**source_options(settings, settings.routed_topic))
+        .option("startingOffsets", json_offsets(settings.routed_topic, offsets))
+        .option("includeHeaders", needs_headers(settings.job))
+        .load()
+    )
+    return (
+        routed.writeStream.queryName("worker")
+        .foreachBatch(flush)
+        .option("checkpointLocation", f"{settings.checkpoint}/worker")
+        .trigger(processingTime=settings.trigger)
+        .start()
+    )

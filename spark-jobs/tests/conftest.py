@@ -1,0 +1,24 @@
+"""One Spark session for all tests that compare expressions with the library."""
+
+from collections.abc import Iterator
+
+import pytest
+from keygrouping_spark import session
+from keygrouping_spark.settings import SparkSettings
+from pyspark.sql import SparkSession
+
+pytest_plugins = ["keygrouping_local.testing"]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    settings = SparkSettings(
+        bootstrap_servers="none:9",
+        checkpoint="none",
+        job='{"aggregates": []}',
+        shuffle_partitions=2,
+        driver_memory="1g",
+    )
+    spark = session.create(settings)
+    yield spark
+    spark.stop()

@@ -1,0 +1,284 @@
+"""Spark's expressions read and compute the same as the library."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from keygrouping.job import Extracted, JobSpec
+from keygrouping.partial import Partial
+from keygrouping_spark.aggregator import merge, read_partials
+from keygrouping_spark.events import extract, field_column
+from keygrouping_spark.worker import partials
+from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+NOW = 2_000_000_000_000
+JOB = JobSpec.from_json(
+    {
+        "window": "1m",
+        "aggregates": [
+            {"name": "n", "op": "count"},
+            {"name": "present", "op": "count", "field": "x"},
+            {"name": "total", "op": "sum", "field": "x"},
+            {"name": "average", "op": "mean", "field": "x"},
+            {"name": "least", "op": "min", "field": "x"},
+            {"name": "most", "op": "max", "field": "x"},
+            {"name": "spread", "op": "variance", "field": "x"},
+            {"name": "kinds", "op": "distinct", "field": "/who/id"},
+        ],
+    }
+)
+
+Record = tuple[bytes | None, bytes, int, int, int, list[tuple[str, bytes | None]]]
+
+slowly = settings(
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+numbers = st.one_of(
+    st.none(), st.integers(-(2**53), 2**53), st.floats(-1e9, 1e9), st.floats(1.7e9, 1.7e9 + 10), st.just(-0.0)
+)
+texts = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.text(st.characters(codec="utf-8"), max_size=5))
+events = st.lists(
+    st.tuples(
+        st.sampled_from([b"a", b"b", b"\xff\x00", b""]), st.integers(0, 200_000), numbers, texts, st.integers(0, 2)
+    ),
+    min_size=1,
+    max_size=120,
+)
+
+
+def frame(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
+    """The records as Spark's Kafka source gives them, made by SQL text: it needs no Python processes of Spark."""
+    rows = ", ".join(
+        f"({binary(key)}, {binary(value)}, {partition}, {offset}L, timestamp_millis({time}), {header_list(headers)})"
+        for key, value, partition, offset, time, headers in records
+    )
+    return spark.sql(f"select * from values {rows} as t(key, value, partition, offset, timestamp, headers)")
+
+
+def kafka_values(spark: SparkSession, rows: Sequence[tuple[bytes, bytes]]) -> DataFrame:
+    """Records that consist of key and value alone."""
+    return frame(spark, [(key, value, 0, 0, 0, []) for key, value in rows])
+
+
+def binary(data: bytes | None) -> str:
+    return "cast(null as binary)" if data is None else f"X'{data.hex()}'"
+
+
+def header_list(headers: Sequence[tuple[str, bytes | None]]) -> str:
+    items = [f"named_struct('key', '{name}', 'value', {binary(value)})" for name, value in headers]
+    empty = "cast(array() as array<struct<key string, value binary>>)"
+    return f"array({', '.join(items)})" if items else empty
+
+
+def record(value: object, **changes: Any) -> Record:
+    encoded = value if isinstance(value, bytes) else json.dumps(value).encode()
+    fields = {"key": b"k", "value": encoded, "partition": 0, "offset": 0, "timestamp": 5000, "headers": []} | changes
+    return tuple(fields.values())  # type: ignore[return-value]
+
+
+def read_by_library(job: JobSpec, item: Record) -> Extracted:
+    key, value, _, _, timestamp, headers = item
+    found = job.extract(key, value, headers, timestamp, NOW)
+    assert isinstance(found, Extracted), found
+    return found
+
+
+def read_by_spark(spark: SparkSession, job: JobSpec, records: Sequence[Record]) -> list[Extracted]:
+    numbered = [(*r[:3], offset, *r[4:]) for offset, r in enumerate(records)]
+    rows = extract(frame(spark, numbered), job).orderBy("offset").collect()
+    fields = [field_column(index) for index in range(len(job.fields))]
+    return [Extracted(bytes(r["key"]), r["weight"], r["time"], tuple(r[name] for name in fields)) for r in rows]
+
+
+def as_aggregated(job: JobSpec, found: Extracted) -> Extracted:
+    """The fields as aggregates take them: numbers as float64, the decimal text of integers in text fields."""
+    convert: dict[str, Callable[[Any], Any]] = {"text": str, "number": float, "any": int}
+    pairs = zip(job.fields, found.fields, strict=True)
+    fields = tuple(None if value is None else convert[field.kind](value) for field, value in pairs)
+    return Extracted(found.key, found.weight, found.time_ms, fields)
+
+
+SAME_READING: list[tuple[dict[str, object], list[Record]]] = [
+    ({"weight": "size"}, [record({}), record({}, key=b""), record({}, key=b"\xff")]),
+    (
+        {"key": {"header": "k"}},
+        [record({}, headers=[("k", b"1"), ("k", b"2"), ("j", None)]), record({}, headers=[("k", b"\xfe")])],
+    ),
+    (
+        {"key": {"field": "/a~1b/c"}, "weight": {"field": "w"}, "time": {"field": "t", "unit": "s"}},
+        [record({"a/b": {"c": key}, "w": 1.5, "t": 7}) for key in ("x", 12, "", "é\u0000")],
+    ),
+    (
+        {"time": {"field": "t", "unit": "iso"}},
+        [
+            record({"t": text})
+            for text in (
+                "2026-01-31T12:00:00Z",
+                "2026-01-31T12:00:00.123999+00:00",
+                "2026-01-31T12:00:00.5-23:59",
+                "2024-02-29T23:59:59.999999+19:30",
+            )
+        ],
+    ),
+    (
+        {"aggregates": [{"name": "v", "op": "sum", "field": "/x/y"}, {"name": "s", "op": "distinct", "field": "/x"}]},
+        [record({"x": "text"}), record({"x": 5}), record({"x": None}), record({})],
+    ),
+    (
+        {
+            "aggregates": [
+                {"name": "v", "op": "sum", "field": "X"},
+                {"name": "w", "op": "max", "field": "x"},
+                {"name": "d", "op": "distinct", "field": "x"},
+                {"name": "n", "op": "min", "field": "/a/b"},
+                {"name": "e", "op": "min", "field": "a.b"},
+                {"name": "c", "op": "count", "field": "a"},
+                {"name": "q", "op": "count", "field": "q"},
+            ]
+        },
+        [
+            record({"X": 1, "x": 2, "a": {"b": 3}, "a.b": 4}),
+            record({"a": [1], "x": 12345678901234567}),
+            record({"a": 5, "X": 1e300}),
+            record(b'{"x":1,"x":2,"a":{"b":1},"a":{"b":null}}'),
+            record(b'{"deep":' + b"[" * 1000 + b"]" * 1000 + b',"x":-0}'),
+            record(b'{"long":0.' + b"1" * 2000 + b',"X":1e-400,"x":7}'),
+            record(b' {"x" : 3, "q":"\\ud83d\\ude00\\u0000"}\n'),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("members", "records"), SAME_READING)
+def test_spark_reads_from_a_record_what_the_library_reads(
+    spark: SparkSession, members: dict[str, object], records: list[Record]
+) -> None:
+    job = JobSpec.from_json({"aggregates": [], **members})
+    expected = [as_aggregated(job, read_by_library(job, item)) for item in records]
+    assert read_by_spark(spark, job, records) == expected
+
+
+def as_records(found: Sequence[tuple[bytes, int, object, object, int]]) -> list[Record]:
+    return [
+        (key, orjson.dumps({"x": x, "who": {"id": who}}), partition, offset, time, [])
+        for offset, (key, time, x, who, partition) in enumerate(found)
+    ]
+
+
+def partial_rows(df: DataFrame) -> list[tuple[bytes, Partial]]:
+    return [(bytes(row["key"]), Partial.decode(row["value"].encode())) for row in df.collect()]
+
+
+def oracle(records: Sequence[Record], by_worker: bool) -> dict[tuple[Any, ...], dict[str, Any]]:
+    states: dict[tuple[Any, ...], list[Any]] = defaultdict(lambda: [a.initial() for a in JOB.aggregates])
+    for item in records:
+        found = read_by_library(JOB, item)
+        group = (found.key, JOB.window_of(found.time_ms), *([item[2]] if by_worker else []))
+        for index, (aggregate, field) in enumerate(zip(JOB.aggregates, JOB.field_of, strict=True)):
+            value = True if field is None else found.fields[field]
+            states[group][index] = aggregate.add(states[group][index], value)
+    return {group: finish(state) for group, state in states.items()}
+
+
+def finish(states: Sequence[Any]) -> dict[str, Any]:
+    return {a.name: a.finish(state) for a, state in zip(JOB.aggregates, states, strict=True)}
+
+
+def same(found: dict[str, Any], expected: dict[str, Any], scale: float) -> bool:
+    """Equal up to what float64 loses in another order: relative to the values, for the spread to their squares."""
+
+    def close(name: str) -> bool:
+        left, right = found[name], expected[name]
+        if left is None or right is None or name in ("n", "present", "least", "most", "kinds"):
+            return bool(left == right)
+        return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-12 * (scale**2 if name == "spread" else scale))
+
+    return found.keys() == expected.keys() and all(map(close, found))
+
+
+def assert_same(
+    found: dict[tuple[Any, ...], dict[str, Any]], expected: dict[tuple[Any, ...], dict[str, Any]], scale: float
+) -> None:
+    assert found.keys() == expected.keys()
+    for group in found:
+        assert same(found[group], expected[group], scale), (group, found[group], expected[group])
+
+
+def largest(found: list[tuple[bytes, int, Any, object, int]]) -> float:
+    return max((abs(x) for _, _, x, _, _ in found if x is not None), default=1.0) * len(found)
+
+
+@slowly
+@given(found=events)
+def test_the_library_finishes_sparks_partials_to_its_own_results(spark: SparkSession, found: Any) -> None:
+    records = as_records(found)
+    rows = partial_rows(partials(frame(spark, records), JOB, 3))
+    results = {
+        (key, p.start, p.worker): finish([a.decode(p.aggregates[a.name]) for a in JOB.aggregates]) for key, p in rows
+    }
+    assert_same(results, oracle(records, by_worker=True), largest(found))
+    assert sum(p.events for _, p in rows) == sum(p.weight for _, p in rows) == len(records)
+    for key, p in rows:
+        mine = [r[3] for r in records if (r[0], r[2], JOB.window_of(r[4])) == (key, p.worker, p.start)]
+        assert (p.first, p.last, p.events, p.end, p.epoch) == (mine[0], mine[-1], len(mine), p.start + 60_000, 3)
+
+
+def by_spark(spark: SparkSession, records: Sequence[Record]) -> list[tuple[bytes, bytes]]:
+    return [(k, p.encode()) for k, p in partial_rows(partials(frame(spark, records), JOB, 0))]
+
+
+def by_library(_: SparkSession, records: Sequence[Record]) -> list[tuple[bytes, bytes]]:
+    groups: dict[tuple[bytes, int, int], list[Record]] = defaultdict(list)
+    for item in records:
+        groups[item[0] or b"", JOB.window_of(item[4]), item[2]].append(item)
+    return [(group[0], by_hand(group, items).encode()) for group, items in groups.items()]
+
+
+def by_hand(group: tuple[bytes, int, int], items: list[Record]) -> Partial:
+    fields = [read_by_library(JOB, item).fields for item in items]
+    states = {
+        a.name: a.encode(a.add_many(a.initial(), [True if i is None else f[i] for f in fields]))
+        for a, i in zip(JOB.aggregates, JOB.field_of, strict=True)
+    }
+    _, start, worker = group
+    return Partial(worker, start, start + 60_000, len(items), len(items), items[0][3], items[-1][3], 0, states)
+
+
+@slowly
+@pytest.mark.parametrize("runner", [by_spark, by_library])
+@given(found=events, cut=st.integers(0, 120))
+def test_spark_merges_partials_of_either_runner_to_the_librarys_results(
+    spark: SparkSession,
+    runner: Callable[[SparkSession, Sequence[Record]], list[tuple[bytes, bytes]]],
+    found: Any,
+    cut: int,
+) -> None:
+    records = as_records(found)
+    flushed = [row for part in (records[:cut], records[cut:]) if part for row in runner(spark, part)]
+    source = kafka_values(spark, flushed)
+    rows = merge(read_partials(source, JOB, floor=-1), JOB).collect()
+    results = {(bytes(row["key"]), row["start"]): row["aggregates"].asDict() for row in rows}
+    assert_same(results, oracle(records, by_worker=False), largest(found))
+    assert sum(row["events"] for row in rows) == sum(row["weight"] for row in rows) == len(records)
+
+
+def test_variance_does_not_cancel_out_far_from_zero(spark: SparkSession) -> None:
+    found = [(b"a", 0, 1.7e9 + (i % 7), None, i % 3) for i in range(300)]
+    source = kafka_values(spark, by_spark(spark, as_records(found)))
+    (row,) = merge(read_partials(source, JOB, floor=-1), JOB).collect()
+    expected = oracle(as_records(found), by_worker=False)[b"a", 0]["spread"]
+    assert row["aggregates"]["spread"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_partials_of_windows_that_were_final_before_are_left_out(spark: SparkSession) -> None:
+    found = [(b"a", time, 1, None, 0) for time in (0, 60_000, 120_000)]
+    source = kafka_values(spark, by_spark(spark, as_records(found)))
+    assert [row["start"] for row in merge(read_partials(source, JOB, floor=120_000), JOB).collect()] == [120_000]

@@ -1,0 +1,257 @@
+"""The whole Spark job as a process on a real broker: exact results, whatever is killed."""
+
+import asyncio
+import os
+import random
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from keygrouping.partial import Partial, Result
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.jars import default_jars_dir
+from keygrouping_local.process import last_lines, spawn, terminate
+from keygrouping_service.kafka import started
+from keygrouping_service.progress import END, Committed, Progress, commit_progress, finish_input, stage_watermark
+from keygrouping_service.testing import Cluster, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+WINDOW = 60_000
+WORKERS = 6
+START_SECONDS = 120
+JOB = {
+    "window": WINDOW,
+    "lateness": 0,
+    "aggregates": [
+        {"name": "n", "op": "count"},
+        {"name": "total", "op": "sum", "field": "x"},
+        {"name": "average", "op": "mean", "field": "x"},
+        {"name": "spread", "op": "variance", "field": "x"},
+        {"name": "kinds", "op": "distinct", "field": "who"},
+    ],
+}
+
+Event = tuple[int, bytes, int, int | None, str]
+"""Worker, key, event time in ms, x, who."""
+
+
+class Pipeline:
+    """The stage before (routers), the driver under test, and what comes out."""
+
+    def __init__(self, cluster: Cluster, application: str, folder: Path) -> None:
+        self.cluster = cluster
+        self.application = application
+        self.folder = folder
+        self.sent: list[Event] = []
+        self.driver: subprocess.Popen[bytes] | None = None
+        self.children: list[psutil.Process] = []
+
+    def topic(self, kind: str) -> str:
+        return f"{self.application}.{kind}"
+
+    async def create_topics(self) -> None:
+        for kind, count in (("events", 1), ("routed", WORKERS), ("partials", 3), ("results", 2)):
+            await self.cluster.create(**{self.topic(kind): count})
+
+    async def send(self, events: list[Event]) -> None:
+        """Routes events in their order."""
+        for worker, key, time, x, who in events:
+            value = orjson.dumps({"x": x, "who": who})
+            await self.cluster.write(self.topic("routed"), [(key, value)], worker, time)
+        self.sent += events
+
+    async def promise(self, time: int) -> None:
+        """The router says that it sends nothing before `time` any more."""
+        group = f"{self.application}-router"
+        options = {"bootstrap_servers": self.cluster.bootstrap_servers, "enable_auto_commit": False}
+        async with started(AIOKafkaConsumer(group_id=group, **options)) as consumer:
+            consumer.assign([TopicPartition(self.topic("events"), 0)])
+            await commit_progress(consumer, self.topic("events"), {0: Committed(0, Progress(time))})
+
+    async def finish(self) -> None:
+        await finish_input(self.cluster.bootstrap_servers, f"{self.application}-router", self.topic("events"))
+
+    def start(self, **changes: str) -> None:
+        settings = {
+            "bootstrap_servers": self.cluster.bootstrap_servers,
+            "application": self.application,
+            "job": orjson.dumps(JOB).decode(),
+            **{f"{kind}_topic": self.topic(kind) for kind in ("events", "routed", "partials", "results")},
+            "spark_checkpoint": str(self.folder / "checkpoint"),
+            "spark_jars": str(default_jars_dir() / "spark"),
+            "spark_progress_topic": self.topic("progress"),
+            "spark_shuffle_partitions": "2",
+            "spark_trigger_seconds": "0.2",
+            **changes,
+        }
+        environment = {**os.environ, **{f"KEYGROUPING_{name.upper()}": value for name, value in settings.items()}}
+        self.driver = spawn([sys.executable, "-m", "keygrouping_spark"], self.log, environment)
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "driver.log"
+
+    async def progress(self, stage: str, kind: str) -> int:
+        """What a stage has vouched for in all partitions of its input."""
+        committed = await self.cluster.committed(f"{self.application}-{stage}", self.topic(kind))
+        return stage_watermark({partition: entry.progress for partition, entry in committed.items()})
+
+    async def reaches(self, time: int) -> None:
+        """Waits until all windows that end by `time` are final."""
+
+        async def final() -> bool:
+            assert self.driver is not None
+            assert self.driver.poll() is None, "\n".join(last_lines(self.log, 30))
+            return await self.progress("aggregator", "partials") >= time
+
+        await until(final, START_SECONDS)
+
+    async def kill(self) -> None:
+        """SIGKILL to the driver, which must take its Java process along."""
+        assert self.driver is not None
+        children = psutil.Process(self.driver.pid).children(recursive=True)
+        self.driver.kill()
+        self.driver.wait()
+        gone: Callable[[], bool] = lambda: not any(child.is_running() for child in children)  # noqa: E731
+        await until(gone, 60)
+
+    def stop(self) -> int:
+        assert self.driver is not None
+        return terminate(self.driver, 60)
+
+    async def results(self) -> list[Result]:
+        return [Result.decode(record.value) for record in await self.cluster.read(self.topic("results"))]
+
+    def expected(self, until_time: int = END) -> dict[tuple[bytes, int], dict[str, Any]]:
+        """What one thread computes of all events, for the windows that end by a time."""
+        groups: dict[tuple[bytes, int], list[Event]] = defaultdict(list)
+        for event in self.sent:
+            groups[event[1], event[2] // WINDOW * WINDOW].append(event)
+        return {group: aggregate(events) for group, events in groups.items() if group[1] + WINDOW <= until_time}
+
+
+def aggregate(events: list[Event]) -> dict[str, Any]:
+    values = [x for _, _, _, x, _ in events if x is not None]
+    return {
+        "n": len(events),
+        "total": sum(values) if values else None,
+        "average": pytest.approx(statistics.fmean(values)) if values else None,
+        "spread": pytest.approx(statistics.variance(values)) if len(values) > 1 else None,
+        "kinds": len({who for *_, who in events}),
+    }
+
+
+def check(results: list[Result], expected: dict[tuple[bytes, int], dict[str, Any]]) -> None:
+    """Every window is there once, with the right values."""
+    found = [(result.key, result.start) for result in results]
+    assert len(found) == len(set(found))
+    assert set(found) == set(expected)
+    for result in results:
+        assert dict(result.aggregates) == expected[result.key, result.start], (result.key, result.start)
+        assert (result.final, result.end, result.weight) == (True, result.start + WINDOW, result.events)
+        assert result.events == result.aggregates["n"]
+
+
+def some_events(rng: random.Random, window: int, count: int = 40) -> list[Event]:
+    """Out of order over this window and the next; half of all goes to worker 0, nothing to the last two."""
+    return [
+        (
+            rng.choice([0, 0, 0, 1, 2, 3]),
+            rng.choice([b"hot", b"hot", b"a", b"b", b"\xff\x01"]),
+            window * WINDOW + rng.randrange(2 * WINDOW),
+            rng.choice([None, rng.randrange(-100, 100)]),
+            f"who{rng.randrange(9)}",
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture
+async def pipeline(broker: EmbeddedBroker, application: str, tmp_path: Path) -> AsyncIterator[Pipeline]:
+    async with Cluster(broker.bootstrap_servers) as cluster:
+        made = Pipeline(cluster, application, tmp_path)
+        await made.create_topics()
+        yield made
+        if made.driver is not None:
+            terminate(made.driver, 1)
+
+
+async def repeat_partials(pipeline: Pipeline) -> None:
+    """Writes every partial again, as a worker that was killed between output and commit does."""
+    records = await pipeline.cluster.read(pipeline.topic("partials"))
+    for record in records:
+        await pipeline.cluster.write(pipeline.topic("partials"), [(record.key, record.value)], record.partition)
+
+
+async def test_results_are_exact_whenever_the_driver_is_killed(pipeline: Pipeline) -> None:
+    rng = random.Random(1)
+    pipeline.start()
+    await pipeline.send(some_events(rng, 0))
+    await pipeline.promise(WINDOW)
+    await pipeline.reaches(WINDOW)
+    check(await pipeline.results(), pipeline.expected(WINDOW))
+
+    await repeat_partials(pipeline)
+    await pipeline.send(some_events(rng, 1))
+    await pipeline.kill()
+    await pipeline.send(some_events(rng, 1))
+    await pipeline.promise(2 * WINDOW)
+    pipeline.start()
+    await pipeline.reaches(2 * WINDOW)
+    check(await pipeline.results(), pipeline.expected(2 * WINDOW))
+
+    await pipeline.send(some_events(rng, 9))
+    await pipeline.send(some_events(rng, 2))
+    await pipeline.finish()
+    await asyncio.sleep(rng.random() * 3)
+    await pipeline.kill()
+    await repeat_partials(pipeline)
+    pipeline.start()
+    await pipeline.reaches(END)
+    check(await pipeline.results(), pipeline.expected())
+    assert await pipeline.progress("worker", "routed") == END
+
+    assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+    committed = await pipeline.cluster.committed(f"{pipeline.application}-worker", pipeline.topic("routed"))
+    assert sum(entry.offset or 0 for entry in committed.values()) == len(pipeline.sent)
+    await one_partial_per_worker_window_and_key(pipeline)
+
+    changed = {**JOB, "window": 2 * WINDOW}
+    pipeline.start(job=orjson.dumps(changed).decode())
+    assert pipeline.driver is not None
+    await until(lambda: pipeline.driver is not None and pipeline.driver.poll() is not None, START_SECONDS)
+    assert pipeline.driver.returncode == 1
+    (line,) = [line for line in last_lines(pipeline.log, 5) if line.startswith("fatal:")]
+    assert "window" in line
+
+
+async def one_partial_per_worker_window_and_key(pipeline: Pipeline) -> None:
+    """Partials that were written again are the same; together they hold every event once."""
+    seen: dict[tuple[Any, ...], Partial] = {}
+    for record in await pipeline.cluster.read(pipeline.topic("partials")):
+        partial = Partial.decode(record.value)
+        assert seen.setdefault((record.key, *partial.identity), partial) == partial
+    assert sum(partial.events for partial in seen.values()) == len(pipeline.sent)
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong", "fault"),
+    [("spark_stages", "router", "KEYGROUPING_SPARK_STAGES"), ("spark_jars", "/nowhere", "no jars in /nowhere")],
+)
+def test_wrong_settings_stop_the_start_with_a_line_each(setting: str, wrong: str, fault: str) -> None:
+    settings = {"bootstrap_servers": "none:9", "job": '{"aggregates": []}', "spark_checkpoint": "x", setting: wrong}
+    environment = {**os.environ, **{f"KEYGROUPING_{name.upper()}": value for name, value in settings.items()}}
+    command = [sys.executable, "-m", "keygrouping_spark"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert fault in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

@@ -1,0 +1,154 @@
+"""What Spark's queries vouch for, and when: the progress loops without Spark and Kafka."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from keygrouping.job import JobSpec
+from keygrouping_service.progress import END, MIN_TIME, Committed, Horizon, Progress
+from keygrouping_spark.kafka import json_offsets, read_offsets
+from keygrouping_spark.progress import AggregatorProgress, WorkerProgress, covers, mark_for, vouch
+from keygrouping_spark.reports import Reading, Report, read_report
+
+JOB = JobSpec.from_json({"window": 1000, "aggregates": []})
+
+offsets = st.dictionaries(st.integers(0, 3), st.integers(0, 9), max_size=4)
+
+
+class Stage:
+    """Upstream, commits and marks of a stage, all in memory."""
+
+    def __init__(self) -> None:
+        self.horizon = Horizon(MIN_TIME, 0, {0: 0, 1: 0})
+        self.committed: dict[int, Committed] = {}
+        self.marks: list[int] = []
+        self.reading = Reading("t", {})
+
+    async def read(self) -> Horizon:
+        return self.horizon
+
+    async def commit(self, vouched: Mapping[int, Committed]) -> None:
+        self.committed = dict(vouched)
+
+    async def publish(self, mark: int) -> None:
+        self.marks.append(mark)
+
+    def worker(self) -> WorkerProgress:
+        return WorkerProgress(self.reading, self.read, self.commit, dict(self.committed))
+
+    def aggregator(self) -> AggregatorProgress:
+        return AggregatorProgress(self.reading, self.read, self.commit, self.publish, JOB, dict(self.committed))
+
+    def finish_batch(self, positions: Mapping[int, int], watermark: int = MIN_TIME) -> None:
+        ends = {"t": {str(p): offset for p, offset in positions.items()}}
+        self.reading.update(Report(0, (ends,), watermark))
+
+    @property
+    def times(self) -> dict[int, int]:
+        return {partition: entry.progress.time for partition, entry in self.committed.items()}
+
+    @property
+    def offsets(self) -> dict[int, int | None]:
+        return {partition: entry.offset for partition, entry in self.committed.items()}
+
+
+@given(
+    last=st.dictionaries(st.integers(0, 3), st.integers(0, 99)),
+    positions=offsets,
+    ends=offsets,
+    time=st.integers(0, 99),
+)
+def test_a_partition_vouches_for_a_time_only_once_it_is_read_up_to_the_horizon(
+    last: dict[int, int], positions: dict[int, int], ends: dict[int, int], time: int
+) -> None:
+    before = {partition: Committed(0, Progress(t)) for partition, t in last.items()}
+    vouched = vouch(before, positions, Horizon(time, 1, ends))
+    assert vouched.keys() == ends.keys()
+    for partition, entry in vouched.items():
+        old = last.get(partition, MIN_TIME)
+        read = positions.get(partition, 0) >= ends[partition]
+        assert entry == Committed(positions.get(partition, 0), entry.progress)
+        assert entry.progress.time == (max(old, time) if read else old)
+    assert covers(positions, Horizon(time, 1, ends)) == all(positions.get(p, 0) >= end for p, end in ends.items())
+
+
+async def test_the_worker_holds_on_to_a_horizon_until_it_is_covered() -> None:
+    stage = Stage()
+    worker = stage.worker()
+    await worker.step()
+    assert stage.times == {0: MIN_TIME, 1: MIN_TIME}
+    stage.horizon = Horizon(500, 7, {0: 5, 1: 3})
+    await worker.step()
+    stage.horizon = Horizon(900, 8, {0: 50, 1: 30})
+    stage.finish_batch({0: 5, 1: 2})
+    await worker.step()
+    assert (stage.times, stage.offsets) == ({0: 500, 1: MIN_TIME}, {0: 5, 1: 2})
+    stage.finish_batch({0: 6, 1: 3})
+    await worker.step()
+    assert (stage.times, stage.offsets) == ({0: 500, 1: 500}, {0: 6, 1: 3})
+
+
+async def test_the_aggregator_commits_a_time_only_after_its_windows_are_closed() -> None:
+    stage = Stage()
+    aggregator = stage.aggregator()
+    stage.horizon = Horizon(2500, 0, {0: 5, 1: 0})
+    await aggregator.step()
+    assert stage.marks == []
+    stage.finish_batch({0: 5})
+    await aggregator.step()
+    assert stage.marks == [2000]
+    assert set(stage.times.values()) == {MIN_TIME}
+    stage.finish_batch({0: 9}, watermark=1000)
+    await aggregator.step()
+    assert stage.marks == [2000]
+    stage.finish_batch({0: 9}, watermark=2000)
+    stage.horizon = Horizon(END, 0, {0: 9, 1: 0})
+    await aggregator.step()
+    assert stage.times == {0: 2500, 1: 2500}
+    assert stage.marks == [2000, END]
+    stage.finish_batch({0: 9}, watermark=END)
+    await aggregator.step()
+    assert (stage.times, stage.offsets) == ({0: END, 1: END}, {0: 9, 1: 0})
+
+
+async def test_what_was_committed_before_a_restart_is_never_taken_back() -> None:
+    stage = Stage()
+    stage.committed = {0: Committed(9, Progress(700, 3)), 1: Committed(4, Progress(700, 3))}
+    stage.reading = Reading("t", {0: 9, 1: 4})
+    stage.horizon = Horizon(600, 2, {0: 9, 1: 4})
+    await stage.worker().step()
+    assert stage.committed == {0: Committed(9, Progress(700, 3)), 1: Committed(4, Progress(700, 3))}
+
+
+@given(time=st.integers(MIN_TIME, 10_000))
+def test_a_mark_is_the_end_of_the_last_complete_window(time: int) -> None:
+    mark = mark_for(JOB, time)
+    complete = [end for end in range(1000, 11_000, 1000) if end <= time]
+    assert mark == max(complete, default=MIN_TIME)
+    assert mark_for(JOB, END) == END
+
+
+def test_only_finished_batches_count() -> None:
+    sources = [{"endOffset": {"t": {"0": 3, "1": 4}}}, {"endOffset": {"marks": {"0": 1}}}]
+    time = {"watermark": "9999-12-31T00:00:00.000Z"}
+    idle = {"batchId": 4, "sources": sources, "durationMs": {"triggerExecution": 1}, "eventTime": time}
+    assert read_report(idle) is None
+    finished = read_report({**idle, "durationMs": {"addBatch": 1}})
+    assert finished is not None
+    assert (finished.batch, finished.watermark) == (4, END)
+    reading = Reading("t", {})
+    reading.update(finished)
+    assert (reading.positions, reading.watermark, reading.batches) == ({0: 3, 1: 4}, END, 1)
+    assert read_report({**idle, "durationMs": {"addBatch": 1}, "eventTime": {}}) == Report(4, finished.ends, MIN_TIME)
+
+
+@given(found=st.dictionaries(st.integers(0, 20), st.integers(0, 2**60)))
+def test_offsets_survive_sparks_json(found: dict[int, int]) -> None:
+    assert read_offsets(json_offsets("t", found), "t") == found
+    assert read_offsets(json_offsets("t", found), "other") == {}
+
+
+@pytest.mark.parametrize("nothing", [None, "null", {}, "{}"])
+def test_a_source_without_offsets_has_no_positions(nothing: object) -> None:
+    assert read_offsets(nothing, "t") == {}

@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 PYPROJECTS := $(wildcard pyproject.toml libs/*/pyproject.toml services/*/pyproject.toml spark-jobs/pyproject.toml)
 SOURCES := $(wildcard libs/*/src services/*/src spark-jobs/src)
 TESTS := $(wildcard libs/*/tests services/*/tests spark-jobs/tests tests)
-CHECKED := $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py) conftest.py
+CHECKED := $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py)
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

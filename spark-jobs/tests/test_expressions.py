@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from keygrouping.job import Extracted, JobSpec
 from keygrouping.partial import Partial
@@ -38,8 +38,12 @@ JOB = JobSpec.from_json(
 
 Record = tuple[bytes | None, bytes, int, int, int, list[tuple[str, bytes | None]]]
 
+# Each example is a few Spark jobs, so there are few, and a failing one is shown as it is.
 slowly = settings(
-    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=4,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 numbers = st.one_of(
     st.none(), st.integers(-(2**53), 2**53), st.floats(-1e9, 1e9), st.floats(1.7e9, 1.7e9 + 10), st.just(-0.0)

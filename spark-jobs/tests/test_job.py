@@ -23,11 +23,11 @@ from keygrouping_service.kafka import started
 from keygrouping_service.progress import END, Committed, Progress, commit_progress, finish_input, stage_watermark
 from keygrouping_service.testing import Cluster, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 
 WINDOW = 60_000
 WORKERS = 6
-START_SECONDS = 120
+START_SECONDS = 240
 JOB = {
     "window": WINDOW,
     "lateness": 0,

@@ -2,7 +2,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.job import Extracted, Field, JobError, JobSpec, Rejection, parse_duration, parse_path
+from keygrouping.job import MAX_KEY_BYTES, Extracted, Field, JobError, JobSpec, Rejection, parse_duration, parse_path
 
 NOW = 1_400_000_000_000
 PLAIN = JobSpec.from_json({"aggregates": [{"name": "n", "op": "count"}]})
@@ -87,6 +87,11 @@ def test_a_tombstone_is_refused_only_where_fields_are_needed() -> None:
 def test_a_record_without_key_is_refused_and_an_empty_key_is_a_key() -> None:
     assert reason(extract(PLAIN, {}, key=None)) == "no-key"
     assert extract(PLAIN, {}, key=b"") == Extracted(b"", 1, 1000, ())
+
+
+def test_a_key_that_would_not_fit_a_result_is_refused() -> None:
+    assert isinstance(extract(PLAIN, {}, key=b"k" * MAX_KEY_BYTES), Extracted)
+    assert reason(extract(PLAIN, {}, key=b"k" * (MAX_KEY_BYTES + 1))) == "key-too-large"
 
 
 def test_event_times_before_1970_and_far_ahead_of_the_clock_are_refused() -> None:

@@ -129,7 +129,7 @@ def test_equal_results_compare_equal() -> None:
     comparison = compare(wanted, results(wanted))
     assert comparison.equal
     assert not comparison.examples
-    assert {row.name for row in comparison.rows} == {"windows", "events", *wanted.windows[b"a", 0]}
+    assert {row.name for row in comparison.rows} == {"windows", "events per window", *wanted.windows[b"a", 0]}
 
 
 def changed(name: str, value: Any) -> Comparison:

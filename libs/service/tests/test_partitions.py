@@ -2,15 +2,20 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import RecordsToDelete
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from aiokafka.errors import KafkaError, ProducerFenced
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_service import kafka
+from keygrouping_service import kafka, metrics
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import PartitionRunner
@@ -243,3 +248,98 @@ async def test_a_fault_of_the_work_stops_the_runner(
 
     with pytest.raises(Fatal, match="no use for 0"):
         await PartitionRunner(settings, STAGE, source, broken).run(asyncio.Event())
+
+
+async def test_what_retention_deleted_is_skipped_and_counted(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, target = await topics(cluster, topic_prefix, 1)
+    await cluster.write(source, numbered(10, "a"))
+    async with running(PartitionRunner(settings, STAGE, source, copy_to(target))):
+        await until(lambda: copied(cluster, target, 10))
+    await cluster.write(source, numbered(10, "b"))
+    await cluster.admin.delete_records({TopicPartition(source, 0): RecordsToDelete(before_offset=15)})
+    before = metrics.EXPIRED_OFFSETS.labels(settings.group(STAGE))._value.get()
+    async with running(PartitionRunner(settings, STAGE, source, copy_to(target))):
+        await until(lambda: copied(cluster, target, 15))
+    assert metrics.EXPIRED_OFFSETS.labels(settings.group(STAGE))._value.get() - before == 5
+    values = [record.value for record in await cluster.read(target)]
+    assert values == [b"a%d" % n for n in range(10)] + [b"b%d" % n for n in range(5, 10)]
+
+
+async def test_a_topic_made_anew_under_old_offsets_is_a_clear_fault(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, target = await topics(cluster, topic_prefix, 1)
+    await cluster.write(source, numbered(10))
+    async with running(PartitionRunner(settings, STAGE, source, copy_to(target))):
+        await until(lambda: copied(cluster, target, 10))
+    other = PartitionRunner(settings, STAGE, source, copy_to(target))
+    await cluster.admin.delete_topics([source])
+    await until(lambda: gone(cluster, source))
+    await cluster.create(**{source: 1})
+    commit = AIOKafkaConsumer(
+        bootstrap_servers=settings.bootstrap_servers, group_id=other.group, enable_auto_commit=False
+    )
+    async with commit:
+        commit.assign([TopicPartition(source, 0)])
+        await commit.commit({TopicPartition(source, 0): 10})
+    with pytest.raises(Fatal, match="was the topic made anew"):
+        await asyncio.wait_for(other.run(asyncio.Event()), 60)
+
+
+async def gone(cluster: Cluster, topic: str) -> bool:
+    return topic not in await cluster.admin.list_topics()
+
+
+async def test_clients_close_within_seconds_while_the_broker_is_away(
+    broker: EmbeddedBroker, cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    _, target = await topics(cluster, topic_prefix, 1)
+    producer = kafka.producer(settings, transactional_id=topic_prefix)
+    reader = kafka.reader(settings)
+    await producer.start()
+    await reader.start()
+    await producer.begin_transaction()
+    await producer.send(target, b"never", partition=0)
+    broker.kill()
+    try:
+        commit = asyncio.create_task(producer.commit_transaction())
+        began = time.monotonic()
+        await kafka.close(producer)
+        await kafka.close(reader)
+        assert time.monotonic() - began < 10
+        commit.cancel()
+    finally:
+        await asyncio.to_thread(broker.start)
+    await until(lambda: copied(cluster, target, 0))
+
+
+async def test_a_custom_assignor_decides_who_gets_what(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, target = await topics(cluster, topic_prefix, 4)
+
+    class Greedy(RoundRobinPartitionAssignor):
+        """All for the member with the highest user data, which is its ordinal."""
+
+        name = "greedy"
+
+        def __init__(self, ordinal: int) -> None:
+            self._ordinal = ordinal
+
+        def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
+            return ConsumerProtocolMemberMetadata(0, list(topics), b"%d" % self._ordinal)
+
+        def assign(self, cluster: Any, members: dict[str, Any]) -> dict[str, Any]:
+            chosen = max(members, key=lambda member: members[member].user_data)
+            everything = super().assign(cluster, {chosen: members[chosen]})
+            nothing = ConsumerProtocolMemberAssignment(0, [], b"")
+            return {member: everything.get(member, nothing) for member in members}
+
+    runners = [
+        PartitionRunner(settings, STAGE, source, copy_to(target), assignor=Greedy(ordinal)) for ordinal in (1, 2)
+    ]
+    async with running(runners[1]), running(runners[0]):
+        await until(lambda: all(runner.ready for runner in runners) and len(runners[1].owned) == 4)
+        assert not runners[0].owned

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 
+import httpx
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -118,6 +120,13 @@ class Pipeline:
                 assert process.poll() is None, (name, last_lines(self.log(name)))
             assert time.monotonic() < deadline, {name: last_lines(self.log(name), 5) for name in self.processes}
             await asyncio.sleep(0.05)
+
+    async def metrics(self, name: str) -> str:
+        """What a process shows at `/metrics`, once it says that it is ready."""
+        (address,) = re.findall(r"listening on (http://\S+)", self.log(name).read_text())
+        async with httpx.AsyncClient(base_url=address) as client:
+            assert (await client.get("/readyz")).status_code == 200
+            return (await client.get("/metrics")).text
 
     async def records(self, topic: str) -> list[Record]:
         return [record async for records in read_all(self.settings, topic) for record in records]

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from keygrouping.partial import Partial
 from keygrouping_service import kafka
 from keygrouping_service.progress import END, Committed, Progress, commit_progress
@@ -22,6 +23,11 @@ async def test_results_equal_a_plain_count_and_come_when_their_window_is_complet
     await pipeline.route_skewed(2000, start=3000, watermark=END)
     assert await pipeline.results() == pipeline.expected
     assert {p.time for p in (await pipeline.progress("worker")).values()} == {END}
+    figures = [line for name in pipeline.processes for line in (await pipeline.metrics(name)).splitlines()]
+    events = [float(line.split()[1]) for line in figures if line.startswith("keygrouping_worker_events_total")]
+    assert sum(events) == 4000
+    assert f"keygrouping_aggregator_results_total {len(pipeline.expected)}.0" in figures
+    assert "keygrouping_aggregator_open_windows 0.0" in figures
     for name in list(pipeline.processes):
         assert pipeline.stop(name) == 0, name
 
@@ -53,18 +59,26 @@ async def test_an_input_without_events_ends_too(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.fault)])
 async def test_kills_at_random_moments_lose_and_double_nothing(pipeline: Pipeline, kills: int) -> None:
     chance = random.Random(kills)
-    names = ["worker-0", "worker-1", "aggregator-0", "aggregator-1"]
+    # Static members are back at once, the others wait for the session of their predecessor to run out.
+    statics = {f"worker-{n}": {"KEYGROUPING_INSTANCE_ID": f"worker-{n}"} for n in range(2)}
+    names = [*statics, "aggregator-0", "aggregator-1"]
     for name in names:
-        pipeline.start(name)
+        pipeline.start(name, **statics.get(name, {}))
     for kill in range(kills):
-        for step in range(5):
-            await pipeline.route_skewed(1000, start=5000 * kill + 1000 * step)
-            await asyncio.sleep(chance.random() / 2)
-        victim = chance.choice(names)
+        await pipeline.route_skewed(1000, start=2000 * kill)
+        await pipeline.until(lambda reached=2000 * kill: has_reached(pipeline, reached))
+        await pipeline.route_skewed(1000, start=2000 * kill + 1000)
+        await asyncio.sleep(chance.random() / 3)
+        victim = chance.choice(names[:2] if kill % 2 else names[2:])
         pipeline.kill(victim)
-        pipeline.start(victim)
+        pipeline.start(victim, **statics.get(victim, {}))
     await pipeline.route([], watermark=END)
     assert await pipeline.results() == pipeline.expected
+
+
+async def has_reached(pipeline: Pipeline, time_ms: int) -> bool:
+    """Whether all workers are at work, so that a kill hits one that has something in hand."""
+    return all(p.time >= time_ms for p in (await pipeline.progress("worker")).values())
 
 
 async def test_workers_may_come_and_go_in_mid_stream(pipeline: Pipeline) -> None:
@@ -80,7 +94,11 @@ async def test_workers_may_come_and_go_in_mid_stream(pipeline: Pipeline) -> None
     pipeline.start("worker-1")
     pipeline.start("worker-2")
     await stream(5000)
-    await pipeline.until(lambda: are_members(pipeline, 3))
+
+    async def are_shared_out() -> bool:
+        return await shares(pipeline) == {"0": [0, 3], "1": [1, 4], "2": [2, 5]}
+
+    await pipeline.until(are_shared_out)
     assert pipeline.stop("worker-1") == 0
     await stream(10_000)
     assert pipeline.stop("worker-2") == 0
@@ -89,10 +107,18 @@ async def test_workers_may_come_and_go_in_mid_stream(pipeline: Pipeline) -> None
     assert await pipeline.results() == pipeline.expected
 
 
-async def are_members(pipeline: Pipeline, count: int) -> bool:
+async def shares(pipeline: Pipeline) -> dict[str, list[int]]:
+    """Partitions of `routed` by the ordinal of the worker that owns them; empty while the group rebalances."""
     (answer,) = await pipeline.admin.describe_consumer_groups([pipeline.settings.group("worker")])
     ((_, _, state, _, _, members, *_),) = answer.groups
-    return state == "Stable" and len(members) == count
+    if state != "Stable":
+        return {}
+    return {
+        ConsumerProtocolMemberMetadata.decode(metadata).user_data.decode(): sorted(
+            tp.partition for tp in ConsumerProtocolMemberAssignment.decode(assignment).partitions()
+        )
+        for _, _, _, metadata, assignment, *_ in members
+    }
 
 
 async def test_partials_that_come_twice_and_what_is_no_partial_change_nothing(pipeline: Pipeline) -> None:

@@ -20,6 +20,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, LongType, StringType, StructField, StructType
 
+_NEGLIGIBLE = 1e-300
+"""Weight of a partial without values: `Summarizer` refuses a group in which all weights are 0."""
+
 
 class UnsupportedAggregate(ValueError):
     """Spark has no native form of an aggregate; the message names it and the way out."""
@@ -153,7 +156,7 @@ class NativeVariance(Native):
             "n": F.sum(count),
             "nn": F.sum(count * count),
             "within": F.sum(F.coalesce(state["m2"], F.lit(0.0))),
-            "between": Summarizer.variance(mean, count),
+            "between": Summarizer.variance(mean, F.greatest(count, F.lit(_NEGLIGIBLE))),
         }
 
     def finished(self, merged: Mapping[str, Column]) -> Column:

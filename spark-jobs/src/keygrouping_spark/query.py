@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
@@ -40,27 +41,29 @@ class QueryRunner:
         self._batches = batches
         self._failure = failure
         self._query: StreamingQuery | None = None
-        self._stopping = False
+        self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         """Returns after `stop`; `Fatal` in one line if the query failed and a retry won't help."""
         for delay in backoff(first=1.0, most=15.0):
-            before = self._batches()
             try:
                 self._query = await asyncio.to_thread(self._start)
+                if self._stopping.is_set():
+                    await asyncio.to_thread(self._query.stop)
                 await asyncio.to_thread(self._query.awaitTermination)
-                return
             except (StreamingQueryException, Py4JError, OSError) as error:
-                if self._stopping:
-                    return
-                self._judge(error)
+                if not self._stopping.is_set():
+                    self._judge(error)
+            if self._stopping.is_set():
+                return
             QUERY_RESTARTS.labels(self._name).inc()
             log.warning("%s query lost the broker, trying again in %.0f s", self._name, delay)
-            await asyncio.sleep(delay if self._batches() == before else 1.0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay)
 
     async def stop(self) -> None:
         """Lets the current batch end, and stops the query."""
-        self._stopping = True
+        self._stopping.set()
         query = self._query
         if query is None:
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from keygrouping_service.kafka import Fatal
 from pyspark import SparkConf
 from pyspark.errors import PySparkException
@@ -13,6 +15,7 @@ _STREAMING = "spark.sql.streaming"
 _FIXED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
+    "spark.sql.adaptive.enabled": "false",
     # Sketches are aggregated as objects; beyond this many keys in a task Spark would sort instead.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     f"{_STREAMING}.stateStore.providerClass": (
@@ -56,5 +59,13 @@ def create(settings: SparkSettings) -> SparkSession:
         spark = builder.master(master).getOrCreate()
     except (PySparkException, OSError) as error:
         raise Fatal(f"Spark does not start: {str(error).splitlines()[0]}: is a JDK 17 or 21 installed?") from None
-    spark.sparkContext.setLogLevel(settings.spark_log_level)
+    _set_log_levels(spark, settings.spark_log_level)
     return spark
+
+
+def _set_log_levels(spark: SparkSession, level: str) -> None:
+    """Sets Spark's level; that a batch outlasts its trigger is no news here, the next one just starts later."""
+    spark.sparkContext.setLogLevel(level)
+    log4j: Any = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    trigger = "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor"
+    log4j.core.config.Configurator.setLevel(trigger, log4j.Level.ERROR)

@@ -153,7 +153,7 @@ class _Sink:
         """Writes a batch and returns when its transaction is committed."""
         results = [
             Result(bytes(r["key"]), r["start"], r["end"], r["events"], r["weight"], True, _plain(r["aggregates"]))
-            for r in batch.toLocalIterator()
+            for r in batch.collect()
         ]
         written: concurrent.futures.Future[int] = asyncio.run_coroutine_threadsafe(
             self.writer.write(number, results), self._loop

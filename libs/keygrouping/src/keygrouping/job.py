@@ -29,6 +29,9 @@ _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\
 _JOB_MEMBERS = {"key", "weight", "time", "window", "window_offset", "lateness", "max_future", "aggregates"}
 _MISSING = object()
 
+MAX_KEY_BYTES = 65_536
+"""Longest key. A result holds its key twice, once as JSON text of up to six times the length, and must fit a record."""
+
 
 class JobError(ValueError):
     """The job's text is wrong; the message lists every fault, one a line."""
@@ -152,7 +155,7 @@ class JobSpec:
             document = self._document(value) if self.needs_value else None
             time_ms = self._time(document, timestamp_ms, now_ms)
             weight = self._weight(document, value)
-            return Extracted(self._key(document, key, headers), weight, time_ms, self._fields(document))
+            return Extracted(_checked(self._key(document, key, headers)), weight, time_ms, self._fields(document))
         except _Reject as reject:
             return reject.rejection
 
@@ -218,6 +221,12 @@ def _field_of(aggregate: Aggregate) -> Field | None:
     if aggregate.field is None:
         return None
     return Field(parse_path(aggregate.field), aggregate.kind or "any")
+
+
+def _checked(key: bytes) -> bytes:
+    if len(key) > MAX_KEY_BYTES:
+        raise _Reject("key-too-large", f"the key has {len(key)} bytes; at most {MAX_KEY_BYTES} are allowed")
+    return key
 
 
 def _look_up(document: object, path: tuple[str, ...]) -> object:

@@ -55,7 +55,9 @@ def compare(expected: Expected, actual: Mapping[tuple[bytes, int], Result]) -> C
         comparison.examples.append(f"{_named(place)}: {'unexpected' if place in actual else 'missing'}")
     common = [place for place in expected.windows if place in actual]
     events = {place: Value(expected.events[place], 0) for place in common}
-    comparison.rows.append(_compare("events", events, {place: actual[place].events for place in common}, comparison))
+    comparison.rows.append(
+        _compare("events per window", events, {place: actual[place].events for place in common}, comparison)
+    )
     for name in next(iter(expected.windows.values()), {}):
         wanted = {place: expected.windows[place][name] for place in common}
         found = {place: actual[place].aggregates.get(name) for place in common}

@@ -16,6 +16,8 @@ from keygrouping_service import kafka
 from keygrouping_service.progress import END, Committed, partitions_of, read_progress, stage_watermark
 from keygrouping_service.settings import ServiceSettings
 
+from keygrouping_local.errors import LocalError
+
 _LATEST = 8
 _HOT_KEYS = 6
 
@@ -111,7 +113,10 @@ class Observer:
         return (s.events_topic, s.routed_topic, s.partials_topic, s.results_topic, s.late_topic, s.dead_letters_topic)
 
     async def _tps(self, topic: str) -> list[TopicPartition]:
-        return [TopicPartition(topic, partition) for partition in await partitions_of(self._admin, topic)]
+        partitions = await partitions_of(self._admin, topic)
+        if not partitions:
+            raise LocalError(f"topic {topic} does not exist")
+        return [TopicPartition(topic, partition) for partition in partitions]
 
     async def _begin_reading(self) -> None:
         tps = [*self._partitions[self._settings.partials_topic], *self._partitions[self._settings.results_topic]]

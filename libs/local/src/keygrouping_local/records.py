@@ -59,6 +59,8 @@ async def reasons(settings: ServiceSettings, topic: str) -> dict[tuple[int, int]
     async for records in read_all(settings, topic):
         for record in records:
             told = {name: (value or b"").decode() for name, value in record.headers}
+            if told["keygrouping-topic"] != settings.events_topic:
+                continue
             place = (int(told["keygrouping-partition"]), int(told["keygrouping-offset"]))
             if place in found:
                 raise DuplicateResultError(f"the event {place} stands twice in {topic}")

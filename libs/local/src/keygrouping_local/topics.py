@@ -1,11 +1,13 @@
 """Creates the topics of a run with the settings that exactness needs."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import TopicAlreadyExistsError, for_code
+from keygrouping_service.progress import partitions_of
 from keygrouping_service.settings import PREFIX, ServiceSettings
 
 from keygrouping_local.errors import LocalError
@@ -14,6 +16,8 @@ from keygrouping_local.errors import LocalError
 _ANY_TIME = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 # A record of 1 MB still fits after the headers that say why it went to `dead-letters`.
 _ROOMY = {"max.message.bytes": str(2 * 1024 * 1024)}
+_LOOKS = 600
+_LOOK_SECONDS = 0.05
 _COMPACTED = {"cleanup.policy": "compact"}
 
 
@@ -56,7 +60,10 @@ def _names(application: str) -> dict[str, Any]:
 
 
 async def create_topics(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> None:
-    """Creates the topics that don't exist yet; LocalError if one exists with another number of partitions."""
+    """Creates the topics that don't exist yet and waits until clients see them.
+
+    LocalError if one exists with another number of partitions.
+    """
     brokers = (await admin.describe_cluster())["brokers"]
     replicas = 3 if len(brokers) >= 3 else 1
     existing = set(await admin.list_topics())
@@ -79,10 +86,19 @@ async def delete_topics(admin: AIOKafkaAdminClient, prefix: str) -> None:
 
 
 async def _check_partitions(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> None:
-    wanted = {topic.name: topic.partitions for topic in topics}
-    for description in await admin.describe_topics(list(wanted)):
-        name, found = description["topic"], len(description["partitions"])
-        if found and found != wanted[name]:
+    for topic in topics:
+        found = await _visible_partitions(admin, topic.name)
+        if found != topic.partitions:
             raise LocalError(
-                f"topic {name} has {found} partitions, not {wanted[name]}: delete it or choose another application"
+                f"topic {topic.name} has {found} partitions, not {topic.partitions}:"
+                " delete it or choose another application"
             )
+
+
+async def _visible_partitions(admin: AIOKafkaAdminClient, name: str) -> int:
+    """Number of partitions, once the brokers that clients ask have heard of the topic from the controller."""
+    for _ in range(_LOOKS):
+        if partitions := await partitions_of(admin, name):
+            return len(partitions)
+        await asyncio.sleep(_LOOK_SECONDS)
+    return 0

@@ -9,6 +9,9 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiokafka.errors import KafkaError
 
 from keygrouping_service.kafka import Fatal, can_be_retried
 
@@ -32,7 +35,7 @@ def run(main: Main, *, log_level: str = "INFO") -> int:
         print(f"fatal: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_FATAL
     except Exception as error:
-        if type(error).__module__.startswith("aiokafka") or can_be_retried(error):
+        if isinstance(error, KafkaError) or can_be_retried(error):
             print(f"fatal: Kafka refuses: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201
             return EXIT_FATAL
         log.exception("stopped by a defect")
@@ -78,9 +81,18 @@ def set_up_logging(level: str) -> None:
         handler.addFilter(Calm("aiokafka"))
 
 
+def _leftover(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """aiokafka gives one failure to several futures, of which we await one; the others are no news."""
+    if isinstance(context.get("exception"), KafkaError):
+        log.debug("%s: %r", context.get("message"), context["exception"])
+    else:
+        loop.default_exception_handler(context)
+
+
 async def _with_signals(main: Main) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_leftover)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     # Start-up objects live as long as the process: the collector needn't look at them again and again.

@@ -32,21 +32,20 @@ class Batch:
 class Caution:
     """Narrows down, over several attempts, which record of one partition is refused.
 
-    A refused batch is tried again in parts of a tenth, until it is one record: that one is `banned`. Beyond the end of
-    the refused batch everything goes at full size again.
+    A refused batch is tried again in parts of a tenth, a refused part likewise, until it is one record: that one is
+    `banned`. Beyond the end of a refused part its neighbours go at their size again.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._limit = most
-        self._until = 0
+        self._levels: list[tuple[int, int]] = []
         self._banned: set[int] = set()
 
     def limit(self, position: int) -> int:
         """Most records to take from `position` on."""
-        if position >= self._until:
-            self._limit = self._most
-        return self._limit
+        while self._levels and position >= self._levels[-1][0]:
+            self._levels.pop()
+        return self._levels[-1][1] if self._levels else self._most
 
     def banned(self, offset: int) -> bool:
         """Whether the record was refused all by itself."""
@@ -55,8 +54,7 @@ class Caution:
     def refused(self, batch: Batch, error: Exception) -> None:
         """Takes note of a refused batch; `Fatal` if there is nothing left to leave out."""
         if batch.records > 1:
-            self._until = max(self._until, batch.after)
-            self._limit = max(1, batch.records // _NARROWING)
+            self._levels.append((batch.after, max(1, batch.records // _NARROWING)))
         elif self.banned(batch.first):
             raise Fatal(f"even the dead letter for the event at offset {batch.first} is refused: {error}")
         else:

@@ -11,7 +11,7 @@ import numpy as np
 from aiokafka import ConsumerRecord
 from keygrouping.grouping import Grouping
 from keygrouping.hashing import hash_keys
-from keygrouping.job import Extracted, JobSpec, Rejection
+from keygrouping.job import MAX_KEY_BYTES, Extracted, JobSpec, Rejection
 from numpy.typing import NDArray
 
 from keygrouping_router.clock import ACCEPTED, PartitionClock
@@ -85,8 +85,7 @@ class Extractor:
         if self.plain:
             keys = [record.key for record in records]
             times = np.fromiter([record.timestamp for record in records], np.int64, len(records))
-            horizon = now_ms + self._job.max_future_ms
-            if None not in keys and (not len(times) or (times.min() >= 0 and times.max() <= horizon)):
+            if _all_usable(keys, times, now_ms + self._job.max_future_ms):
                 return Judged(Usable(records, keys, times))
         return await self._one_by_one(records, now_ms)
 
@@ -108,6 +107,13 @@ class Extractor:
         if self._job.weight.kind != "one":
             weights = np.fromiter((float(e.weight) for e in extracted), np.float64, len(extracted))
         return Judged(Usable(usable, [e.key for e in extracted], times, weights), [], rejected)
+
+
+def _all_usable(keys: list[bytes], times: NDArray[np.int64], latest: int) -> bool:
+    """Whether `JobSpec.extract` would refuse none of these records."""
+    if not keys:
+        return True
+    return None not in keys and max(map(len, keys)) <= MAX_KEY_BYTES and 0 <= times.min() and times.max() <= latest
 
 
 def sort_out_late(judged: Judged, clock: PartitionClock) -> Judged:

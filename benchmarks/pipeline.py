@@ -1,0 +1,283 @@
+"""End-to-end speed and latency of both runners, beside a plain Spark aggregation straight from `events`.
+
+    python benchmarks/pipeline.py [--events 500000] [--rate 2000] [--seconds 30] [--workers 4]
+
+Throughput: a backlog, from the first routed event until all partials (plain Spark: all batches) are written, without
+start-up. Latency: a steady rate; from an event's sending to the partial that holds it (both ends of each partial), and
+from the last event of a window to the window's final result. All contestants share one broker, one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from keygrouping.partial import Partial, Result
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.deployment import Deployment, Event, Shape
+from keygrouping_local.jars import default_jars_dir
+from keygrouping_local.process import spawn, terminate
+
+STAGES = {"native": ["worker-0", "worker-1", "aggregator-0"], "spark": ["spark-0"]}
+PARTITIONS = 4
+JOB = {
+    "window": "5s",
+    "lateness": "0s",
+    "aggregates": [
+        {"name": "events", "op": "count"},
+        {"name": "first", "op": "min", "field": "sent"},
+        {"name": "last", "op": "max", "field": "sent"},
+    ],
+}
+
+
+@dataclass
+class Usage:
+    """CPU seconds and the most memory (MiB, resident) of a process with its children, between two looks."""
+
+    processes: list[psutil.Process]
+    before: float = 0.0
+    peak: float = 0.0
+    cpu: float = 0.0
+
+    def begin(self) -> None:
+        """Starts counting."""
+        self.before = self._cpu()
+
+    def look(self) -> None:
+        """Takes the present figures."""
+        self.cpu = self._cpu() - self.before
+        self.peak = max(self.peak, sum(process.memory_info().rss for process in self._all()) / 2**20)
+
+    def _all(self) -> Iterator[psutil.Process]:
+        for process in self.processes:
+            yield process
+            yield from process.children(recursive=True)
+
+    def _cpu(self) -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in self._all())
+
+
+@dataclass
+class Figures:
+    """What was measured of one contestant."""
+
+    name: str
+    events_per_second: float = 0.0
+    to_partial: list[float] = field(default_factory=list)
+    to_result: list[float] = field(default_factory=list)
+    usage: dict[str, Usage] = field(default_factory=dict)
+
+    def print(self) -> None:
+        """One line, and one per process."""
+        latency = [_percentiles(values) for values in (self.to_partial, self.to_result)]
+        print(f"{self.name:<14}{self.events_per_second:>12,.0f}{latency[0]:>22}{latency[1]:>22}")
+        for name, usage in self.usage.items():
+            print(f"    {name:<24}{usage.cpu:>8.1f} s CPU{usage.peak:>8.0f} MiB")
+
+
+def _percentiles(values: list[float]) -> str:
+    if not values:
+        return "-"
+    p50, p99 = np.percentile(values, [50, 99])
+    return f"{p50:.0f} / {p99:.0f}"
+
+
+def events(count: int, seed: int = 1) -> Iterator[Event]:
+    """Skewed keys; the value tells when it was sent."""
+    chance = random.Random(seed)
+    for n in range(count):
+        now = int(time.time() * 1000)
+        key = b"key-%d" % min(int(chance.paretovariate(0.8)), 1000)
+        yield Event(n % PARTITIONS, key, b'{"sent":%d,"pad":"%s"}' % (now, b"x" * 60), now)
+
+
+async def start(deployment: Deployment, runner: str, workers: int) -> None:
+    """Starts the stages and waits until they are at work."""
+    for name in STAGES[runner]:
+        deployment.start(name)
+
+    async def at_work() -> bool:
+        return all(entry.offset is not None for entry in (await deployment.committed("worker")).values())
+
+    await deployment.until(at_work)
+    deployment.start("router-0", workers=workers, grouping="pkg", idle_timeout=3600)
+
+
+def usage_of(deployment: Deployment) -> dict[str, Usage]:
+    """Counters for every process of a deployment, started now."""
+    counters = {name: Usage([psutil.Process(deployment.pid(name))]) for name in deployment.names}
+    for counter in counters.values():
+        counter.begin()
+    return counters
+
+
+async def throughput(deployment: Deployment, figures: Figures, count: int, runner: str, workers: int) -> None:
+    """Events per second from the first routed event to the last partial."""
+    await deployment.write(events(count))
+    await start(deployment, runner, workers)
+    figures.usage = usage_of(deployment)
+
+    async def has_begun() -> bool:
+        return any(entry.offset for entry in (await deployment.committed("router")).values())
+
+    await deployment.until(has_begun)
+    began = time.monotonic()
+    while not (await deployment.is_routed() and await _is_aggregated(deployment)):
+        for usage in figures.usage.values():
+            usage.look()
+        await asyncio.sleep(0.1)
+    figures.events_per_second = count / (time.monotonic() - began)
+
+
+async def _is_aggregated(deployment: Deployment) -> bool:
+    """Whether the partials of everything in `routed` have been committed."""
+    committed = await deployment.committed("worker")
+    consumer = AIOKafkaConsumer(bootstrap_servers=deployment.settings.bootstrap_servers)
+    async with consumer:
+        tps = await _partitions(consumer, deployment.settings.routed_topic)
+        ends = await consumer.end_offsets(tps)
+    return all((committed[tp.partition].offset or 0) >= end for tp, end in ends.items())
+
+
+async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
+    await consumer.topics()
+    return [TopicPartition(topic, partition) for partition in consumer.partitions_for_topic(topic) or ()]
+
+
+async def latency(deployment: Deployment, figures: Figures, rate: int, seconds: int) -> None:
+    """Sends at a steady rate and watches when partials and final results come."""
+    settings = deployment.settings
+    consumer = AIOKafkaConsumer(
+        settings.partials_topic,
+        settings.results_topic,
+        bootstrap_servers=settings.bootstrap_servers,
+        isolation_level="read_committed",
+        fetch_max_wait_ms=20,
+    )
+    async with consumer:
+        watching = asyncio.create_task(_watch(consumer, settings.partials_topic, figures))
+        pause = 0.02
+        for _ in range(int(seconds / pause)):
+            await asyncio.gather(deployment.write(events(int(rate * pause))), asyncio.sleep(pause))
+        await asyncio.sleep(5)
+        watching.cancel()
+        await asyncio.wait([watching])
+
+
+async def _watch(consumer: AIOKafkaConsumer, partials_topic: str, figures: Figures) -> None:
+    async for record in consumer:
+        now = time.time() * 1000
+        if record.topic == partials_topic:
+            partial = Partial.decode(record.value)
+            figures.to_partial += [now - partial.aggregates["first"], now - partial.aggregates["last"]]
+        else:
+            figures.to_result.append(now - Result.decode(record.value).aggregates["last"])
+
+
+async def measure(broker: EmbeddedBroker, runner: str, options: argparse.Namespace) -> Figures:
+    """Both measurements of one runner, each with an application of its own."""
+    figures = Figures(runner)
+    with tempfile.TemporaryDirectory() as folder:
+        for part in ("throughput", "latency"):
+            application = f"{runner}-{part}-{uuid.uuid4().hex[:6]}"
+            place = Path(folder) / part
+            shape = Shape(PARTITIONS, options.workers)
+            async with Deployment(
+                broker.bootstrap_servers, application, place, json.dumps(JOB), shape=shape
+            ) as deployment:
+                if part == "throughput":
+                    await throughput(deployment, figures, options.events, runner, options.workers)
+                else:
+                    await start(deployment, runner, options.workers)
+                    await latency(deployment, figures, options.rate, options.seconds)
+    return figures
+
+
+PLAIN = """
+import sys
+from pyspark.sql import SparkSession, functions as F
+servers, source, target, checkpoint, jars = sys.argv[1:]
+spark = (SparkSession.builder.master("local[2]").config("spark.jars", jars).config("spark.ui.enabled", "false")
+         .config("spark.sql.shuffle.partitions", "4").config("spark.driver.memory", "1g").getOrCreate())
+spark.sparkContext.setLogLevel("ERROR")
+events = (spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", source)
+          .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "500000").load())
+sent = F.get_json_object(F.col("value").cast("string"), "$.sent").cast("double")
+counted = (events.withWatermark("timestamp", "0 seconds").groupBy(F.window("timestamp", "5 seconds"), "key")
+           .agg(F.count("*").alias("events"), F.min(sent).alias("first"), F.max(sent).alias("last")))
+rows = counted.select("key", F.to_json(F.struct("window", "events", "first", "last")).alias("value"))
+query = (rows.writeStream.format("kafka").option("kafka.bootstrap.servers", servers).option("topic", target)
+         .option("checkpointLocation", checkpoint).outputMode("update").trigger(availableNow=True).start())
+query.awaitTermination()
+seconds = sum(p["durationMs"]["triggerExecution"] for p in query.recentProgress) / 1000
+print("PLAIN", sum(p["numInputRows"] for p in query.recentProgress), seconds, flush=True)
+"""
+
+
+async def plain_spark(broker: EmbeddedBroker, options: argparse.Namespace) -> Figures:
+    """The yardstick: Spark's own `groupBy(window, key)` over the same backlog; its start-up does not count."""
+    figures = Figures("plain Spark")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        application = f"plain-{uuid.uuid4().hex[:6]}"
+        async with Deployment(broker.bootstrap_servers, application, place, json.dumps(JOB)) as deployment:
+            await deployment.write(events(options.events))
+            script, log = place / "plain.py", place / "plain.log"
+            script.write_text(PLAIN)
+            jars = ",".join(jar.as_uri() for jar in sorted((default_jars_dir() / "spark").absolute().glob("*.jar")))
+            names = deployment.settings
+            arguments = [
+                broker.bootstrap_servers,
+                names.events_topic,
+                names.results_topic,
+                str(place / "checkpoint"),
+                jars,
+            ]
+            process = spawn([sys.executable, str(script), *arguments], log)
+            usage = figures.usage["spark-0 (with start-up)"] = Usage([psutil.Process(process.pid)])
+            while process.poll() is None:
+                usage.look()
+                await asyncio.sleep(0.2)
+            terminate(process, 1)
+            line = next(line for line in log.read_text().splitlines() if line.startswith("PLAIN"))
+            _, rows, seconds = line.split()
+            figures.events_per_second = int(rows) / float(seconds)
+    return figures
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Measures and prints all contestants."""
+    with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder)) as broker:
+        print(
+            f"{options.events:,} events, {options.workers} workers; latency at {options.rate:,} events/s, 5 s windows"
+        )
+        print(f"{'':<14}{'events/s':>12}{'to partial p50/p99 ms':>24}{'to result p50/p99 ms':>22}")
+        for runner in STAGES:
+            (await measure(broker, runner, options)).print()
+        (await plain_spark(broker, options)).print()
+        assert broker.pid is not None
+        usage = Usage([psutil.Process(broker.pid)])
+        usage.look()
+        print(f"broker over all: {usage.cpu:.1f} s CPU, {usage.peak:.0f} MiB")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=500_000)
+    parser.add_argument("--rate", type=int, default=2000)
+    parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--workers", type=int, default=4)
+    asyncio.run(main(parser.parse_args()))

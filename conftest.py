@@ -1,3 +1,0 @@
-"""Fixtures for all test suites: the embedded broker and unused names."""
-
-pytest_plugins = ["keygrouping_local.testing"]

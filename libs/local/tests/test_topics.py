@@ -1,0 +1,91 @@
+"""Laws of the topics of an application."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.errors import LocalError
+from keygrouping_local.topics import Topic, create_topics, delete_topics, environment_of, settings_for, topics_of
+from keygrouping_service import kafka
+from keygrouping_service.progress import partitions_of
+from keygrouping_service.settings import ServiceSettings
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def settings(broker: EmbeddedBroker, application: str) -> ServiceSettings:
+    return settings_for(broker.bootstrap_servers, application)
+
+
+@pytest.fixture
+async def admin(settings: ServiceSettings) -> AsyncIterator[AIOKafkaAdminClient]:
+    async with kafka.started(kafka.admin(settings)) as client:
+        yield client
+
+
+async def setting(admin: AIOKafkaAdminClient, topic: str, name: str) -> str:
+    (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    found = {entry[0]: entry[1] for entry in answer.resources[0][4]}
+    return str(found[name])
+
+
+async def test_topics_have_their_partitions_and_never_expire(
+    admin: AIOKafkaAdminClient, settings: ServiceSettings
+) -> None:
+    wanted = topics_of(settings, partitions=3, max_workers=5)
+    await create_topics(admin, wanted)
+    counts = {topic.name.rpartition(".")[2]: len(await partitions_of(admin, topic.name)) for topic in wanted}
+    assert counts == {"events": 3, "partials": 3, "routed": 5, "results": 3, "late": 1, "dead-letters": 1}
+    for topic in wanted:
+        assert await setting(admin, topic.name, "retention.ms") == "-1"
+    assert await setting(admin, settings.results_topic, "cleanup.policy") == "compact"
+    assert await setting(admin, settings.routed_topic, "cleanup.policy") == "delete"
+
+
+async def test_creating_twice_changes_nothing(admin: AIOKafkaAdminClient, settings: ServiceSettings) -> None:
+    for _ in range(2):
+        await create_topics(admin, topics_of(settings))
+    assert len(await partitions_of(admin, settings.routed_topic)) == 16
+
+
+async def test_another_number_of_partitions_is_told_in_one_line(
+    admin: AIOKafkaAdminClient, settings: ServiceSettings
+) -> None:
+    await create_topics(admin, [Topic(settings.routed_topic, 2)])
+    with pytest.raises(LocalError, match=f"{settings.routed_topic} has 2 partitions, not 16: delete it") as error:
+        await create_topics(admin, topics_of(settings))
+    assert "\n" not in str(error.value)
+
+
+async def test_a_name_that_kafka_refuses_is_told_in_one_line(admin: AIOKafkaAdminClient) -> None:
+    with pytest.raises(LocalError, match="can't be created"):
+        await create_topics(admin, [Topic("no spaces allowed", 1)])
+
+
+async def test_only_topics_with_the_prefix_are_deleted(
+    admin: AIOKafkaAdminClient, settings: ServiceSettings, application: str
+) -> None:
+    await create_topics(admin, [*topics_of(settings), Topic(f"{application}2.events", 1)])
+    await delete_topics(admin, f"{application}.")
+
+    async def left() -> list[str]:
+        return [name for name in await admin.list_topics() if name.startswith(application)]
+
+    # The controller deletes at once, the metadata that clients see follow.
+    for _ in range(1000):
+        if len(await left()) == 1:
+            break
+        await asyncio.sleep(0.01)
+    assert await left() == [f"{application}2.events"]
+
+
+def test_the_environment_makes_a_service_use_these_names(
+    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment_of(settings).items():
+        monkeypatch.setenv(name, value)
+    assert ServiceSettings() == settings

@@ -1,0 +1,202 @@
+"""Laws of the small parts: retries, batches, logging, exit codes, HTTP, metrics."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from itertools import islice
+
+import httpx
+import pytest
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaConnectionError
+from aiokafka.record.memory_records import MemoryRecords
+from hypothesis import given
+from hypothesis import strategies as st
+from keygrouping_service import kafka, metrics
+from keygrouping_service.app import create_app, serving
+from keygrouping_service.batches import Outbox, origin_headers, partition_of
+from keygrouping_service.run import Calm, run
+
+
+@given(st.floats(0.01, 1), st.floats(1, 10))
+def test_pauses_grow_to_a_limit(first: float, most: float) -> None:
+    pauses = list(islice(kafka.backoff(first, most), 20))
+    assert pauses[0] <= 1.3 * first
+    assert all(pause <= 1.3 * most for pause in pauses)
+    assert pauses[-1] >= 0.7 * most
+
+
+async def test_a_retry_goes_on_until_it_works_and_not_with_what_cannot() -> None:
+    attempts = 0
+
+    async def third_time_lucky() -> str:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 3:
+            raise KafkaConnectionError("away")
+        return "here"
+
+    async def forbidden() -> None:
+        raise GroupAuthorizationFailedError("g")
+
+    assert await kafka.retry(third_time_lucky, "finding it") == "here"
+    with pytest.raises(GroupAuthorizationFailedError):
+        await kafka.retry(forbidden, "reading")
+    assert not kafka.can_be_retried(ValueError())
+
+
+class Sent:
+    """Stands for a producer: builds real batches and keeps what is sent."""
+
+    def __init__(self, batch_bytes: int) -> None:
+        self._real = AIOKafkaProducer(max_batch_size=batch_bytes)
+        self._real._closed = True
+        self.batches: list[tuple[str, int, bytes]] = []
+
+    def create_batch(self) -> object:
+        return self._real.create_batch()
+
+    async def send_batch(self, batch: object, topic: str, *, partition: int) -> "asyncio.Future[None]":
+        self.batches.append((topic, partition, bytes(batch._build())))  # type: ignore[attr-defined]
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    def records(self) -> list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
+        found = []
+        for *_, data in self.batches:
+            batches = MemoryRecords(data)
+            while batches.has_next():
+                found += [(r.timestamp, r.key, r.value, list(r.headers)) for r in batches.next_batch()]
+        return found
+
+
+binary = st.one_of(st.none(), st.binary(max_size=40))
+rows = st.tuples(
+    st.one_of(st.just(-1), st.integers(0, 2**43)),
+    binary,
+    binary,
+    st.lists(st.tuples(st.text(max_size=4), binary), max_size=2),
+)
+
+
+@given(st.lists(rows, max_size=30))
+async def test_an_outbox_sends_every_record_as_it_is(
+    given_rows: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+) -> None:
+    sent = Sent(batch_bytes=200)
+    outbox = Outbox(sent)
+    for timestamp, key, value, headers in given_rows:
+        outbox.append("t", 0, timestamp, key, value, headers)
+    await outbox.send()
+    assert sent.records() == given_rows
+    assert outbox.records == len(given_rows) and bool(outbox) == bool(given_rows)
+
+
+async def test_full_batches_are_followed_by_new_ones_and_a_giant_travels_alone() -> None:
+    sent = Sent(batch_bytes=1000)
+    outbox = Outbox(sent)
+    for size in (400, 400, 400, 50_000, 400):
+        outbox.append("t", 3, 1, b"k", b"x" * size)
+    await outbox.send()
+    assert [len(value or b"") for _, _, value, _ in sent.records()] == [400, 400, 400, 50_000, 400]
+    assert len(sent.batches) == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [(b"21", -973932308), (b"foobar", -790332482), (b"abc", 479470107), (b"a-little-bit-long-string", -985981536)],
+)
+def test_the_partition_of_a_key_is_that_of_kafkas_own_partitioner(key: bytes, hashed: int) -> None:
+    """The hashes are those of Kafka's own tests (UtilsTest)."""
+    assert [partition_of(key, n) for n in (1, 4, 7)] == [(hashed & 0x7FFFFFFF) % n for n in (1, 4, 7)]
+
+
+def test_a_record_set_aside_says_why_and_where_it_came_from() -> None:
+    record = ConsumerRecord("events", 2, 77, 5, 0, b"k", b"v", None, 1, 1, (("own", b"1"),))
+    assert origin_headers(record, "no-key", "send one") == [
+        ("own", b"1"),
+        ("keygrouping-reason", b"no-key"),
+        ("keygrouping-detail", b"send one"),
+        ("keygrouping-topic", b"events"),
+        ("keygrouping-partition", b"2"),
+        ("keygrouping-offset", b"77"),
+    ]
+
+
+def test_a_chatty_library_is_heard_once_per_interval() -> None:
+    now = 0.0
+    calm = Calm("aiokafka", 10.0, lambda: now)
+
+    def passes(name: str, text: str) -> bool:
+        return calm.filter(logging.LogRecord(name, logging.ERROR, "", 1, text, (), None))
+
+    assert passes("aiokafka.conn", "away %s") and not passes("aiokafka.conn", "away %s")
+    assert passes("aiokafka.conn", "other") and passes("keygrouping_router", "away %s")
+    assert passes("keygrouping_router", "away %s")
+    now = 10.0
+    assert passes("aiokafka.conn", "away %s")
+
+
+def test_a_service_ends_with_0_when_it_returns() -> None:
+    async def main(stop: asyncio.Event) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+
+    assert run(main) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (kafka.Fatal("topic 'x' is missing"), "fatal: topic 'x' is missing"),
+        (GroupAuthorizationFailedError("g"), "fatal: Kafka refuses: [Error 30] GroupAuthorizationFailedError: g"),
+    ],
+)
+def test_a_fault_is_one_line_and_exit_code_1(error: Exception, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    async def main(_: asyncio.Event) -> None:
+        raise error
+
+    assert run(main) == 1
+    assert capsys.readouterr().err.splitlines() == [line]
+
+
+async def test_health_readiness_and_metrics_are_served() -> None:
+    ready = False
+    app = create_app("test", lambda: ready)
+    async with (
+        serving(app, "127.0.0.1", 0) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/readyz")).status_code == 503
+        ready = True
+        assert (await client.get("/readyz")).json() == {"status": "ready"}
+        assert "keygrouping_commits_total" in (await client.get("/metrics")).text
+
+
+async def test_a_taken_port_is_told_in_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(kafka.Fatal, match="KEYGROUPING_HTTP_PORT"):
+            async with serving(create_app("test", lambda: True), "127.0.0.1", taken.getsockname()[1]):
+                pass
+
+
+def test_metrics_are_named_by_the_rules() -> None:
+    names = [definition.name for definition in metrics.DEFINITIONS]
+    assert len(set(names)) == len(names)
+    for definition in metrics.DEFINITIONS:
+        assert definition.name.startswith("keygrouping_") and definition.meaning.endswith(".")
+        assert definition.name.endswith("_total") == (definition.kind == "counter")
+        assert definition.unit != "seconds" or definition.name.endswith("_seconds")
+
+
+def test_modules_import_without_the_compiler() -> None:
+    """numba takes seconds to import; services that don't route must not pay for it."""
+    code = "import sys, keygrouping_service.partitions; sys.exit('numba' in sys.modules)"
+    assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0

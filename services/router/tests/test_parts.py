@@ -1,0 +1,98 @@
+"""Laws of the router's small parts: settings, caution, the view of the keys."""
+
+import numpy as np
+import pytest
+from aiokafka import ConsumerRecord
+from aiokafka.errors import MessageSizeTooLargeError
+from hypothesis import given
+from hypothesis import strategies as st
+from keygrouping.grouping import create
+from keygrouping_router.caution import Batch, Caution, remains_of
+from keygrouping_router.keyspace import KeySpaceView, key_as_json
+from keygrouping_router.routing import Usable, route
+from keygrouping_router.settings import RouterSettings
+from keygrouping_service.kafka import Fatal
+from keygrouping_service.settings import load
+
+ERROR = MessageSizeTooLargeError()
+
+
+@given(st.integers(2, 3000), st.sets(st.integers(0, 2999), max_size=3))
+def test_caution_bans_exactly_the_refused_records(most: int, poison: set[int]) -> None:
+    caution, position, banned, attempts = Caution(most), 0, set(), 0
+    while position < 3000:
+        attempts += 1
+        batch = range(position, min(3000, position + caution.limit(position)))
+        if len(batch) == 1 and caution.banned(position):
+            banned.add(position)
+        elif poison & set(batch):
+            caution.refused(Batch(batch.start, batch.stop, len(batch)), ERROR)
+            continue
+        position = batch.stop
+    assert banned == poison
+    assert attempts <= 3000 // most + 1 + 60 * len(poison)
+
+
+def test_caution_gives_up_when_the_dead_letter_is_refused() -> None:
+    caution = Caution(10)
+    caution.refused(Batch(5, 6, 1), ERROR)
+    with pytest.raises(Fatal, match="offset 5"):
+        caution.refused(Batch(5, 6, 1), ERROR)
+
+
+def test_remains_leave_out_what_is_large_and_tell_the_time() -> None:
+    big = ConsumerRecord("e", 0, 9, 123, 0, b"k", b"x" * 200_000, None, 1, 1, (("h", b"y" * 200_000),))
+    remains = remains_of(big, 456)
+    assert (remains.key, remains.value, remains.timestamp) == (b"k", None, 456)
+    headers = dict(remains.headers)
+    assert "h" not in headers
+    assert headers["keygrouping-timestamp"] == b"123"
+    assert headers["keygrouping-reason"] == b"refused-by-broker"
+
+
+def batch_of(keys: list[bytes]) -> Usable:
+    records = [ConsumerRecord("e", 0, i, 0, 0, key, b"", None, 0, 0, ()) for i, key in enumerate(keys)]
+    return Usable(records, keys, np.zeros(len(keys), np.int64))
+
+
+def test_the_view_names_hot_keys_and_adds_up_loads_per_interval() -> None:
+    grouping = create("dkg", 4)
+    view = KeySpaceView(grouping, interval=10.0)
+    for now in (0.0, 5.0, 11.0):
+        usable = batch_of([b"a", b"a", b"b", b"\xfe"])
+        view.saw(usable, route(grouping, usable, now), now)
+    shown = view.as_json()
+    assert shown["events"] == 12
+    assert sum(shown["loads"]) == 8, "the last whole interval"
+    assert {str(entry["key"]) for entry in shown["keys"]} == {"a", "b", "{'base64': '/g=='}"}
+    assert 1 <= shown["lambda"] <= 4
+
+
+def test_a_grouping_without_statistics_shows_no_keys() -> None:
+    grouping = create("shuffle", 3)
+    view = KeySpaceView(grouping)
+    usable = batch_of([b"a"] * 6)
+    view.saw(usable, route(grouping, usable, 0.0), 0.0)
+    assert view.as_json()["keys"] == []
+    assert view.as_json()["loads"] == [2, 2, 2]
+    assert key_as_json(None) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("GROUPING", "magic", "KEYGROUPING_ROUTER_GROUPING: unknown grouping 'magic'"),
+        ("GROUPING_SETTINGS", '{"speed": 1}', "unknown setting speed"),
+        ("GROUPING_SETTINGS", "no json", "KEYGROUPING_ROUTER_GROUPING_SETTINGS: Invalid JSON"),
+        ("DELIVERY", "at_most_once", "KEYGROUPING_ROUTER_DELIVERY: Input should be 'exactly_once'"),
+    ],
+)
+def test_wrong_settings_stop_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, value: str, fault: str
+) -> None:
+    monkeypatch.setenv("KEYGROUPING_BOOTSTRAP_SERVERS", "k:1")
+    monkeypatch.setenv("KEYGROUPING_JOB", '{"aggregates": [{"name": "n", "op": "count"}]}')
+    monkeypatch.setenv(f"KEYGROUPING_ROUTER_{name}", value)
+    with pytest.raises(SystemExit):
+        load(RouterSettings)
+    assert fault in capsys.readouterr().err

@@ -1,0 +1,163 @@
+"""Laws of the router while its process, its peers or its broker die: exactly once, and every partition on its way."""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from aiokafka.errors import ProducerFenced
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_router.service import serve
+from keygrouping_router.settings import RouterSettings
+from keygrouping_service import kafka
+from keygrouping_service.settings import SECTIONS, names_of
+from keygrouping_service.testing import Cluster, until
+
+pytestmark = pytest.mark.kafka
+
+START_MS = 1_700_000_000_000
+JOB = '{"aggregates": [{"name": "events", "op": "count"}]}'
+
+
+def environment(settings: RouterSettings) -> dict[str, str]:
+    """The settings as the environment of a process."""
+    given = {name: value for name, value in settings if value is not None and name in settings.model_fields_set}
+    env = {names_of(RouterSettings, name)[0]: str(value) for name, value in given.items() if name != "job"}
+    assert "ROUTER" in SECTIONS
+    return {**os.environ, **env, "KEYGROUPING_JOB": JOB}
+
+
+class RouterProcess:
+    """The router as its users run it."""
+
+    def __init__(self, settings: RouterSettings) -> None:
+        self._env = environment(settings)
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(sys.executable, "-m", "keygrouping_router", env=self._env)
+
+    async def end(self, number: signal.Signals) -> int:
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+        return await self._process.wait()
+
+
+async def feed(cluster: Cluster, topic: str, rounds: int, pause: float = 0.02) -> set[bytes]:
+    """Writes to both input partitions for a while; gives all values."""
+    written: set[bytes] = set()
+    for number in range(rounds):
+        for partition in (0, 1):
+            rows: list[Any] = [(b"k%d" % (n % 13), b"%d-%d-%d" % (partition, number, n)) for n in range(40)]
+            await cluster.write(topic, rows, partition, START_MS + number)
+            written |= {row[1] for row in rows}
+        await asyncio.sleep(pause)
+    return written
+
+
+async def routed_count(cluster: Cluster, settings: RouterSettings) -> int:
+    return len(await cluster.read(settings.routed_topic))
+
+
+async def assert_exactly(cluster: Cluster, settings: RouterSettings, written: set[bytes]) -> None:
+    async def all_there() -> bool:
+        return await routed_count(cluster, settings) >= len(written)
+
+    await until(all_there, timeout=180)
+    values = [record.value for record in await cluster.read(settings.routed_topic)]
+    assert len(values) == len(written), "nothing doubled"
+    assert set(values) == written, "nothing lost"
+
+
+async def kill_while_routing(cluster: Cluster, settings: RouterSettings, kills: int) -> None:
+    random.seed(kills)
+    # A static member comes back at once; a dead dynamic one must first be missed.
+    process = RouterProcess(settings.model_copy(update={"instance_id": "router-0", "max_batch": 100}))
+    feeding = asyncio.create_task(feed(cluster, settings.events_topic, 60 * kills))
+    seen = 0
+    for _ in range(kills):
+        await process.start()
+        before = seen
+
+        async def moving(before: int = before) -> bool:
+            return await routed_count(cluster, settings) > before
+
+        await until(moving, timeout=120)
+        await asyncio.sleep(random.random())
+        assert await process.end(signal.SIGKILL) == -signal.SIGKILL
+        seen = await routed_count(cluster, settings)
+    await process.start()
+    await assert_exactly(cluster, settings, await feeding)
+    assert await process.end(signal.SIGTERM) == 0
+
+
+async def test_a_killed_router_loses_and_doubles_nothing(cluster: Cluster, settings: RouterSettings) -> None:
+    await kill_while_routing(cluster, settings, kills=2)
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(1200)
+async def test_a_router_killed_twenty_times_loses_and_doubles_nothing(
+    cluster: Cluster, settings: RouterSettings
+) -> None:
+    await kill_while_routing(cluster, settings, kills=20)
+
+
+async def test_replicas_come_and_go_and_a_broker_dies_in_mid_stream(
+    broker: EmbeddedBroker, cluster: Cluster, settings: RouterSettings
+) -> None:
+    small = settings.model_copy(update={"max_batch": 50})
+    feeding = asyncio.create_task(feed(cluster, settings.events_topic, 150))
+    async with AsyncExitStack() as stack:
+        stops: list[asyncio.Event] = []
+
+        async def add_replica() -> None:
+            stops.append(asyncio.Event())
+            task = asyncio.create_task(serve(small, stops[-1]))
+
+            async def finish(stop: asyncio.Event = stops[-1]) -> None:
+                stop.set()
+                await task
+
+            stack.push_async_callback(finish)
+
+        async def members(count: int) -> bool:
+            return await cluster.members(settings.group("router")) == count
+
+        await add_replica()
+        await until(lambda: members(1))
+        await add_replica()
+        await add_replica()
+        await until(lambda: members(3))
+        broker.kill()
+        await asyncio.to_thread(broker.start)
+        written = await feeding
+        for stop in stops[1:]:
+            stop.set()
+        await until(lambda: members(1))
+        written |= await feed(cluster, f"{settings.events_topic}", 0)
+        await assert_exactly(cluster, settings, written)
+
+
+async def test_a_router_that_was_fenced_takes_its_partition_up_again(
+    cluster: Cluster, settings: RouterSettings
+) -> None:
+    stop = asyncio.Event()
+    task = asyncio.create_task(serve(settings, stop))
+    written = await feed(cluster, settings.events_topic, 3)
+    await assert_exactly(cluster, settings, written)
+    usurper = kafka.producer(settings, transactional_id=settings.transactional_id("router", 0))
+    async with kafka.started(usurper):
+        await cluster.write(settings.events_topic, [(b"k", b"after")], 0, START_MS)
+        await assert_exactly(cluster, settings, written | {b"after"})
+        with pytest.raises(ProducerFenced):
+            async with usurper.transaction():
+                await usurper.send_and_wait(settings.routed_topic, b"zombie", partition=0)
+    stop.set()
+    await task
+    assert b"zombie" not in {record.value for record in await cluster.read(settings.routed_topic)}

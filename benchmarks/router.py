@@ -19,8 +19,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from keygrouping_local.broker import EmbeddedBroker
@@ -46,11 +48,10 @@ async def relay(servers: str, source: str, target: str, group: str) -> None:
             for tp, records in fetched.items():
                 batch = producer.create_batch()
                 for record in records:
-                    fields = {"timestamp": record.timestamp, "key": record.key, "value": record.value}
-                    if batch.append(**fields) is None:
+                    if batch.append(timestamp=record.timestamp, key=record.key, value=record.value) is None:
                         sent.append(await producer.send_batch(batch, target, partition=tp.partition))
                         batch = producer.create_batch()
-                        batch.append(**fields)
+                        batch.append(timestamp=record.timestamp, key=record.key, value=record.value)
                 sent.append(await producer.send_batch(batch, target, partition=tp.partition))
             await asyncio.gather(*sent)
             if fetched:
@@ -86,20 +87,29 @@ async def preload(servers: str, records: int, value_bytes: int) -> None:
         await producer.flush()
 
 
-async def measure(servers: str, group: str, records: int, command: list[str], env: Mapping[str, str]) -> float:
-    """Records per second of one contestant, from its first commit to its last."""
+@dataclass(frozen=True)
+class Rate:
+    """Records per second, and what the process itself spent per record."""
+
+    per_second: float
+    cpu_microseconds: float
+
+
+async def measure(servers: str, group: str, records: int, command: list[str], env: Mapping[str, str]) -> Rate:
+    """The rate of one contestant, from its first commit to its last."""
     process = await asyncio.create_subprocess_exec(*command, env={**os.environ, **env})
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
     try:
-        first: tuple[float, int] | None = None
+        first: tuple[float, int, float] | None = None
         while True:
             committed = await retry(lambda: read_progress(admin, group, "events", range(PARTITIONS)), "progress")
             done, now = sum(entry.offset or 0 for entry in committed.values()), time.perf_counter()
             if done and first is None:
-                first = (now, done)
+                first = (now, done, cpu_seconds(process.pid))
             if first and done >= records:
-                return (done - first[1]) / (now - first[0])
+                cpu = cpu_seconds(process.pid) - first[2]
+                return Rate((done - first[1]) / (now - first[0]), 1e6 * cpu / (done - first[1]))
             if process.returncode is not None:
                 raise SystemExit(f"{command} ended with {process.returncode}")
             await asyncio.sleep(0.02)
@@ -110,11 +120,17 @@ async def measure(servers: str, group: str, records: int, command: list[str], en
             await process.wait()
 
 
+def cpu_seconds(pid: int) -> float:
+    """CPU time that a process has used so far."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
 async def contest(servers: str, options: argparse.Namespace) -> None:
     """Runs both in turns and prints the table."""
     await create_topics(servers)
     await preload(servers, options.records, options.value_bytes)
-    rates: dict[str, list[float]] = {"relay": [], "router": []}
+    rates: dict[str, list[Rate]] = {"relay": [], "router": []}
     for number in range(options.rounds):
         group = f"relay{number}"
         command = [sys.executable, __file__, "--relay", servers, "events", "relayed", group]
@@ -140,14 +156,16 @@ def router_environment(servers: str, application: str, options: argparse.Namespa
     }
 
 
-def print_table(rates: Mapping[str, list[float]], options: argparse.Namespace) -> None:
+def print_table(rates: Mapping[str, list[Rate]], options: argparse.Namespace) -> None:
     """Rates of all rounds, the medians, and their ratio."""
     print(f"{options.records:,} records of {options.value_bytes} bytes, {PARTITIONS} partitions, {WORKERS} workers")
+    medians = {name: statistics.median(rate.per_second for rate in rounds) for name, rounds in rates.items()}
     for name, measured in rates.items():
-        rounds = "  ".join(f"{rate:>9,.0f}" for rate in measured)
-        print(f"{name:<8} median {statistics.median(measured):>9,.0f} records/s   rounds: {rounds}")
-    ratio = statistics.median(rates["router"]) / statistics.median(rates["relay"])
-    print(f"ratio    {ratio:.2f}   (router: {options.grouping}, {options.delivery}, {options.compression})")
+        rounds = "  ".join(f"{rate.per_second:>9,.0f}" for rate in measured)
+        cpu = statistics.median(rate.cpu_microseconds for rate in measured)
+        print(f"{name:<7} {medians[name]:>9,.0f} records/s  {cpu:5.2f} µs of CPU per record   rounds: {rounds}")
+    ratio = medians["router"] / medians["relay"]
+    print(f"ratio   {ratio:.2f}  (router: {options.grouping}, {options.delivery}, {options.compression})")
 
 
 def main() -> None:

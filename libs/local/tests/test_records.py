@@ -75,17 +75,16 @@ async def test_a_window_that_is_final_twice_is_a_fault(settings: ServiceSettings
 
 
 async def test_reasons_are_by_place_of_the_event(settings: ServiceSettings, producer: AIOKafkaProducer) -> None:
-    headers = [
-        ("own", b"header"),
-        ("keygrouping-reason", b"no-key"),
-        ("keygrouping-partition", b"1"),
-        ("keygrouping-offset", b"42"),
-    ]
-    async with producer.transaction():
-        await producer.send_and_wait(settings.dead_letters_topic, b"", headers=headers)
+    async def write(topic: str) -> None:
+        origin = {"own": "header", "topic": topic, "reason": "no-key", "partition": "1", "offset": "42"}
+        headers = [(f"keygrouping-{name}", text.encode()) for name, text in origin.items()]
+        async with producer.transaction():
+            await producer.send_and_wait(settings.dead_letters_topic, b"", headers=headers)
+
+    await write("the topic of another stage")
+    await write(settings.events_topic)
     assert await reasons(settings, settings.dead_letters_topic) == {(1, 42): "no-key"}
-    async with producer.transaction():
-        await producer.send_and_wait(settings.dead_letters_topic, b"", headers=headers)
+    await write(settings.events_topic)
     with pytest.raises(DuplicateResultError, match="stands twice"):
         await reasons(settings, settings.dead_letters_topic)
 

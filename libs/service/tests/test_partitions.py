@@ -320,7 +320,7 @@ async def test_a_custom_assignor_decides_who_gets_what(
 ) -> None:
     source, target = await topics(cluster, topic_prefix, 4)
 
-    class Greedy(RoundRobinPartitionAssignor):
+    class Greedy(RoundRobinPartitionAssignor):  # type: ignore[misc]
         """All for the member with the highest user data, which is its ordinal."""
 
         name = "greedy"

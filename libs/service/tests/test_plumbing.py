@@ -55,11 +55,13 @@ class Sent:
         self._real = AIOKafkaProducer(max_batch_size=batch_bytes)
         self._real._closed = True
         self.batches: list[tuple[str, int, bytes]] = []
+        self.counts: list[int] = []
 
     def create_batch(self) -> object:
         return self._real.create_batch()
 
     async def send_batch(self, batch: object, topic: str, *, partition: int) -> "asyncio.Future[None]":
+        self.counts.append(batch.record_count())  # type: ignore[attr-defined]
         self.batches.append((topic, partition, bytes(batch._build())))  # type: ignore[attr-defined]
         done = asyncio.get_running_loop().create_future()
         done.set_result(None)
@@ -94,6 +96,19 @@ async def test_an_outbox_sends_every_record_as_it_is(
     await outbox.send()
     assert sent.records() == given_rows
     assert outbox.records == len(given_rows) and bool(outbox) == bool(given_rows)
+
+
+@given(st.lists(rows, max_size=30))
+async def test_records_passed_on_are_what_they_were(
+    given_rows: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+) -> None:
+    sent = Sent(batch_bytes=200)
+    outbox = Outbox(sent)
+    records = [ConsumerRecord("e", 0, 0, t, 0, k, v, None, 0, 0, tuple(h)) for t, k, v, h in given_rows]
+    outbox.pass_on("t", 0, records)
+    await outbox.send()
+    assert sent.records() == given_rows
+    assert sum(sent.counts) == outbox.records == len(given_rows)
 
 
 async def test_full_batches_are_followed_by_new_ones_and_a_giant_travels_alone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -266,17 +267,40 @@ async def test_an_outage_longer_than_the_transaction_timeout_costs_nothing(clust
     await check_lines(cluster, LINES)
 
 
+async def test_workload_and_rate_of_several_processes_are_switched_live(cluster: Cluster) -> None:
+    service = cluster.start(workload="country-skew-80", rate=1_000, processes=2)
+    await service.sent_at_least(500)
+    async with httpx.AsyncClient(base_url=await service.url(), timeout=30) as client:
+        answer = await client.put("/workload", json={"skew": 0, "events": 3_000})
+        assert (answer.status_code, answer.json()["run"], answer.json()["skew"]) == (200, 2, 0)
+        assert (await client.put("/rate", json={"rate": 0})).json()["rate"] == 0
+
+        async def is_done() -> bool:
+            return bool((await client.get("/status")).json()["done"])
+
+        await cluster.eventually(is_done, "the end of the second run")
+        assert (await client.get("/status")).json()["sent"] == 3_000
+        metrics = (await client.get("/metrics")).text
+    sent = re.search(r"^keygrouping_producer_sent_total (\d+)", metrics, re.MULTILINE)
+    assert sent and int(sent[1]) > 3_000
+    service.process.send_signal(signal.SIGTERM)
+    assert await service.ends() == 0, service.log.read_text()
+
+
+async def test_more_processes_than_partitions_are_refused_in_one_line(cluster: Cluster) -> None:
+    service = cluster.start(workload="country-skew-80", processes=5)
+    assert await service.ends() == 1
+    assert "5 processes are too many for 4 partitions" in service.log.read_text()
+
+
 @pytest.mark.fault
 @pytest.mark.timeout(1200)
-async def test_many_kills_of_producer_and_broker_at_random_moments_cost_nothing(cluster: Cluster) -> None:
-    count, chance = 1_000_000, random.Random(4)
+async def test_many_kills_of_producer_and_broker_in_mid_stream_cost_nothing(cluster: Cluster) -> None:
+    count, kills, chance = 1_000_000, 20, random.Random(4)
     file = cluster.write_lines(count)
-    for turn in range(20):
-        service = cluster.start(file=file, processes=1 + turn % 3, exit_when_done=turn == 19, **FILE)
-        await service.url()
-        if turn == 19:
-            break
-        await asyncio.sleep(chance.uniform(0, 2))
+    for turn in range(kills):
+        service = cluster.start(file=file, processes=1 + turn % 3, rate=40_000, **FILE)
+        await service.sent_at_least(turn * count // (kills + 1) + chance.randrange(40_000))
         if turn % 4 == 3:
             cluster.broker.kill()
             await asyncio.sleep(chance.uniform(0, 2))
@@ -284,5 +308,6 @@ async def test_many_kills_of_producer_and_broker_at_random_moments_cost_nothing(
             await asyncio.sleep(chance.uniform(0, 2))
         service.process.kill()
         await service.ends()
-    assert await service.ends() == 0, service.log.read_text()
+    last = cluster.start(file=file, exit_when_done=True, **FILE)
+    assert await last.ends() == 0, last.log.read_text()
     await check_lines(cluster, count)

@@ -5,8 +5,10 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from functools import partial
+from itertools import count
 
 import pytest
 from aiokafka.errors import ProducerFenced
@@ -14,7 +16,7 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service import kafka
-from keygrouping_service.settings import SECTIONS, names_of
+from keygrouping_service.settings import names_of
 from keygrouping_service.testing import Cluster, until
 
 pytestmark = pytest.mark.kafka
@@ -27,7 +29,6 @@ def environment(settings: RouterSettings) -> dict[str, str]:
     """The settings as the environment of a process."""
     given = {name: value for name, value in settings if value is not None and name in settings.model_fields_set}
     env = {names_of(RouterSettings, name)[0]: str(value) for name, value in given.items() if name != "job"}
-    assert "ROUTER" in SECTIONS
     return {**os.environ, **env, "KEYGROUPING_JOB": JOB}
 
 
@@ -48,16 +49,18 @@ class RouterProcess:
         return await self._process.wait()
 
 
-async def feed(cluster: Cluster, topic: str, rounds: int, pause: float = 0.02) -> set[bytes]:
-    """Writes to both input partitions for a while; gives all values."""
+async def feed(cluster: Cluster, topic: str, enough: Callable[[int], bool]) -> set[bytes]:
+    """Writes to both input partitions, round after round, until it is enough; gives all values."""
     written: set[bytes] = set()
-    for number in range(rounds):
+    for number in count():
+        if enough(number):
+            return written
         for partition in (0, 1):
-            rows: list[Any] = [(b"k%d" % (n % 13), b"%d-%d-%d" % (partition, number, n)) for n in range(40)]
-            await cluster.write(topic, rows, partition, START_MS + number)
-            written |= {row[1] for row in rows}
-        await asyncio.sleep(pause)
-    return written
+            values = [b"%d-%d-%d" % (partition, number, n) for n in range(40)]
+            await cluster.write(topic, [(value[-1:], value) for value in values], partition, START_MS + number)
+            written |= set(values)
+        await asyncio.sleep(0.02)
+    raise AssertionError("the rounds are endless")
 
 
 async def routed_count(cluster: Cluster, settings: RouterSettings) -> int:
@@ -78,22 +81,25 @@ async def kill_while_routing(cluster: Cluster, settings: RouterSettings, kills: 
     random.seed(kills)
     # A static member comes back at once; a dead dynamic one must first be missed.
     process = RouterProcess(settings.model_copy(update={"instance_id": "router-0", "max_batch": 100}))
-    feeding = asyncio.create_task(feed(cluster, settings.events_topic, 60 * kills))
-    seen = 0
-    for _ in range(kills):
+    enough = asyncio.Event()
+    feeding = asyncio.create_task(feed(cluster, settings.events_topic, lambda _: enough.is_set()))
+    try:
+        for _ in range(kills):
+            await process.start()
+            await until(partial(moved_on, cluster, settings, await routed_count(cluster, settings)), 120)
+            await asyncio.sleep(random.random())
+            assert await process.end(signal.SIGKILL) == -signal.SIGKILL
+        enough.set()
         await process.start()
-        before = seen
+        await assert_exactly(cluster, settings, await feeding)
+        assert await process.end(signal.SIGTERM) == 0
+    finally:
+        enough.set()
+        await process.end(signal.SIGKILL)
 
-        async def moving(before: int = before) -> bool:
-            return await routed_count(cluster, settings) > before
 
-        await until(moving, timeout=120)
-        await asyncio.sleep(random.random())
-        assert await process.end(signal.SIGKILL) == -signal.SIGKILL
-        seen = await routed_count(cluster, settings)
-    await process.start()
-    await assert_exactly(cluster, settings, await feeding)
-    assert await process.end(signal.SIGTERM) == 0
+async def moved_on(cluster: Cluster, settings: RouterSettings, before: int) -> bool:
+    return await routed_count(cluster, settings) > before
 
 
 async def test_a_killed_router_loses_and_doubles_nothing(cluster: Cluster, settings: RouterSettings) -> None:
@@ -112,7 +118,7 @@ async def test_replicas_come_and_go_and_a_broker_dies_in_mid_stream(
     broker: EmbeddedBroker, cluster: Cluster, settings: RouterSettings
 ) -> None:
     small = settings.model_copy(update={"max_batch": 50})
-    feeding = asyncio.create_task(feed(cluster, settings.events_topic, 150))
+    feeding = asyncio.create_task(feed(cluster, settings.events_topic, lambda rounds: rounds == 150))
     async with AsyncExitStack() as stack:
         stops: list[asyncio.Event] = []
 
@@ -126,8 +132,8 @@ async def test_replicas_come_and_go_and_a_broker_dies_in_mid_stream(
 
             stack.push_async_callback(finish)
 
-        async def members(count: int) -> bool:
-            return await cluster.members(settings.group("router")) == count
+        async def members(wanted: int) -> bool:
+            return await cluster.members(settings.group("router")) == wanted
 
         await add_replica()
         await until(lambda: members(1))
@@ -140,7 +146,6 @@ async def test_replicas_come_and_go_and_a_broker_dies_in_mid_stream(
         for stop in stops[1:]:
             stop.set()
         await until(lambda: members(1))
-        written |= await feed(cluster, f"{settings.events_topic}", 0)
         await assert_exactly(cluster, settings, written)
 
 
@@ -149,7 +154,7 @@ async def test_a_router_that_was_fenced_takes_its_partition_up_again(
 ) -> None:
     stop = asyncio.Event()
     task = asyncio.create_task(serve(settings, stop))
-    written = await feed(cluster, settings.events_topic, 3)
+    written = await feed(cluster, settings.events_topic, lambda rounds: rounds == 3)
     await assert_exactly(cluster, settings, written)
     usurper = kafka.producer(settings, transactional_id=settings.transactional_id("router", 0))
     async with kafka.started(usurper):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from keygrouping.grouping import create, names
 from keygrouping.job import JobSpec
 from keygrouping_router.clock import PartitionClock
-from keygrouping_router.routing import Extractor, Judged, Usable, route, sort_out_late
+from keygrouping_router.routing import Extractor, Judged, Usable, parts, route, sort_out_late
 from keygrouping_service.progress import Progress
 
 NOW_MS = 1_000_000_000
@@ -93,3 +93,12 @@ def test_the_shares_of_the_workers_are_the_batch_in_order(grouping: str, workers
     assert sorted(i for share in shares.values() for i in share) == list(range(len(keys)))
     assert all(share == sorted(share) for share in shares.values()), "a worker gets its events in their order"
     assert all(0 <= worker < workers for worker in shares)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 100))
+def test_parts_are_small_and_together_the_batch(sizes: list[int], most: int) -> None:
+    records = [ConsumerRecord("e", 0, i, 0, 0, None, b"", None, -1, size, ()) for i, size in enumerate(sizes)]
+    cut = list(parts(records, most))
+    assert [record for part in cut for record in part] == records
+    for part in cut:
+        assert part and (len(part) == 1 or sum(record.serialized_value_size for record in part) <= most)

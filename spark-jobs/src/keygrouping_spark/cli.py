@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -15,6 +17,7 @@ from keygrouping_service.kafka import admin, can_be_retried, reader, retry, star
 from keygrouping_service.progress import Upstream, partitions_of
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
+from py4j.protocol import Py4JError
 
 from keygrouping_spark import session
 from keygrouping_spark.listener import Listener
@@ -33,7 +36,7 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(app, settings.http_host, settings.http_port))
         spark = await asyncio.to_thread(session.create, settings)
-        stack.push_async_callback(asyncio.to_thread, spark.stop)
+        stack.push_async_callback(_quietly, spark.stop)
         client = await stack.enter_async_context(started(admin(settings)))
         probe = await stack.enter_async_context(started(reader(settings, committed=False)))
         environment = Environment(settings, spark, client, Upstream(client, probe), stack)
@@ -49,8 +52,14 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
 
         listener = Listener(asyncio.get_running_loop(), finished)
         spark.streams.addListener(listener)
-        stack.push_async_callback(asyncio.to_thread, spark.streams.removeListener, listener)
+        stack.push_async_callback(_quietly, spark.streams.removeListener, listener)
         await _run(stages, settings.progress_seconds, stop)
+
+
+async def _quietly(action: Callable[..., None], *arguments: object) -> None:
+    """Cleans up in Spark; not worth a word if its Java process has ended."""
+    with contextlib.suppress(Py4JError, OSError):
+        await asyncio.to_thread(action, *arguments)
 
 
 async def _run(stages: list[Stage], interval: float, stop: asyncio.Event) -> None:

@@ -28,12 +28,8 @@ _FIXED = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# In one process nothing listens to the network, and two cores are better spent on batches than on parallel collection.
-_LOCAL = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
-}
+# In one process nothing needs to listen to the network.
+_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def configuration(settings: SparkSettings) -> dict[str, str]:
@@ -43,6 +39,7 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         **_FIXED,
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": settings.java_options,
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         **({"spark.jars": jars} if jars else {}),
     }

@@ -21,6 +21,10 @@ class SparkSettings(JobSettings):
     jars: Path | None = Field(default=None, description="folder with the jars of Spark's Kafka connector")
     master: str | None = Field(default=None, description="Spark master; spark-submit's, else local[2]")
     driver_memory: str = Field(default="1g", pattern=r"^[1-9]\d*[mg]$")
+    java_options: str = Field(
+        default="-XX:+UseSerialGC",
+        description="of the driver; with -XX:TieredStopAtLevel=1 it starts sooner and computes at a third of the speed",
+    )
     shuffle_partitions: int = Field(default=4, ge=1, le=10_000, description="parallelism of the state, fixed at birth")
     trigger_seconds: float = Field(default=1.0, ge=0, description="least time between the starts of two batches")
     batch_records: int = Field(default=500_000, ge=1, description="most records of one batch")

@@ -23,10 +23,11 @@ from keygrouping_spark.settings import SparkSettings
 def partials(records: DataFrame, job: JobSpec, epoch: int) -> DataFrame:
     """Columns key and value of the partials of a batch of records, as `keygrouping.partial.Partial` reads them."""
     start = F.col("time") - F.pmod(F.col("time") - job.window_offset_ms, F.lit(job.window_ms))
-    states = [
-        aggregate.state(None if index is None else F.col(field_column(index))).alias(aggregate.name)
-        for aggregate, index in zip(native(job.aggregates), job.field_of, strict=True)
-    ]
+    values = [None if index is None else F.col(field_column(index)) for index in job.field_of]
+    aggregates = native(job.aggregates)
+    # By number: an aggregate may be called like one of the other columns.
+    states = [a.state(value).alias(f"state{i}") for i, (a, value) in enumerate(zip(aggregates, values, strict=True))]
+    named = [F.col(f"state{i}").alias(aggregate.name) for i, aggregate in enumerate(aggregates)]
     grouped = (
         extract(records, job)
         .groupBy(F.col("partition").alias("worker"), start.alias("start"), "key")
@@ -38,7 +39,7 @@ def partials(records: DataFrame, job: JobSpec, epoch: int) -> DataFrame:
             *states,
         )
     )
-    return grouped.select("key", _json(job, [F.col(a.name) for a in job.aggregates], epoch).alias("value"))
+    return grouped.select("key", _json(job, named, epoch).alias("value"))
 
 
 def _json(job: JobSpec, states: list[Column], epoch: int) -> Column:

@@ -64,8 +64,10 @@ async def serving(app: FastAPI, host: str, port: int) -> AsyncIterator[int]:
         ) from None
     bound = int(socket.getsockname()[1])
     task = asyncio.create_task(server.serve(sockets=[socket]))
-    log.info("listening on http://%s:%d", host, bound)
     try:
+        while not server.started and not task.done():  # noqa: ASYNC110 (uvicorn has no event for it)
+            await asyncio.sleep(0.01)
+        log.info("listening on http://%s:%d", host, bound)
         yield bound
     finally:
         server.should_exit = True

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
@@ -65,10 +66,14 @@ class Outbox:
             _close_untimed(batches[-1], timestamp)
         self.records += 1
 
-    def pass_on(self, topic: str, partition: int, records: Iterable[ConsumerRecord[bytes, bytes]]) -> None:
+    def pass_on(self, topic: str, partition: int, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
         """Adds records unchanged: key, value, headers and timestamp."""
-        for record in records:
-            self.append(topic, partition, record.timestamp, record.key, record.value, record.headers)
+        batches = self._batches.setdefault((topic, partition), [])
+        done = 0
+        while done < len(records):
+            batches.append(self._producer.create_batch())
+            done += _fill(batches[-1], records, done)
+        self.records += len(records)
 
     async def send(self) -> None:
         """Sends everything and returns when the broker has it; raises the first error there was.
@@ -85,6 +90,24 @@ class Outbox:
     async def _send(self, topic: str, partition: int, batches: list[Any]) -> None:
         sent = [await self._producer.send_batch(batch, topic, partition=partition) for batch in batches]
         await asyncio.gather(*sent)
+
+
+def _fill(batch: Any, records: Sequence[ConsumerRecord[bytes, bytes]], start: int) -> int:
+    """Appends records from `start` on until the batch is full, and closes it; gives how many it took.
+
+    Goes to the compiled builder beneath `BatchBuilder.append`, which costs three times as much.
+    """
+    append = batch._builder.append
+    stop = start + 1 if records[start].timestamp == -1 else None
+    count = 0
+    for record in islice(records, start, stop):
+        headers = list(record.headers) if record.headers else _NO_HEADERS
+        if append(count, record.timestamp, record.key, record.value, headers) is None:
+            break
+        count += 1
+    batch._relative_offset = count
+    batch.close()
+    return count
 
 
 def _close_untimed(batch: Any, timestamp: int) -> None:

@@ -86,6 +86,7 @@ def reader(settings: ServiceSettings, *, committed: bool = True, **options: Any)
         **settings.kafka_options(),
         enable_auto_commit=False,
         auto_offset_reset="none",
+        fetch_max_wait_ms=2000,
         isolation_level="read_committed" if committed else "read_uncommitted",
         **options,
     )

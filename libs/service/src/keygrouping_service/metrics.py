@@ -61,7 +61,7 @@ RESTARTS = counter(
 EXPIRED_OFFSETS = counter(
     "expired_offsets_total", "offsets", "Offsets that retention deleted before they were read.", "group"
 )
-LAG = gauge("lag_records", "records", "Offsets between what is committed and the end of the input.", "group")
+LAG = gauge("lag_records", "records", "Offsets between what was read and the end of the input.", "group")
 
 # router
 ROUTED = counter("router_routed_total", "events", "Events sent to a worker.", "worker")

@@ -62,6 +62,7 @@ class OwnedPartition:
         self.progress = start.progress
         self.committed = Committed(self.offset, start.progress)
         self.position: int = self.offset
+        self.lag = 0
         self.admin = clients.admin
         self.upstream = Upstream(clients.admin, clients.probe)
         self._clients = clients
@@ -98,7 +99,13 @@ class OwnedPartition:
         except OffsetOutOfRangeError:
             await self._skip_expired()
             return []
+        except UnicodeDecodeError:
+            raise Fatal(
+                f"{self.tp.topic}[{self.partition}] holds a record at offset {self.position} or soon after with a "
+                f"header name that is not UTF-8, which can't be read: reset the offset of group {self._group} beyond it"
+            ) from None
         self.position = await self._clients.reader.position(self.tp)
+        self.lag = max(0, (self._clients.reader.highwater(self.tp) or 0) - self.position)
         return fetched.get(self.tp, [])
 
     async def end(self) -> int:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import Any, Literal
@@ -41,8 +40,6 @@ Delivery = Literal["exactly_once", "at_least_once"]
 Work = Callable[[OwnedPartition], Awaitable[None]]
 
 _NEVER_MS = 2**31 - 1
-_STEADY_SECONDS = 30.0
-"""Work that lasted this long before it failed was not failing all along."""
 
 
 class PartitionRunner:
@@ -97,6 +94,8 @@ class PartitionRunner:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._member: AIOKafkaConsumer | None = None
         self._assigned: set[int] | None = None
+        self._moved: set[int] = set()
+        metrics.LAG.labels(self.group).set_function(lambda: sum(owned.lag for owned in self.owned.values()))
 
     @property
     def ready(self) -> bool:
@@ -195,7 +194,7 @@ class PartitionRunner:
     async def _keep(self, partition: int, shared: tuple[AIOKafkaAdminClient, AIOKafkaConsumer]) -> None:
         pauses = kafka.backoff()
         while not self._stop.is_set():
-            began = time.monotonic()
+            self._moved.discard(partition)
             try:
                 return await self._incarnate(TopicPartition(self._topic, partition), *shared)
             except (ProducerFenced, CommitFailedError) as error:
@@ -206,7 +205,7 @@ class PartitionRunner:
             except Exception as error:
                 if not kafka.can_be_retried(error):
                     raise
-                if time.monotonic() - began > _STEADY_SECONDS:
+                if partition in self._moved:
                     pauses = kafka.backoff()
                 pause = next(pauses)
                 log.warning(
@@ -230,10 +229,15 @@ class PartitionRunner:
             clients = Clients(reader, producer, admin, probe, commit)
             owned = OwnedPartition(tp, committed, clients, self.group, self._stop)
             stack.push_async_callback(owned.abandon)
-            stack.callback(self.owned.pop, tp.partition, None)
+            stack.callback(self._disown, owned)
             self.owned[tp.partition] = owned
             await self._work(owned)
             await owned.settle()
+
+    def _disown(self, owned: OwnedPartition) -> None:
+        self.owned.pop(owned.partition, None)
+        if owned.committed.offset != owned.offset:
+            self._moved.add(owned.partition)
 
     def _new_producer(self, partition: int) -> AIOKafkaProducer:
         settings = self._settings

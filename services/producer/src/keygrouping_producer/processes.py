@@ -15,6 +15,7 @@ from asyncio.subprocess import PIPE, Process
 from keygrouping_service import kafka
 from pydantic import BaseModel, ConfigDict
 
+from keygrouping_producer import metrics
 from keygrouping_producer.ledger import fence_predecessors
 from keygrouping_producer.plan import Pace, Plan
 from keygrouping_producer.replay import Status
@@ -146,9 +147,19 @@ class ProcessReplay:
         output = self._children[slot].stdout
         assert output is not None
         async for line in output:
+            report = Report.model_validate_json(line)
+            self._count(self._reports.get(slot), report)
             async with self._news:
-                self._reports[slot] = Report.model_validate_json(line)
+                self._reports[slot] = report
                 self._news.notify_all()
+
+    @staticmethod
+    def _count(before: Report | None, now: Report) -> None:
+        if before is None:
+            return
+        same_run = before.status.run == now.status.run
+        metrics.SENT.inc(now.status.sent - (before.status.sent if same_run else 0))
+        metrics.BAD_LINES.inc(now.status.bad_lines - (before.status.bad_lines if same_run else 0))
 
     def _order(self, order: Order) -> None:
         line = order.model_dump_json().encode() + b"\n"

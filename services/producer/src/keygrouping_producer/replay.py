@@ -131,7 +131,9 @@ class Replay:
                     delays = kafka.backoff()
                 delay = next(delays)
                 log.warning("the replay is interrupted, going on in %.1f s: %s", delay, error or type(error).__name__)
-                await self._pause(delay)
+                if not self._stopping:
+                    self._wake.clear()
+                    await self._pause(delay)
 
     async def switch(self, plan: Plan) -> None:
         """Ends the current run after what is under way, and begins a new one."""
@@ -215,6 +217,11 @@ class Replay:
             await fence_predecessors(self._settings, first=1)
         stored, partitions = await read_places(self._settings)
         run = self._run or resume(stored.values(), self._settings.plan(), partitions, self._slots)
+        if run.partitions > partitions:
+            raise kafka.Fatal(
+                f"the replay began on {run.partitions} partitions, but topic {self._settings.events_topic!r} has "
+                f"{partitions} now: delete the group {self._settings.positions_group!r} to begin anew"
+            )
         own = range(self._slot, run.partitions, self._slots)
         if not own:
             raise kafka.Fatal(f"{self._slots} processes are too many for {run.partitions} partitions")

@@ -65,6 +65,18 @@ class Routed:
             yield worker, order[ends[worker] - counts[worker] : ends[worker]].tolist()
 
 
+def parts(records: Records, most_bytes: int) -> Iterator[Records]:
+    """Cuts a batch into parts of at most `most_bytes` of keys and values (a larger record is a part of its own)."""
+    start = size = 0
+    for index, record in enumerate(records):
+        added = max(0, record.serialized_key_size) + max(0, record.serialized_value_size)
+        if size + added > most_bytes and index > start:
+            yield records[start:index]
+            start, size = index, 0
+        size += added
+    yield records[start:]
+
+
 class Extractor:
     """Reads what the job needs of records.
 
@@ -113,7 +125,7 @@ def _all_usable(keys: list[bytes], times: NDArray[np.int64], latest: int) -> boo
     """Whether `JobSpec.extract` would refuse none of these records."""
     if not keys:
         return True
-    return None not in keys and max(map(len, keys)) <= MAX_KEY_BYTES and 0 <= times.min() and times.max() <= latest
+    return None not in keys and max(map(len, keys)) <= MAX_KEY_BYTES and times.min() >= 0 and times.max() <= latest
 
 
 def sort_out_late(judged: Judged, clock: PartitionClock) -> Judged:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping.grouping import create
+from keygrouping.measure import lambda_
 from keygrouping_service import kafka, metrics
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.batches import Header, Outbox, origin_headers
@@ -22,7 +23,7 @@ from keygrouping_router.api import keyspace_routes
 from keygrouping_router.caution import REFUSALS, Batch, Caution, remains_of
 from keygrouping_router.clock import REASONS, PartitionClock
 from keygrouping_router.keyspace import KeySpaceView
-from keygrouping_router.routing import Extractor, Judged, Record, Records, route, sort_out_late
+from keygrouping_router.routing import Extractor, Judged, Record, Records, parts, route, sort_out_late
 from keygrouping_router.settings import RouterSettings
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 STAGE = "router"
 _QUIET_SECONDS = 0.5
 """Longest wait for records, so that idleness and shutdown are noticed in time."""
+
+_MOST_BYTES = 2 << 20
+"""Most bytes of one transaction: they are compressed at one stretch, in which no heartbeat is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +97,15 @@ class Router:
             clock.saw_records(time.monotonic())
             if clock.must_resume:
                 await self._resume(owned, clock)
-            outbox = owned.outbox()
-            batch = Batch(records[0].offset, owned.position, len(records))
-            await self._route(self._without_banned(records, outbox, caution), outbox, clock)
-            # A failure of the batch before must still find that one under way: it is awaited first.
-            await owned.settle()
-            under_way.append(batch)
-            await owned.submit(outbox, batch.after, clock.progress(self._grouping.epoch))
+            for part in parts(records, _MOST_BYTES):
+                after = owned.position if part[-1] is records[-1] else part[-1].offset + 1
+                batch = Batch(part[0].offset, after, len(part))
+                outbox = owned.outbox()
+                await self._route(self._without_banned(part, outbox, caution), outbox, clock)
+                # A failure of the batch before must still find that one under way: it is awaited first.
+                await owned.settle()
+                under_way.append(batch)
+                await owned.submit(outbox, after, clock.progress(self._grouping.epoch))
         await owned.settle()
 
     def _without_banned(self, records: Records, outbox: Outbox, caution: Caution) -> Records:
@@ -163,6 +169,7 @@ class Router:
             metrics.ROUTED.labels(str(worker)).inc(len(indexes))
         metrics.BATCH_SECONDS.observe(time.monotonic() - now)
         metrics.EPOCH.set(self._grouping.epoch)
+        metrics.IMBALANCE.set(lambda_(self.view.loads))
 
     def _set_aside(self, judged: Judged, outbox: Outbox) -> None:
         """Late and unusable records go to their topics, with headers that say why."""

@@ -7,8 +7,6 @@ from keygrouping_spark import session
 from keygrouping_spark.settings import SparkSettings
 from pyspark.sql import SparkSession
 
-pytest_plugins = ["keygrouping_local.testing"]
-
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:

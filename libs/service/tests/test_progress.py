@@ -1,6 +1,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping_service.progress import END, MIN_TIME, Horizon, Progress, router_watermark, stage_watermark
+from keygrouping_service.progress import (
+    END,
+    MIN_TIME,
+    Horizon,
+    Progress,
+    floor_of_resuming,
+    router_watermark,
+    stage_watermark,
+)
 
 times = st.one_of(st.integers(0, 10_000), st.just(MIN_TIME), st.just(END))
 states = st.sampled_from([(False, False), (True, False), (False, True)])
@@ -43,6 +51,18 @@ def test_a_partition_without_progress_holds_everything_back() -> None:
 
 def test_when_all_are_idle_the_newest_decides() -> None:
     assert router_watermark({0: Progress(5000, idle=True), 1: Progress(900, idle=True)}, 100) == 4900
+
+
+@given(st.dictionaries(st.integers(0, 5), progress, min_size=2), st.sets(st.integers(0, 5)), st.integers(0, 500))
+def test_who_comes_back_knows_the_furthest_that_anybody_went_without_it(
+    partitions: dict[int, Progress], coming_back: set[int], lateness: int
+) -> None:
+    """Some of the idle partitions commit that they are resuming, then one of them asks for its floor."""
+    derived = router_watermark(partitions, lateness)
+    back = [p for p in coming_back if p in partitions and partitions[p].idle]
+    for partition in back:
+        now = partitions | {p: Progress(partitions[p].time, resuming=True) for p in back}
+        assert floor_of_resuming(now, partition, lateness) >= derived
 
 
 def test_a_finished_input_ends_everything() -> None:

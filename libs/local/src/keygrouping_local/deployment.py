@@ -24,6 +24,7 @@ from keygrouping_local.comparison import Comparison, check_run
 from keygrouping_local.errors import LocalError
 from keygrouping_local.jars import default_jars_dir
 from keygrouping_local.process import last_lines, spawn, terminate
+from keygrouping_local.small_spark import spark_settings
 from keygrouping_local.topics import Topic, create_topics, environment_of, settings_for, topics_of
 
 _LOOK_SECONDS = 0.1
@@ -217,13 +218,7 @@ class Deployment:
     def _own_settings(self, service: str, number: str) -> dict[str, object]:
         if service == "worker":
             return {"ordinal": number}
-        if service != "spark":
-            return {}
-        return {
-            "checkpoint": self._folder / "checkpoint",
-            "jars": default_jars_dir() / "spark",
-            "progress_topic": f"{self.settings.application}.progress",
-        }
+        return spark_settings(self.settings, self._folder, default_jars_dir()) if service == "spark" else {}
 
     async def _holds(self, condition: Callable[[], Awaitable[bool]]) -> bool:
         try:

@@ -20,6 +20,7 @@ from keygrouping_local.errors import LocalError
 from keygrouping_local.history import History, Turn
 from keygrouping_local.observer import Observer, Snapshot
 from keygrouping_local.ports import is_free
+from keygrouping_local.small_spark import spark_settings
 from keygrouping_local.supervisor import Service, Supervisor
 from keygrouping_local.topics import Topic, create_topics, delete_topics, environment_of, settings_for, topics_of
 from keygrouping_local.view import About, View, comparison_table, view_for
@@ -166,11 +167,7 @@ class Run:
             producer["exit_when_done"] = "true"
         else:
             producer["loop"] = "true"
-        spark = {
-            "checkpoint": self._folder / "checkpoint",
-            "jars": options.jars_dir / "spark",
-            "progress_topic": f"{settings.application}.progress",
-        }
+        spark = spark_settings(settings, self._folder, options.jars_dir)
         native = [service("aggregator", {}), service("worker", {"ordinal": 0})]
         stages = [service("spark", spark)] if options.runner == "spark" else native
         return [*stages, service(ROUTER, router), service(PRODUCER, producer, finite=options.once)]

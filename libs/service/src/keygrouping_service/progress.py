@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -91,6 +91,19 @@ def router_watermark(progress: Mapping[int, Progress], lateness_ms: int) -> int:
     seen = active or [p.time for p in progress.values()]
     time = min(active) if active else max(seen, default=MIN_TIME)
     return time if time in (END, MIN_TIME) else max(MIN_TIME, time - lateness_ms)
+
+
+def floor_of_resuming(progress: Mapping[int, Progress], partition: int, lateness_ms: int) -> int:
+    """The furthest watermark (ms) that anybody may have derived while `partition` was idle.
+
+    To be asked after `partition` is committed as resuming. Others that are resuming were idle too and have sent nothing
+    since, so they are taken as idle as well: their old times have held nobody back.
+    """
+    silent = {
+        number: replace(entry, idle=entry.idle or entry.resuming or number == partition)
+        for number, entry in progress.items()
+    }
+    return router_watermark(silent, lateness_ms)
 
 
 def stage_watermark(progress: Mapping[int, Progress]) -> int:

@@ -17,7 +17,7 @@ from keygrouping_service.batches import Header, Outbox, origin_headers
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import PartitionRunner
-from keygrouping_service.progress import Progress, partitions_of, read_progress, router_watermark
+from keygrouping_service.progress import partitions_of, read_progress
 
 from keygrouping_router.api import keyspace_routes
 from keygrouping_router.caution import REFUSALS, Batch, Caution, remains_of
@@ -147,8 +147,7 @@ class Router:
         partitions = await partitions_of(owned.admin, topic)
         committed = await read_progress(owned.admin, self._settings.group(STAGE), topic, partitions)
         progress = {partition: entry.progress for partition, entry in committed.items()}
-        progress[owned.partition] = Progress(clock.time, epoch, idle=True)
-        clock.resume(router_watermark(progress, self._job.lateness_ms))
+        clock.resume(floor_of_resuming(progress, owned.partition, self._job.lateness_ms))
         log.info("%s[%d] has events again", owned.tp.topic, owned.partition)
 
     async def _route(self, records: Records, outbox: Outbox, clock: PartitionClock) -> None:

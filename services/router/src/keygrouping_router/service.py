@@ -17,7 +17,7 @@ from keygrouping_service.batches import Header, Outbox, origin_headers
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import PartitionRunner
-from keygrouping_service.progress import partitions_of, read_progress
+from keygrouping_service.progress import floor_of_resuming, partitions_of, read_progress
 
 from keygrouping_router.api import keyspace_routes
 from keygrouping_router.caution import REFUSALS, Batch, Caution, remains_of

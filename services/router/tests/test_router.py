@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service.kafka import Fatal
-from keygrouping_service.progress import END, Progress, finish_input
+from keygrouping_service.progress import END, InputNotRoutedError, Progress, finish_input
 from keygrouping_service.testing import Cluster, until
 
 pytestmark = pytest.mark.kafka
@@ -174,6 +174,12 @@ async def test_the_quiet_end_of_a_transactional_input_is_committed_too(
 
     async with routing(settings):
         await until(at_the_end)
+
+
+async def test_an_input_that_is_not_routed_cannot_be_finished(cluster: Cluster, settings: RouterSettings) -> None:
+    await cluster.write(settings.events_topic, [(b"k", b"v")], 0, START_MS)
+    with pytest.raises(InputNotRoutedError, match=r"partitions \[0\]"):
+        await finish_input(cluster.bootstrap_servers, settings.group("router"), settings.events_topic)
 
 
 async def test_a_finished_input_is_finished(cluster: Cluster, settings: RouterSettings) -> None:

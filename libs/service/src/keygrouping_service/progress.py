@@ -21,6 +21,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CoordinatorLoadInProgressError
 from aiokafka.structs import OffsetAndMetadata
 
+from keygrouping_service.kafka import retry
+
 MIN_TIME = -1
 """Progress of a partition of which nothing is known yet: before all event times."""
 
@@ -140,6 +142,10 @@ async def partitions_of(admin: AIOKafkaAdminClient, topic: str) -> list[int]:
     return sorted(partition["partition"] for partition in description["partitions"])
 
 
+class InputNotRoutedError(RuntimeError):
+    """An input can't be declared finished while the routers have not committed all of it."""
+
+
 class Upstream:
     """What a stage may rely on from the stage before it.
 
@@ -189,7 +195,8 @@ async def finish_input(bootstrap_servers: str, group: str, topic: str, **securit
     """Declares that no more events will come, so that all windows become final.
 
     To be called when the routers of `group` have consumed all of `topic` and have stopped: every partition's
-    progress becomes END. Raises a KafkaError if the group still has members.
+    progress becomes END. Raises InputNotRoutedError if events are left that no router has committed (they would be
+    lost for the results), a KafkaError if the group still has members.
     """
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers, **security)
     consumer = AIOKafkaConsumer(
@@ -202,5 +209,10 @@ async def finish_input(bootstrap_servers: str, group: str, topic: str, **securit
         partitions = [TopicPartition(topic, p) for p in await partitions_of(admin, topic)]
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)
+        numbers = [tp.partition for tp in partitions]
+        committed = await retry(lambda: read_progress(admin, group, topic, numbers), f"reading group {group}")
+        behind = {tp.partition: end for tp, end in ends.items() if (committed[tp.partition].offset or 0) < end}
+        if behind:
+            raise InputNotRoutedError(f"topic {topic!r} is not routed up to its end in partitions {sorted(behind)}")
         finished = {tp.partition: Committed(end, Progress(END)) for tp, end in ends.items()}
         await commit_progress(consumer, topic, finished)

@@ -102,7 +102,7 @@ class AggregatorStage:
     def __init__(self, settings: AggregatorSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
-        self._running: dict[int, tuple[OwnedPartition, OpenWindows]] = {}
+        self._running: dict[int, OpenWindows] = {}
         self._horizon = SharedHorizon(self._read_horizon, settings.flush_interval, clock)
 
     async def _read_horizon(self, upstream: Upstream) -> Horizon:
@@ -130,7 +130,7 @@ class AggregatorStage:
 
     @contextlib.contextmanager
     def _observed(self, owned: OwnedPartition, windows: OpenWindows) -> Iterator[None]:
-        self._running[owned.partition] = (owned, windows)
+        self._running[owned.partition] = windows
         try:
             yield
         finally:
@@ -138,8 +138,5 @@ class AggregatorStage:
             self._observe()
 
     def _observe(self) -> None:
-        ends = self._horizon.newest.ends if self._horizon.newest else {}
-        lag = sum(max(0, ends.get(p, 0) - owned.position) for p, (owned, _) in self._running.items())
-        metrics.LAG.labels(self._settings.group("aggregator")).set(lag)
-        metrics.AGGREGATOR_WINDOWS.set(sum(len(windows) for _, windows in self._running.values()))
-        metrics.AGGREGATOR_GROUPS.set(sum(windows.groups for _, windows in self._running.values()))
+        metrics.AGGREGATOR_WINDOWS.set(sum(len(windows) for windows in self._running.values()))
+        metrics.AGGREGATOR_GROUPS.set(sum(windows.groups for windows in self._running.values()))

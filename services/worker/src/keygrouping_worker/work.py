@@ -83,7 +83,7 @@ class WorkerStage:
     def __init__(self, settings: WorkerSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
-        self._running: dict[int, tuple[OwnedPartition, Flusher]] = {}
+        self._running: dict[int, Flusher] = {}
         self._horizon = SharedHorizon(self._read_horizon, settings.flush_interval, clock)
 
     async def _read_horizon(self, upstream: Upstream) -> Horizon:
@@ -114,7 +114,7 @@ class WorkerStage:
 
     @contextlib.contextmanager
     def _observed(self, owned: OwnedPartition, flusher: Flusher) -> Iterator[None]:
-        self._running[owned.partition] = (owned, flusher)
+        self._running[owned.partition] = flusher
         try:
             yield
         finally:
@@ -122,8 +122,4 @@ class WorkerStage:
             self._observe()
 
     def _observe(self) -> None:
-        ends = self._horizon.newest.ends if self._horizon.newest else {}
-        positions = {p: owned.committed.offset or 0 for p, (owned, _) in self._running.items()}
-        lag = sum(max(0, ends.get(p, 0) - position) for p, position in positions.items())
-        metrics.LAG.labels(self._settings.group("worker")).set(lag)
-        metrics.WORKER_GROUPS.set(sum(len(flusher.accumulator) for _, flusher in self._running.values()))
+        metrics.WORKER_GROUPS.set(sum(len(flusher.accumulator) for flusher in self._running.values()))

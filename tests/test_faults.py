@@ -1,6 +1,7 @@
 """Whatever is killed and whenever: results equal the oracle's, exactly."""
 
 import asyncio
+import itertools
 import os
 import random
 import re
@@ -86,18 +87,27 @@ async def test_routers_and_workers_may_come_and_go_in_mid_stream(deploy: Deploy)
     deployment = await deploy(JOB, Shape(max_workers=10))
     for name in STAGES["native"]:
         deployment.start(name)
-    deployment.start("router-0", workers=4, grouping="pkg")
+    numbers = itertools.count()
     stream = asyncio.create_task(write_slowly(deployment, skewed(24_000), 1500))
-    for workers, replicas in ((4, 3), (10, 3), (3, 1)):
-        await asyncio.sleep(2)
+    for workers, replicas in ((4, 1), (4, 3), (10, 3), (3, 1)):
         for name in [name for name in deployment.names if name.startswith("router-")]:
             assert deployment.stop(name) == 0
-        for replica in range(replicas):
-            deployment.start(f"router-{replica}", workers=workers, grouping="pkg")
+        for name in [f"router-{next(numbers)}" for _ in range(replicas)]:
+            await start_router(deployment, name, workers)
         await deployment.until(lambda: moved(deployment, stream))
     await stream
     comparison = await deployment.check()
     assert comparison.equal, comparison
+
+
+async def start_router(deployment: Deployment, name: str, workers: int) -> None:
+    """Starts a router and waits until it can be stopped in order."""
+
+    async def has_started() -> bool:
+        return "listening on" in deployment.log(name).read_text()
+
+    deployment.start(name, workers=workers, grouping="pkg")
+    await deployment.until(has_started)
 
 
 async def moved(deployment: Deployment, stream: "asyncio.Task[None]") -> bool:

@@ -125,7 +125,11 @@ class Pipeline:
         """What a process shows at `/metrics`, once it says that it is ready."""
         (address,) = re.findall(r"listening on (http://\S+)", self.log(name).read_text())
         async with httpx.AsyncClient(base_url=address) as client:
-            assert (await client.get("/readyz")).status_code == 200
+
+            async def is_ready() -> bool:
+                return (await client.get("/readyz")).status_code == 200
+
+            await self.until(is_ready)
             return (await client.get("/metrics")).text
 
     async def records(self, topic: str) -> list[Record]:

@@ -11,6 +11,8 @@ from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.errors import LocalError
 
+_OURS = "keygrouping-"
+
 Record: TypeAlias = ConsumerRecord[bytes, bytes]
 
 
@@ -58,7 +60,7 @@ async def reasons(settings: ServiceSettings, topic: str) -> dict[tuple[int, int]
     found: dict[tuple[int, int], str] = {}
     async for records in read_all(settings, topic):
         for record in records:
-            told = {name: (value or b"").decode() for name, value in record.headers}
+            told = {name: (value or b"").decode() for name, value in record.headers if name.startswith(_OURS)}
             if told["keygrouping-topic"] != settings.events_topic:
                 continue
             place = (int(told["keygrouping-partition"]), int(told["keygrouping-offset"]))

@@ -23,7 +23,7 @@ from keygrouping_local.paths import data_dir
 from keygrouping_local.run import MAX_WORKERS, Options, Run
 from keygrouping_local.workloads import FLIGHT_KEYS, KNOWN, workload
 
-_LIVE_RATE = 5000.0
+_LIVE_RATE = 2000.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

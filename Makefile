@@ -25,10 +25,13 @@ run: install ## the whole pipeline on this machine; options by ARGS="--once --gr
 	@exec $(BIN)/keygrouping-run $(ARGS)
 
 test: install ## all tests, with a real broker and Spark; a selection by ARGS="-k NAME"
-	$(BIN)/pytest -m "not fault" $(ARGS)
+	$(BIN)/pytest -m "not fault and not matrix" $(ARGS)
 
 test-faults: install ## the long fault tests: kills at random moments while a million events flow
 	$(BIN)/pytest -m fault --timeout 3600 $(ARGS)
+
+test-matrix: install ## every workload, grouping, number of workers and runner against the oracle (hours); ARGS="-k native"
+	$(BIN)/pytest -m matrix $(ARGS)
 
 lint: .venv/installed ## style, formatting and types
 	$(BIN)/ruff check $(CHECKED)
@@ -59,4 +62,4 @@ $(UV):
 	$(BIN)/python -m keygrouping_local.jars
 	@touch $@
 
-.PHONY: help install run test test-faults lint format bench clean
+.PHONY: help install run test test-faults test-matrix lint format bench clean

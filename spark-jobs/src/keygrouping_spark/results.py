@@ -14,6 +14,7 @@ from aiokafka.errors import ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping.partial import Result
 from keygrouping_service.kafka import Fatal, admin, close, producer, retry, started
+from keygrouping_service.progress import read_offsets
 
 from keygrouping_spark.kafka import LARGEST_REQUEST
 from keygrouping_spark.settings import SparkSettings
@@ -91,6 +92,6 @@ class ResultWriter:
 
     async def _last_written(self) -> int:
         async with started(admin(self._settings)) as client:
-            found = await client.list_consumer_group_offsets(self._group, partitions=[self._slot])
-        words = found[self._slot].metadata.split(" ") if found[self._slot].offset >= 0 else []
+            stored = (await read_offsets(client, self._group, [self._slot]))[self._slot]
+        words = stored.metadata.split(" ") if stored.offset >= 0 else []
         return int(words[2]) if words[:2] == ["v1", self._checkpoint_id] else -1

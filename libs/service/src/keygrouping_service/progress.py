@@ -13,7 +13,7 @@ a transaction's offsets may become visible a moment before its records do.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -113,21 +113,30 @@ def stage_watermark(progress: Mapping[int, Progress]) -> int:
     return min((p.time for p in progress.values()), default=MIN_TIME)
 
 
-async def read_progress(
-    admin: AIOKafkaAdminClient, group: str, topic: str, partitions: Iterable[int]
-) -> dict[int, Committed]:
-    """Committed offset and progress of each partition, in the state after all finished transactions.
+async def read_offsets(
+    admin: AIOKafkaAdminClient, group: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What a group has committed for each partition, after all finished transactions; offset -1 where there is nothing.
 
     Raises a retriable KafkaError while the group's coordinator is loading: "not known yet" must never be taken for
     "nothing committed".
     """
-    wanted = [TopicPartition(topic, partition) for partition in partitions]
-    if not wanted:
+    if not partitions:
         return {}
-    found = await admin.list_consumer_group_offsets(group, partitions=wanted)
-    if any(tp not in found for tp in wanted):
+    found: dict[TopicPartition, OffsetAndMetadata] = await admin.list_consumer_group_offsets(
+        group, partitions=list(partitions)
+    )
+    if any(tp not in found for tp in partitions):
         raise CoordinatorLoadInProgressError(f"offsets of group {group!r} are not available yet")
-    return {tp.partition: _committed(found[tp]) for tp in wanted}
+    return found
+
+
+async def read_progress(
+    admin: AIOKafkaAdminClient, group: str, topic: str, partitions: Iterable[int]
+) -> dict[int, Committed]:
+    """Committed offset and progress of each partition; raises as `read_offsets` does."""
+    found = await read_offsets(admin, group, [TopicPartition(topic, partition) for partition in partitions])
+    return {tp.partition: _committed(stored) for tp, stored in found.items()}
 
 
 def _committed(stored: OffsetAndMetadata) -> Committed:

@@ -19,7 +19,7 @@ CHECKED := $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py)
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: .venv/installed .tools/jars/installed.json ## install packages and jars into this folder (once; later offline)
+install: .venv/installed .tools/jars/installed.json .tools/archives/made ## install all into this folder (once; later offline)
 
 run: install ## the whole pipeline on this machine; options by ARGS="--once --grouping pkg --workers 10 ..." (ARGS=--help)
 	@exec $(BIN)/keygrouping-run $(ARGS)
@@ -61,5 +61,9 @@ $(UV):
 .tools/jars/installed.json: .venv/installed libs/local/src/keygrouping_local/jars.py
 	$(BIN)/python -m keygrouping_local.jars
 	@touch $@
+
+# Without it everything works, only later; so it may fail, and is tried again next time.
+.tools/archives/made: .tools/jars/installed.json
+	-@$(BIN)/python -m keygrouping_local.warmup && touch $@
 
 .PHONY: help install run test test-faults test-matrix lint format bench clean

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from keygrouping.job import JobSpec
 from keygrouping_service.progress import END, MIN_TIME, Committed, Horizon, Progress
 from keygrouping_spark.kafka import json_offsets, read_offsets
-from keygrouping_spark.progress import AggregatorProgress, WorkerProgress, covers, mark_for, vouch
-from keygrouping_spark.reports import Reading, Report, read_report
+from keygrouping_spark.progress import AggregatorProgress, WorkerProgress, mark_for, vouch
+from keygrouping_spark.reports import Reading, Report, StoppingError, read_report
 
 JOB = JobSpec.from_json({"window": 1000, "aggregates": []})
 
@@ -21,18 +21,25 @@ class Stage:
 
     def __init__(self) -> None:
         self.horizon = Horizon(MIN_TIME, 0, {0: 0, 1: 0})
-        self.committed: dict[int, Committed] = {}
+        self.committed = {0: Committed(), 1: Committed()}
         self.marks: list[int] = []
         self.reading = Reading("t", {})
+        self.refuses = False
 
     async def read(self) -> Horizon:
         return self.horizon
 
     async def commit(self, vouched: Mapping[int, Committed]) -> None:
+        self._answer()
         self.committed = dict(vouched)
 
     async def publish(self, mark: int) -> None:
+        self._answer()
         self.marks.append(mark)
+
+    def _answer(self) -> None:
+        if self.refuses:
+            raise TimeoutError
 
     def worker(self) -> WorkerProgress:
         return WorkerProgress(self.reading, self.read, self.commit, dict(self.committed))
@@ -53,40 +60,32 @@ class Stage:
         return {partition: entry.offset for partition, entry in self.committed.items()}
 
 
-@given(
-    last=st.dictionaries(st.integers(0, 3), st.integers(0, 99)),
-    positions=offsets,
-    ends=offsets,
-    time=st.integers(0, 99),
-)
-def test_a_partition_vouches_for_a_time_only_once_it_is_read_up_to_the_horizon(
-    last: dict[int, int], positions: dict[int, int], ends: dict[int, int], time: int
+@given(last=st.dictionaries(st.integers(0, 3), st.integers(0, 99)), positions=offsets, time=st.integers(0, 99))
+def test_a_proven_time_is_committed_for_all_partitions_and_none_goes_back(
+    last: dict[int, int], positions: dict[int, int], time: int
 ) -> None:
     before = {partition: Committed(0, Progress(t)) for partition, t in last.items()}
-    vouched = vouch(before, positions, Horizon(time, 1, ends))
-    assert vouched.keys() == ends.keys()
+    vouched = vouch(before, positions, Horizon(time, 1, {0: 0, 9: 0}))
+    assert vouched.keys() == last.keys() | {0, 9}
     for partition, entry in vouched.items():
-        old = last.get(partition, MIN_TIME)
-        read = positions.get(partition, 0) >= ends[partition]
-        assert entry == Committed(positions.get(partition, 0), entry.progress)
-        assert entry.progress.time == (max(old, time) if read else old)
-    assert covers(positions, Horizon(time, 1, ends)) == all(positions.get(p, 0) >= end for p, end in ends.items())
+        assert entry.offset == positions.get(partition, 0)
+        assert entry.progress == Progress(max(last.get(partition, MIN_TIME), time), 1)
 
 
-async def test_the_worker_holds_on_to_a_horizon_until_it_is_covered() -> None:
+async def test_the_worker_vouches_for_the_newest_horizon_that_all_partitions_have_reached() -> None:
     stage = Stage()
     worker = stage.worker()
     await worker.step()
     assert stage.times == {0: MIN_TIME, 1: MIN_TIME}
-    stage.horizon = Horizon(500, 7, {0: 5, 1: 3})
+    for time, ends in ((500, {0: 5, 1: 3}), (600, {0: 6, 1: 3}), (900, {0: 50, 1: 30})):
+        stage.horizon = Horizon(time, 7, ends)
+        await worker.step()
+    stage.finish_batch({0: 6, 1: 2})
     await worker.step()
-    stage.horizon = Horizon(900, 8, {0: 50, 1: 30})
-    stage.finish_batch({0: 5, 1: 2})
-    await worker.step()
-    assert (stage.times, stage.offsets) == ({0: 500, 1: MIN_TIME}, {0: 5, 1: 2})
+    assert (stage.times, stage.offsets) == ({0: MIN_TIME, 1: MIN_TIME}, {0: 6, 1: 2})
     stage.finish_batch({0: 6, 1: 3})
     await worker.step()
-    assert (stage.times, stage.offsets) == ({0: 500, 1: 500}, {0: 6, 1: 3})
+    assert (stage.times, stage.offsets) == ({0: 600, 1: 600}, {0: 6, 1: 3})
 
 
 async def test_the_aggregator_commits_a_time_only_after_its_windows_are_closed() -> None:
@@ -110,6 +109,37 @@ async def test_the_aggregator_commits_a_time_only_after_its_windows_are_closed()
     stage.finish_batch({0: 9}, watermark=END)
     await aggregator.step()
     assert (stage.times, stage.offsets) == ({0: END, 1: END}, {0: 9, 1: 0})
+
+
+async def test_a_mark_is_published_while_the_batch_that_completes_its_windows_is_under_way() -> None:
+    stage = Stage()
+    aggregator = stage.aggregator()
+    stage.horizon = Horizon(2500, 0, {0: 5})
+    await aggregator.step()
+    await aggregator.close({0: 4})
+    assert stage.marks == []
+    await aggregator.close({0: 5})
+    assert stage.marks == [2000]
+    stage.reading.watermark = 2000
+    await aggregator.step()
+    assert set(stage.times.values()) == {MIN_TIME}, "the batch has not ended"
+    stage.finish_batch({0: 5}, watermark=2000)
+    await aggregator.step()
+    assert set(stage.times.values()) == {2500}
+
+
+async def test_nothing_is_lost_when_kafka_refuses_a_mark_or_a_commit() -> None:
+    stage = Stage()
+    stage.horizon = Horizon(2500, 0, {0: 5})
+    stage.finish_batch({0: 5, 1: 0}, watermark=2000)
+    for steps in (stage.worker(), stage.aggregator()):
+        stage.refuses = True
+        with pytest.raises(TimeoutError):
+            await steps.step()
+        stage.refuses = False
+        await steps.step()
+        assert set(stage.times.values()) == {2500}
+    assert stage.marks == [2000]
 
 
 async def test_what_was_committed_before_a_restart_is_never_taken_back() -> None:
@@ -138,9 +168,22 @@ def test_only_finished_batches_count() -> None:
     assert finished is not None
     assert (finished.batch, finished.watermark) == (4, END)
     reading = Reading("t", {})
+    reading.begin(4)
+    assert reading.busy
     reading.update(finished)
-    assert (reading.positions, reading.watermark, reading.batches) == ({0: 3, 1: 4}, END, 1)
+    assert (reading.positions, reading.watermark, reading.busy) == ({0: 3, 1: 4}, END, False)
     assert read_report({**idle, "durationMs": {"addBatch": 1}, "eventTime": {}}) == Report(4, finished.ends, MIN_TIME)
+
+
+def test_a_closed_reading_lets_the_batch_under_way_end_and_no_other_begin() -> None:
+    reading = Reading("t", {})
+    reading.begin(3)
+    reading.close()
+    assert reading.busy
+    reading.update(Report(3, (), MIN_TIME))
+    assert not reading.busy
+    with pytest.raises(StoppingError):
+        reading.begin(4)
 
 
 @given(found=st.dictionaries(st.integers(0, 20), st.integers(0, 2**60)))

@@ -3,8 +3,8 @@ from typing import cast
 from aiokafka.errors import KafkaConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping_service.horizons import Follower, SharedHorizon
-from keygrouping_service.progress import Horizon, Progress, Upstream
+from keygrouping_service.horizons import Follower, Horizons, SharedHorizon
+from keygrouping_service.progress import MIN_TIME, Horizon, Progress, Upstream
 
 NOBODY = cast(Upstream, None)
 
@@ -84,3 +84,42 @@ async def test_a_promise_stays_true_while_the_broker_is_away() -> None:
     told = await shared.latest(NOBODY)
     router.away, now[0] = True, 9.0
     assert await shared.latest(NOBODY) == told == Horizon(0, 0, {0: 0})
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans()), max_size=40))
+def test_a_reader_of_all_partitions_gets_the_newest_promise_within_its_reach(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    horizons, ends, positions, promises = Horizons(), [0, 0], [0, 0], []
+    proven = Horizon(MIN_TIME, 0, {})
+    for turn, (written, read, both) in enumerate(steps):
+        ends = [ends[0] + written, ends[1] + turn % 3]
+        positions = [min(ends[0], positions[0] + read), ends[1] if both else positions[1]]
+        promises.append(Horizon(turn, 0, dict(enumerate(ends))))
+        horizons.add(promises[-1])
+        proven = horizons.reached(dict(enumerate(positions))) or proven
+        reached = [p for p in promises if p.ends[0] <= positions[0] and p.ends[1] <= positions[1]]
+        assert proven.time == max((p.time for p in reached), default=MIN_TIME)
+
+
+def test_a_promise_that_says_nothing_new_is_not_kept_and_a_new_epoch_is_news() -> None:
+    horizons = Horizons()
+    horizons.add(Horizon(5, 1, {0: 10}))
+    horizons.add(Horizon(5, 1, {0: 20}))
+    assert horizons.reached({0: 10}) == Horizon(5, 1, {0: 10})
+    assert horizons.reached({0: 20}) is None
+    horizons.add(Horizon(5, 2, {0: 20}))
+    assert horizons.newest.epoch == 2
+    assert horizons.reached({0: 20}) == horizons.newest
+
+
+def test_a_reader_that_stands_still_does_not_collect_promises_for_ever() -> None:
+    horizons = Horizons()
+    for time in range(100_000):
+        horizons.add(Horizon(time, 0, {0: time + 1}))
+    kept = 0
+    while horizons.reached({0: kept + 1}):
+        kept += 1
+    assert 0 < kept < 1000
+    horizons.add(Horizon(100_000, 0, {0: 100_001}))
+    assert horizons.newest.time == 100_000

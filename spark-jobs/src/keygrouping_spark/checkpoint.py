@@ -103,7 +103,11 @@ class Checkpoint:
     def offsets(self, topic: str) -> dict[int, int]:
         """Where the last completed batch ended in a topic; empty if there is none."""
         batch = self._last_commit()
-        lines = (self._read(f"{self._stage}/offsets/{batch}") or "").splitlines() if batch is not None else []
+        return {} if batch is None else self.planned(batch, topic)
+
+    def planned(self, batch: int, topic: str) -> dict[int, int]:
+        """Where a batch ends in a topic, as is fixed before it begins; empty if it does not read the topic."""
+        lines = (self._read(f"{self._stage}/offsets/{batch}") or "").splitlines()
         found = (read_offsets(line, topic) for line in lines[2:] if line.startswith("{"))
         return next((offsets for offsets in found if offsets), {})
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.kafka import admin, can_be_retried, reader, retry, started
-from keygrouping_service.progress import Upstream, partitions_of
+from keygrouping_service.progress import Upstream
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
 from keygrouping_spark import session
 from keygrouping_spark.listener import Listener
@@ -37,11 +37,10 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
         await stack.enter_async_context(serving(app, settings.http_host, settings.http_port))
         spark = await asyncio.to_thread(session.create, settings)
         stack.push_async_callback(_quietly, spark.stop)
-        client = await stack.enter_async_context(started(admin(settings)))
+        client = await retry(lambda: stack.enter_async_context(started(admin(settings))), "connecting to Kafka")
         probe = await stack.enter_async_context(started(reader(settings, committed=False)))
         environment = Environment(settings, spark, client, Upstream(client, probe), stack)
         if settings.runs("aggregator"):
-            await _create_progress_topic(client, settings.progress_topic)
             stages.append(await aggregator_stage(environment))
         if settings.runs("worker"):
             stages.append(await worker_stage(environment))
@@ -53,7 +52,7 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
         listener = Listener(asyncio.get_running_loop(), finished)
         spark.streams.addListener(listener)
         stack.push_async_callback(_quietly, spark.streams.removeListener, listener)
-        await _run(stages, settings.progress_seconds, stop)
+        await _run(spark, stages, settings.progress_seconds, stop)
 
 
 async def _quietly(action: Callable[..., None], *arguments: object) -> None:
@@ -62,7 +61,7 @@ async def _quietly(action: Callable[..., None], *arguments: object) -> None:
         await asyncio.to_thread(action, *arguments)
 
 
-async def _run(stages: list[Stage], interval: float, stop: asyncio.Event) -> None:
+async def _run(spark: SparkSession, stages: list[Stage], interval: float, stop: asyncio.Event) -> None:
     """Runs queries and loops; at `stop` the queries first, then a last commit of what they have finished."""
     queries = [asyncio.create_task(stage.runner.run()) for stage in stages]
     loops = [asyncio.create_task(_keep_committing(stage, interval)) for stage in stages]
@@ -74,6 +73,7 @@ async def _run(stages: list[Stage], interval: float, stop: asyncio.Event) -> Non
     finally:
         for task in (*loops, stopped):
             task.cancel()
+        await _quietly(session.expect_end, spark)
         await asyncio.gather(*(stage.runner.stop() for stage in stages), return_exceptions=True)
         await asyncio.gather(*loops, *queries, return_exceptions=True)
     for stage in stages:
@@ -93,12 +93,6 @@ async def _commit(stage: Stage) -> None:
         if not can_be_retried(error):
             raise
         log.warning("progress of the %s can't be committed now: %s", stage.name, " ".join(str(error).split()))
-
-
-async def _create_progress_topic(client: AIOKafkaAdminClient, topic: str) -> None:
-    if not await retry(lambda: partitions_of(client, topic), "reading the topics"):
-        replicas = 3 if len((await client.describe_cluster())["brokers"]) >= 3 else 1
-        await client.create_topics([NewTopic(topic, 1, replicas, topic_configs={"retention.ms": "-1"})])
 
 
 def main() -> None:

@@ -1,16 +1,18 @@
 """Commits the event-time progress of Spark's queries, which know nothing of it, and tells them what is complete.
 
-Both loops hold on to one horizon (see `keygrouping_service.progress`) until the query's finished batches cover it, and
-then commit its time as the query's own progress. The aggregator's loop has a step more: before it commits, the query
-must have closed the windows, for which it waits for a mark.
+Both loops read a horizon (see `keygrouping_service.progress`) at every step, and vouch for the newest one that the
+query's finished batches have reached. The aggregator's loop has a step more: before it commits a time, the query must
+have closed the windows until then, for which it waits for a mark.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from keygrouping.job import JobSpec
+from keygrouping_service.horizons import Horizons
 from keygrouping_service.progress import END, MIN_TIME, Committed, Horizon, Progress
 
 from keygrouping_spark.reports import Reading
@@ -18,23 +20,15 @@ from keygrouping_spark.reports import Reading
 Commit = Callable[[Mapping[int, Committed]], Awaitable[None]]
 ReadHorizon = Callable[[], Awaitable[Horizon]]
 
+_NOTHING = Horizon(MIN_TIME, 0, {})
 
-def vouch(last: Mapping[int, Committed], positions: Mapping[int, int], horizon: Horizon) -> dict[int, Committed]:
-    """What to commit per partition: its position, and the horizon's time if the position covers it, else as before."""
+
+def vouch(last: Mapping[int, Committed], positions: Mapping[int, int], proven: Horizon) -> dict[int, Committed]:
+    """What to commit per partition: its position, and the time of a horizon that all partitions have reached."""
     return {
-        partition: Committed(
-            positions.get(partition, 0),
-            _later(_progress(last, partition), horizon)
-            if horizon.covered(partition, positions.get(partition, 0))
-            else _progress(last, partition),
-        )
-        for partition in horizon.ends
+        partition: Committed(positions.get(partition, 0), _later(last.get(partition, Committed()).progress, proven))
+        for partition in last.keys() | proven.ends.keys()
     }
-
-
-def covers(positions: Mapping[int, int], horizon: Horizon) -> bool:
-    """Whether every partition has been read up to the horizon."""
-    return all(horizon.covered(partition, positions.get(partition, 0)) for partition in horizon.ends)
 
 
 def mark_for(job: JobSpec, time: int) -> int:
@@ -43,10 +37,6 @@ def mark_for(job: JobSpec, time: int) -> int:
         return time
     end = job.window_of(time)
     return end if end > 0 else MIN_TIME
-
-
-def _progress(last: Mapping[int, Committed], partition: int) -> Progress:
-    return last[partition].progress if partition in last else Progress()
 
 
 def _later(progress: Progress, horizon: Horizon) -> Progress:
@@ -61,25 +51,26 @@ class WorkerProgress:
     read_horizon: ReadHorizon
     commit: Commit
     last: dict[int, Committed]
-    horizon: Horizon = field(default_factory=lambda: Horizon(MIN_TIME, 0, {}))
+    ahead: Horizons = field(default_factory=Horizons)
+    proven: Horizon = _NOTHING
 
     async def step(self) -> None:
-        """One round: commits what can be vouched for, and goes on to the next horizon once this one is covered."""
-        await self._commit()
-        if covers(self.reading.positions, self.horizon):
-            self.horizon = await self.read_horizon()
-            await self._commit()
-
-    async def _commit(self) -> None:
-        vouched = vouch(self.last, self.reading.positions, self.horizon)
-        if vouched and vouched != self.last:
+        """One round: reads a horizon, and commits what can be vouched for."""
+        self.ahead.add(await self.read_horizon())
+        self.proven = self.ahead.reached(self.reading.positions) or self.proven
+        vouched = vouch(self.last, self.reading.positions, self.proven)
+        if vouched != self.last:
             await self.commit(vouched)
             self.last = vouched
 
 
 @dataclass
 class AggregatorProgress:
-    """Marks and commits for the aggregator query; `last` is what its group has committed so far."""
+    """Marks and commits for the aggregator query; `last` is what its group has committed so far.
+
+    `closing` holds the horizons that have been reached, or will be by the batch under way, while the query closes the
+    windows that are complete by then.
+    """
 
     reading: Reading
     read_horizon: ReadHorizon
@@ -87,30 +78,33 @@ class AggregatorProgress:
     publish: Callable[[int], Awaitable[None]]
     job: JobSpec
     last: dict[int, Committed]
-    horizon: Horizon = field(default_factory=lambda: Horizon(MIN_TIME, 0, {}))
-    published: int = 0
+    ahead: Horizons = field(default_factory=Horizons)
+    closing: deque[Horizon] = field(default_factory=deque)
+    proven: Horizon = _NOTHING
+    published: int = MIN_TIME
 
     async def step(self) -> None:
         """One round: as the worker's, but a time is committed only once its windows have been closed."""
-        await self._commit()
-        if self._is_closed():
-            self.horizon = await self.read_horizon()
-            await self._commit()
-
-    async def _commit(self) -> None:
-        if covers(self.reading.positions, self.horizon) and self._mark() > self.published:
-            await self.publish(self._mark())
-            self.published = self._mark()
-        vouched = vouch(self.last, self.reading.positions, self.horizon if self._is_closed() else self._unproven())
-        if vouched and vouched != self.last:
+        self.ahead.add(await self.read_horizon())
+        await self.close(self.reading.positions)
+        while self.closing and self._is_closed(self.closing[0]):
+            self.proven = self.closing.popleft()
+        vouched = vouch(self.last, self.reading.positions, self.proven)
+        if vouched != self.last:
             await self.commit(vouched)
             self.last = vouched
 
-    def _mark(self) -> int:
-        return mark_for(self.job, self.horizon.time)
+    async def close(self, positions: Mapping[int, int]) -> None:
+        """Has the query close the windows that are complete once everything before `positions` is merged.
 
-    def _is_closed(self) -> bool:
-        return covers(self.reading.positions, self.horizon) and self.reading.watermark >= self._mark()
+        `positions` is where the last batch ended, or where the one under way is certain to end: the mark then is read
+        by a later batch, and sets the watermark for the one after that.
+        """
+        if horizon := self.ahead.reached(positions):
+            self.closing.append(horizon)
+        if self.closing and (mark := mark_for(self.job, self.closing[-1].time)) > self.published:
+            await self.publish(mark)
+            self.published = max(mark, self.published)
 
-    def _unproven(self) -> Horizon:
-        return Horizon(MIN_TIME, 0, self.horizon.ends)
+    def _is_closed(self, horizon: Horizon) -> bool:
+        return horizon.reached(self.reading.positions) and self.reading.watermark >= mark_for(self.job, horizon.time)

@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from keygrouping_spark.metrics import QUERY_RESTARTS
+from keygrouping_spark.reports import Reading
 
 log = logging.getLogger(__name__)
 
@@ -27,18 +28,18 @@ _STOP_PATIENCE = 30.0
 
 
 class QueryRunner:
-    """Runs the query that `start` makes. `batches` counts its finished batches, `failure` is the sink's own error."""
+    """Runs the query that `start` makes; `reading` knows of its batches, `failure` gives the sink's own error."""
 
     def __init__(
         self,
         name: str,
         start: Callable[[], StreamingQuery],
-        batches: Callable[[], int],
+        reading: Reading,
         failure: Callable[[], BaseException | None] = lambda: None,
     ) -> None:
         self._name = name
         self._start = start
-        self._batches = batches
+        self._reading = reading
         self._failure = failure
         self._query: StreamingQuery | None = None
         self._stopping = asyncio.Event()
@@ -62,8 +63,9 @@ class QueryRunner:
                 await asyncio.wait_for(self._stopping.wait(), delay)
 
     async def stop(self) -> None:
-        """Lets the current batch end, and stops the query."""
+        """Lets the current batch end, and stops the query before the next one writes anything."""
         self._stopping.set()
+        self._reading.close()
         query = self._query
         if query is None:
             return
@@ -71,8 +73,8 @@ class QueryRunner:
         await asyncio.to_thread(query.stop)
 
     def _finish_batch(self, query: StreamingQuery) -> None:
-        seen, deadline = self._batches(), time.monotonic() + _STOP_PATIENCE
-        while self._batches() == seen and query.isActive and query.status["isTriggerActive"]:
+        deadline = time.monotonic() + _STOP_PATIENCE
+        while self._reading.busy and query.isActive:
             if time.monotonic() > deadline:
                 log.warning("%s query: the batch takes long and is broken off; it will be run again", self._name)
                 return

@@ -36,26 +36,46 @@ def _millis(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
+class StoppingError(Exception):
+    """The query is about to be stopped; the batch is left to the next start."""
+
+
 class Reading:
-    """How far one query has come in the topic that it reads. Belongs to one event loop."""
+    """How far one query has come in the topic that it reads. Belongs to one event loop, but for `begin`."""
 
     def __init__(self, topic: str, positions: Mapping[int, int]) -> None:
         self._topic = topic
         self._changed = asyncio.Event()
         self.positions = dict(positions)
         self.watermark = MIN_TIME
-        self.batches = 0
+        self._under_way = self._finished = -1
+        self._closed = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a batch has begun to write and has not been reported as finished."""
+        return self._under_way > self._finished
+
+    def begin(self, batch: int) -> None:
+        """A batch begins to write; told by Spark's thread. Raises StoppingError after `close`."""
+        self._under_way = batch
+        if self._closed:
+            raise StoppingError
+
+    def close(self) -> None:
+        """Lets no further batch begin."""
+        self._closed = True
 
     def update(self, report: Report) -> None:
         """Takes in a finished batch."""
         for offsets in report.ends:
             self.positions.update(read_offsets(offsets, self._topic))
         self.watermark = max(self.watermark, report.watermark)
-        self.batches += 1
+        self._finished = report.batch
         self._changed.set()
 
     async def changed(self, timeout: float) -> None:
-        """Returns after the next batch, or after `timeout` seconds."""
-        self._changed.clear()
+        """Returns after the next batch since it last did, or after `timeout` seconds."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), timeout)
+        self._changed.clear()

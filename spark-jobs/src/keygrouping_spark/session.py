@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from keygrouping_service.kafka import Fatal
@@ -12,6 +16,7 @@ from pyspark.sql import SparkSession
 from keygrouping_spark.settings import SparkSettings
 
 _STREAMING = "spark.sql.streaming"
+_EXECUTION = "org.apache.spark.sql.execution.streaming"
 _FIXED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
@@ -34,23 +39,32 @@ _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0
 
 def configuration(settings: SparkSettings) -> dict[str, str]:
     """Spark's settings for this job."""
-    jars = ",".join(jar.absolute().as_uri() for jar in settings.connector_jars())
     return {
         **_FIXED,
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": settings.java_options,
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-        **({"spark.jars": jars} if jars else {}),
     }
+
+
+def _connector(jars: Sequence[Path], local: bool) -> dict[str, str]:
+    """Where Spark finds its Kafka connector. In one process that is the class path, so that the JVM may have the
+    classes in its class-data archive, and nothing is copied."""
+    if not jars:
+        return {}
+    if local:
+        return {"spark.driver.extraClassPath": os.pathsep.join(str(jar.absolute()) for jar in jars)}
+    return {"spark.jars": ",".join(jar.absolute().as_uri() for jar in jars)}
 
 
 def create(settings: SparkSettings) -> SparkSession:
     """The session; `Fatal` if Spark can't start. A master given by spark-submit is kept."""
     builder = SparkSession.builder.appName(settings.application)
     master = settings.master or SparkConf().get("spark.master") or "local[2]"
-    local = _LOCAL if master.startswith("local") else {}
-    for name, value in {**configuration(settings), **local}.items():
+    local = master.startswith("local")
+    connector = _connector(settings.connector_jars(), local)
+    for name, value in {**configuration(settings), **connector, **(_LOCAL if local else {})}.items():
         builder = builder.config(name, value)
     try:
         spark = builder.master(master).getOrCreate()
@@ -60,9 +74,19 @@ def create(settings: SparkSettings) -> SparkSession:
     return spark
 
 
+def expect_end(spark: SparkSession) -> None:
+    """Says nothing of batches that are broken off from now on."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    _set_level(spark, f"{_EXECUTION}.MicroBatchExecution", "OFF")
+    _set_level(spark, "org.apache.spark.scheduler.DAGScheduler", "OFF")
+
+
 def _set_log_levels(spark: SparkSession, level: str) -> None:
     """Sets Spark's level; that a batch outlasts its trigger is no news here, the next one just starts later."""
     spark.sparkContext.setLogLevel(level)
+    _set_level(spark, f"{_EXECUTION}.ProcessingTimeExecutor", "ERROR")
+
+
+def _set_level(spark: SparkSession, name: str, level: str) -> None:
     log4j: Any = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
-    trigger = "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor"
-    log4j.core.config.Configurator.setLevel(trigger, log4j.Level.ERROR)
+    log4j.core.config.Configurator.setLevel(name, log4j.Level.toLevel(level))

@@ -6,13 +6,14 @@ import asyncio
 import concurrent.futures
 import json
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from keygrouping.partial import Result
 from keygrouping_service.kafka import Fatal, producer, retry, started
 from keygrouping_service.progress import (
@@ -37,6 +38,7 @@ from keygrouping_spark.settings import SparkSettings
 log = logging.getLogger(__name__)
 
 _LOCK_PATIENCE = 30.0
+_TOPIC_PATIENCE, _TOPIC_POLL = 15.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -61,15 +63,22 @@ class Environment:
 
     async def open_group(self, stage: str, topic: str) -> tuple[AIOKafkaConsumer, dict[int, Committed]]:
         """A consumer to commit a stage's progress with, and what it has committed in all partitions of a topic."""
-        partitions = await partitions_of(self.admin, topic)
-        if not partitions:
-            raise Fatal(f"topic {topic!r} does not exist: create it first")
+        partitions = await self._expect(topic)
         group = self.settings.group(stage)
         consumer = AIOKafkaConsumer(**self.settings.kafka_options(), group_id=group, enable_auto_commit=False)
         await self.stack.enter_async_context(started(consumer))
         consumer.assign([TopicPartition(topic, partition) for partition in partitions])
         last = await retry(lambda: read_progress(self.admin, group, topic, partitions), f"reading group {group}")
         return consumer, last
+
+    async def _expect(self, topic: str) -> list[int]:
+        """The partitions of a topic, which may be about to be created; `Fatal` if it stays missing."""
+        deadline = time.monotonic() + _TOPIC_PATIENCE
+        while not (found := await retry(lambda: partitions_of(self.admin, topic), "reading the topics")):
+            if time.monotonic() > deadline:
+                raise Fatal(f"topic {topic!r} does not exist: create it first")
+            await asyncio.sleep(_TOPIC_POLL)
+        return found
 
     async def open_checkpoint(self, stage: str, plan: Mapping[str, Any], floor: int) -> tuple[Checkpoint, Identity]:
         """The locked checkpoint of a stage; `Fatal` if it is in use or belongs to another plan."""
@@ -101,8 +110,10 @@ async def worker_stage(environment: Environment) -> Stage:
     )
     runner = QueryRunner(
         "worker",
-        lambda: worker.start(environment.spark, settings, committed, lambda: progress.horizon.epoch),
-        lambda: reading.batches,
+        lambda: worker.start(
+            environment.spark, settings, committed, lambda: progress.ahead.newest.epoch, reading.begin
+        ),
+        reading,
     )
     return Stage("worker", reading, runner, progress)
 
@@ -111,6 +122,7 @@ async def aggregator_stage(environment: Environment) -> Stage:
     """The aggregator stage: `partials` to `results`."""
     settings, upstream = environment.settings, environment.upstream
     consumer, last = await environment.open_group("aggregator", settings.partials_topic)
+    await _create_progress_topic(environment.admin, settings.progress_topic)
     floor = stage_watermark({partition: entry.progress for partition, entry in last.items()})
     checkpoint, identity = await environment.open_checkpoint("aggregator", aggregator_plan(settings), floor)
     positions = await asyncio.to_thread(checkpoint.offsets, settings.partials_topic)
@@ -130,39 +142,62 @@ async def aggregator_stage(environment: Environment) -> Stage:
         settings.job,
         last,
     )
-    sink = _Sink(ResultWriter(settings, identity.id), asyncio.get_running_loop())
+
+    async def close_windows(batch: int) -> None:
+        await progress.close(await asyncio.to_thread(checkpoint.planned, batch, settings.partials_topic))
+
+    sink = _Sink(ResultWriter(settings, identity.id), reading.begin, close_windows, asyncio.get_running_loop())
     environment.stack.push_async_callback(sink.writer.close)
     runner = QueryRunner(
         "aggregator",
         lambda: aggregator.start(environment.spark, settings, identity.id, identity.floor, sink.write),
-        lambda: reading.batches,
+        reading,
         lambda: sink.failure,
     )
     return Stage("aggregator", reading, runner, progress)
 
 
+async def _create_progress_topic(client: AIOKafkaAdminClient, topic: str) -> None:
+    if not await retry(lambda: partitions_of(client, topic), "reading the topics"):
+        replicas = 3 if len((await client.describe_cluster())["brokers"]) >= 3 else 1
+        await client.create_topics([NewTopic(topic, 1, replicas, topic_configs={"retention.ms": "-1"})])
+
+
 class _Sink:
     """Hands each batch from Spark's thread to the writer in the event loop; keeps the error that Spark would wrap."""
 
-    def __init__(self, writer: ResultWriter, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        writer: ResultWriter,
+        begin: Callable[[int], None],
+        close_windows: Callable[[int], Awaitable[None]],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self.writer = writer
         self.failure: BaseException | None = None
+        self._begin = begin
+        self._close_windows = close_windows
         self._loop = loop
 
     def write(self, batch: DataFrame, number: int) -> None:
-        """Writes a batch and returns when its transaction is committed."""
+        """Writes a batch and returns when its transaction is committed and its windows' mark is published."""
+        self._begin(number)
         results = [
             Result(bytes(r["key"]), r["start"], r["end"], r["events"], r["weight"], True, _plain(r["aggregates"]))
             for r in batch.collect()
         ]
-        written: concurrent.futures.Future[int] = asyncio.run_coroutine_threadsafe(
-            self.writer.write(number, results), self._loop
+        done: concurrent.futures.Future[None] = asyncio.run_coroutine_threadsafe(
+            self._finish(number, results), self._loop
         )
         try:
-            RESULTS.inc(written.result())
+            done.result()
         except Fatal as error:
             self.failure = error
             raise
+
+    async def _finish(self, number: int, results: list[Result]) -> None:
+        RESULTS.inc(await self.writer.write(number, results))
+        await retry(lambda: self._close_windows(number), "publishing what is complete")
 
 
 def _plain(aggregates: Any) -> dict[str, Any]:

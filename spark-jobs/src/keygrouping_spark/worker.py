@@ -59,12 +59,16 @@ def _json(job: JobSpec, states: list[Column], epoch: int) -> Column:
 
 
 def start(
-    spark: SparkSession, settings: SparkSettings, offsets: Mapping[int, int], epoch: Callable[[], int]
+    spark: SparkSession,
+    settings: SparkSettings,
+    offsets: Mapping[int, int],
+    epoch: Callable[[], int],
+    begin: Callable[[int], None],
 ) -> StreamingQuery:
-    """Starts the query. `offsets` is where each partition begins if the checkpoint is new."""
+    """Starts the query. `offsets` is where each partition begins if the checkpoint is new; `begin` hears of batches."""
 
     def flush(records: DataFrame, batch: int) -> None:
-        del batch
+        begin(batch)
         written = partials(records, settings.job, epoch()).write.format("kafka")
         written.options(**sink_options(settings, settings.partials_topic)).save()
 

@@ -8,11 +8,12 @@ import re
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from keygrouping_local import archives
 from keygrouping_local.errors import LocalError
 from keygrouping_local.jars import default_jars_dir, require_jars
 from keygrouping_local.java import find_java
@@ -48,13 +49,22 @@ _PROPERTIES = {
     "num.io.threads": "4",
 }
 
+# C1 only: the optimizing compiler would take 20 s of CPU in the first minute, beside all the others that start.
+_JVM_OPTIONS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+)
+
 
 class EmbeddedBroker:
     """A Kafka broker as a child process; a context manager, and startable again after stop() or kill().
 
     `data_dir` holds log, identity and ports: a later broker on the same folder is the same cluster at the same
     address, as long as the ports are free. `port` fixes the port (LocalError if it is taken), `heap` is the JVM's
-    -Xmx, `properties` go over the built-in broker properties. The process is killed when this one ends.
+    -Xmx, `properties` go over the built-in broker properties, `java_options` replace those that make it start from its
+    class-data archive. The process is killed when this one ends.
     """
 
     def __init__(
@@ -65,6 +75,7 @@ class EmbeddedBroker:
         heap: str = "512m",
         properties: Mapping[str, str] | None = None,
         patience: float = 60.0,
+        java_options: Sequence[str] | None = None,
     ) -> None:
         self._dir = data_dir.absolute()
         self._jars_dir = jars_dir or default_jars_dir()
@@ -72,6 +83,7 @@ class EmbeddedBroker:
         self._heap = heap
         self._extra = dict(properties or {})
         self._patience = patience
+        self._java_options = archives.reading("broker") if java_options is None else java_options
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: IO[str] | None = None
         self._port = 0
@@ -100,15 +112,27 @@ class EmbeddedBroker:
 
     def start(self) -> "EmbeddedBroker":
         """Starts the broker and returns when it serves; does nothing if it runs."""
-        if self.pid is not None:
-            return self
+        if self.pid is None:
+            self.launch()
+            self.wait()
+        return self
+
+    def launch(self) -> None:
+        """Starts the broker without waiting; its address is known then."""
         self._acquire()
         try:
             self._launch()
         except BaseException:
             self.kill()
             raise
-        return self
+
+    def wait(self) -> None:
+        """Returns when a launched broker serves; kills it and raises LocalError if it doesn't in time."""
+        try:
+            self._wait_until_it_serves()
+        except BaseException:
+            self.kill()
+            raise
 
     def check(self) -> None:
         """Raises LocalError with the broker's last lines if it has ended by itself."""
@@ -165,10 +189,8 @@ class EmbeddedBroker:
         configuration.write_text(self._server_properties(self._port, controller))
         if not (self._dir / "kafka" / "meta.properties").exists():
             _format(java, configuration)
-        logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-        options = [f"-Xmx{self._heap}", logging, "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+        options = [f"-Xmx{self._heap}", *_JVM_OPTIONS, *self._java_options]
         self._process = spawn([*java, *options, "kafka.Kafka", configuration], self.log)
-        self._wait_until_it_serves()
 
     def _choose_ports(self) -> tuple[int, int]:
         """Returns the ports of broker and controller: as wanted, else those of last time, else free ones."""

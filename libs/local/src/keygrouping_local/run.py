@@ -31,6 +31,8 @@ _LOOK_SECONDS = 0.5
 _PATIENCE_SECONDS = 5.0
 # A finite run is declared finished as a whole, so no partition needs to be given up as idle before.
 _NEVER_IDLE = "86400"
+# The page is redrawn twice a second: larger transactions leave more of a small machine to all others.
+_LIVE_LINGER = "0.2"
 PRODUCER, ROUTER = "producer", "router"
 
 
@@ -74,9 +76,8 @@ class Run:
         if options.api_port and not is_free(options.api_port):
             raise LocalError(f"port {options.api_port} is taken: choose another with --api-port, or 0 for a free one")
         async with AsyncExitStack() as stack:
-            address = options.bootstrap_servers or await self._start_broker(stack)
+            address = options.bootstrap_servers or await self._launch_broker(stack)
             settings = settings_for(address, self._turn.application)
-            await self._prepare_topics(settings)
             if not await self._stream(settings):
                 self._console.print("stopped; the next start goes on from here", highlight=False)
                 return True
@@ -85,12 +86,29 @@ class Run:
         self._report(comparison)
         return comparison.equal
 
-    async def _start_broker(self, stack: AsyncExitStack) -> str:
+    async def _launch_broker(self, stack: AsyncExitStack) -> str:
         broker = self._broker = EmbeddedBroker(self._options.data_dir / "broker", self._options.jars_dir)
-        self._console.print("starting the broker", highlight=False)
         stack.push_async_callback(asyncio.to_thread, broker.stop)
-        await asyncio.to_thread(broker.start)
+        await asyncio.to_thread(broker.launch)
         return broker.bootstrap_servers
+
+    async def _stream(self, settings: ServiceSettings) -> bool:
+        """Runs the services until all results are final (True) or the user stops them (False)."""
+        logs = self._folder / "logs"
+        about = About(self._title(), settings.bootstrap_servers, str(logs))
+        with Supervisor(logs) as services:
+            # The longest start first, beside that of the broker.
+            for service in self._stages(settings):
+                services.start(service)
+            if self._broker is not None:
+                self._console.print("starting the broker", highlight=False)
+                await asyncio.to_thread(self._broker.wait)
+            await self._prepare_topics(settings)
+            for service in self._sources(settings):
+                services.start(service)
+            async with Observer(settings, self._options.workers) as observer:
+                with view_for(self._console) as view:
+                    return await self._watch(settings, services, observer, view, about)
 
     async def _prepare_topics(self, settings: ServiceSettings) -> None:
         async with kafka.started(kafka.admin(settings)) as admin:
@@ -99,16 +117,6 @@ class Run:
                 shutil.rmtree(self._options.data_dir / self._turn.predecessor, ignore_errors=True)
             progress = Topic(f"{settings.application}.progress", 1)
             await create_topics(admin, [*topics_of(settings, max_workers=MAX_WORKERS), progress])
-
-    async def _stream(self, settings: ServiceSettings) -> bool:
-        """Runs the services until all results are final (True) or the user stops them (False)."""
-        logs = self._folder / "logs"
-        about = About(self._title(), settings.bootstrap_servers, str(logs))
-        async with Observer(settings, self._options.workers) as observer:
-            with Supervisor(logs) as services, view_for(self._console) as view:
-                for service in self._services(settings):
-                    services.start(service)
-                return await self._watch(settings, services, observer, view, about)
 
     async def _watch(
         self, settings: ServiceSettings, services: Supervisor, observer: Observer, view: View, about: About
@@ -152,25 +160,32 @@ class Run:
         except TimeoutError:
             return
 
-    def _services(self, settings: ServiceSettings) -> list[Service]:
+    def _stages(self, settings: ServiceSettings) -> list[Service]:
+        if self._options.runner == "native":
+            return [self._service(settings, "aggregator", {}), self._service(settings, "worker", {"ordinal": 0})]
+        return [self._service(settings, "spark", spark_settings(settings, self._folder, self._options.jars_dir))]
+
+    def _sources(self, settings: ServiceSettings) -> list[Service]:
         options = self._options
-        shared = {**os.environ, **environment_of(settings), f"{PREFIX}JOB": options.workload.job_text}
-
-        def service(name: str, own: Mapping[str, object], finite: bool = False) -> Service:
-            given = {f"{PREFIX}{name.upper()}_{key.upper()}": str(value) for key, value in own.items()}
-            return Service(name, f"keygrouping_{name}", shared | given, finite)
-
         router = {"workers": options.workers, "grouping": options.grouping, "http_port": options.api_port}
         producer = {**options.workload.producer, "rate": options.rate}
         if options.once:
             router["idle_timeout"] = _NEVER_IDLE
             producer["exit_when_done"] = "true"
         else:
+            router["linger"] = producer["linger"] = _LIVE_LINGER
             producer["loop"] = "true"
-        spark = spark_settings(settings, self._folder, options.jars_dir)
-        native = [service("aggregator", {}), service("worker", {"ordinal": 0})]
-        stages = [service("spark", spark)] if options.runner == "spark" else native
-        return [*stages, service(ROUTER, router), service(PRODUCER, producer, finite=options.once)]
+        return [
+            self._service(settings, ROUTER, router),
+            self._service(settings, PRODUCER, producer, finite=options.once),
+        ]
+
+    def _service(
+        self, settings: ServiceSettings, name: str, own: Mapping[str, object], finite: bool = False
+    ) -> Service:
+        given = {f"{PREFIX}{name.upper()}_{key.upper()}": str(value) for key, value in own.items()}
+        shared = {**os.environ, **environment_of(settings), f"{PREFIX}JOB": self._options.workload.job_text}
+        return Service(name, f"keygrouping_{name}", shared | given, finite)
 
     def _title(self) -> str:
         options = self._options

@@ -1,8 +1,11 @@
 """Settings that let the Spark job start fast on a small machine."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from keygrouping_service.settings import ServiceSettings
+
+from keygrouping_local import archives
 
 
 def spark_settings(settings: ServiceSettings, folder: Path, jars_dir: Path) -> dict[str, object]:
@@ -15,6 +18,12 @@ def spark_settings(settings: ServiceSettings, folder: Path, jars_dir: Path) -> d
         "checkpoint": folder / "checkpoint",
         "jars": jars_dir / "spark",
         "progress_topic": f"{settings.application}.progress",
-        "java_options": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "java_options": java_options(archives.reading("spark")),
         "shuffle_partitions": 2,
     }
+
+
+def java_options(archive: Sequence[str]) -> str:
+    """Options of a JVM that starts fast, with those for its class-data archive."""
+    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *archive]
+    return " ".join(f'"{option}"' if " " in option else option for option in options)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 
 from keygrouping_service.kafka import can_be_retried
-from keygrouping_service.progress import Horizon, Progress, Upstream
+from keygrouping_service.progress import MIN_TIME, Horizon, Progress, Upstream
 
 log = logging.getLogger(__name__)
 
 _CALMEST = 4
+_MOST_AHEAD = 240
 
 
 class SharedHorizon:
@@ -82,3 +84,28 @@ class Follower:
             self._ahead = self._ahead or newest
             self.progress = Progress(self.progress.time, max(self.progress.epoch, newest.epoch))
         return self.progress
+
+
+class Horizons:
+    """Horizons that a reader of all partitions has seen and not reached yet, oldest first.
+
+    All are kept (up to a limit, beyond which newer ones wait), so that a reader in large steps can vouch after each
+    step for the newest one within it.
+    """
+
+    def __init__(self) -> None:
+        self._ahead: deque[Horizon] = deque()
+        self.newest = Horizon(MIN_TIME, 0, {})
+
+    def add(self, horizon: Horizon) -> None:
+        """Takes in the horizon of now; one that promises no more than the newest is of no use."""
+        if (horizon.time, horizon.epoch) != (self.newest.time, self.newest.epoch) and len(self._ahead) < _MOST_AHEAD:
+            self._ahead.append(horizon)
+            self.newest = horizon
+
+    def reached(self, positions: Mapping[int, int]) -> Horizon | None:
+        """Removes the horizons within `positions` (next offset per partition) and gives the newest of them, if any."""
+        found = None
+        while self._ahead and self._ahead[0].reached(positions):
+            found = self._ahead.popleft()
+        return found

@@ -82,6 +82,10 @@ class Horizon:
         """Whether a reader of `partition` whose next offset is `position` may rely on `time`."""
         return position >= self.ends.get(partition, 0)
 
+    def reached(self, positions: Mapping[int, int]) -> bool:
+        """Whether a reader of all partitions, whose next offsets are `positions`, may rely on `time`."""
+        return all(self.covered(partition, positions.get(partition, 0)) for partition in self.ends)
+
 
 def router_watermark(progress: Mapping[int, Progress], lateness_ms: int) -> int:
     """Event time (ms) before which the routers send nothing any more, given the progress of every input partition.

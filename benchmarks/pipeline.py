@@ -3,8 +3,8 @@
     python benchmarks/pipeline.py [--events 500000] [--rate 2000] [--seconds 30] [--workers 4]
 
 Throughput: a backlog, from the first routed event until all partials (plain Spark: all batches) are written, without
-start-up. Latency: a steady rate; from an event's sending to the partial that holds it (both ends of each partial), and
-from the last event of a window to the window's final result. All contestants share one broker, one after the other.
+start-up. Latency: a steady rate, after a warm-up; from an event's sending to the partial that holds it (both ends of
+each partial), and from the last event of a window to its final result. All contestants share one broker, in turn.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import random
+import re
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import numpy as np
 import psutil
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -32,6 +34,8 @@ from keygrouping_local.process import spawn, terminate
 
 STAGES = {"native": ["worker-0", "worker-1", "aggregator-0"], "spark": ["spark-0"]}
 PARTITIONS = 4
+WARM_UP_SECONDS = 15
+_LISTENING = re.compile(r"listening on (http://\S+)")
 JOB = {
     "window": "5s",
     "lateness": "0s",
@@ -105,15 +109,24 @@ def events(count: int, seed: int = 1) -> Iterator[Event]:
 
 
 async def start(deployment: Deployment, runner: str, workers: int) -> None:
-    """Starts the stages and waits until they are at work."""
+    """Starts the stages, and when they are ready the router."""
     for name in STAGES[runner]:
         deployment.start(name)
-
-    async def at_work() -> bool:
-        return all(entry.offset is not None for entry in (await deployment.committed("worker")).values())
-
-    await deployment.until(at_work)
+    await ready(deployment, STAGES[runner])
     deployment.start("router-0", workers=workers, grouping="pkg", idle_timeout=3600)
+
+
+async def ready(deployment: Deployment, names: list[str]) -> None:
+    """Returns when all these processes say that they are ready."""
+    async with httpx.AsyncClient() as client:
+
+        async def are_ready() -> bool:
+            logs = [deployment.log(name).read_text() for name in names]
+            urls = [found[1] for found in map(_LISTENING.search, logs) if found]
+            answers = [await client.get(f"{url}/readyz") for url in urls]
+            return len(answers) == len(logs) and all(answer.is_success for answer in answers)
+
+        await deployment.until(are_ready)
 
 
 def usage_of(deployment: Deployment) -> dict[str, Usage]:
@@ -202,6 +215,9 @@ async def measure(broker: EmbeddedBroker, runner: str, options: argparse.Namespa
                     await throughput(deployment, figures, options.events, runner, options.workers)
                 else:
                     await start(deployment, runner, options.workers)
+                    await ready(deployment, ["router-0"])
+                    await deployment.write(events(options.rate))
+                    await asyncio.sleep(WARM_UP_SECONDS)
                     await latency(deployment, figures, options.rate, options.seconds)
     return figures
 

@@ -97,14 +97,14 @@ class Run:
         logs = self._folder / "logs"
         about = About(self._title(), settings.bootstrap_servers, str(logs))
         with Supervisor(logs) as services:
-            # The longest start first, beside that of the broker.
-            for service in self._stages(settings):
-                services.start(service)
+            if self._options.runner == "spark":
+                # The longest start goes first, beside the broker's; the job waits for its topics.
+                services.start(self._spark(settings))
             if self._broker is not None:
                 self._console.print("starting the broker", highlight=False)
                 await asyncio.to_thread(self._broker.wait)
             await self._prepare_topics(settings)
-            for service in self._sources(settings):
+            for service in self._services(settings):
                 services.start(service)
             async with Observer(settings, self._options.workers) as observer:
                 with view_for(self._console) as view:
@@ -160,12 +160,11 @@ class Run:
         except TimeoutError:
             return
 
-    def _stages(self, settings: ServiceSettings) -> list[Service]:
-        if self._options.runner == "native":
-            return [self._service(settings, "aggregator", {}), self._service(settings, "worker", {"ordinal": 0})]
-        return [self._service(settings, "spark", spark_settings(settings, self._folder, self._options.jars_dir))]
+    def _spark(self, settings: ServiceSettings) -> Service:
+        return self._service(settings, "spark", spark_settings(settings, self._folder, self._options.jars_dir))
 
-    def _sources(self, settings: ServiceSettings) -> list[Service]:
+    def _services(self, settings: ServiceSettings) -> list[Service]:
+        """All that can start once the topics are there, in the order of starting."""
         options = self._options
         router = {"workers": options.workers, "grouping": options.grouping, "http_port": options.api_port}
         producer = {**options.workload.producer, "rate": options.rate}
@@ -175,7 +174,9 @@ class Run:
         else:
             router["linger"] = producer["linger"] = _LIVE_LINGER
             producer["loop"] = "true"
+        native = [self._service(settings, "aggregator", {}), self._service(settings, "worker", {"ordinal": 0})]
         return [
+            *(native if options.runner == "native" else []),
             self._service(settings, ROUTER, router),
             self._service(settings, PRODUCER, producer, finite=options.once),
         ]

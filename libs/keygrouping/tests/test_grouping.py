@@ -223,7 +223,7 @@ def test_the_published_imbalance_at_80_per_cent_skew(name: str, low: float, high
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
-        ("pgk", {}, "unknown grouping 'pgk'; choose from shuffle, key, pkg, dkg"),
+        ("pgk", {}, f"unknown grouping 'pgk'; choose from {', '.join(names())}"),
         ("key", {"x": 1}, "grouping 'key': unknown setting x; choose from none"),
         ("pkg", {"d": 3}, "grouping 'pkg': unknown setting d; choose from distinct_choices"),
         ("pkg", {"distinct_choices": 1}, "grouping 'pkg': distinct_choices must be true or false, not 1"),
@@ -231,7 +231,8 @@ def test_the_published_imbalance_at_80_per_cent_skew(name: str, low: float, high
         ("dkg", {"distinct_keys": 2.5}, "grouping 'dkg': distinct_keys must be an integer, not 2.5"),
         ("dkg", {"distinct_keys": 9}, "grouping 'dkg': distinct_keys must be from 10 to 100000, not 9"),
         ("dkg", {"warm_up": -1, "half_life": 0, "old_interval": 0},
-         "grouping 'dkg': old_interval, half_life must be above 0; warm_up must not be negative"),
+         "grouping 'dkg': warm_up must be at least 0, not -1; old_interval must be above 0, not 0; "
+         "half_life must be above 0, not 0"),
         ("dkg", {"warm_up": float("nan")}, "grouping 'dkg': warm_up must be a number, not nan"),
     ],
 )  # fmt: skip
@@ -250,7 +251,9 @@ def test_there_must_be_workers(name: str, workers: Any) -> None:
 
 @every_grouping
 def test_described_settings_build_the_default(name: str) -> None:
-    assert create(name, 3, describe(name)).snapshot() == create(name, 3).snapshot()
+    defaults = {setting.name: setting.default for setting in describe(name)}
+    assert create(name, 3, defaults).snapshot() == create(name, 3).snapshot()
+    assert all(setting.meaning and setting.kind for setting in describe(name))
 
 
 def run_python(code: str, **environment: str) -> str:

@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
 from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, SnapshotError, Weights, Workers
+from keygrouping.grouping.settings import Settings
 from keygrouping.hashing import hash_key
 
 SNAPSHOT_VERSION = 1
@@ -14,14 +15,20 @@ NO_WEIGHTS: Weights = np.empty(0)
 """Stands for weights of one in kernels."""
 
 
-class BaseGrouping(ABC):
+SettingsType = TypeVar("SettingsType", bound=Settings)
+
+
+class BaseGrouping(ABC, Generic[SettingsType]):
     """A grouping that keeps no statistics of keys; see `protocol.Grouping` for the meaning of all methods."""
 
     name: ClassVar[str]
-    seeds: ClassVar[tuple[int, ...]]
+    seeds: tuple[int, ...]
+    settings: ClassVar[type[Settings]] = Settings
+    """The class of its settings; `Settings` itself: it has none."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, settings: SettingsType | None = None) -> None:
         self._workers = check_workers(workers)
+        self._settings = cast(SettingsType, self.settings()) if settings is None else settings
         self._epoch = 0
         self._now = 0.0
 

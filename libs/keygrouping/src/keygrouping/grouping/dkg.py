@@ -12,8 +12,9 @@ import numpy as np
 
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Weights, Workers
+from keygrouping.grouping.settings import Settings, setting
 from keygrouping.hashing import SEED, hash_key, worker_of
-from keygrouping.keyspace import OLD, SPACE_NAMES, KeySpace
+from keygrouping.keyspace import MAX_DISTINCT_KEYS, OLD, SPACE_NAMES, KeySpace
 
 INITIAL_WIDTH = 2
 
@@ -34,33 +35,28 @@ _TOTALS = np.dtype([("load", np.float64), ("mass", np.float64), ("known", np.int
 
 
 @dataclass(frozen=True)
-class DkgSettings:
-    """Settings of `dkg`; times in seconds."""
+class DkgSettings(Settings):
+    """Settings of `dkg`."""
 
-    distinct_keys: int = 100
-    """Expected number of different keys: sizes the spaces (10 % old, 40 % teenage, 50 % baby). 10 to 100 000."""
-    check_interval: float = 60.0
-    """Least time between two changes of one key's width."""
-    warm_up: float = 15.0
-    """No key is widened before loads were gathered for this long."""
-    teenage_interval: float = 15.0
-    """Time between promotions from baby to teenage space."""
-    old_interval: float = 60.0
-    """Time between promotions from teenage to old space."""
-    forget_after: float = 3600.0
-    """A key without events for this long is forgotten."""
-    half_life: float | None = 30.0
-    """All loads and counts are halved at every passing of this time, so that they tell of the last minute or so. None:
-    they are counted over the lifetime, as in the paper; a new worker of a hot key then gets all its events
-    until its lifetime load has caught up, and yesterday's hot keys keep out today's."""
-
-    def __post_init__(self) -> None:
-        positive = ("teenage_interval", "old_interval", "forget_after", "half_life")
-        small = [name for name in positive if getattr(self, name) is not None and getattr(self, name) <= 0]
-        faults = [f"{', '.join(small)} must be above 0"] if small else []
-        faults += [f"{name} must not be negative" for name in ("check_interval", "warm_up") if getattr(self, name) < 0]
-        if faults:
-            raise ValueError("; ".join(faults))
+    distinct_keys: int = setting(
+        100,
+        "expected number of different keys: sizes the spaces (10 % old, 40 % teenage, 50 % baby)",
+        least=10,
+        most=MAX_DISTINCT_KEYS,
+    )
+    check_interval: float = setting(60.0, "least time between two changes of one key's width", unit="s", least=0)
+    warm_up: float = setting(15.0, "no key is widened before loads were gathered for this long", unit="s", least=0)
+    teenage_interval: float = setting(15.0, "time between promotions from baby to teenage space", unit="s", above=0)
+    old_interval: float = setting(60.0, "time between promotions from teenage to old space", unit="s", above=0)
+    forget_after: float = setting(3600.0, "a key without events for this long is forgotten", unit="s", above=0)
+    half_life: float | None = setting(
+        30.0,
+        "all loads and counts are halved at every passing of this time, so that they tell of the last minute or so; "
+        "null: they are counted over the lifetime, as in the paper (a new worker of a hot key then gets all its events "
+        "until its lifetime load has caught up, and yesterday's hot keys keep out today's)",
+        unit="s",
+        above=0,
+    )
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class Thresholds:
         return cls(up / 100, down / 100, min(workers, max(INITIAL_WIDTH, int(100 / up) + 1)))
 
 
-class Dkg(BaseGrouping):
+class Dkg(BaseGrouping[DkgSettings]):
     """Each key may use `width` neighbouring workers from its home on, two at first; the least loaded gets the event.
 
     A key of the old space is widened by the next neighbour, if that one is less loaded, when even its least
@@ -98,11 +94,11 @@ class Dkg(BaseGrouping):
     """
 
     name: ClassVar[str] = "dkg"
-    seeds: ClassVar[tuple[int, ...]] = (SEED,)
+    settings = DkgSettings
+    seeds = (SEED,)
 
     def __init__(self, workers: int, settings: DkgSettings | None = None) -> None:
-        super().__init__(workers)
-        self._settings = settings or DkgSettings()
+        super().__init__(workers, settings)
         self._keys = KeySpace(self._settings.distinct_keys)
         self._rules = np.zeros(1, _RULES)
         self._rules["check_interval"] = self._settings.check_interval

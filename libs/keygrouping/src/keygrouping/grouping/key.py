@@ -4,14 +4,15 @@ from typing import Any, ClassVar
 
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays
 from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
+from keygrouping.grouping.settings import Settings
 from keygrouping.hashing import SEED, hash_key, worker_of
 
 
-class Key(BaseGrouping):
+class Key(BaseGrouping[Settings]):
     """Worker = abs(hash) mod W. Memory: none."""
 
     name: ClassVar[str] = "key"
-    seeds: ClassVar[tuple[int, ...]] = (SEED,)
+    seeds = (SEED,)
 
     def route(self, key: bytes | str, weight: float = 1.0, now: float | None = None) -> int:  # noqa: ARG002
         return worker_of(hash_key(key), self._workers)

@@ -11,19 +11,22 @@ import numpy as np
 
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
+from keygrouping.grouping.settings import Settings, setting
 from keygrouping.hashing import SECOND_SEED, SEED, hash_key, worker_of
 
 
 @dataclass(frozen=True)
-class PkgSettings:
+class PkgSettings(Settings):
     """Settings of `pkg`."""
 
-    distinct_choices: bool = True
-    """A second hash that meets the first moves on to the next worker, as in Storm; False: one choice, as in the
-    authors' code."""
+    distinct_choices: bool = setting(
+        True,
+        "a second hash that meets the first moves on to the next worker, as in Storm; false: one choice, as in the "
+        "authors' code",
+    )
 
 
-class Pkg(BaseGrouping):
+class Pkg(BaseGrouping[PkgSettings]):
     """Each key has two candidates by two hashes; the one with less weight from this instance wins, a tie the first.
 
     Loads count from the start or the last change of W (everybody starts from nothing then, or newcomers would
@@ -31,11 +34,12 @@ class Pkg(BaseGrouping):
     """
 
     name: ClassVar[str] = "pkg"
-    seeds: ClassVar[tuple[int, ...]] = (SEED, SECOND_SEED)
+    settings = PkgSettings
+    seeds = (SEED, SECOND_SEED)
 
     def __init__(self, workers: int, settings: PkgSettings | None = None) -> None:
-        super().__init__(workers)
-        self._distinct = (settings or PkgSettings()).distinct_choices
+        super().__init__(workers, settings)
+        self._distinct = self._settings.distinct_choices
         self._set_loads(np.zeros(workers))
 
     def _set_loads(self, loads: Weights) -> None:

@@ -1,8 +1,8 @@
 """The protocol of all groupings, so that a router needs to know none of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,3 +98,34 @@ class Grouping(Protocol):
 
     def hot(self, limit: int) -> list[HotKey]:
         """The widest and among them the heaviest of the keys it knows, at most `limit`; none if it keeps no counts."""
+
+
+@runtime_checkable
+class Planned(Grouping, Protocol):
+    """A grouping that routes by a plan made anew every interval, perhaps from what several sources have seen.
+
+    By itself it plans alone, whenever its setting `interval` has passed by `now`. With an interval of None it leaves
+    the time to its owner: at the end of an interval every source gives its statistics, one plan is made of all
+    of them (whoever makes it, it is the same), and every source applies it.
+    """
+
+    def statistics(self) -> dict[str, Any]:
+        """What it has seen since the last call, as plain JSON data; a new interval begins."""
+
+    def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The next plan, as plain JSON data, out of the statistics of all sources (their order doesn't matter).
+
+        It changes nothing, and holds at least `epoch` (above that in force), `moved_keys`, `moved_state` (weight of
+        state that has to be migrated; 0 where partials are merged instead) and `feasible`.
+        """
+
+    def apply(self, plan: Mapping[str, Any]) -> None:
+        """Route by this plan from now on; one with an epoch not above that in force is ignored."""
+
+
+@runtime_checkable
+class Offline(Grouping, Protocol):
+    """A grouping that is told the stream's keys beforehand: a bound that no running system can reach."""
+
+    def learn(self, hashes: Hashes, weights: Weights) -> None:
+        """Take the whole stream's weight per distinct key, shapes (k, len(seeds)) and (k,)."""

@@ -6,16 +6,17 @@ import numpy as np
 
 from keygrouping.grouping.base import BaseGrouping
 from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
+from keygrouping.grouping.settings import Settings
 
 
-class Shuffle(BaseGrouping):
+class Shuffle(BaseGrouping[Settings]):
     """Event i goes to worker i mod W, whatever its key and weight. Memory: one number."""
 
     name: ClassVar[str] = "shuffle"
-    seeds: ClassVar[tuple[int, ...]] = ()
+    seeds = ()
 
-    def __init__(self, workers: int) -> None:
-        super().__init__(workers)
+    def __init__(self, workers: int, settings: Settings | None = None) -> None:
+        super().__init__(workers, settings)
         self._next = 0
 
     def route(self, key: bytes | str, weight: float = 1.0, now: float | None = None) -> int:  # noqa: ARG002

@@ -57,8 +57,8 @@ class Snapshot:
 class Observer:
     """Takes snapshots of an application; an async context manager.
 
-    Counts of events come from offsets, so transaction markers are among them; loads and costs from the partials
-    written since the observer's start.
+    Events and lags are offsets, so transaction markers are among them; loads and costs come from the partials
+    written since the observer's start; late events and dead letters are counted one by one.
     """
 
     def __init__(self, settings: ServiceSettings, workers: int) -> None:
@@ -66,6 +66,7 @@ class Observer:
         self._distribution = Distribution(workers)
         self._latest: deque[Result] = deque(maxlen=_LATEST)
         self._results = 0
+        self._refused = {settings.late_topic: 0, settings.dead_letters_topic: 0}
         self._last: tuple[float, int] | None = None
         self._stack = AsyncExitStack()
 
@@ -98,8 +99,8 @@ class Observer:
             events_per_second=self._rate(events),
             router_lag=_lag(ends, settings.events_topic, routed),
             worker_lag=_lag(ends, settings.routed_topic, worked),
-            late=_total(ends, settings.late_topic),
-            dead_letters=_total(ends, settings.dead_letters_topic),
+            late=self._refused[settings.late_topic],
+            dead_letters=self._refused[settings.dead_letters_topic],
             final_until=stage_watermark({p: entry.progress for p, entry in finals.items()}),
             results=self._results,
             interval=self._distribution.interval(),
@@ -119,16 +120,21 @@ class Observer:
         return [TopicPartition(topic, partition) for partition in partitions]
 
     async def _begin_reading(self) -> None:
-        tps = [*self._partitions[self._settings.partials_topic], *self._partitions[self._settings.results_topic]]
+        followed = [*self._partitions[self._settings.partials_topic], *self._partitions[self._settings.results_topic]]
+        counted = [tp for topic in self._refused for tp in self._partitions[topic]]
         reader: AIOKafkaConsumer = self._reader
-        reader.assign(tps)
-        for tp, end in (await reader.end_offsets(tps)).items():
+        reader.assign([*followed, *counted])
+        await reader.seek_to_beginning(*counted)
+        for tp, end in (await reader.end_offsets(followed)).items():
             recent = end - _LATEST if tp.topic == self._settings.results_topic else end
             reader.seek(tp, max(recent, 0))
 
     async def _read_new(self) -> None:
         while batches := await self._reader.getmany(timeout_ms=0, max_records=5000):
             for tp, records in batches.items():
+                if tp.topic in self._refused:
+                    self._refused[tp.topic] += len(records)
+                    continue
                 for record in records:
                     if tp.topic == self._settings.partials_topic:
                         partial = Partial.decode(record.value)
@@ -159,7 +165,3 @@ class Observer:
 
 def _lag(ends: Mapping[TopicPartition, int], topic: str, committed: Mapping[int, Committed]) -> int:
     return sum(ends[TopicPartition(topic, p)] - (entry.offset or 0) for p, entry in committed.items())
-
-
-def _total(ends: Mapping[TopicPartition, int], topic: str) -> int:
-    return sum(end for tp, end in ends.items() if tp.topic == topic)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Collection
 
-from aiokafka.errors import UnknownTopicOrPartitionError
 from keygrouping.partial import RecordError
 from keygrouping_service import metrics
 from keygrouping_service.batches import Outbox, origin_headers, partition_of
-from keygrouping_service.horizons import Follower, SharedHorizon
+from keygrouping_service.flushing import FlushingStage
+from keygrouping_service.horizons import Follower
 from keygrouping_service.owned import OwnedPartition, Record
-from keygrouping_service.progress import Horizon, Progress, Upstream, partitions_of
+from keygrouping_service.progress import Horizon, Progress, Upstream
 
 from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.windows import OpenWindows
@@ -96,47 +95,20 @@ class Closer:
         self._unusable.clear()
 
 
-class AggregatorStage:
-    """Works on the partitions of `partials` of one process; `work` is what a `PartitionRunner` runs."""
+class AggregatorStage(FlushingStage[Closer]):
+    """Works on the partitions of `partials` of one process."""
 
-    def __init__(self, settings: AggregatorSettings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: AggregatorSettings) -> None:
+        super().__init__(settings.results_topic, settings.flush_interval, settings.batch_records)
         self._settings = settings
-        self._clock = clock
-        self._running: dict[int, OpenWindows] = {}
-        self._horizon = SharedHorizon(self._read_horizon, settings.flush_interval, clock)
 
     async def _read_horizon(self, upstream: Upstream) -> Horizon:
         settings = self._settings
         return await upstream.of_aggregator(settings.group("worker"), settings.routed_topic, settings.partials_topic)
 
-    async def work(self, owned: OwnedPartition) -> None:
-        """One incarnation on one partition of `partials`."""
-        partitions = len(await partitions_of(owned.admin, self._settings.results_topic))
-        if not partitions:
-            raise UnknownTopicOrPartitionError(f"create the topic {self._settings.results_topic!r}")
-        closer = Closer(self._settings, owned, partitions)
-        due = self._clock()
-        with self._observed(owned, closer.windows):
-            while not owned.stopping:
-                records = await owned.poll(self._settings.batch_records, max(0.0, due - self._clock()))
-                if records:
-                    await closer.take(records)
-                    due = min(due, self._clock() + self._settings.flush_interval)
-                if closer.full or self._clock() >= due:
-                    await closer.write(await self._horizon.latest(owned.upstream))
-                    self._observe()
-                    due = self._clock() + self._horizon.pause
-            await closer.write(self._horizon.newest)
+    def _begin(self, owned: OwnedPartition, output_partitions: int) -> Closer:
+        return Closer(self._settings, owned, output_partitions)
 
-    @contextlib.contextmanager
-    def _observed(self, owned: OwnedPartition, windows: OpenWindows) -> Iterator[None]:
-        self._running[owned.partition] = windows
-        try:
-            yield
-        finally:
-            del self._running[owned.partition]
-            self._observe()
-
-    def _observe(self) -> None:
-        metrics.AGGREGATOR_WINDOWS.set(sum(len(windows) for windows in self._running.values()))
-        metrics.AGGREGATOR_GROUPS.set(sum(windows.groups for windows in self._running.values()))
+    def _observe(self, running: Collection[Closer]) -> None:
+        metrics.AGGREGATOR_WINDOWS.set(sum(len(closer.windows) for closer in running))
+        metrics.AGGREGATOR_GROUPS.set(sum(closer.windows.groups for closer in running))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection
 
-from aiokafka.errors import UnknownTopicOrPartitionError
 from keygrouping_service import metrics
 from keygrouping_service.batches import origin_headers, partition_of
-from keygrouping_service.horizons import Follower, SharedHorizon
+from keygrouping_service.flushing import FlushingStage
+from keygrouping_service.horizons import Follower
 from keygrouping_service.owned import OwnedPartition, Record
-from keygrouping_service.progress import Horizon, Upstream, partitions_of
+from keygrouping_service.progress import Horizon, Upstream
 
 from keygrouping_worker.accumulator import Accumulator, Unusable
 from keygrouping_worker.settings import WorkerSettings
@@ -38,9 +37,10 @@ class Flusher:
         self._follower = Follower(owned.partition, owned.progress)
         self._written = (owned.committed.offset, owned.progress)
 
-    def take(self, records: Sequence[Record]) -> None:
+    async def take(self, records: list[Record]) -> None:
         """Aggregates records in memory."""
         self._unusable += self.accumulator.add(records)
+        metrics.WORKER_EVENTS.inc(len(records))
 
     @property
     def full(self) -> bool:
@@ -77,14 +77,12 @@ class Flusher:
         await owned.submit(outbox, *self._written)
 
 
-class WorkerStage:
-    """Works on the routed partitions of one process; `work` is what a `PartitionRunner` runs."""
+class WorkerStage(FlushingStage[Flusher]):
+    """Works on the routed partitions of one process."""
 
-    def __init__(self, settings: WorkerSettings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: WorkerSettings) -> None:
+        super().__init__(settings.partials_topic, settings.flush_interval, settings.batch_records)
         self._settings = settings
-        self._clock = clock
-        self._running: dict[int, Flusher] = {}
-        self._horizon = SharedHorizon(self._read_horizon, settings.flush_interval, clock)
 
     async def _read_horizon(self, upstream: Upstream) -> Horizon:
         settings = self._settings
@@ -92,34 +90,8 @@ class WorkerStage:
             settings.group("router"), settings.events_topic, settings.routed_topic, settings.job.lateness_ms
         )
 
-    async def work(self, owned: OwnedPartition) -> None:
-        """One incarnation on one routed partition."""
-        partitions = len(await partitions_of(owned.admin, self._settings.partials_topic))
-        if not partitions:
-            raise UnknownTopicOrPartitionError(f"create the topic {self._settings.partials_topic!r}")
-        flusher = Flusher(self._settings, owned, partitions)
-        due = self._clock()
-        with self._observed(owned, flusher):
-            while not owned.stopping:
-                records = await owned.poll(self._settings.batch_records, max(0.0, due - self._clock()))
-                if records:
-                    flusher.take(records)
-                    metrics.WORKER_EVENTS.inc(len(records))
-                    due = min(due, self._clock() + self._settings.flush_interval)
-                if flusher.full or self._clock() >= due:
-                    await flusher.write(await self._horizon.latest(owned.upstream))
-                    self._observe()
-                    due = self._clock() + self._horizon.pause
-            await flusher.write(self._horizon.newest)
+    def _begin(self, owned: OwnedPartition, output_partitions: int) -> Flusher:
+        return Flusher(self._settings, owned, output_partitions)
 
-    @contextlib.contextmanager
-    def _observed(self, owned: OwnedPartition, flusher: Flusher) -> Iterator[None]:
-        self._running[owned.partition] = flusher
-        try:
-            yield
-        finally:
-            del self._running[owned.partition]
-            self._observe()
-
-    def _observe(self) -> None:
-        metrics.WORKER_GROUPS.set(sum(len(flusher.accumulator) for flusher in self._running.values()))
+    def _observe(self, running: Collection[Flusher]) -> None:
+        metrics.WORKER_GROUPS.set(sum(len(flusher.accumulator) for flusher in running))

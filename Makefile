@@ -25,7 +25,7 @@ run: install ## the whole pipeline on this machine; options by ARGS="--once --gr
 	@exec $(BIN)/keygrouping-run $(ARGS)
 
 test: install ## all tests, with a real broker and Spark; a selection by ARGS="-k NAME"
-	$(BIN)/pytest -m "not fault and not matrix" $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile -m "not fault and not matrix" $(ARGS)
 
 test-faults: install ## the long fault tests: kills at random moments while a million events flow
 	$(BIN)/pytest -m fault --timeout 3600 $(ARGS)

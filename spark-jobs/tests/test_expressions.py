@@ -10,7 +10,7 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from keygrouping.job import Extracted, JobSpec
+from keygrouping.job import Extracted, JobSpec, picker
 from keygrouping.partial import Partial
 from keygrouping_spark.aggregator import merge, read_partials
 from keygrouping_spark.events import extract, field_column
@@ -32,9 +32,11 @@ JOB = JobSpec.from_json(
             {"name": "most", "op": "max", "field": "x"},
             {"name": "spread", "op": "variance", "field": "x"},
             {"name": "kinds", "op": "distinct", "field": "/who/id"},
+            {"name": "price", "op": "vwap", "field": "x", "weight": "w"},
         ],
     }
 )
+PICKERS = [picker(positions) for positions in JOB.fields_of]
 
 Record = tuple[bytes | None, bytes, int, int, int, list[tuple[str, bytes | None]]]
 
@@ -172,7 +174,7 @@ def test_spark_reads_from_a_record_what_the_library_reads(
 
 def as_records(found: Sequence[tuple[bytes, int, object, object, int]]) -> list[Record]:
     return [
-        (key, orjson.dumps({"x": x, "who": {"id": who}}), partition, offset, time, [])
+        (key, orjson.dumps({"x": x, "who": {"id": who}, "w": time % 97 or None}), partition, offset, time, [])
         for offset, (key, time, x, who, partition) in enumerate(found)
     ]
 
@@ -186,8 +188,8 @@ def oracle(records: Sequence[Record], by_worker: bool) -> dict[tuple[Any, ...], 
     for item in records:
         found = read_by_library(JOB, item)
         group = (found.key, JOB.window_of(found.time_ms), *([item[2]] if by_worker else []))
-        for index, (aggregate, field) in enumerate(zip(JOB.aggregates, JOB.field_of, strict=True)):
-            value = True if field is None else found.fields[field]
+        for index, (aggregate, pick) in enumerate(zip(JOB.aggregates, PICKERS, strict=True)):
+            value = pick(found.fields) if pick else True
             states[group][index] = aggregate.add(states[group][index], value)
     return {group: finish(state) for group, state in states.items()}
 
@@ -249,8 +251,8 @@ def by_library(_: SparkSession, records: Sequence[Record]) -> list[tuple[bytes, 
 def by_hand(group: tuple[bytes, int, int], items: list[Record]) -> Partial:
     fields = [read_by_library(JOB, item).fields for item in items]
     states = {
-        a.name: a.encode(a.add_many(a.initial(), [True if i is None else f[i] for f in fields]))
-        for a, i in zip(JOB.aggregates, JOB.field_of, strict=True)
+        a.name: a.encode(a.add_many(a.initial(), map(pick, fields) if pick else fields))
+        for a, pick in zip(JOB.aggregates, PICKERS, strict=True)
     }
     _, start, worker = group
     return Partial(worker, start, start + 60_000, len(items), len(items), items[0][3], items[-1][3], 0, states)
@@ -280,6 +282,12 @@ def test_variance_does_not_cancel_out_far_from_zero(spark: SparkSession) -> None
     (row,) = merge(read_partials(source, JOB, floor=-1), JOB).collect()
     expected = oracle(as_records(found), by_worker=False)[b"a", 0]["spread"]
     assert row["aggregates"]["spread"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_no_volume_is_no_price(spark: SparkSession) -> None:
+    records = [record({"x": 5, "w": 0}), record({"x": 7}, offset=1)]
+    (row,) = merge(read_partials(kafka_values(spark, by_spark(spark, records)), JOB, floor=-1), JOB).collect()
+    assert row["aggregates"]["price"] is None
 
 
 def test_partials_of_windows_that_were_final_before_are_left_out(spark: SparkSession) -> None:

@@ -245,7 +245,11 @@ async def one_partial_per_worker_window_and_key(pipeline: Pipeline) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "wrong", "fault"),
-    [("spark_stages", "router", "KEYGROUPING_SPARK_STAGES"), ("spark_jars", "/nowhere", "no jars in /nowhere")],
+    [
+        ("spark_stages", "router", "KEYGROUPING_SPARK_STAGES"),
+        ("spark_jars", "/nowhere", "no jars in /nowhere"),
+        ("job", '{"aggregates": [{"name": "top", "op": "top-k", "field": "x"}]}', "no native form of top (top-k)"),
+    ],
 )
 def test_wrong_settings_stop_the_start_with_a_line_each(setting: str, wrong: str, fault: str) -> None:
     settings = {"bootstrap_servers": "none:9", "job": '{"aggregates": []}', "spark_checkpoint": "x", setting: wrong}

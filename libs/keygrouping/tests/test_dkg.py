@@ -101,6 +101,44 @@ def test_a_wide_key_shrinks_when_two_of_its_workers_are_idle() -> None:
     assert grouping.explain(HOT_COUNTRY).width == 2
 
 
+@pytest.mark.parametrize(("workers", "widest"), [(5, 5), (10, 8), (20, 14), (50, 30), (100, 51)])
+def test_widths_reach_the_maxima_of_table_1_and_stop_there(workers: int, widest: int) -> None:
+    grouping = Dkg(workers, DkgSettings(check_interval=1, warm_up=1, teenage_interval=1, old_interval=2, half_life=5))
+    widths = []
+    for step in range(300):
+        grouping.route_batch(second(1.0, step), None, float(step))
+        widths.append(grouping.explain(HOT_COUNTRY).width)
+    assert max(widths) == widest and min(widths[150:]) >= widest - 1
+
+
+TEN_DAYS = 864_000
+
+
+def test_ten_days_of_quiet_leave_no_trace() -> None:
+    veteran, newcomer = Dkg(10), Dkg(10)
+    run(veteran, 0.8, 0, 300)
+    for step in range(400):
+        hashes = second(0.8, step)
+        aged = veteran.route_batch(hashes, None, float(TEN_DAYS + step))
+        assert aged.tolist() == newcomer.route_batch(hashes, None, float(step)).tolist()
+        assert veteran.explain(HOT_COUNTRY).width == newcomer.explain(HOT_COUNTRY).width
+    assert veteran.explain(HOT_COUNTRY).width == 8
+
+
+def test_ten_days_of_another_load_delay_nothing() -> None:
+    veteran, newcomer = Dkg(10), Dkg(10)
+    for now in range(0, TEN_DAYS, 600):
+        veteran.route_batch(second(0.8 if now < TEN_DAYS / 2 else 0.0, now), None, float(now))
+    for grouping, start in ((veteran, TEN_DAYS), (newcomer, 0)):
+        run(grouping, 0.0, start, start + 300)
+    for minute in range(5, 12):
+        balance = []
+        for grouping, start in ((veteran, TEN_DAYS), (newcomer, 0)):
+            balance.append(imbalance(run(grouping, 0.8, start + 60 * minute, start + 60 * minute + 60)))
+        assert abs(veteran.explain(HOT_COUNTRY).width - newcomer.explain(HOT_COUNTRY).width) <= 1
+    assert balance[0] == pytest.approx(balance[1], rel=0.05)
+
+
 def test_yesterday_does_not_matter() -> None:
     veteran = Dkg(10, DkgSettings(check_interval=10))
     run(veteran, 0.8, 0, 300)

@@ -16,10 +16,25 @@ from keygrouping.grouping import Grouping, GroupingError, SnapshotError, create,
 from keygrouping.hashing import hash_keys
 from keygrouping.workload import workload
 
-QUICK = {
+TABLE: dict[str, object] = {"interval": 1, "window": 2, "tracked_keys": 12}
+QUICK: dict[str, dict[str, object]] = {
+    "d-choices": {"half_life": 2.0, "threshold": 1.0},
+    "w-choices": {"half_life": 2.0, "threshold": 1.0},
+    "dstream": {"threshold": 0, "decline": 0.1},
+    "distribution-aware": {"theta": 0.2, "buckets": 2, "interval": 1.0},
+    "consistent": {"virtual_workers": 8, "half_life": 2.0, "capacities": [2.0, 0.5]},
+    "dagreedy": {"slide": 1.0, "hot_keys": 8, "threshold": 0.2},
+    "fish": {
+        "epoch_events": 20, "counted_keys": 6, "threshold": 0.5, "service_time": 0.3, "capacities": [2.0, 0.5]
+    },
+    "llfd": TABLE, "mintable": {**TABLE, "window": 1}, "minmig": {**TABLE, "compact": 1}, "readj": TABLE,
+    "mixed": {**TABLE, "table_size": 2}, "mixed-bf": {**TABLE, "table_size": 3},
+    "potc": {"remembered_keys": 5},
+    "on-greedy": {"remembered_keys": 5},
     "dkg": {
         "teenage_interval": 1, "old_interval": 2, "warm_up": 1, "check_interval": 2, "half_life": 4, "distinct_keys": 20
-    }
+    },
+    "dkg-legacy": {"promotion_interval": 1, "warm_up": 1, "check_interval": 2, "distinct_keys": 20},
 }  # fmt: skip
 """Settings under which everything that takes time happens within seconds."""
 
@@ -214,8 +229,9 @@ def test_pkg_choices_differ_unless_they_may_collide() -> None:
 def test_the_published_imbalance_at_80_per_cent_skew(name: str, low: float, high: float) -> None:
     grouping = create(name, 10)
     loads = np.zeros(10)
-    for batch in workload("country-skew-80", 100_000).batches():
-        routed = grouping.route_batch(hash_keys(batch, grouping.seeds), None, 0.0)
+    skewed = workload("country-skew-80", 100_000)
+    for chunk in skewed.chunks():
+        routed = grouping.route_batch(skewed.table.hashes(grouping.seeds)[chunk.keys], None, 0.0)
         loads += np.bincount(routed, minlength=10)
     assert low <= loads.max() / loads.mean() <= high
 
@@ -225,7 +241,7 @@ def test_the_published_imbalance_at_80_per_cent_skew(name: str, low: float, high
     [
         ("pgk", {}, f"unknown grouping 'pgk'; choose from {', '.join(names())}"),
         ("key", {"x": 1}, "grouping 'key': unknown setting x; choose from none"),
-        ("pkg", {"d": 3}, "grouping 'pkg': unknown setting d; choose from distinct_choices"),
+        ("pkg", {"d": 3}, "grouping 'pkg': unknown setting d; choose from choices, distinct_choices"),
         ("pkg", {"distinct_choices": 1}, "grouping 'pkg': distinct_choices must be true or false, not 1"),
         ("dkg", {"half_life": "x"}, "grouping 'dkg': half_life must be a number or null, not 'x'"),
         ("dkg", {"distinct_keys": 2.5}, "grouping 'dkg': distinct_keys must be an integer, not 2.5"),

@@ -2,7 +2,17 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.job import MAX_KEY_BYTES, Extracted, Field, JobError, JobSpec, Rejection, parse_duration, parse_path
+from keygrouping.job import (
+    MAX_KEY_BYTES,
+    Extracted,
+    Field,
+    JobError,
+    JobSpec,
+    Rejection,
+    parse_duration,
+    parse_path,
+    picker,
+)
 
 NOW = 1_400_000_000_000
 PLAIN = JobSpec.from_json({"aggregates": [{"name": "n", "op": "count"}]})
@@ -40,7 +50,28 @@ def test_a_job_without_fields_never_reads_the_value() -> None:
 
 def test_a_field_that_several_aggregates_use_is_read_once() -> None:
     assert FLIGHTS.fields == (Field(("dep_delay",), "number"), Field(("to", "dest"), "text"))
-    assert FLIGHTS.field_of == (None, 0, 0, 1)
+    assert FLIGHTS.fields_of == ((), (0,), (0,), (1,))
+
+
+def test_an_aggregate_of_several_fields_gets_their_values_together() -> None:
+    spec = JobSpec.from_json(
+        {
+            "aggregates": [
+                {"name": "n", "op": "count"},
+                {"name": "sold", "op": "sum", "field": "volume"},
+                {"name": "price", "op": "vwap", "field": "/last/price", "weight": "volume"},
+                {"name": "kinds", "op": "naive-bayes", "field": "side", "features": ["volume", "venue"]},
+            ]
+        }
+    )
+    volume, price = Field(("volume",), "number"), Field(("last", "price"), "number")
+    texts = tuple(Field((name,), "text") for name in ("side", "volume", "venue"))
+    assert spec.fields == (volume, price, *texts)
+    assert spec.fields_of == ((), (0,), (1, 0), (2, 3, 4))
+    found = extract(spec, {"volume": 3, "last": {"price": 1.5}, "side": "buy"})
+    assert isinstance(found, Extracted)
+    pickers = [picker(positions) for positions in spec.fields_of]
+    assert [pick and pick(found.fields) for pick in pickers] == [None, 3, (1.5, 3), ("buy", "3", None)]
 
 
 def test_missing_and_null_fields_are_none_as_in_sql() -> None:

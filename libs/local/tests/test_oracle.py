@@ -1,5 +1,6 @@
 """Laws of the oracle and of the comparison with it."""
 
+import functools
 import statistics
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,6 +28,10 @@ JOB = JobSpec.from_json(
             {"name": "least", "op": "min", "field": "x"},
             {"name": "most", "op": "max", "field": "x"},
             {"name": "names", "op": "distinct", "field": "name"},
+            {"name": "price", "op": "vwap", "field": "x", "weight": "w"},
+            {"name": "top", "op": "top-k", "field": "name", "k": 3},
+            {"name": "shape", "op": "histogram", "field": "x"},
+            {"name": "classes", "op": "naive-bayes", "field": "name", "features": ["w"]},
         ],
     }
 )
@@ -87,6 +92,22 @@ def test_distinct_is_near_the_truth_and_counts_text_and_integers_alike() -> None
     assert expected(events).windows[b"k", 0]["names"].value == 3
 
 
+def test_a_price_is_averaged_over_the_events_that_have_volume() -> None:
+    sales: list[tuple[float | None, float | None]] = [(10, 1), (20, 3), (None, 5), (99, None)]
+    wanted = expected([Event(b"k", 1000, document(x=price, w=volume)) for price, volume in sales])
+    assert wanted.windows[b"k", 0]["price"].value == 17.5
+    assert expected([Event(b"k", 1, document(x=5, w=0))]).windows[b"k", 0]["price"].value is None
+
+
+def test_counts_of_values_are_exact_where_there_is_room() -> None:
+    events = [Event(b"k", 1, document(name=name, w=w)) for name, w in [("a", 1), ("b", 1), ("b", None), (None, 1)]]
+    (row,) = expected(events).windows.values()
+    assert row["top"].value == [{"value": "b", "least": 2, "most": 2}, {"value": "a", "least": 1, "most": 1}]
+    values = {"1": {"a": 1, "b": 1}}
+    features = {"w": {"classes": {"a": 1, "b": 1}, "values": values}}
+    assert row["classes"].value == {"events": 3, "classes": {"a": 1, "b": 2}, "features": features, "complete": True}
+
+
 def test_windows_are_by_key_and_time() -> None:
     wanted = expected([Event(b"a", 9_999), Event(b"a", 10_000), Event(b"b", 10_001), Event(b"a", 19_999)])
     assert wanted.events == {(b"a", 0): 1, (b"a", 10_000): 2, (b"b", 10_000): 1}
@@ -120,7 +141,7 @@ def test_events_left_out_because_their_partition_was_idle_are_not_expected() -> 
 
 
 def two_windows() -> Expected:
-    events = [Event(b"a", 1_000 * i, document(x=0.1 * i, name=str(i))) for i in range(20)]
+    events = [Event(b"a", 1_000 * i, document(x=0.1 * i, name=str(i), w=1 + i % 3)) for i in range(20)]
     return expected(events)
 
 
@@ -143,7 +164,8 @@ def changed(name: str, value: Any) -> Comparison:
 @pytest.mark.parametrize(
     ("name", "value"),
     [("n", 11), ("n", None), ("total", 4.500001), ("total", "4.5"), ("least", 1e-12), ("most", 0.9000000000001),
-     ("names", 9), ("mean", None), ("variance", 0.0), ("mean", float("nan")), ("mean", float("inf"))],
+     ("names", 9), ("mean", None), ("variance", 0.0), ("mean", float("nan")), ("mean", float("inf")),
+     ("price", 0.1), ("price", None), ("top", []), ("shape", None), ("shape", {"n": 10}), ("classes", {}), ("top", 5)],
 )  # fmt: skip
 def test_any_other_value_is_a_difference(name: str, value: Any) -> None:
     comparison = changed(name, value)
@@ -163,6 +185,30 @@ def test_where_terms_cancel_out_their_size_sets_the_tolerance() -> None:
     place = (b"a", 0)
     found[place] = replace(found[place], aggregates={**found[place].aggregates, "total": 1e-7})
     assert compare(wanted, found).equal
+
+
+def test_bounded_memory_may_say_whatever_its_bounds_allow_and_nothing_else() -> None:
+    declared = [
+        {"name": "top", "op": "top-k", "field": "name", "k": 2, "capacity": 3},
+        {"name": "shape", "op": "histogram", "field": "x", "bins": 4},
+    ]
+    job = JobSpec.from_json({"window": "10s", "aggregates": declared})
+    rows = [(f"n{i % 7 if i % 2 else 0}", float(i * i % 31)) for i in range(60)]
+    oracle = Oracle(job, now_ms=NOW)
+    oracle.add(in_order([Event(b"a", 1, document(name=name, x=x)) for name, x in rows]))
+    wanted = oracle.finish()
+    columns = list(zip(job.aggregates, zip(*rows, strict=True), strict=True))
+    for parts in (1, 4):
+        states = [[a.add_many(a.initial(), values[part::parts]) for part in range(parts)] for a, values in columns]
+        merged = [functools.reduce(a.merge, some) for a, some in zip(job.aggregates, states, strict=True)]
+        values = {a.name: a.finish(state) for a, state in zip(job.aggregates, merged, strict=True)}
+        result = Result(b"a", 0, 10_000, 60, 60, True, values)
+        assert compare(wanted, {(b"a", 0): result}).equal
+        for name in values:
+            wrong = replace(result, aggregates={**values, name: values[name][:0] if name == "top" else None})
+            comparison = compare(wanted, {(b"a", 0): wrong})
+            assert [row.name for row in comparison.rows if row.different] == [name]
+            assert all(len(line) < 1000 for line in comparison.examples)
 
 
 def test_missing_and_unexpected_windows_are_differences() -> None:

@@ -21,7 +21,10 @@ pytestmark = pytest.mark.kafka
 EVENTS = 20_000
 JOB = """{"window": "10m", "lateness": "30s", "aggregates": [
     {"name": "n", "op": "count"}, {"name": "mean", "op": "mean", "field": "x"},
-    {"name": "variance", "op": "variance", "field": "x"}, {"name": "rooms", "op": "distinct", "field": "room"}]}"""
+    {"name": "variance", "op": "variance", "field": "x"}, {"name": "rooms", "op": "distinct", "field": "room"},
+    {"name": "price", "op": "vwap", "field": "x", "weight": "room"}, {"name": "shape", "op": "histogram", "field": "x"},
+    {"name": "top", "op": "top-k", "field": "room", "k": 5, "capacity": 20},
+    {"name": "kinds", "op": "naive-bayes", "field": "room", "features": ["house"], "entries": 90}]}"""
 
 
 @dataclass
@@ -155,9 +158,14 @@ def test_faults_of_the_surroundings_are_told_in_one_line(command: Command, addre
         (["--workers", "17"], "must be 1 to 16"),
         (["--rate", "-1"], "must be 0 or more"),
         (["--job", "nowhere.json"], "--job nowhere.json: No such file"),
+        (
+            ["--job", "FOLDER/job.json", "--runner", "spark"],
+            "shape (histogram), top (top-k), kinds (naive-bayes): use the",
+        ),
     ],
 )
 def test_wrong_options_are_told(command: Command, options: list[str], message: str) -> None:
+    options = [option.replace("FOLDER", str(command.folder)) for option in options]
     code, said = outcome(command.start(*options))
     assert code != 0
     assert message in said

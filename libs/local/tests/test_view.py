@@ -78,6 +78,8 @@ def test_the_console_decides_on_the_view() -> None:
 def test_moments_and_numbers_are_for_people() -> None:
     assert [moment(time) for time in (MIN_TIME, END, 0)] == ["-", "the end", "1970-01-01 00:00:00"]
     assert [number(value) for value in (None, 1234567, 0.125, "Infinity")] == ["-", "1,234,567", "0.12", "Infinity"]
+    assert number([{"value": "AA"}]) == '[{"value":"AA"}]'
+    assert len(number({"bins": [[0.5, 1]] * 64})) == 41
 
 
 def test_a_difference_stands_out_in_the_comparison() -> None:

@@ -28,7 +28,8 @@ def read_all(rounds: Rounds, loop: bool, most: int = 1_000_000) -> list[tuple[by
 
 
 def test_a_generated_workload_is_that_of_the_library_with_a_steady_event_time() -> None:
-    expected = [key for batch in workload("country-skew-80", EVENTS, 1).batches() for key in batch]
+    skewed = workload("country-skew-80", EVENTS, 1)
+    expected = [skewed.table.name(index) for chunk in skewed.chunks() for index in chunk.keys.tolist()]
     assert read_all(Rounds(COUNTRIES), loop=False) == [(key, FIRST_MS + i * STEP_MS) for i, key in enumerate(expected)]
 
 

@@ -1,5 +1,5 @@
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -21,6 +21,10 @@ JOB = JobSpec.from_json(
             {"name": "least", "op": "min", "field": "x"},
             {"name": "spread", "op": "variance", "field": "x"},
             {"name": "places", "op": "distinct", "field": "p"},
+            {"name": "price", "op": "vwap", "field": "x", "weight": "w"},
+            {"name": "top", "op": "top-k", "field": "p", "k": 2},
+            {"name": "shape", "op": "histogram", "field": "x", "bins": 200},
+            {"name": "classes", "op": "naive-bayes", "field": "p", "features": ["x", "w"]},
         ],
     }
 )
@@ -66,16 +70,27 @@ def test_partials_say_what_a_plain_group_by_says(raw: list[tuple[int, bytes, byt
         check(partials[place], members)
 
 
+def weight(documents: list[dict[str, int]]) -> int:
+    return sum(document["w"] for document in documents)
+
+
 def check(partial: Partial, members: list[Event]) -> None:
     documents = [orjson.loads(event.value or b"") for event in members]
     xs = [d["x"] for d in documents if d["x"] is not None]
     assert (partial.worker, partial.epoch, partial.end - partial.start) == (3, 7, 100)
     assert (partial.first, partial.last) == (members[0].offset, members[-1].offset)
-    assert (partial.events, partial.weight) == (len(members), sum(d["w"] for d in documents))
+    assert (partial.events, partial.weight) == (len(members), weight(documents))
     states = partial.aggregates
     assert (states["n"], states["known"]) == (len(members), len(xs))
     assert states["total"] == {"n": len(xs), "sum": sum(xs)}
     assert states["least"] == min(xs, default=None)
+    known = [d for d in documents if d["x"] is not None]
+    assert states["price"] == {"n": len(known), "sum": sum(d["x"] * d["w"] for d in known), "weight": weight(known)}
+    assert states["top"]["counts"] == Counter(d["p"] for d in documents if d["p"] is not None)
+    assert states["shape"] == [[x, count, x, x] for x, count in sorted(Counter(xs).items())]
+    pairs = Counter((str(d["x"]), d["p"]) for d in known if d["p"] is not None)
+    rows = {value: counts for feature, value, counts in states["classes"]["rows"] if feature == 1 and value}
+    assert {(x, label): count for x, counts in rows.items() for label, count in counts.items()} == pairs
     if len(xs) > 1:
         mean = sum(xs) / len(xs)
         assert math.isclose(states["spread"]["m2"], sum((x - mean) ** 2 for x in xs), abs_tol=1e-6)

@@ -1,8 +1,8 @@
 """The library's aggregates as native Spark expressions: a state per partial, its merge, and the published value.
 
 Each class follows one aggregate of `keygrouping.aggregate` in three steps: `state` is what the worker query computes
-over the values of a field (its JSON is the state in the partial), `merged` is what the aggregator query computes over
-these states, `finished` makes the value to publish of what was merged.
+over the values of its fields (its JSON is the state in the partial), `merged` is what the aggregator query computes
+over these states, `finished` makes the value to publish of what was merged.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, LongType, StringType, StructField, StructType
 
+from keygrouping_spark.support import require_native
+
 _NEGLIGIBLE = 1e-300
 """Weight of a partial without values: `Summarizer` refuses a group in which all weights are 0."""
-
-
-class UnsupportedAggregate(ValueError):
-    """Spark has no native form of an aggregate; the message names it and the way out."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,8 @@ class Native(ABC):
     json_type: ClassVar[DataType]
 
     @abstractmethod
-    def state(self, value: Column | None) -> Column:
-        """Aggregation of a field's values (None: of the events themselves) into the state of a partial."""
+    def state(self, *values: Column) -> Column:
+        """Aggregation of the values of the inputs (none: of the events themselves) into the state of a partial."""
 
     @abstractmethod
     def merged(self, state: Column) -> Mapping[str, Column]:
@@ -65,8 +63,8 @@ class NativeCount(Native):
 
     json_type = LongType()
 
-    def state(self, value: Column | None) -> Column:
-        return F.count(F.lit(1) if value is None else value)
+    def state(self, *values: Column) -> Column:
+        return F.count(*(values or (F.lit(1),)))
 
     def merged(self, state: Column) -> Mapping[str, Column]:
         return {"n": F.coalesce(F.sum(state), F.lit(0))}
@@ -80,8 +78,8 @@ class NativeSum(Native):
 
     json_type = StructType([StructField("n", LongType()), StructField("sum", DoubleType())])
 
-    def state(self, value: Column | None) -> Column:
-        value = _needed(value)
+    def state(self, *values: Column) -> Column:
+        (value,) = values
         return F.struct(F.count(value).alias("n"), F.coalesce(F.sum(value), F.lit(0.0)).alias("sum"))
 
     def merged(self, state: Column) -> Mapping[str, Column]:
@@ -98,13 +96,37 @@ class NativeMean(NativeSum):
         return F.when(merged["n"] > 0, merged["sum"] / merged["n"])
 
 
+class NativeVwap(Native):
+    """Average weighted by a second field, null where the weights add up to 0."""
+
+    json_type = StructType(
+        [StructField("n", LongType()), StructField("sum", DoubleType()), StructField("weight", DoubleType())]
+    )
+
+    def state(self, *values: Column) -> Column:
+        value, weight = values
+        product = value * weight
+        known = F.when(product.isNotNull(), weight)
+        return F.struct(
+            F.count(product).alias("n"),
+            F.coalesce(F.sum(product), F.lit(0.0)).alias("sum"),
+            F.coalesce(F.sum(known), F.lit(0.0)).alias("weight"),
+        )
+
+    def merged(self, state: Column) -> Mapping[str, Column]:
+        return {"sum": F.sum(state["sum"]), "weight": F.sum(state["weight"])}
+
+    def finished(self, merged: Mapping[str, Column]) -> Column:
+        return F.when(merged["weight"] != 0, merged["sum"] / merged["weight"])
+
+
 class NativeMin(Native):
     """The smallest value, null if there is none."""
 
     json_type = DoubleType()
 
-    def state(self, value: Column | None) -> Column:
-        return F.min(_needed(value)) + 0.0
+    def state(self, *values: Column) -> Column:
+        return F.min(*values) + 0.0
 
     def merged(self, state: Column) -> Mapping[str, Column]:
         return {"min": F.min(state)}
@@ -118,8 +140,8 @@ class NativeMax(Native):
 
     json_type = DoubleType()
 
-    def state(self, value: Column | None) -> Column:
-        return F.max(_needed(value)) + 0.0
+    def state(self, *values: Column) -> Column:
+        return F.max(*values) + 0.0
 
     def merged(self, state: Column) -> Mapping[str, Column]:
         return {"max": F.max(state)}
@@ -140,8 +162,8 @@ class NativeVariance(Native):
         [StructField("n", LongType()), StructField("mean", DoubleType()), StructField("m2", DoubleType())]
     )
 
-    def state(self, value: Column | None) -> Column:
-        value = _needed(value)
+    def state(self, *values: Column) -> Column:
+        (value,) = values
         squares = F.var_pop(value) * F.count(value)
         return F.struct(
             F.count(value).alias("n"),
@@ -170,8 +192,9 @@ class NativeDistinct(Native):
 
     json_type = StringType()
 
-    def state(self, value: Column | None) -> Column:
-        return F.base64(F.hll_sketch_agg(_needed(value), LG_K))
+    def state(self, *values: Column) -> Column:
+        (value,) = values
+        return F.base64(F.hll_sketch_agg(value, LG_K))
 
     def merged(self, state: Column) -> Mapping[str, Column]:
         return {"sketch": F.hll_union_agg(F.unbase64(state), F.lit(False))}
@@ -187,19 +210,12 @@ _NATIVE: dict[str, type[Native]] = {
     "min": NativeMin,
     "max": NativeMax,
     "variance": NativeVariance,
+    "vwap": NativeVwap,
     "distinct": NativeDistinct,
 }
 
 
 def native(aggregates: Sequence[Aggregate]) -> list[Native]:
     """The aggregates of a job in Spark; `UnsupportedAggregate` names those that Spark can't compute natively."""
-    refused = [f"{a.name} ({a.op})" for a in aggregates if a.op not in _NATIVE]
-    if refused:
-        raise UnsupportedAggregate(f"Spark has no native form of {', '.join(refused)}: use the native runner")
+    require_native(aggregates)
     return [_NATIVE[a.op](a.name) for a in aggregates]
-
-
-def _needed(value: Column | None) -> Column:
-    if value is None:
-        raise UnsupportedAggregate("an aggregate other than count needs a field")
-    return value

@@ -39,7 +39,7 @@ def aggregator_plan(settings: SparkSettings) -> dict[str, Any]:
     return {
         "partials topic": settings.partials_topic,
         "progress topic": settings.progress_topic,
-        "aggregates": [[a.name, a.op, a.field] for a in job.aggregates],
+        "aggregates": [[a.name, a.op, *([given.field for given in a.inputs] or (None,))] for a in job.aggregates],
         "window": [job.window_ms, job.window_offset_ms],
         "weight": "fraction" if job.weight.kind == "field" else "whole",
         "shuffle partitions": settings.shuffle_partitions,

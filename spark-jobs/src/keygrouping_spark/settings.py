@@ -8,6 +8,8 @@ from typing import ClassVar, Literal, Self
 from keygrouping_service.settings import JobSettings
 from pydantic import Field, model_validator
 
+from keygrouping_spark.support import require_native
+
 Stages = Literal["worker,aggregator", "worker", "aggregator"]
 
 
@@ -37,6 +39,11 @@ class SparkSettings(JobSettings):
     def _jars_are_there(self) -> Self:
         if self.jars is not None and not self.connector_jars():
             raise ValueError(f"KEYGROUPING_SPARK_JARS: no jars in {self.jars}: install them or correct the folder")
+        return self
+
+    @model_validator(mode="after")
+    def _job_can_be_run_by_spark(self) -> Self:
+        require_native(self.job.aggregates)
         return self
 
     @property

@@ -23,10 +23,10 @@ from keygrouping_spark.settings import SparkSettings
 def partials(records: DataFrame, job: JobSpec, epoch: int) -> DataFrame:
     """Columns key and value of the partials of a batch of records, as `keygrouping.partial.Partial` reads them."""
     start = F.col("time") - F.pmod(F.col("time") - job.window_offset_ms, F.lit(job.window_ms))
-    values = [None if index is None else F.col(field_column(index)) for index in job.field_of]
+    values = [[F.col(field_column(index)) for index in positions] for positions in job.fields_of]
     aggregates = native(job.aggregates)
     # By number: an aggregate may be called like one of the other columns.
-    states = [a.state(value).alias(f"state{i}") for i, (a, value) in enumerate(zip(aggregates, values, strict=True))]
+    states = [a.state(*given).alias(f"state{i}") for i, (a, given) in enumerate(zip(aggregates, values, strict=True))]
     named = [F.col(f"state{i}").alias(aggregate.name) for i, aggregate in enumerate(aggregates)]
     grouped = (
         extract(records, job)

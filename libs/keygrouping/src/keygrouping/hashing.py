@@ -1,10 +1,11 @@
 """The hash of a key and its way to a worker, so that every process on every machine agrees on them.
 
 The hash is the first half of MurmurHash3 x64 128 of the key's bytes (str: UTF-8) as a signed 64-bit integer, with
-the seeds of the papers' code. The worker is abs(hash) % workers, the absolute value taken in unsigned
-arithmetic: the smallest 64-bit integer has none among the signed ones.
+the seeds of the papers' code, and further primes where more than two are wanted. The worker is abs(hash) % workers,
+the absolute value taken in unsigned arithmetic: the smallest 64-bit integer has none among the signed ones.
 """
 
+import math
 from collections.abc import Sequence
 
 import mmh3
@@ -16,6 +17,17 @@ SEED = 13
 
 SECOND_SEED = 17
 """Seed of the second choice."""
+
+
+def choice_seeds(choices: int) -> tuple[int, ...]:
+    """Seeds of this many choices of one key: the prime numbers from 13 on (13, 17, 19, 23, 29, 31, 37, 41, ...)."""
+    seeds: list[int] = []
+    candidate = SEED
+    while len(seeds) < choices:
+        if all(candidate % divisor for divisor in range(2, math.isqrt(candidate) + 1)):
+            seeds.append(candidate)
+        candidate += 1
+    return tuple(seeds)
 
 
 def hash_key(key: bytes | str, seed: int = SEED) -> int:

@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, TypeAlias
+from operator import itemgetter
+from typing import Any, Literal, TypeAlias
 
 import orjson
 
@@ -103,6 +104,11 @@ def parse_duration(value: object) -> int:
     return int(match[1]) * _DURATION_UNITS[match[2]]
 
 
+def picker(positions: tuple[int, ...]) -> Callable[[Sequence[Any]], Any] | None:
+    """What takes an aggregate's value from a row of all fields (see `JobSpec.fields_of`); None if it needs no field."""
+    return itemgetter(*positions) if positions else None
+
+
 @dataclass(frozen=True)
 class JobSpec:
     """One grouped, windowed aggregation over a stream.
@@ -121,13 +127,15 @@ class JobSpec:
     lateness_ms: int = 10_000
     max_future_ms: int = 3_600_000
     fields: tuple[Field, ...] = field(init=False)
-    field_of: tuple[int | None, ...] = field(init=False)
+    """What all aggregates read, each field once for each type that is wanted of it."""
+    fields_of: tuple[tuple[int, ...], ...] = field(init=False)
+    """For each aggregate the positions of its inputs in `fields`."""
 
     def __post_init__(self) -> None:
-        wanted = [_field_of(aggregate) for aggregate in self.aggregates]
-        fields = tuple(dict.fromkeys(item for item in wanted if item is not None))
+        wanted = [[Field(parse_path(i.field), i.kind or "any") for i in a.inputs] for a in self.aggregates]
+        fields = tuple(dict.fromkeys(item for items in wanted for item in items))
         object.__setattr__(self, "fields", fields)
-        object.__setattr__(self, "field_of", tuple(None if f is None else fields.index(f) for f in wanted))
+        object.__setattr__(self, "fields_of", tuple(tuple(map(fields.index, items)) for items in wanted))
 
     @classmethod
     def from_json(cls, source: str | bytes | Mapping[str, object]) -> JobSpec:
@@ -215,12 +223,6 @@ class JobSpec:
 
     def _fields(self, document: dict[str, object] | None) -> tuple[FieldValue, ...]:
         return tuple(_typed(document, wanted) for wanted in self.fields)
-
-
-def _field_of(aggregate: Aggregate) -> Field | None:
-    if aggregate.field is None:
-        return None
-    return Field(parse_path(aggregate.field), aggregate.kind or "any")
 
 
 def _checked(key: bytes) -> bytes:

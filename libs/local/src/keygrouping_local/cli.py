@@ -14,6 +14,7 @@ from keygrouping import grouping
 from keygrouping.job import JobError, JobSpec
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.settings import ServiceSettings, describe_faults
+from keygrouping_spark.support import UnsupportedAggregate, require_native
 from pydantic import ValidationError
 from rich.console import Console
 
@@ -54,8 +55,14 @@ async def _run(options: Options) -> bool:
 
 def _options(given: argparse.Namespace) -> Options:
     rate = given.rate if given.rate is not None else 0.0 if given.once else _LIVE_RATE
+    replayed = workload(given.workload, given.key, given.time_field, _job(given.job))
+    if given.runner == "spark":
+        try:
+            require_native(replayed.spec.aggregates)
+        except UnsupportedAggregate as error:
+            raise LocalError(f"{error}, with --runner native") from error
     return Options(
-        workload=workload(given.workload, given.key, given.time_field, _job(given.job)),
+        workload=replayed,
         once=given.once,
         grouping=given.grouping,
         workers=given.workers,

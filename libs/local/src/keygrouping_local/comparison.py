@@ -15,6 +15,7 @@ from keygrouping_local.records import read_results, reasons
 RELATIVE = 1e-9
 _OF_SIZE = 1e-12
 _EXAMPLES = 5
+_LONGEST = 300
 
 
 @dataclass
@@ -43,7 +44,8 @@ class Comparison:
 
 
 def compare(expected: Expected, actual: Mapping[tuple[bytes, int], Result]) -> Comparison:
-    """Compares counts, integers, minima and maxima exactly, floats up to a relative 1e-9.
+    """Compares counts, integers, minima and maxima exactly, floats up to a relative 1e-9, and what comes of bounded
+    memory by the bounds that it states.
 
     Where a float's terms cancel out (a mean near zero, a variance of equal values), 1e-12 of their size is allowed.
     """
@@ -104,7 +106,8 @@ def _compare(
         if deviation > RELATIVE and not _cancels_out(value, found[place]):
             row.different += 1
             if row.different <= _EXAMPLES:
-                into.examples.append(f"{_named(place)}: {name} expected {value.value!r}, found {found[place]!r}")
+                wanted_text, found_text = _short(value.value), _short(found[place])
+                into.examples.append(f"{_named(place)}: {name} expected {wanted_text}, found {found_text}")
         else:
             row.deviation = max(row.deviation, deviation)
     return row
@@ -112,18 +115,25 @@ def _compare(
 
 def _deviation(wanted: Value, found: Any) -> float:
     """Relative difference, infinite where none is allowed."""
+    if wanted.accept is not None:
+        return 0.0 if wanted.accept(found) else math.inf
     if wanted.value == found and isinstance(wanted.value, bool) == isinstance(found, bool):
         return 0.0
     if wanted.value is None or not wanted.size or not isinstance(found, int | float) or not math.isfinite(found):
         return math.inf
-    return abs(found - wanted.value) / max(abs(wanted.value), abs(found))
+    return float(abs(found - wanted.value) / max(abs(wanted.value), abs(found)))
 
 
 def _cancels_out(wanted: Value, found: Any) -> bool:
     """Whether the difference is rounding of terms that are much greater than their sum."""
-    if wanted.value is None or not isinstance(found, int | float):
+    if not isinstance(wanted.value, int | float) or not isinstance(found, int | float):
         return False
     return abs(found - wanted.value) <= _OF_SIZE * wanted.size
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
 def _named(place: tuple[bytes, int]) -> str:

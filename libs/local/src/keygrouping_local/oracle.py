@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from datasketches import hll_sketch, hll_union, tgt_hll_type
-from keygrouping.job import Extracted, FieldValue, JobSpec, Rejection
+from keygrouping.aggregate import Aggregate
+from keygrouping.aggregate.bounds import bounds_of
+from keygrouping.job import Extracted, FieldValue, JobSpec, Rejection, picker
 from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.records import Record, read_all, reasons
@@ -24,10 +26,12 @@ class Value(NamedTuple):
     """A value, None also where it is beyond the floats, and its size.
 
     The size is the magnitude of what was added up, below which rounding has its say; 0 means exact.
+    Where memory is bounded, `accept` says which other values are as good, because the split decides between them.
     """
 
-    value: float | int | None
+    value: Any
     size: float
+    accept: Callable[[Any], bool] | None = None
 
 
 @dataclass
@@ -73,8 +77,8 @@ class Oracle:
         for window, rows in self._fields.items():
             expected.events[window] = len(rows)
             expected.windows[window] = {
-                aggregate.name: _finite(_AGGREGATE[aggregate.op](_present(rows, position)))
-                for aggregate, position in zip(self._job.aggregates, self._job.field_of, strict=True)
+                aggregate.name: _value(aggregate, _present(rows, picker(positions)))
+                for aggregate, positions in zip(self._job.aggregates, self._job.fields_of, strict=True)
             }
         return expected
 
@@ -96,13 +100,19 @@ async def expect(settings: ServiceSettings, job: JobSpec) -> Expected:
     return oracle.finish()
 
 
-def _present(rows: list[tuple[FieldValue, ...]], position: int | None) -> list[Any]:
-    if position is None:
+def _present(rows: list[tuple[FieldValue, ...]], pick: Callable[[Sequence[Any]], Any] | None) -> list[Any]:
+    """The values of an aggregate's inputs, if the first of them is there."""
+    if pick is None:
         return rows
-    return [row[position] for row in rows if row[position] is not None]
+    values = [pick(row) for row in rows]
+    return [value for value in values if (value[0] if isinstance(value, tuple) else value) is not None]
 
 
-def _finite(value: Value) -> Value:
+def _value(aggregate: Aggregate, values: list[Any]) -> Value:
+    bounds = bounds_of(aggregate, values)
+    if bounds is not None:
+        return Value(bounds.exact, 0, bounds.accept)
+    value = _AGGREGATE[aggregate.op](values)
     return value if value.value is None or math.isfinite(value.value) else Value(None, 0)
 
 
@@ -124,6 +134,17 @@ def _variance(values: Sequence[float]) -> Value:
     mean = _total(values) / len(values)
     squares = _total((value - mean) ** 2 for value in values)
     return Value(squares / (len(values) - 1), _total(value * value for value in values) / (len(values) - 1))
+
+
+def _vwap(values: Sequence[tuple[float, float | None]]) -> Value:
+    pairs = [(price, weight) for price, weight in values if weight is not None]
+    weights = _total(weight for _, weight in pairs)
+    if not weights:
+        return Value(None, 0)
+    # Weights that cancel out magnify the rounding of their sum.
+    magnified = _total(abs(weight) for _, weight in pairs) / abs(weights)
+    size = _total(abs(price * weight) for price, weight in pairs) / abs(weights) * magnified
+    return Value(_total(price * weight for price, weight in pairs) / weights, size)
 
 
 def _min(values: Sequence[float]) -> Value:
@@ -158,6 +179,7 @@ _AGGREGATE: dict[str, Callable[[Sequence[Any]], Value]] = {
     "sum": _sum,
     "mean": _mean,
     "variance": _variance,
+    "vwap": _vwap,
     "min": _min,
     "max": _max,
     "distinct": _distinct,

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import orjson
 from keygrouping.partial import Result
 from keygrouping_service.progress import END, MIN_TIME
 from rich.console import Console, Group, RenderableType
@@ -19,6 +20,7 @@ from keygrouping_local.comparison import Comparison
 from keygrouping_local.observer import Snapshot
 
 _BAR_WIDTH = 40
+_WIDEST = 40
 _PLAIN_SECONDS = 2.0
 
 
@@ -197,4 +199,7 @@ def number(value: Any) -> str:
     """A value of an aggregate for people."""
     if value is None:
         return "-"
+    if isinstance(value, list | dict):
+        text = orjson.dumps(value).decode()
+        return text if len(text) <= _WIDEST else text[:_WIDEST] + "…"
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from keygrouping.aggregate import State
-from keygrouping.job import FieldValue, Headers, JobSpec, Rejection
+from keygrouping.job import FieldValue, Headers, JobSpec, Rejection, picker
 from keygrouping.partial import Partial
 
 _ANY_TIME = 1 << 62
@@ -68,7 +68,7 @@ class Accumulator:
         self._worker = worker
         self._groups: dict[Place, _Group] = {}
         self._key_bytes = 0
-        self._columns = list(zip(job.aggregates, job.field_of, strict=True))
+        self._columns = list(zip(job.aggregates, map(picker, job.fields_of), strict=True))
         self._plain = not job.needs_value and (job.key.kind, job.weight.kind) == ("record", "one")
 
     def __len__(self) -> int:
@@ -108,9 +108,9 @@ class Accumulator:
         group.events += len(rows)
         group.weight += len(rows) if self._plain else sum([weight for _, weight, _ in rows])
         group.last = rows[-1][0]
-        states = group.states
-        for index, (aggregate, column) in enumerate(self._columns):
-            values = rows if column is None else [fields[column] for _, _, fields in rows]
+        states, fields = group.states, [fields for _, _, fields in rows]
+        for index, (aggregate, pick) in enumerate(self._columns):
+            values = fields if pick is None else list(map(pick, fields))
             states[index] = aggregate.add_many(states[index], values)
 
     def partials(self, epoch: int) -> Iterator[tuple[bytes, Partial]]:

@@ -3,7 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from keygrouping.settings import Settings
 
 State = Any
 """What an aggregate remembers; opaque to everybody but the aggregate that made it."""
@@ -12,29 +14,57 @@ FieldKind = Literal["number", "text"]
 """What a field must hold: a finite JSON number, or text (a JSON string or an integer)."""
 
 
+class Role(NamedTuple):
+    """A property of a declaration that names a field of the event, or with `many` a list of fields."""
+
+    name: str
+    kind: FieldKind | None
+    """None: anything, only its presence counts."""
+    required: bool = True
+    many: bool = False
+
+
+class Input(NamedTuple):
+    """A field that an aggregate reads: its name or JSON pointer, and what it must hold."""
+
+    field: str
+    kind: FieldKind | None
+
+
+NUMBER = Role("field", "number")
+TEXT = Role("field", "text")
+_NO_SETTINGS = Settings()
+
+
 @dataclass(frozen=True)
 class Aggregate(ABC):
-    """One named aggregate of a job.
+    """One named aggregate of a job. `inputs` are the fields it reads, in the order of the operation's `roles`.
 
     States form a commutative monoid: `merge` is associative and commutative and `initial()` is its identity,
     so that any split of the events over workers gives the same result (floats: up to the last bits).
+    An `approximate` aggregate forgets what its bounded state has no room for. Its merge is commutative, and has its
+    identity, to the last bit; it is associative up to the bounds that its result states and keeps under any split.
+
+    The value of an event is that of its field, or a tuple where there are several inputs, or anything at all where
+    there are none. None is a missing field: skipped, as in SQL.
     `add` and `add_many` may change the state they are given: go on with the one they return.
-    `merge` changes neither of its arguments. A value of None is a missing field: skipped, as in SQL.
+    `merge` changes neither of its arguments.
     """
 
     name: str
-    field: str | None = None
+    inputs: tuple[Input, ...] = ()
+    settings: Settings = _NO_SETTINGS
 
     op: ClassVar[str]
-    kind: ClassVar[FieldKind | None]
-    needs_field: ClassVar[bool] = True
+    roles: ClassVar[tuple[Role, ...]]
+    approximate: ClassVar[bool] = False
 
     @abstractmethod
     def initial(self) -> State:
         """The state that has seen nothing."""
 
     def add(self, state: State, value: Any) -> State:
-        """The state after one more event whose field holds `value`."""
+        """The state after one more event of this value."""
         return self.add_many(state, (value,))
 
     @abstractmethod
@@ -46,8 +76,8 @@ class Aggregate(ABC):
         """The state that has seen what both have seen."""
 
     @abstractmethod
-    def finish(self, state: State) -> float | int | None:
-        """The value to publish; None where SQL would say NULL."""
+    def finish(self, state: State) -> Any:
+        """The value to publish, as plain JSON data; None where SQL would say NULL."""
 
     def encode(self, state: State) -> Any:
         """The state as plain JSON data, as it stands in a partial."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from datasketches import hll_sketch, hll_union, tgt_hll_type
 
-from keygrouping.aggregate.base import Aggregate, FieldKind
+from keygrouping.aggregate.base import TEXT, Aggregate, Role
 
 LG_K = 12
 """Base-2 logarithm of the number of registers: relative standard error 1.04 / sqrt(4096) = 1.6 %."""
@@ -22,7 +22,7 @@ class Distinct(Aggregate):
     """
 
     op: ClassVar[str] = "distinct"
-    kind: ClassVar[FieldKind | None] = "text"
+    roles: ClassVar[tuple[Role, ...]] = (TEXT,)
 
     def initial(self) -> Any:
         return hll_sketch(LG_K, tgt_hll_type.HLL_8)

@@ -5,10 +5,11 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from keygrouping.aggregate.base import Aggregate, FieldKind
+from keygrouping.aggregate.base import NUMBER, Aggregate, Role
 
 Total = tuple[int, float]
 Moments = tuple[int, float, float]
+Weighted = tuple[int, float, float]
 
 
 def _present(values: Iterable[Any]) -> list[float]:
@@ -26,14 +27,13 @@ class Count(Aggregate):
     """Events, or those whose field is not missing. State: int."""
 
     op: ClassVar[str] = "count"
-    kind: ClassVar[FieldKind | None] = None
-    needs_field: ClassVar[bool] = False
+    roles: ClassVar[tuple[Role, ...]] = (Role("field", None, required=False),)
 
     def initial(self) -> int:
         return 0
 
     def add_many(self, state: int, values: Iterable[Any]) -> int:
-        if self.field is not None:
+        if self.inputs:
             return state + sum(value is not None for value in values)
         return state + (len(values) if isinstance(values, Sequence) else sum(1 for _ in values))
 
@@ -52,7 +52,7 @@ class Count(Aggregate):
 class _Totalling(Aggregate):
     """What sum and mean share. State: (values seen, their sum)."""
 
-    kind: ClassVar[FieldKind | None] = "number"
+    roles: ClassVar[tuple[Role, ...]] = (NUMBER,)
 
     def initial(self) -> Total:
         return (0, 0.0)
@@ -98,7 +98,7 @@ class Mean(_Totalling):
 class _Extreme(Aggregate):
     """What min and max share. State: the extreme as float64, or None."""
 
-    kind: ClassVar[FieldKind | None] = "number"
+    roles: ClassVar[tuple[Role, ...]] = (NUMBER,)
 
     def initial(self) -> float | None:
         return None
@@ -157,7 +157,7 @@ class Variance(Aggregate):
     """
 
     op: ClassVar[str] = "variance"
-    kind: ClassVar[FieldKind | None] = "number"
+    roles: ClassVar[tuple[Role, ...]] = (NUMBER,)
 
     def initial(self) -> Moments:
         return (0, 0.0, 0.0)
@@ -196,5 +196,38 @@ class Variance(Aggregate):
     def decode(self, data: Any) -> Moments:
         try:
             return (int(data["n"]), float(data["mean"]), float(data["m2"]))
+        except (TypeError, KeyError, ValueError):
+            raise self.fault(data) from None
+
+
+class Vwap(Aggregate):
+    """Volume-weighted average price: sum(field * weight) / sum(weight), None where the weights add up to 0.
+
+    An event without field or without weight is skipped. State: (events, sum of products, sum of weights).
+    """
+
+    op: ClassVar[str] = "vwap"
+    roles: ClassVar[tuple[Role, ...]] = (NUMBER, Role("weight", "number"))
+
+    def initial(self) -> Weighted:
+        return (0, 0.0, 0.0)
+
+    def add_many(self, state: Weighted, values: Iterable[Any]) -> Weighted:
+        pairs = [(float(value), float(weight)) for value, weight in values if value is not None and weight is not None]
+        products = sum([value * weight for value, weight in pairs])
+        return (state[0] + len(pairs), state[1] + products, state[2] + sum([weight for _, weight in pairs]))
+
+    def merge(self, left: Weighted, right: Weighted) -> Weighted:
+        return (left[0] + right[0], left[1] + right[1], left[2] + right[2])
+
+    def finish(self, state: Weighted) -> float | None:
+        return state[1] / state[2] if state[2] else None
+
+    def encode(self, state: Weighted) -> Any:
+        return {"n": state[0], "sum": _encode_float(state[1]), "weight": _encode_float(state[2])}
+
+    def decode(self, data: Any) -> Weighted:
+        try:
+            return (int(data["n"]), float(data["sum"]), float(data["weight"]))
         except (TypeError, KeyError, ValueError):
             raise self.fault(data) from None

@@ -3,30 +3,38 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from keygrouping.aggregate.base import Aggregate
+from keygrouping.aggregate.base import Aggregate, Input, Role
 from keygrouping.aggregate.distinct import Distinct
-from keygrouping.aggregate.numeric import Count, Max, Mean, Min, Sum, Variance
+from keygrouping.aggregate.histogram import Histogram
+from keygrouping.aggregate.naive_bayes import NaiveBayes
+from keygrouping.aggregate.numeric import Count, Max, Mean, Min, Sum, Variance, Vwap
+from keygrouping.aggregate.top_k import TopK
+from keygrouping.settings import SettingsError
 
 OPS: dict[str, type[Aggregate]] = {
-    aggregate.op: aggregate for aggregate in (Count, Sum, Min, Max, Mean, Variance, Distinct)
+    aggregate.op: aggregate
+    for aggregate in (Count, Sum, Min, Max, Mean, Variance, Vwap, Distinct, TopK, Histogram, NaiveBayes)
 }
 """Every aggregate by the name of its operation."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_PROPERTIES = frozenset({"name", "op", "field"})
 _VALUES_IN_ONE_PLACE = "needs all values of a key in one place, so it can't be merged from partials"
 _ORDER = "depends on the order of events, which a split over workers does not keep"
+_QUANTILES = f'{_VALUES_IN_ONE_PLACE}; use histogram, which has its quantiles ("quantiles": [0.5]) within sure bounds'
 _REFUSED = {
-    "median": f"{_VALUES_IN_ONE_PLACE}; use mean and variance, or min and max",
-    "percentile": f"{_VALUES_IN_ONE_PLACE}; use mean and variance, or min and max",
-    "quantile": f"{_VALUES_IN_ONE_PLACE}; use mean and variance, or min and max",
-    "mode": f"{_VALUES_IN_ONE_PLACE}; make the field part of the key and use count",
-    "collect": f"{_VALUES_IN_ONE_PLACE}; use count or distinct",
+    "median": _QUANTILES,
+    "percentile": _QUANTILES,
+    "quantile": _QUANTILES,
+    "mode": f"{_VALUES_IN_ONE_PLACE}; use top-k",
+    "collect": f"{_VALUES_IN_ONE_PLACE}; use count, distinct or top-k",
     "first": f"{_ORDER}; use min",
     "last": f"{_ORDER}; use max",
-    "count_distinct": "exact distinct counts can't be merged in bounded memory; use distinct (approximate, 1.6 %)",
+    "count_distinct": "can't be merged in bounded memory; use distinct (approximate, 1.6 %)",
     "avg": "is called mean here; use mean",
     "average": "is called mean here; use mean",
+    "topk": "is called top-k here; use top-k",
+    "top_k": "is called top-k here; use top-k",
+    "naive_bayes": "is called naive-bayes here; use naive-bayes",
     "stddev": "does not merge by itself; use variance and take its square root",
 }
 
@@ -39,7 +47,8 @@ def parse_aggregates(specs: Sequence[Mapping[str, object]]) -> tuple[Aggregate, 
     """Aggregates from declarations such as {"name": "turnover", "op": "sum", "field": "price"}.
 
     `field` is a field of the event's JSON value or a JSON pointer into it ("/order/price"); only count can do
-    without. Raises AggregateError with all faults of all declarations.
+    without. Some operations read further fields (`weight` of vwap, `features` of naive-bayes) or have settings of
+    their own (such as `k` of top-k). Raises AggregateError with all faults of all declarations.
     """
     if isinstance(specs, str | bytes | Mapping) or not isinstance(specs, Sequence):
         raise AggregateError("aggregates: must be a list of objects with name, op and field")
@@ -47,26 +56,37 @@ def parse_aggregates(specs: Sequence[Mapping[str, object]]) -> tuple[Aggregate, 
     aggregates: list[Aggregate] = []
     seen: set[str] = set()
     for position, spec in enumerate(specs):
-        where = f"aggregates[{position}]"
-        found = _faults(spec, seen)
-        faults += [f"{where}: {fault}" for fault in found]
-        if not found:
-            aggregates.append(OPS[str(spec["op"])](str(spec["name"]), _field(spec)))
+        found: list[str] = []
+        aggregate = _parse(spec, seen, found)
+        faults += [f"aggregates[{position}]: {fault}" for fault in found]
+        if aggregate is not None:
+            aggregates.append(aggregate)
     if faults:
         raise AggregateError("\n".join(faults))
     return tuple(aggregates)
 
 
-def _field(spec: Mapping[str, object]) -> str | None:
-    return None if spec.get("field") is None else str(spec["field"])
-
-
-def _faults(spec: Mapping[str, object], seen: set[str]) -> list[str]:
+def _parse(spec: Mapping[str, object], seen: set[str], faults: list[str]) -> Aggregate | None:
+    """The aggregate of a declaration; adds what is wrong with it to `faults`."""
     if not isinstance(spec, Mapping):
-        return ["must be an object with name, op and field"]
-    unknown = sorted(str(key) for key in spec.keys() - _PROPERTIES)
-    faults = [f"unknown property {key!r}; known are name, op and field" for key in unknown]
-    return [*faults, *_name_faults(spec.get("name"), seen), *_op_faults(spec)]
+        faults.append("must be an object with name, op and field")
+        return None
+    faults += _name_faults(spec.get("name"), seen)
+    kind = _kind(spec.get("op"), faults)
+    if kind is None:
+        _inputs(spec, Role("field", None, required=False), faults)
+        return None
+    own = [description.name for description in kind.settings.describe()]
+    known = ["name", "op", *(role.name for role in kind.roles), *own]
+    unknown = sorted(str(key) for key in spec if key not in known)
+    faults += [f"unknown property {key!r}; {kind.op} has {', '.join(known)}" for key in unknown]
+    inputs = [given for role in kind.roles for given in _inputs(spec, role, faults)]
+    try:
+        settings = type(kind.settings).of({key: spec[key] for key in own if key in spec})
+    except SettingsError as error:
+        faults.append(str(error))
+        return None
+    return kind(str(spec.get("name")), tuple(inputs), settings)
 
 
 def _name_faults(name: object, seen: set[str]) -> list[str]:
@@ -78,15 +98,26 @@ def _name_faults(name: object, seen: set[str]) -> list[str]:
     return []
 
 
-def _op_faults(spec: Mapping[str, object]) -> list[str]:
-    op, field = spec.get("op"), spec.get("field")
-    faults = []
-    if isinstance(op, str) and op in _REFUSED:
-        faults.append(f"op {op!r} {_REFUSED[op]}")
-    elif not isinstance(op, str) or op not in OPS:
-        faults.append(f"unknown op {op!r}; choose from {', '.join(OPS)}")
-    elif field is None and OPS[op].needs_field:
-        faults.append(f"op {op!r} needs a field")
-    if field is not None and (not isinstance(field, str) or field in ("", "/")):
-        faults.append(f"field must be a field name or a JSON pointer, not {field!r}")
-    return faults
+def _kind(op: object, faults: list[str]) -> type[Aggregate] | None:
+    if isinstance(op, str) and op in OPS:
+        return OPS[op]
+    refused = isinstance(op, str) and op in _REFUSED
+    faults.append(f"op {op!r} {_REFUSED[str(op)]}" if refused else f"unknown op {op!r}; choose from {', '.join(OPS)}")
+    return None
+
+
+def _inputs(spec: Mapping[str, object], role: Role, faults: list[str]) -> list[Input]:
+    """The fields that a declaration names for a role."""
+    value = spec.get(role.name)
+    if value is None:
+        if role.required:
+            faults.append(f"op {spec['op']!r} needs a {role.name}")
+        return []
+    fields = value if role.many else [value]
+    if not isinstance(fields, list | tuple) or not all(isinstance(f, str) and f not in ("", "/") for f in fields):
+        wanted = "a list of field names or JSON pointers" if role.many else "a field name or a JSON pointer"
+        faults.append(f"{role.name} must be {wanted}, not {value!r}")
+        return []
+    if len(set(fields)) < len(fields):
+        faults.append(f"{role.name} names a field twice: {', '.join(fields)}")
+    return [Input(field, role.kind) for field in fields]

@@ -2,7 +2,7 @@
 
 from keygrouping.grouping.protocol import Explanation, Grouping, HotKey, Offline, Planned, SnapshotError
 from keygrouping.grouping.registry import GroupingError, create, describe, names
-from keygrouping.grouping.settings import Description
+from keygrouping.settings import Description
 
 __all__ = [
     "Description",

@@ -8,44 +8,52 @@ from numpy.typing import NDArray
 from keygrouping.compiled import kernel
 from keygrouping.grouping._kernels import home_of
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
-from keygrouping.keyspace.generations import BABY, EMPTY, OLD
+from keygrouping.keyspace._items_kernel import find
+from keygrouping.keyspace.items import BABY, EMPTY, OLD
 
 
 @kernel
-def least_loaded(loads: Weights, home: int, width: int, low: float) -> tuple[int, int]:
-    """The least loaded of `width` workers from `home` on (a tie: nearest to home), and how many are below `low`."""
-    worker = home
+def least_loaded(loads: Weights, home: int, width: int) -> int:
+    """The least loaded of `width` workers from `home` on; a tie: nearest to home."""
     best = home
-    below = 0
-    for _ in range(width):
-        load = loads[worker]
-        if load < low:
-            below += 1
-        if load < loads[best]:
+    least = loads[home]
+    end = home + width
+    for worker in range(home + 1, min(end, len(loads))):
+        if loads[worker] < least:
+            least = loads[worker]
             best = worker
-        worker = worker + 1 if worker + 1 < len(loads) else 0
-    return best, below
+    for worker in range(end - len(loads)):
+        if loads[worker] < least:
+            least = loads[worker]
+            best = worker
+    return best
 
 
 @kernel
-def find(items: NDArray[Any], hashed: np.int64) -> int:
-    """The slot of a key, or the empty one where it belongs."""
-    mask = len(items) - 1
-    slot = int(hashed & mask)
-    while items[slot].space != EMPTY and items[slot].hash != hashed:
-        slot = (slot + 1) & mask
-    return slot
+def two_below(loads: Weights, home: int, width: int, low: float) -> bool:
+    """Whether at least two of `width` workers from `home` on are below `low`."""
+    below = 0
+    for i in range(home, home + width):
+        if loads[i if i < len(loads) else i - len(loads)] < low:
+            below += 1
+            if below == 2:
+                return True
+    return False
 
 
 @kernel
-def next_width(item: Any, loads: Weights, home: int, best: int, below: int, high: float, rules: Any) -> Any:
+def next_width(item: Any, loads: Weights, home: int, best: int, total: float, rules: Any) -> Any:
     """The width that algorithms 4 to 6 give the key of `item` now."""
     width = item.width
     if rules.now - item.changed < rules.check_interval:
         return width
-    if rules.warm and item.space == OLD and width < rules.max_width and loads[best] >= high:
-        return width + 1 if loads[(home + width) % len(loads)] < loads[best] else width
-    return width - 1 if width > rules.min_width and below >= 2 else width
+    least = loads[best]
+    if rules.warm and item.space == OLD and width < rules.max_width and least >= rules.scale_up * total:
+        return width + 1 if loads[(home + width) % len(loads)] < least else width
+    low = rules.scale_down * total
+    if width > rules.min_width and least < low and two_below(loads, home, width, low):
+        return width - 1
+    return width
 
 
 @kernel
@@ -70,15 +78,14 @@ def route_dkg(
         item = items[slot]
         known = item.space != EMPTY
         width = item.width if known else rules.min_width
-        low = rules.scale_down * total.load
-        best, below = least_loaded(loads, home, width, low)
+        best = least_loaded(loads, home, width)
         if known:
-            changed = next_width(item, loads, home, best, below, rules.scale_up * total.load, rules)
+            changed = next_width(item, loads, home, best, total.load, rules)
             if changed != width:
                 item.width = changed
                 item.changed = rules.now
                 total.width_changes += 1
-                best, below = least_loaded(loads, home, changed, low)
+                best = least_loaded(loads, home, changed)
         elif total.known < rules.limit:
             total.known += 1
             item.hash = hashed

@@ -25,16 +25,22 @@ def route_key(hashes: Hashes, workers: int) -> Workers:
 
 
 @kernel
-def route_pkg(hashes: Hashes, weights: Weights, loads: Weights, distinct: bool) -> Workers:
-    """The less loaded of two choices; `loads` goes up as it goes along."""
+def route_choices(hashes: Hashes, weights: Weights, loads: Weights, distinct: bool) -> Workers:
+    """The least loaded of a key's choices, one per hash; a tie: the first; `loads` goes up as it goes along."""
     routed = np.empty(len(hashes), np.int32)
     weighted = len(weights) > 0
+    choices = min(hashes.shape[1], len(loads)) if distinct else hashes.shape[1]
+    chosen_by = np.full(len(loads), -1)
     for i in range(len(hashes)):
-        first = home_of(hashes[i, 0], len(loads))
-        second = home_of(hashes[i, 1], len(loads))
-        if distinct and first == second:
-            second = second + 1 if second + 1 < len(loads) else 0
-        worker = second if loads[first] > loads[second] else first
-        loads[worker] += weights[i] if weighted else 1.0
-        routed[i] = worker
+        best = -1
+        for choice in range(choices):
+            worker = home_of(hashes[i, choice], len(loads))
+            if distinct:
+                while chosen_by[worker] == i:
+                    worker = worker + 1 if worker + 1 < len(loads) else 0
+                chosen_by[worker] = i
+            if best < 0 or loads[worker] < loads[best]:
+                best = worker
+        loads[best] += weights[i] if weighted else 1.0
+        routed[i] = best
     return routed

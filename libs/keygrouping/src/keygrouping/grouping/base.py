@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 import numpy as np
 
 from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, SnapshotError, Weights, Workers
-from keygrouping.grouping.settings import Settings
 from keygrouping.hashing import hash_key
+from keygrouping.settings import Settings
 
 SNAPSHOT_VERSION = 1
 NO_WEIGHTS: Weights = np.empty(0)

@@ -12,9 +12,9 @@ import numpy as np
 
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Weights, Workers
-from keygrouping.grouping.settings import Settings, setting
 from keygrouping.hashing import SEED, hash_key, worker_of
 from keygrouping.keyspace import MAX_DISTINCT_KEYS, OLD, SPACE_NAMES, KeySpace
+from keygrouping.settings import Settings, setting
 
 INITIAL_WIDTH = 2
 

@@ -4,8 +4,8 @@ from typing import Any, ClassVar
 
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays
 from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
-from keygrouping.grouping.settings import Settings
 from keygrouping.hashing import SEED, hash_key, worker_of
+from keygrouping.settings import Settings
 
 
 class Key(BaseGrouping[Settings]):

@@ -6,13 +6,30 @@ from typing import Any
 
 from keygrouping.grouping.base import BaseGrouping
 from keygrouping.grouping.protocol import Grouping
-from keygrouping.grouping.settings import Description
+from keygrouping.settings import Description
 
 _GROUPINGS = {
     "shuffle": "shuffle:Shuffle",
     "key": "key:Key",
     "pkg": "pkg:Pkg",
+    "potc": "potc:Potc",
+    "on-greedy": "on_greedy:OnGreedy",
+    "off-greedy": "off_greedy:OffGreedy",
     "dkg": "dkg:Dkg",
+    "d-choices": "d_choices:DChoices",
+    "w-choices": "w_choices:WChoices",
+    "dstream": "dstream:DStream",
+    "dkg-legacy": "dkg_legacy:DkgLegacy",
+    "llfd": "llfd:Llfd",
+    "mintable": "mintable:MinTable",
+    "minmig": "minmig:MinMig",
+    "mixed": "mixed:Mixed",
+    "mixed-bf": "mixed_bf:MixedBruteForce",
+    "readj": "readj:Readj",
+    "distribution-aware": "distribution_aware:DistributionAware",
+    "consistent": "consistent:Consistent",
+    "dagreedy": "dagreedy:DaGreedy",
+    "fish": "fish:Fish",
 }
 """Module and class by name; imported when they are first asked for."""
 

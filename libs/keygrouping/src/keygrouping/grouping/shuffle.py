@@ -6,7 +6,7 @@ import numpy as np
 
 from keygrouping.grouping.base import BaseGrouping
 from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
-from keygrouping.grouping.settings import Settings
+from keygrouping.settings import Settings
 
 
 class Shuffle(BaseGrouping[Settings]):

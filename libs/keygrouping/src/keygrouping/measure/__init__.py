@@ -1,6 +1,30 @@
 """How well a stream is balanced and what that costs."""
 
-from keygrouping.measure.distribution import Distribution, Measures
-from keygrouping.measure.formulas import dist_cost, efficiency, lambda_, std_dev
+from keygrouping.measure.distribution import Collector, Distribution
+from keygrouping.measure.formulas import (
+    adaptation,
+    cv,
+    dist_cost,
+    efficiency,
+    imbalance,
+    imbalance_fraction,
+    lambda_,
+    std_dev,
+)
+from keygrouping.measure.indexed import IndexedDistribution
+from keygrouping.measure.measures import Measures
 
-__all__ = ["Distribution", "Measures", "dist_cost", "efficiency", "lambda_", "std_dev"]
+__all__ = [
+    "Collector",
+    "Distribution",
+    "IndexedDistribution",
+    "Measures",
+    "adaptation",
+    "cv",
+    "dist_cost",
+    "efficiency",
+    "imbalance",
+    "imbalance_fraction",
+    "lambda_",
+    "std_dev",
+]

@@ -1,6 +1,6 @@
 """The measures as plain functions: the one place where each formula stands."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,18 @@ def lambda_(loads: ArrayLike) -> float:
     return float(values.max()) * values.size / total if total else 1.0
 
 
+def imbalance(loads: ArrayLike) -> float:
+    """I(t): largest load minus average load, in the unit of the loads (Partial Key Grouping, section 2)."""
+    values = np.asarray(loads, np.float64)
+    return float(values.max() - values.mean())
+
+
+def imbalance_fraction(loads: ArrayLike) -> float:
+    """I(t) as a part of all load, 0 to 1 - 1/W; 0 without load."""
+    total = float(np.sum(loads, dtype=np.float64))
+    return imbalance(loads) / total if total else 0.0
+
+
 def std_dev(loads: ArrayLike) -> float:
     """Population standard deviation of the workers' shares of the load in percentage points; 0 without load."""
     values = np.asarray(loads, np.float64)
@@ -20,15 +32,32 @@ def std_dev(loads: ArrayLike) -> float:
     return float(np.std(100.0 * values / total)) if total else 0.0
 
 
-def dist_cost(pairs: Iterable[tuple[Hashable, int]]) -> float:
+def cv(loads: ArrayLike) -> float:
+    """Coefficient of variation, population standard deviation over average of the loads: unlike STD_DEV it can be
+    compared between different W; 0 without load."""
+    return std_dev(loads) * np.size(loads) / 100.0
+
+
+def dist_cost(pairs: int, keys: int) -> float:
     """Distinct (key, worker) pairs over distinct keys: 1 is key grouping, W the worst; 1 without keys."""
-    distinct = set(pairs)
-    keys = {key for key, _ in distinct}
-    return len(distinct) / len(keys) if keys else 1.0
+    return pairs / keys if keys else 1.0
 
 
-def efficiency(throughput: float, workers: int, service_rate: float) -> float:
-    """Throughput over what `workers` do at best, each `service_rate` (same unit): 1 is the physical limit."""
-    if workers < 1 or service_rate <= 0:
+def efficiency(throughput: float, workers: float, service_rate: float) -> float:
+    """Throughput over what `workers` do at best, each `service_rate` (same unit): 1 is the physical limit.
+
+    A worker that is faster or slower than the others counts as more or less than 1. ValueError if there is none, or
+    the rate is not above 0.
+    """
+    if workers <= 0 or service_rate <= 0:
         raise ValueError("efficiency needs a worker and a service rate above 0")
     return throughput / (workers * service_rate)
+
+
+def adaptation(lambdas: Sequence[float], shift: int, bound: float) -> int | None:
+    """Intervals until λ is back under a bound after the stream has changed.
+
+    `lambdas` is λ by interval, `shift` the position of the interval with the change. 0: that interval itself is at or
+    under the bound; None: none from it on is.
+    """
+    return next((passed for passed, value in enumerate(lambdas[shift:]) if value <= bound), None)

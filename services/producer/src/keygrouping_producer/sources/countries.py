@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import orjson
-from keygrouping.workload import Workload, workload
-from numpy.typing import NDArray
+from keygrouping.workload import Chunk, workload
 
 from keygrouping_producer.sources.base import Block
 
@@ -17,23 +16,29 @@ FIRST_MS = 1_704_067_200_000
 STEP_MS = 100
 """Event time between two events."""
 
+_NOTHING = Chunk(np.empty(0, np.int64))
+
 
 class Countries:
-    """A workload of `keygrouping.workload`: key and value name a country, event i happens at FIRST_MS + i * STEP_MS."""
+    """A country workload of `keygrouping.workload`.
+
+    Key and value name a country, event i happens at FIRST_MS + i * STEP_MS.
+    """
 
     def __init__(self, name: str, events: int, seed: int) -> None:
-        self._workload: Workload = workload(name, events, seed)
-        self._keys = [key.encode() for key in self._workload.keys]
+        self._workload = workload(name, events, seed)
+        self._events = events
+        self._keys = [self._workload.table.name(index) for index in range(len(self._workload.table))]
         self._values = {key: orjson.dumps({"country": key.decode()}) for key in self._keys}
-        self._arrays: Iterator[NDArray[np.int64]]
-        self._array: NDArray[np.int64]
-        self._array_start: int
+        self._chunks: Iterator[Chunk]
+        self._chunk: Chunk
+        self._chunk_start: int
         self._rewind()
 
     @property
     def length(self) -> int:
         """Events of one round."""
-        return self._workload.events
+        return self._events
 
     @property
     def span_ms(self) -> int:
@@ -42,18 +47,18 @@ class Countries:
 
     def read(self, start: int, count: int) -> Block:
         """Up to `count` events from `start` on, at most to the end of the generator's array."""
-        if start < self._array_start:
+        if start < self._chunk_start:
             self._rewind()
-        while start >= self._array_start + len(self._array) and self._array_start + len(self._array) < self.length:
-            self._array_start += len(self._array)
-            self._array = next(self._arrays)
-        first = start - self._array_start
-        keys = [self._keys[index] for index in self._array[first : first + count].tolist()]
+        while start >= self._chunk_start + len(self._chunk) and self._chunk_start + len(self._chunk) < self.length:
+            self._chunk_start += len(self._chunk)
+            self._chunk = next(self._chunks)
+        first = start - self._chunk_start
+        keys = [self._keys[index] for index in self._chunk.keys[first : first + count].tolist()]
         times = range(FIRST_MS + start * STEP_MS, FIRST_MS + (start + len(keys)) * STEP_MS, STEP_MS)
         values = self._values
         return Block(keys, times, lambda i: values[keys[i]])
 
     def _rewind(self) -> None:
-        self._arrays = self._workload.indices()
-        self._array_start = 0
-        self._array = next(self._arrays)
+        self._chunks = self._workload.chunks()
+        self._chunk_start = 0
+        self._chunk = next(self._chunks, _NOTHING)

@@ -1,4 +1,4 @@
-"""Settings of groupings as data: meaning, unit and range of each, so that all programs check and show them alike."""
+"""Settings as data: meaning, unit and range of each, so that all programs check and show them alike."""
 
 import dataclasses
 import math

@@ -1,0 +1,94 @@
+"""The most frequent values of a field, with guaranteed bounds of their counts."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from keygrouping.aggregate.base import TEXT, Aggregate, Role
+from keygrouping.aggregate.text import bounded
+from keygrouping.settings import Settings, setting
+
+
+@dataclass(frozen=True)
+class TopKSettings(Settings):
+    """Settings of top-k."""
+
+    k: int = setting(10, "values published at most", least=1, most=1000)
+    capacity: int = setting(256, "values counted at most: more make it more precise", least=1, most=1000)
+
+    def _faults(self) -> list[str]:
+        return [] if self.k <= self.capacity else [f"k must be at most capacity ({self.capacity}), not {self.k}"]
+
+
+class Counts(NamedTuple):
+    """The state: values seen, the most that any count may be too low by, and the counts that are left."""
+
+    total: int
+    error: int
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class TopK(Aggregate):
+    """The k most frequent values of a field, as a list of {"value", "least", "most"}, the most frequent first.
+
+    The true count of a listed value lies in [least, most]. While no more than `capacity` different values were seen,
+    all is exact. Beyond, most - least is the same for all values and at most n / (capacity + 1) of n events; a value
+    that is not counted any more is no more frequent than that, so every value that is more frequent is there.
+
+    Misra-Gries summary, merged as in Agarwal, Cormode, Huang, Phillips, Wei and Yi, "Mergeable Summaries" (2012),
+    section 2: counts add up, and when more than `capacity` are left, the next one in size is taken from all of them.
+    The frequent-items sketch of Apache DataSketches has the same bounds, but merging it depends on the order.
+    At most `capacity` values of `text.LONGEST` bytes; longer ones stand for themselves as `text.bounded` says.
+    """
+
+    settings: TopKSettings = TopKSettings()
+
+    op: ClassVar[str] = "top-k"
+    roles: ClassVar[tuple[Role, ...]] = (TEXT,)
+    approximate: ClassVar[bool] = True
+
+    def initial(self) -> Counts:
+        return Counts(0, 0, {})
+
+    def add_many(self, state: Counts, values: Iterable[Any]) -> Counts:
+        counts = Counter([bounded(value) for value in values if value is not None])
+        return self.merge(state, Counts(counts.total(), 0, counts))
+
+    def merge(self, left: Counts, right: Counts) -> Counts:
+        counts = dict(left.counts)
+        for value, count in right.counts.items():
+            counts[value] = counts.get(value, 0) + count
+        error, capacity = left.error + right.error, self.settings.capacity
+        if len(counts) > capacity:
+            taken = sorted(counts.values(), reverse=True)[capacity]
+            error += taken
+            counts = {value: count - taken for value, count in counts.items() if count > taken}
+        return Counts(left.total + right.total, error, counts)
+
+    def finish(self, state: Counts) -> list[dict[str, Any]]:
+        ranked = sorted(state.counts.items(), key=lambda item: (-item[1], item[0]))
+        return [
+            {"value": value, "least": count, "most": count + state.error} for value, count in ranked[: self.settings.k]
+        ]
+
+    def encode(self, state: Counts) -> Any:
+        return {"n": state.total, "error": state.error, "counts": dict(state.counts)}
+
+    def decode(self, data: Any) -> Counts:
+        try:
+            state = Counts(data["n"], data["error"], dict(data["counts"]))
+            if self._is_sound(state):
+                return state
+        except (TypeError, KeyError, ValueError):
+            pass
+        raise self.fault(data)
+
+    def _is_sound(self, state: Counts) -> bool:
+        counts, capacity = state.counts.values(), self.settings.capacity
+        if len(counts) > capacity or not all(type(count) is int and count > 0 for count in counts):
+            return False
+        # The error was taken from capacity + 1 counts at least.
+        taken = state.error * (capacity + 1)
+        return type(state.total) is int and type(state.error) is int and 0 <= taken <= state.total - sum(counts)

@@ -1,0 +1,43 @@
+"""Command `keygrouping`: the library from a terminal. What it shows needs the extra `keygrouping[cli]`."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from keygrouping.cli import experiment, simulate
+from keygrouping.cli.parser import CommandError, OneLineParser
+from keygrouping.experiment import ExperimentError
+from keygrouping.grouping import GroupingError
+from keygrouping.settings import SettingsError
+from keygrouping.workload.stream import WorkloadError
+
+_COMMANDS = {"simulate": simulate, "experiment": experiment}
+"""Modules with `HELP`, `declare(parser)` and `run(given)` by name."""
+_EXTRA = ("matplotlib", "rich")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; wrong arguments end it with one line on stderr and exit code 2."""
+    parser = OneLineParser(prog="keygrouping", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{" + ",".join(_COMMANDS) + "}")
+    parsers = {name: commands.add_parser(name, help=command.HELP) for name, command in _COMMANDS.items()}
+    for name, command in _COMMANDS.items():
+        command.declare(parsers[name])
+    given, unknown = parser.parse_known_args(arguments)
+    chosen = parsers[given.command]
+    if unknown:
+        chosen.error(f"unknown argument {unknown[0]!r}; {' '.join(chosen.format_usage().split())}")
+    try:
+        _COMMANDS[given.command].run(given)
+        sys.stdout.flush()
+    except (CommandError, ExperimentError, GroupingError, SettingsError, WorkloadError) as error:
+        chosen.error(str(error))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRA:
+            raise
+        chosen.error(f"needs the package {package}: pip install 'keygrouping[cli]'")
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,34 @@
+"""Arguments whose faults are told in one line."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+
+class CommandError(ValueError):
+    """Arguments that can't be used; one line that names the choices."""
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Tells a fault in one line instead of in the whole usage, and takes no abbreviated options."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """A type of arguments: integers from `least` on."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"must be an integer, at least {least}, not {text!r}")
+        return number
+
+    return parse

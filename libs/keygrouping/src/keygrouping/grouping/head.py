@@ -1,0 +1,224 @@
+"""What D-Choices and W-Choices share: most keys have two choices, and the head, the few hot ones, has more.
+
+Source: Nasir, De Francisci Morales, Kourtellis, Serafini, "When Two Choices Are not Enough: Balancing at Scale in
+Distributed Stream Processing" (ICDE 2016), and its code (anisnasir/SLBSimulator, anisnasir/SLBStorm).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keygrouping.grouping._load_tree import first_leaf, loads_of, tree_of
+from keygrouping.grouping._ticks import Ticks
+from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
+from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Weights, Workers
+from keygrouping.hashing import SECOND_SEED, SEED, hash_key, worker_of
+from keygrouping.keyspace.space_saving import SpaceSaving
+from keygrouping.settings import Settings, setting
+
+_COUNTERS_PER_HEAD_KEY = 4
+_MAX_COUNTERS = 100_000
+_EVIDENCE = 8.0
+_LEAVE = 0.75
+
+COUNTS = np.dtype(
+    [
+        ("events", np.float64),
+        ("changes", np.int64),
+        ("width", np.int64),
+        ("turn", np.int64),
+        ("until_review", np.int64),
+    ]
+)
+"""Events (faded), changes of the head or its width, that width, the last worker in turn (round robin), and how many
+events there are to come before the head is reviewed."""
+
+RULES = np.dtype(
+    [
+        ("enter", np.float64),
+        ("leave", np.float64),
+        ("evidence", np.float64),
+        ("tolerance", np.float64),
+        ("review_after", np.int64),
+        ("solve", np.bool_),
+        ("round_robin", np.bool_),
+    ],
+    align=True,
+)
+"""Shares from which on a key enters the head and below which it leaves it; the weight it needs, in mean events; the
+tolerance for the head's width; the least number of events between two reviews; whether the width is solved for or is
+W; whether the head is spread by turns."""
+
+
+@dataclass(frozen=True)
+class HeadSettings(Settings):
+    """Settings of all groupings with a head."""
+
+    threshold: float = setting(
+        0.2,
+        "share of all weight from which on a key is of the head; beyond 2 fair shares two workers can't carry it",
+        unit="1/W",
+        above=0,
+        most=2,
+    )
+    half_life: float | None = setting(
+        30.0,
+        "all loads and counts are halved at every passing of this time, so that they tell of the last minute or so; "
+        "null: they are counted over the lifetime, as in the paper",
+        unit="s",
+        above=0,
+    )
+
+
+HeadSettingsType = TypeVar("HeadSettingsType", bound=HeadSettings)
+
+
+class HeadGrouping(BaseGrouping[HeadSettingsType], Generic[HeadSettingsType]):
+    """Counts keys by SpaceSaving; a key of the tail has two choices as in `pkg`, one of the head more.
+
+    A key enters the head when the weight that it has for certain (its count less the count's possible error) reaches
+    the threshold and that of eight mean events; it leaves below three quarters of the threshold. SpaceSaving has four
+    counters for each key that the head can hold, so that its error is below a quarter of the threshold (up to W = 5000
+    by default). The head is reviewed every W / threshold events at first, in the long run every 64 times as many.
+    The loads start from nothing when W changes, the counts stay.
+
+    Memory: at most 72 bytes per worker, and 0.5 to 1 KB x W / threshold up to 17 MB (by default 256 to 512 KB for
+    W = 100).
+    """
+
+    seeds = (SEED, SECOND_SEED)
+
+    def __init__(self, workers: int, settings: HeadSettingsType | None = None) -> None:
+        super().__init__(workers, settings)
+        self._rules = self._new_rules()
+        self._counts = np.zeros(1, COUNTS)
+        self._counts["width"] = min(2, workers) if self._rules["solve"][0] else workers
+        self._counts["until_review"] = self._rules["review_after"]
+        self._keys = SpaceSaving(self._capacity())
+        self._tree = tree_of(np.zeros(workers))
+        self._half_lives = None if self._settings.half_life is None else Ticks(self._settings.half_life)
+
+    def _new_rules(self) -> NDArray[Any]:
+        """The rules for kernels that follow from the settings and the number of workers."""
+        rules = np.zeros(1, RULES)
+        rules["enter"] = self._settings.threshold / self._workers
+        rules["leave"] = _LEAVE * self._settings.threshold / self._workers
+        rules["evidence"] = _EVIDENCE
+        rules["review_after"] = math.ceil(self._workers / self._settings.threshold)
+        return rules
+
+    def _capacity(self) -> int:
+        return min(_MAX_COUNTERS, math.ceil(_COUNTERS_PER_HEAD_KEY * self._workers / self._settings.threshold))
+
+    @property
+    def epoch(self) -> int:
+        """Changes of the number of workers, of the head, and of its width."""
+        return self._epoch + int(self._counts["changes"][0]) + self._keys.tags_dropped
+
+    @property
+    def width(self) -> int:
+        """Number of workers that a key of the head may use."""
+        return int(self._counts["width"][0])
+
+    def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
+        from keygrouping.grouping._head_kernel import route_head
+
+        hashes, weights = kernel_arrays(hashes, weights, 2)
+        if not len(hashes):
+            return np.empty(0, np.int32)
+        self._advance(now)
+        keys, workers = self._keys, self._workers
+        return route_head(
+            hashes,
+            weights,
+            workers,
+            self._tree,
+            first_leaf(workers),
+            keys.counters,
+            keys.sketch,
+            self._counts,
+            self._rules,
+        )
+
+    def explain(self, key: bytes | str) -> Explanation:
+        hashed = hash_key(key, SEED)
+        counter = self._keys.find(hashed)
+        hot = counter is not None and bool(counter["tag"])
+        candidates = self._candidates(hashed, hash_key(key, SECOND_SEED), hot)
+        share = None if counter is None else self._share(counter)
+        return Explanation(candidates[0], candidates, len(candidates), share, None, self._why(share, hot))
+
+    def hot(self, limit: int) -> list[HotKey]:
+        known = self._keys.known()
+        head = known[known["tag"] != 0][: max(0, limit)]
+        return [HotKey(int(counter["hash"]), self.width, self._share(counter)) for counter in head]
+
+    def _candidates(self, hashed: int, second_hash: int, hot: bool) -> tuple[int, ...]:
+        from keygrouping.grouping._head_kernel import choose
+
+        workers = self._workers
+        first, second = worker_of(hashed, workers), worker_of(second_hash, workers)
+        second = (second + 1) % workers if first == second else second
+        if not hot or self.width <= 2:
+            return (first, second)[:workers]
+        if self.width >= workers:
+            return tuple((first + i) % workers for i in range(workers))
+        order = np.arange(workers)
+        choose(order, np.empty(workers, np.int64), first, second, np.int64(second_hash), self.width)
+        return tuple(order[: self.width].tolist())
+
+    def _share(self, counter: Any) -> float:
+        """The part of all weight that a key has at least."""
+        return (float(counter["count"]) - float(counter["error"])) / self._keys.total if self._keys.total else 0.0
+
+    def _why(self, share: float | None, hot: bool) -> str:
+        threshold = 100 * self._settings.threshold / self._workers
+        known = "not counted" if share is None else f"at least {100 * share:.2f} % of the weight"
+        if hot:
+            return f"of the head ({known}, threshold {threshold:.2f} %): {self._head_rule()} of {self.width} workers"
+        return f"of the tail ({known}, threshold {threshold:.2f} %): the less loaded of its two choices"
+
+    def _head_rule(self) -> str:
+        return "the least loaded"
+
+    def _advance(self, now: float) -> None:
+        """Halve loads and counts as often as has become due since the last call."""
+        self._now = max(now, self._now)
+        if self._half_lives is not None and (halvings := self._half_lives.passed(self._now)):
+            factor = 0.5**halvings
+            self._keys.decay(factor)
+            self._counts["events"] *= factor
+            self._tree = tree_of(loads_of(self._tree, self._workers) * factor)
+
+    def _resized(self) -> None:
+        from keygrouping.grouping._head_kernel import review
+
+        self._rules = self._new_rules()
+        self._keys = self._keys.with_capacity(self._capacity())
+        self._tree = tree_of(np.zeros(self._workers))
+        self._counts["turn"] = 0
+        epoch = self.epoch
+        review(self._keys.counters, self._keys.total, self._counts[0], self._rules[0], self._workers)
+        self._epoch -= self.epoch - epoch
+
+    def _state(self) -> Any:
+        return {
+            "loads": loads_of(self._tree, self._workers).tolist(),
+            "counts": list(self._counts[0].tolist()),
+            "half_life_began": None if self._half_lives is None else self._half_lives.began,
+            "keys": self._keys.to_data(),
+        }
+
+    def _restore_state(self, state: Any, shift: float) -> None:
+        loads = loads_from(state["loads"], self._workers)
+        counts = np.array([tuple(state["counts"])], COUNTS)
+        if not 1 <= counts["width"][0] <= self._workers or not 0 <= counts["turn"][0] < self._workers:
+            raise ValueError("width or turn is no number of workers")
+        began = Ticks.checked(state["half_life_began"], shift)
+        keys = SpaceSaving.from_data(self._capacity(), state["keys"])
+        self._rules, self._tree, self._counts, self._keys = self._new_rules(), tree_of(loads), counts, keys
+        if self._half_lives is not None:
+            self._half_lives.began = began

@@ -1,0 +1,96 @@
+"""The simulated sources: each routes its part of the stream by a grouping of its own."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keygrouping.grouping import Grouping, Offline, Planned, create, describe
+from keygrouping.grouping.base import kernel_arrays
+from keygrouping.grouping.protocol import Hashes, Weights, Workers
+from keygrouping.workload.stream import Chunk
+from keygrouping.workload.table import KeyTable
+
+PLAN_INTERVAL = "interval"
+"""The setting of a planned grouping that, if null, leaves the time of planning to the owner."""
+
+
+def create_sources(
+    name: str, workers: int, sources: int, settings: Mapping[str, object] | None = None
+) -> tuple[Grouping, ...]:
+    """A grouping for each source, see `keygrouping.grouping.create` for the errors.
+
+    Unless the settings say otherwise, groupings that plan have one plan for all sources at the end of each interval of
+    the simulation.
+    """
+    given = dict(settings or {})
+    if isinstance(create(name, workers, given), Planned) and any(each.name == PLAN_INTERVAL for each in describe(name)):
+        given.setdefault(PLAN_INTERVAL, None)
+    return tuple(create(name, workers, given) for _ in range(sources))
+
+
+class Sources:
+    """Deals events to the groupings: round robin, or by the hash that a chunk gives as their source.
+
+    Hashes are gathered from the table, which hashes each key once.
+    """
+
+    def __init__(self, groupings: Sequence[Grouping], table: KeyTable) -> None:
+        self._groupings = groupings
+        self._table = table
+
+    def learn(self, chunks: Iterable[Chunk]) -> None:
+        """Let groupings that are told the stream beforehand see all of it."""
+        learners = [grouping for grouping in self._groupings if isinstance(grouping, Offline)]
+        if not learners:
+            return
+        totals, occurs = np.zeros(0), np.zeros(0, np.bool_)
+        for chunk in chunks:
+            new = len(self._table) - len(totals)
+            totals, occurs = np.pad(totals, (0, new)), np.pad(occurs, (0, new))
+            np.add.at(totals, chunk.keys, 1.0 if chunk.weights is None else chunk.weights)
+            occurs[chunk.keys] = True
+        keys = np.flatnonzero(occurs)
+        for grouping in learners:
+            grouping.learn(self._hashes(grouping, keys), totals[keys])
+
+    def plan(self) -> Mapping[str, Any]:
+        """Let all groupings that plan go by one plan out of all their statistics; that plan, empty if none plans."""
+        planned = [grouping for grouping in self._groupings if isinstance(grouping, Planned)]
+        if not planned:
+            return {}
+        plan = planned[0].plan([grouping.statistics() for grouping in planned])
+        for grouping in planned:
+            grouping.apply(plan)
+        return plan
+
+    def route(
+        self,
+        keys: NDArray[np.int64],
+        weights: Weights | None,
+        origins: NDArray[np.int64] | None,
+        begin: int,
+        now: float,
+    ) -> Workers:
+        """The workers of events that come at one time, all arrays of shape (n,); `begin`: events of the run before."""
+        workers = np.empty(len(keys), np.int32)
+        for grouping, part in zip(self._groupings, self._parts(len(keys), origins, begin), strict=True):
+            mine = keys[part]
+            if len(mine):
+                hashes = self._hashes(grouping, mine)
+                workers[part] = grouping.route_batch(hashes, None if weights is None else weights[part], now)
+        return workers
+
+    def _parts(self, events: int, origins: NDArray[np.int64] | None, begin: int) -> Sequence[slice | NDArray[np.intp]]:
+        count = len(self._groupings)
+        if origins is None:
+            return [slice((source - begin) % count, events, count) for source in range(count)]
+        from keygrouping.grouping._kernels import route_key
+
+        owners = route_key(kernel_arrays(origins[:, np.newaxis], None, 1)[0], count)
+        order = np.argsort(owners, kind="stable")
+        return np.split(order, np.cumsum(np.bincount(owners, minlength=count))[:-1])
+
+    def _hashes(self, grouping: Grouping, keys: NDArray[np.int64]) -> Hashes:
+        return np.take(self._table.hashes(grouping.seeds), keys, axis=0)

@@ -1,0 +1,154 @@
+"""Tables of keys: a position for each key, in the order in which keys are met."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keygrouping.hashing import hash_keys
+
+_BLOCK = 65_536
+Item = TypeVar("Item", bound=np.generic)
+
+
+class KeyTable(ABC):
+    """Keys by their positions 0 to len - 1; the position of a key never changes."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[tuple[int, ...], tuple[NDArray[np.int64], int]] = {}
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of keys met so far."""
+
+    @abstractmethod
+    def names(self, start: int, stop: int) -> Sequence[bytes]:
+        """The keys at the positions start to stop - 1."""
+
+    def name(self, index: int) -> bytes:
+        """The key at a position."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"there are {len(self)} keys, not one at {index}")
+        return self.names(index, index + 1)[0]
+
+    def hashes(self, seeds: tuple[int, ...]) -> NDArray[np.int64]:
+        """The hashes of all keys by each of the seeds, shape (len, len(seeds)), see `keygrouping.hashing.hash_keys`.
+
+        Each key is hashed once: a later call adds the keys that are new. The array is not to be written to.
+        """
+        size = len(self)
+        hashes, known = self._hashes.get(seeds, (np.empty((0, len(seeds)), np.int64), 0))
+        if size > len(hashes):
+            grown = np.empty((max(size, 2 * len(hashes)), len(seeds)), np.int64)
+            grown[:known] = hashes[:known]
+            hashes = grown
+        for start in range(known, size if seeds else known, _BLOCK):
+            stop = min(start + _BLOCK, size)
+            hashes[start:stop] = hash_keys(self.names(start, stop), seeds)
+        self._hashes[seeds] = (hashes, size)
+        return hashes[:size]
+
+
+class FixedKeys(KeyTable):
+    """Keys that are all known beforehand; they have their places in the list as positions."""
+
+    def __init__(self, names: Sequence[bytes]) -> None:
+        super().__init__()
+        self._names = tuple(names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def names(self, start: int, stop: int) -> Sequence[bytes]:
+        return self._names[start:stop]
+
+    def positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions of keys by their places in the list: these places."""
+        return numbers
+
+
+class NamedKeys(KeyTable):
+    """Keys that are any bytes; new ones are added as they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._index = _Index()
+
+    def __len__(self) -> int:
+        return len(self._index.names)
+
+    def names(self, start: int, stop: int) -> Sequence[bytes]:
+        return self._index.names[start:stop]
+
+    def positions(self, names: Sequence[bytes]) -> NDArray[np.int64]:
+        """The positions of these keys, the unknown ones added in their order; shape (len(names),)."""
+        return np.fromiter(map(self._index.__getitem__, names), np.int64, len(names))
+
+
+class _Index(dict[bytes, int]):
+    """Positions by key, where a missing key gets the next position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[bytes] = []
+
+    def __missing__(self, name: bytes) -> int:
+        self[name] = position = len(self.names)
+        self.names.append(name)
+        return position
+
+
+class NumberedKeys(KeyTable):
+    """Keys that are whole numbers from 0 on behind a prefix, such as `key-17`; new ones are added as they come.
+
+    Takes 4 bytes per number up to the largest met and 8 bytes per distinct one.
+    """
+
+    def __init__(self, prefix: bytes) -> None:
+        super().__init__()
+        self._prefix = prefix
+        self._places = np.zeros(1024, np.int32)
+        """Position of a number plus 1; 0: not met yet."""
+        self._numbers = np.zeros(1024, np.int64)
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def names(self, start: int, stop: int) -> Sequence[bytes]:
+        return self.keys(self._numbers[start : min(stop, self._size)])
+
+    def keys(self, numbers: NDArray[np.int64]) -> list[bytes]:
+        """The keys of numbers, whether they were met or not."""
+        return [b"%b%d" % (self._prefix, number) for number in numbers.tolist()]
+
+    def positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions of these numbers, the unknown ones added in their order; the same shape."""
+        if numbers.size and (largest := int(numbers.max())) >= len(self._places):
+            self._places = _grown(self._places, 2 * largest)  # pages that are not touched take no memory
+        places = self._places[numbers]
+        is_new = places == 0
+        if is_new.any():
+            self._add(numbers[is_new])
+            places[is_new] = self._places[numbers[is_new]]
+        return places.astype(np.int64) - 1
+
+    def _add(self, numbers: NDArray[np.int64]) -> None:
+        order = np.arange(len(numbers), dtype=np.int32)
+        self._places[numbers[::-1]] = order[::-1]  # of equal numbers the first is written last, and stays
+        added = numbers[self._places[numbers] == order]
+        size = self._size + len(added)
+        if size > len(self._numbers):
+            self._numbers = _grown(self._numbers, 2 * size)
+        self._numbers[self._size : size] = added
+        self._places[added] = np.arange(self._size + 1, size + 1)
+        self._size = size
+
+
+def _grown(array: NDArray[Item], size: int) -> NDArray[Item]:
+    """The array with zeros behind it up to this size."""
+    grown = np.zeros(size, array.dtype)
+    grown[: len(array)] = array
+    return grown

@@ -269,7 +269,6 @@ def test_brute_force_finds_the_least_migration(interval: Interval, theta_max: fl
 @given(interval=intervals(), theta_max=tolerances)
 def test_compact_statistics_without_rounding_change_nothing(name: str, interval: Interval, theta_max: float) -> None:
     """Except for which of the keys that are alike in everything move, or lose their entries where a table is cut."""
-    assume(interval.table_size(mintable(interval, theta_max).worker) <= 6)
     order = np.lexsort((interval.state, interval.cost, interval.home, interval.worker))
     cost, state, home, worker = (
         interval.cost[order],
@@ -278,6 +277,7 @@ def test_compact_statistics_without_rounding_change_nothing(name: str, interval:
         interval.worker[order],
     )
     ordered = Interval(cost, state, home, worker, interval.background)
+    assume(ordered.table_size(mintable(ordered, theta_max).worker) <= 6)
     plans: dict[str, Callable[[int | None], Outcome]] = {
         "llfd": lambda compact: llfd(ordered, theta_max, compact),
         "mintable": lambda compact: mintable(ordered, theta_max, compact),

@@ -27,7 +27,7 @@ GROUPINGS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "KG": ("key", {}),
     "PKG": ("pkg", {"distinct_choices": False}),
     "DKG": ("dkg-legacy", {}),
-    "dkg": ("dkg", {}),
+    "dkg (this library)": ("dkg", {}),
 }
 TIME, RATE, STD_DEV, COST = "time of the run (s)", "throughput (events/s)", "STD_DEV", "DIST_COST"
 _LATE = "λ of the last tenth"
@@ -35,10 +35,10 @@ _SHOWN = (TIME, STD_DEV, COST, RATE)
 
 SETUP = (
     "SG, KG and PKG are `shuffle`, `key` and `pkg` (with choices that may collide, as there), DKG is `dkg-legacy`, "
-    "which decides as the repository that the paper's figures come from, dkg is the grouping of that name in this "
-    "library. A worker takes 1 ms per event, as in the repository. Sources wait for the slowest worker, so "
-    "that time passes at the pace at which the stream is worked off: DKG is simulated twice, the second time at the "
-    "pace that it has reached in the first. The paper's latency is the time of the whole run."
+    "which decides as the repository that the paper's figures come from; this library's own `dkg` stands beside it. "
+    "A worker takes 1 ms per event, as in the repository. Sources wait for the slowest worker, so that time passes "
+    "at the pace at which the stream is worked off: DKG is simulated twice, the second time at the pace that it has "
+    "reached in the first. The paper's latency is the time of the whole run."
 )
 TIMING = (
     "DKG's width grows by at most one worker per minute, so its figures hang on how much time passes while the stream "
@@ -47,6 +47,7 @@ TIMING = (
 
 
 def measure(lab: Lab, stream: Workload, label: str, workers: int, sources: int = _SPLITTERS) -> Row:
+    """Figures of a stream under one of GROUPINGS; throughput is in events/s, time in virtual seconds."""
     name, settings = GROUPINGS[label]
     load = 0.5
     for _ in range(_PASSES if "dkg" in name else 1):

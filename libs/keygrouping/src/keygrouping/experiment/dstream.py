@@ -101,18 +101,19 @@ PRECISION = Experiment(
 
 _DECLINES = (0.002, 0.005, 0.01, 0.02, 0.05)
 _SAMPLES = 200
+_ZIPFS = (0.8, 1.0, 1.5)
 
 
 def _synopsis(lab: Lab) -> Outcome:
     rows: list[Row] = []
-    for z, decline in lab.each([(z, decline) for z in (0.8, 1.0, 1.5) for decline in _DECLINES]):
+    for z, decline in lab.each([(z, decline) for z in _ZIPFS for decline in _DECLINES]):
         stream = lab.workload("zipf", settings={"z": z, "keys": 1_000_000})
         hot = int(np.count_nonzero(Zipf(z, 1_000_000).share(np.arange(1, 1000)) > 2 * decline))
         for done, size in _sizes(stream, decline):
             rows.append({"z": z, "p": decline, "keys above 2p": hot, "time": done, "items": size})
-    averages = {(z, p): _stable(rows, z, p) for z in (0.8, 1.0, 1.5) for p in _DECLINES}
+    averages = {(z, p): _stable(rows, z, p) for z in _ZIPFS for p in _DECLINES}
     through_time = tuple(line(rows, f"p={p}", "time", "items", z=1.0, p=p) for p in _DECLINES)
-    by_p = tuple(Line(f"z={z}", _DECLINES, tuple(averages[z, p] for p in _DECLINES)) for z in (0.8, 1.0, 1.5))
+    by_p = tuple(Line(f"z={z}", _DECLINES, tuple(averages[z, p] for p in _DECLINES)) for z in _ZIPFS)
     bound = Line("1 / p", _DECLINES, tuple(1 / p for p in _DECLINES))
     panels = (
         Panel("z = 1", "part of the stream", "items in the synopsis", through_time, log_y=True),
@@ -141,20 +142,21 @@ def _stable(rows: Sequence[Row], z: float, decline: float) -> float:
 
 
 def _synopsis_claims(rows: Sequence[Row], averages: Mapping[tuple[float, float], float]) -> tuple[Claim, ...]:
-    products = [average * decline for (_, decline), average in averages.items()]
+    products = {z: [averages[z, p] * p for p in _DECLINES] for z in _ZIPFS}
+    most = max(max(each) for each in products.values())
     late = {(float(row["z"]), float(row["p"])): int(row["keys above 2p"]) for row in rows}
     return (
         Claim(
             "the number of items is inversely proportional to p",
             "section VI.B, figure 21",
-            f"items x p: {min(products):.2f} to {max(products):.2f}",
-            max(products) < 2 * min(products),
+            "items x p: " + ", ".join(f"{min(each):.2f} to {max(each):.2f} at z = {z}" for z, each in products.items()),
+            all(max(each) < 2 * min(each) for each in products.values()),
         ),
         Claim(
             "it is stable below 1 / p",
             "section IV.C, theorem 3",
-            f"items x p at most {max(products):.2f} on average",
-            max(products) < 1,
+            f"items x p at most {most:.2f} on average",
+            most < 1,
         ),
         Claim(
             "and above the number of keys with a rate above 2p",
@@ -173,7 +175,8 @@ SYNOPSIS = Experiment(
     differences=(
         "The figure's values are not printed. The theorem's proof counts a rare key as gone after one shift; but its "
         "bit is number b with probability 2 ** -(b + 1), and it goes after b + 1 shifts, two on average. So on "
-        "streams of rare keys there are up to 2 / p items."
+        "streams of rare keys there are up to 2 / p items; at z = 1.5 most updates are those of a few keys, and "
+        "there are less."
     ),
     events=5_000_000,
     run=_synopsis,

@@ -55,7 +55,7 @@ def _table(lab: Lab) -> Outcome:
     )
 
 
-_GROWTH = 400
+_GROWTH = 1000
 
 
 def _table_row(sweep: str, theta: float, at: float, made: list[Adjustment]) -> Row:

@@ -74,15 +74,22 @@ def mixed_bf(interval: Interval, theta_max: float, beta: float, table_size: int,
     """Mixed by brute force: every number of keys moved back is tried.
 
     The best plan is the one with the least moved state among those that fit the table size and balance (or only fit
-    it, if none does both). If none fits, see `_last_resort`.
+    it, if none does both). If none fits and balances, `_last_resort` is tried too.
     """
     space = Workspace(interval, migration_priority(beta), theta_max, compact)
     trials = (space.trial(moved_back) for moved_back in range(space.table_size + 1))
     fitting = (trial for trial in trials if trial.table_size <= table_size)
     best = min(fitting, key=lambda trial: (not space.balanced(trial), trial.moved_state), default=None)
-    if best is None:
-        return _last_resort(interval, space, theta_max, table_size, compact)
-    return space.outcome(best)
+    if best is not None and space.balanced(best):
+        return space.outcome(best)
+    resort = _last_resort(interval, space, theta_max, table_size, compact)
+    choices = [resort] if best is None else [space.outcome(best), resort]
+    return min(choices, key=lambda choice: _badness(interval, choice, theta_max))
+
+
+def _badness(interval: Interval, outcome: Outcome, theta_max: float) -> tuple[bool, float]:
+    """Ranks outcomes: one that balances is better than one that doesn't, then one that migrates less."""
+    return not interval.balanced(outcome.worker, theta_max), interval.moved_state(outcome.worker)
 
 
 def _last_resort(

@@ -215,7 +215,7 @@ class TestCommand:
             f"pkg-agreement.{kind}" for kind in ("csv", "md", "png")
         ]
         assert "500 events per stream, seed 3" in (folder / "pkg-agreement.md").read_text("utf-8")
-        assert capsys.readouterr().out.startswith(f"{folder}/pkg-agreement.md: 1 published figure")
+        assert capsys.readouterr().out.startswith(f"{folder}/pkg-agreement.md: 2 published figures")
         assert not page_of(folder).exists()
 
     @pytest.mark.usefixtures("two")

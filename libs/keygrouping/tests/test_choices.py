@@ -267,9 +267,10 @@ def test_explanations_tell_head_from_tail() -> None:
     assert hot == Explanation(
         hot.home, hot.candidates, 10, 0.75, None,
         "of the head (at least 75.00 % of the weight, threshold 2.00 %): the least loaded of 10 workers",
+        "head", 0.0,
     )  # fmt: skip
     cold = grouping.explain(key_of(3))
-    assert (cold.width, cold.share) == (2, None)
+    assert (cold.width, cold.share, cold.space, cold.hot_since) == (2, None, None, None)
     assert cold.why == "of the tail (not counted, threshold 2.00 %): the less loaded of its two choices"
 
 

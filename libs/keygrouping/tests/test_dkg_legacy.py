@@ -262,7 +262,7 @@ def test_promotion_is_that_of_the_public_code(
     given_items = {BABY: babies, TEENAGE: teenagers[:8], OLD: grown[:2]}
     code = CodeSpaces({s: [(10 * i + s, count) for i, count in enumerate(c)] for s, c in given_items.items()})
     table.replace(
-        np.array([(h, count, 0, 0, 0, 2, space) for space, items in code.spaces.items() for h, count in items], ITEM)
+        np.array([(h, count, 0, 0, 0, 0, 2, space) for space, items in code.spaces.items() for h, count in items], ITEM)
     )
     table.catch_up(done, done + passes)
     for number in range(done + 1, done + passes + 1):
@@ -289,10 +289,10 @@ def test_forgotten_widths_are_dropped_beyond_half_of_the_table_the_longest_unsee
     grouping = DkgLegacy(10)
     grouping.route("a", now=0.0)
     snapshot = grouping.snapshot()
-    snapshot["state"]["keys"] = [[i, 0.0, 0.0, float(i), 0.0, 3, BABY] for i in range(40_000)]
-    snapshot["state"]["keys"] += [[-i, 1.0, 0.0, 0.0, 0.0, 2, BABY] for i in range(1, 100)]
+    snapshot["state"]["keys"] = [[i, 0.0, 0.0, float(i), 0.0, 0.0, 3, BABY] for i in range(40_000)]
+    snapshot["state"]["keys"] += [[-i, 1.0, 0.0, 0.0, 0.0, 0.0, 2, BABY] for i in range(1, 100)]
     grouping.restore(snapshot)
     grouping.route("a", now=20.0)
-    widths = {item[0]: item[5] for item in grouping.snapshot()["state"]["keys"] if item[1] == 0}
+    widths = {item[0]: item[6] for item in grouping.snapshot()["state"]["keys"] if item[1] == 0}
     assert widths == dict.fromkeys(range(40_000 - 32_768, 40_000), 3)
     assert grouping.epoch == 40_000 - 32_768

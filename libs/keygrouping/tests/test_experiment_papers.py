@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.experiment import Lab, Outcome, experiment, lab, migration, mixed_table, names, pkg
+from keygrouping.experiment import Lab, Outcome, experiment, lab, level_fill, migration, mixed_table, names, pkg
 from keygrouping.experiment.dkg import FEW_WORKERS, RATE, measure
 from keygrouping.experiment.probing import Probing
 from keygrouping.experiment.published import published
@@ -27,6 +27,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(migration, "INTERVALS", 3)
     monkeypatch.setattr(mixed_table, "_GROWTH", 21)
     monkeypatch.setattr(pkg, "_MINUTES", 4)
+    monkeypatch.setattr(level_fill, "_SEEDS", 1)
+    monkeypatch.setattr(level_fill, "_CASES", level_fill._CASES[:2])
+    monkeypatch.setattr(level_fill, "_SPEEDS", {"uniform": level_fill._UNIFORM})
     yield
 
 

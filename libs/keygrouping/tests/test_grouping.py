@@ -10,7 +10,7 @@ from typing import Any
 import keygrouping
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping.grouping import Grouping, GroupingError, SnapshotError, create, describe, names
 from keygrouping.hashing import hash_keys
@@ -29,6 +29,7 @@ QUICK: dict[str, dict[str, object]] = {
     },
     "llfd": TABLE, "mintable": {**TABLE, "window": 1}, "minmig": {**TABLE, "compact": 1}, "readj": TABLE,
     "mixed": {**TABLE, "table_size": 2}, "mixed-bf": {**TABLE, "table_size": 3},
+    "level-fill": {"interval": 1.0, "evidence": 3.0, "counters": 4, "slack": 0.1, "capacities": [2.0, 0.5]},
     "potc": {"remembered_keys": 5},
     "on-greedy": {"remembered_keys": 5},
     "dkg": {
@@ -138,6 +139,44 @@ def test_the_next_event_goes_where_the_explanation_says(name: str, stream: list[
             assert explanation.home in (None, explanation.candidates[0])
             epoch, routed = grouping.epoch, grouping.route(key_of(key), 1.0)
             assert routed in explanation.candidates or grouping.epoch > epoch
+
+
+@every_grouping
+@settings(max_examples=10)
+@given(stream=batches, workers=st.integers(1, 12))
+def test_hot_keys_are_those_wider_than_cold_ones_and_in_a_space(name: str, stream: list[Batch], workers: int) -> None:
+    grouping = quick(name, workers)
+    assert 1 <= grouping.cold_width <= workers
+    new = grouping.explain("new")
+    assert new.width <= grouping.cold_width and new.hot_since is None
+    for now, batch in runs(stream):
+        at_once(grouping, batch, now)
+        spaces = grouping.spaces()
+        by_name = {space.name: space for space in spaces}
+        assert len(by_name) == len(spaces) and all(space.meaning for space in spaces)
+        for space in spaces:
+            assert space.size >= 0 and (space.name == "baby" or space.capacity is None or space.size <= space.capacity)
+        for key, _ in batch[1][:3]:
+            explanation = grouping.explain(key_of(key))
+            assert explanation.space is None or by_name[explanation.space].size > 0
+            if explanation.hot_since is not None:
+                assert explanation.width > grouping.cold_width and 0 <= explanation.hot_since <= now - 100.0
+
+
+@pytest.mark.parametrize("name", ["dkg", "dkg-legacy", "d-choices", "w-choices"])
+def test_it_is_known_since_when_a_key_is_hot_over_resizes_and_restarts(name: str) -> None:
+    grouping = quick(name, 8)
+    seconds = [(1.0, [(0 if key % 4 else key % 40, 1.0) for key in range(200)])] * 30
+    widths = []
+    for now, batch in runs(seconds):
+        at_once(grouping, batch, now)
+        widths.append(grouping.explain(key_of(0)).width)
+    became = next(step for step, width in enumerate(widths) if width > 2)
+    assert grouping.explain(key_of(0)).hot_since == pytest.approx(29.0 - became, abs=0.1)
+    restored = quick(name, 1)
+    restored.restore(grouping.snapshot(), now=7.0)
+    assert restored.explain(key_of(0)).hot_since == pytest.approx(29.0 - became, abs=0.1)
+    assert grouping.explain("new").hot_since is None
 
 
 @every_grouping

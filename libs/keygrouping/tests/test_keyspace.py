@@ -12,7 +12,7 @@ from keygrouping.keyspace import BABY, ITEM, OLD, TEENAGE, KeySpace
 def space_of(items: list[tuple[int, float, int]], distinct_keys: int = 20) -> KeySpace:
     """A KeySpace that holds (hash, count, space) items."""
     keys = KeySpace(distinct_keys)
-    keys.replace(np.array([(h, count, 0.0, float(count), 0.0, 2, space) for h, count, space in items], ITEM))
+    keys.replace(np.array([(h, count, 0.0, float(count), 0.0, 0.0, 2, space) for h, count, space in items], ITEM))
     return keys
 
 
@@ -90,13 +90,17 @@ def test_every_key_is_found_even_when_all_want_the_same_slot(hashes: set[int]) -
 @pytest.mark.parametrize("distinct_keys", [10, 100, 100_000])
 def test_memory_stays_within_its_bound(distinct_keys: int) -> None:
     keys = KeySpace(distinct_keys)
-    assert keys.items.nbytes <= 48 * 4 * (distinct_keys / 2 + max(4096, 2 * distinct_keys))
+    assert keys.items.nbytes <= 56 * 4 * (distinct_keys / 2 + max(4096, 2 * distinct_keys))
     assert len(keys.items) >= 2 * keys.limit
 
 
 @pytest.mark.parametrize(
     "data",
-    [[[1, 1.0, 0.0, 0.0, 0.0, 2, 7]], [[1, 1.0, 0.0, 0.0, 0.0, 0, 1]], [[1, 1.0, 0.0, 0.0, 0.0, 2, 1]] * 2],
+    [
+        [[1, 1.0, 0.0, 0.0, 0.0, 0.0, 2, 7]],
+        [[1, 1.0, 0.0, 0.0, 0.0, 0.0, 0, 1]],
+        [[1, 1.0, 0.0, 0.0, 0.0, 0.0, 2, 1]] * 2,
+    ],
 )
 def test_items_that_cannot_be_are_refused(data: list[list[float]]) -> None:
     with pytest.raises(ValueError, match="key item"):

@@ -96,6 +96,7 @@ class Planner(Recorder):
     def __init__(self, workers: int, settings: Settings | None = None) -> None:
         super().__init__(workers, settings)
         self.interval = self._settings.interval  # type: ignore[attr-defined]
+        self.shared = self.interval is None
         self.seen = 0
         self.applied: list[dict[str, Any]] = []
 
@@ -103,7 +104,7 @@ class Planner(Recorder):
         self.seen += len(hashes)
         return (super().route_batch(hashes, weights, now) + len(self.applied)).astype(np.int32) % self._workers
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self, now: float | None = None) -> dict[str, Any]:  # noqa: ARG002
         seen, self.seen = self.seen, 0
         return {"events": seen}
 
@@ -114,6 +115,7 @@ class Planner(Recorder):
             "moved_keys": 2,
             "moved_state": float(events),
             "feasible": True,
+            "hot_keys": 0,
             "table": [[1, 2]],
         }
 
@@ -340,9 +342,11 @@ def test_measures_are_those_of_the_decisions() -> None:
 
 
 def test_one_plan_of_all_statistics_starts_each_interval() -> None:
-    groupings = [Planner(4) for _ in range(3)]
+    groupings = [Planner(4, PlannerSettings(interval=None)) for _ in range(3)]
     result = simulate(Stream(list(range(25)), chunk=4), groupings, interval=10)
-    figures = [{"epoch": i + 1, "moved_keys": 2, "moved_state": 10.0, "feasible": True} for i in range(2)]
+    figures = [
+        {"epoch": i + 1, "moved_keys": 2, "moved_state": 10.0, "feasible": True, "hot_keys": 0} for i in range(2)
+    ]
     plans = [{**plan, "table": [[1, 2]]} for plan in figures]
     assert all(grouping.applied == plans for grouping in groupings)  # and none after the last event
     assert [each.plan for each in result.intervals] == [{}, *({**plan, "table": 1} for plan in figures)]
@@ -377,7 +381,7 @@ def test_sources_share_their_plans_unless_told_otherwise(planner: str) -> None:
 
 def test_a_grouping_that_plans_by_itself_is_left_alone() -> None:
     alone = Planner(4, PlannerSettings(interval=3.0))
-    simulate(Stream(list(range(25))), [alone], interval=10, shared_plans=False)
+    simulate(Stream(list(range(25))), [alone], interval=10)
     assert alone.applied == []
 
 

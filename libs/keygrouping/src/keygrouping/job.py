@@ -157,9 +157,11 @@ class JobSpec:
         """Key, weight, event time and fields of one record, or why it can't be used.
 
         `timestamp_ms` is the record's own timestamp, `now_ms` the wall clock that guards against times in the
-        far future. Missing or null fields are None; a field of the wrong type refuses the record.
+        far future. Missing or null fields are None; a field of the wrong type refuses the record. Bytes of a header
+        name that are not UTF-8 are expected as lone surrogates (PEP 383); they refuse the record too.
         """
         try:
+            _check_names(headers)
             document = self._document(value) if self.needs_value else None
             time_ms = self._time(document, timestamp_ms, now_ms)
             weight = self._weight(document, value)
@@ -223,6 +225,13 @@ class JobSpec:
 
     def _fields(self, document: dict[str, object] | None) -> tuple[FieldValue, ...]:
         return tuple(_typed(document, wanted) for wanted in self.fields)
+
+
+def _check_names(headers: Headers) -> None:
+    try:
+        "".join(name for name, _ in headers).encode()
+    except UnicodeEncodeError:
+        raise _Reject("invalid-header", "a header name is not UTF-8; Kafka's protocol asks for that") from None
 
 
 def _checked(key: bytes) -> bytes:

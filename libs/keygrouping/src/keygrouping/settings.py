@@ -102,10 +102,17 @@ def _fits(value: object, hint: Any) -> bool:
     if typing.get_origin(hint) is tuple:
         return isinstance(value, list | tuple) and all(_fits(item, typing.get_args(hint)[0]) for item in value)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, hint)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # An integer that no float can hold.
+        return False
 
 
 def _in_range(value: object, bounds: Mapping[str, Any]) -> bool:

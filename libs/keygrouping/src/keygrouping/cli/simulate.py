@@ -11,7 +11,7 @@ from keygrouping.cli.assignments import assign
 from keygrouping.cli.inputs import declare_input, describe_input, faults_of, open_input
 from keygrouping.cli.parser import OneLineParser, at_least
 from keygrouping.cli.progress import progress_bar
-from keygrouping.simulate import INTERVAL, PLAN_INTERVAL, SimulatorSettings, create_sources, simulate
+from keygrouping.simulate import INTERVAL, SimulatorSettings, create_sources, simulate
 
 HELP = "send a workload through a grouping to simulated workers"
 SOURCES = 5
@@ -63,14 +63,7 @@ def run(given: argparse.Namespace) -> None:
         check_plot(given.plot)
     with progress_bar(f"{given.grouping} on {given.workload}") as bar:
         stream, progress = open_input(given, settings["workload"], bar)
-        result = simulate(
-            stream,
-            sources,
-            simulator,
-            interval=given.interval,
-            shared_plans=settings["grouping"].get(PLAN_INTERVAL) is None,
-            progress=progress,
-        )
+        result = simulate(stream, sources, simulator, interval=given.interval, progress=progress)
     if faults := faults_of(stream):
         sys.stderr.write(f"keygrouping simulate: {faults}\n")
     if given.json:

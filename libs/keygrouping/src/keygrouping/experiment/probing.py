@@ -22,7 +22,12 @@ class Probing(Pkg):
         self._sent = np.zeros(workers)
         self._told = np.zeros(workers)
 
-    def statistics(self) -> dict[str, Any]:
+    @property
+    def shared(self) -> bool:
+        """It does nothing but that."""
+        return True
+
+    def statistics(self, now: float | None = None) -> dict[str, Any]:  # noqa: ARG002 (loads don't fade)
         """The weight that it has sent to each worker so far."""
         self._sent += self._loads - self._told
         self._told = self._loads.copy()
@@ -31,7 +36,8 @@ class Probing(Pkg):
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The loads of all workers, divided by the number of sources."""
         loads = np.mean([source["sent"] for source in statistics], axis=0)
-        return {"epoch": self.epoch + 1, "moved_keys": 0, "moved_state": 0.0, "feasible": True, "loads": loads.tolist()}
+        figures = {"moved_keys": 0, "moved_state": 0.0, "feasible": True, "hot_keys": 0}
+        return {"epoch": self.epoch + 1, **figures, "loads": loads.tolist()}
 
     def apply(self, plan: Mapping[str, Any]) -> None:
         """Go on from these loads."""

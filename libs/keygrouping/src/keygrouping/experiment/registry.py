@@ -24,6 +24,7 @@ _EXPERIMENTS = {
     "mixed-migration": "mixed:MIGRATION",
     "mixed-table": "mixed_table:TABLE",
     "mixed-plan-time": "mixed_table:PLAN_TIME",
+    "level-fill": "level_fill:LEVEL_FILL",
 }
 """Module and constant by name; imported when they are first asked for."""
 

@@ -1,7 +1,7 @@
 """Groupings: the algorithms that say which worker gets an event, all behind one protocol."""
 
-from keygrouping.grouping.protocol import Explanation, Grouping, HotKey, Offline, Planned, SnapshotError
-from keygrouping.grouping.registry import GroupingError, create, describe, names
+from keygrouping.grouping.protocol import Explanation, Grouping, HotKey, Offline, Planned, SnapshotError, Space
+from keygrouping.grouping.registry import GroupingError, create, describe, names, shared_settings
 from keygrouping.settings import Description
 
 __all__ = [
@@ -13,7 +13,9 @@ __all__ = [
     "Offline",
     "Planned",
     "SnapshotError",
+    "Space",
     "create",
     "describe",
     "names",
+    "shared_settings",
 ]

@@ -69,6 +69,15 @@ class Assignments:
         worker = find_worker(self.tables[young], hashed)
         return find_worker(self.tables[1 - young], hashed) if worker is None else worker
 
+    def sizes(self) -> tuple[int, int]:
+        """Number of young and of old keys; those seen in both generations count twice."""
+        young, old = (len(known) for known in self._known())
+        return young, old
+
+    def is_young(self, hashed: int) -> bool:
+        """Whether the key was seen in this generation."""
+        return find_worker(self.tables[int(self.generations["young"][0])], hashed) is not None
+
     def keep_workers(self, workers: int) -> None:
         """Forget the keys of all workers that are not below this number."""
         self._fill([known[known["worker"] < workers] for known in self._known()])

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.compiled import kernel
+from keygrouping.grouping._assignments_kernel import find as find_wide
 from keygrouping.grouping._kernels import home_of
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 from keygrouping.keyspace._items_kernel import find
@@ -57,6 +58,28 @@ def next_width(item: Any, loads: Weights, home: int, best: int, total: float, ru
 
 
 @kernel
+def next_widths(items: NDArray[Any], loads: Weights, total: float, rules: Any) -> NDArray[np.int64]:
+    """The widths that the keys of these items get now, all by the same loads."""
+    widths = np.empty(len(items), np.int64)
+    for i in range(len(items)):
+        home = home_of(items[i].hash, len(loads))
+        best = least_loaded(loads, home, items[i].width)
+        widths[i] = next_width(items[i], loads, home, best, total, rules)
+    return widths
+
+
+@kernel
+def new_baby(item: Any, hashed: np.int64, width: int, rules: Any) -> None:
+    """Begin to count a key."""
+    item.hash = hashed
+    item.count = 0.0
+    item.first_seen = rules.now
+    item.changed = rules.now
+    item.width = width
+    item.space = BABY
+
+
+@kernel
 def route_dkg(
     hashes: Hashes,
     weights: Weights,
@@ -82,18 +105,51 @@ def route_dkg(
         if known:
             changed = next_width(item, loads, home, best, total.load, rules)
             if changed != width:
+                if width == rules.min_width:
+                    item.widened = rules.now
                 item.width = changed
                 item.changed = rules.now
                 total.width_changes += 1
                 best = least_loaded(loads, home, changed)
         elif total.known < rules.limit:
             total.known += 1
-            item.hash = hashed
-            item.count = 0.0
-            item.first_seen = rules.now
-            item.changed = rules.now
-            item.width = width
-            item.space = BABY
+            new_baby(item, hashed, width, rules)
+            known = True
+        if known:
+            item.count += weight
+            item.last_seen = rules.now
+        loads[best] += weight
+        total.load += weight
+        total.mass += weight
+        routed[i] = best
+    return routed
+
+
+@kernel
+def route_planned_dkg(
+    hashes: Hashes,
+    weights: Weights,
+    loads: Weights,
+    items: NDArray[Any],
+    totals: NDArray[Any],
+    all_rules: NDArray[Any],
+    wide: NDArray[Any],
+) -> Workers:
+    """As `route_dkg`, but the widths of keys are those of a plan, the table of `WideKeys`."""
+    routed = np.empty(len(hashes), np.int32)
+    weighted = len(weights) > 0
+    total = totals[0]
+    rules = all_rules[0]
+    for i in range(len(hashes)):
+        hashed = hashes[i, 0]
+        weight = weights[i] if weighted else 1.0
+        key = wide[find_wide(wide, hashed)]
+        best = least_loaded(loads, home_of(hashed, len(loads)), key.width if key.used else rules.min_width)
+        item = items[find(items, hashed)]
+        known = item.space != EMPTY
+        if not known and total.known < rules.limit:
+            total.known += 1
+            new_baby(item, hashed, rules.min_width, rules)
             known = True
         if known:
             item.count += weight

@@ -82,6 +82,8 @@ def route_legacy(
                 if 100 * loads[newcomer] < least * events:
                     best = newcomer
                     item.width += 1
+                    if width == INITIAL_WIDTH:
+                        item.widened = rules.now
                     total.width_changes += 1
             elif width > INITIAL_WIDTH and below >= 2:
                 item.width -= 1

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from keygrouping._splitmix import GAMMA, below, mix
 from keygrouping.compiled import kernel
+from keygrouping.grouping._assignments_kernel import find as find_wide
 from keygrouping.grouping._kernels import home_of
 from keygrouping.grouping._load_tree_kernel import add_load, least_loaded
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
@@ -100,6 +101,14 @@ def review(counters: NDArray[Any], total: float, counts: Any, rules: Any, worker
 
 
 @kernel
+def enroll(counters: NDArray[Any], total: float, counts: Any, rules: Any) -> None:
+    """Tag all keys of the head, and no others; those tagged before are in it already."""
+    for slot in range(len(counters)):
+        if counters[slot].used:
+            counters[slot].tag = belongs(counters[slot], total, counts.events, rules)
+
+
+@kernel
 def least_loaded_choice(
     loads: Weights, order: Indices, swapped: Indices, first: int, second: int, hashed: np.int64, width: int
 ) -> int:
@@ -124,8 +133,13 @@ def route_head(
     sketches: NDArray[Any],
     all_counts: NDArray[Any],
     all_rules: NDArray[Any],
+    wide: NDArray[Any],
+    planned: bool,
 ) -> Workers:
-    """Route events one after the other; all but the rules changes as it goes along. `leaf` is the tree's first one."""
+    """Route events one after the other; all but the rules changes as it goes along. `leaf` is the tree's first one.
+
+    If `planned`, the head and the widths of its keys are those of `wide`, the table of `WideKeys`.
+    """
     loads = tree[leaf : leaf + workers]
     routed = np.empty(len(hashes), np.int32)
     weighted = len(weights) > 0
@@ -141,25 +155,31 @@ def route_head(
         counter.count += weight
         sketch.total += weight
         counts.events += 1.0
-        hot = belongs(counter, sketch.total, counts.events, rules)
-        if hot != counter.tag:
-            counter.tag = hot
-            counts.changes += 1
-        counts.until_review -= 1
-        if counts.until_review <= 0:
-            review(counters, sketch.total, counts, rules, workers)
+        if planned:
+            key = wide[find_wide(wide, hashes[i, 0])]
+            hot = key.used != 0
+            width = int(key.width)
+        else:
+            hot = belongs(counter, sketch.total, counts.events, rules)
+            if hot != (counter.tag != 0):
+                counter.tag = counts.clock if hot else 0
+                counts.changes += 1
+            counts.until_review -= 1
+            if counts.until_review <= 0:
+                review(counters, sketch.total, counts, rules, workers)
+            width = counts.width
         if hot and rules.round_robin:
             worker = counts.turn + 1 if counts.turn + 1 < workers else 0
             counts.turn = worker
-        elif hot and counts.width >= workers:
+        elif hot and width >= workers:
             worker = least_loaded(tree, leaf)
         else:
             first = home_of(hashes[i, 0], workers)
             second = home_of(hashes[i, 1], workers)
             if first == second:
                 second = second + 1 if second + 1 < workers else 0
-            if hot and counts.width > 2:
-                worker = least_loaded_choice(loads, order, swapped, first, second, hashes[i, 1], counts.width)
+            if hot and width > 2:
+                worker = least_loaded_choice(loads, order, swapped, first, second, hashes[i, 1], width)
             else:
                 worker = second if loads[second] < loads[first] else first
         add_load(tree, leaf, worker, weight)

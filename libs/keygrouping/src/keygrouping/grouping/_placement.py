@@ -77,6 +77,11 @@ class Seen:
         """Out of JSON data; a KeyError, TypeError or ValueError if it is none for so many buckets."""
         return cls(SpaceSaving.from_data(_capacity(theta), data["sketch"]), loads_from(data["buckets"], buckets))
 
+    @staticmethod
+    def fitted(theta: float, sketch: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON data of a sketch for another theta, fit for this one."""
+        return SpaceSaving.fitted(_capacity(theta), sketch)
+
     def add(self, other: "Seen") -> None:
         """Count what another source has seen."""
         self.sketch.merge(other.sketch)

@@ -4,10 +4,11 @@ Source: Fang et al., "Parallel Stream Processing Against Workload Skewness and V
 1610.05121), sections 2 and 4.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 from keygrouping.grouping._compact import MAX_EXPONENT
 from keygrouping.grouping._interval import Interval, Numbers, Outcome, limited
 from keygrouping.grouping._tracked_keys import ROUTED, TrackedKeys, homes
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
-from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Weights, Workers
+from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from, next_epoch
+from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.hashing import SEED, hash_key, worker_of
 from keygrouping.settings import Settings, setting
 
@@ -109,6 +110,7 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
     """
 
     seeds = (SEED,)
+    shared_settings: ClassVar[Mapping[str, object] | None] = {"interval": None}
 
     def __init__(self, workers: int, settings: TableSettings | None = None) -> None:
         super().__init__(workers, settings)
@@ -122,6 +124,11 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
     def _planned(self, interval: Interval) -> Outcome:
         """A new worker for every key, as a worker is overloaded."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether it leaves planning to its owner."""
+        return self._settings.interval is None
+
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
         hashes, weights = kernel_arrays(hashes, weights, 1)
         if not len(hashes):
@@ -129,11 +136,13 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         self._advance(now)
         return self._keys.route(hashes, weights, self._background, self._now)
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self, now: float | None = None) -> dict[str, Any]:
         """`keys`: [hash, cost, state] of all keys with state; `background`: load of each worker by other keys."""
+        self._now = max(self._now, self._now if now is None else now)
         statistics = self._end_interval()
         columns = (statistics.hashes.tolist(), statistics.cost.tolist(), statistics.state.tolist())
-        return {"keys": list(map(list, zip(*columns, strict=True))), "background": statistics.background.tolist()}
+        keys = list(map(list, zip(*columns, strict=True)))
+        return {"epoch": self._epoch, "keys": keys, "background": statistics.background.tolist()}
 
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The next routing table; raises ValueError if these are not statistics for the present number of workers.
@@ -143,7 +152,8 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         the largest load over the mean less 1, `feasible` whether that is within the tolerance, `refused` how many
         keys had to go to a worker that they overload.
         """
-        return self._plan([Statistics.parsed(source, self._workers) for source in statistics])
+        parts = [Statistics.parsed(source, self._workers) for source in statistics]
+        return self._numbered(self._plan(parts), statistics)
 
     def apply(self, plan: Mapping[str, Any]) -> None:
         """Route by this plan; raises ValueError, and changes nothing, if it is none for the present workers."""
@@ -174,7 +184,18 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         routed = item["kind"] == ROUTED
         why = f"the routing table says worker {worker}, not its home {home}" if routed else "not in the table: its home"
         share, age = weight / total if total else 0.0, self._now - float(item["since"])
-        return Explanation(None if routed else home, (worker,), 1, share, age, why)
+        space = "table" if routed else "tracked"
+        return Explanation(None if routed else home, (worker,), 1, share, age, why, space)
+
+    def spaces(self) -> tuple[Space, ...]:
+        tracked, entries = self._settings.tracked_keys, self._keys.entry_count
+        return (
+            Space("tracked", len(self._keys) - entries, tracked, "keys with statistics, each at home"),
+            Space("table", entries, self._table_capacity(), "keys in the routing table, each away from home"),
+        )
+
+    def _table_capacity(self) -> int:
+        return self._settings.tracked_keys
 
     def hot(self, limit: int) -> list[HotKey]:
         hashes, _, state = self._keys.counted()
@@ -196,11 +217,10 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         intervals = int((self._now - self._started) / self._settings.interval)
         passed, self._intervals = intervals - self._intervals, intervals
         if passed > 0:
-            plan = self._plan([self._end_interval()])
+            plan = self._numbered(self._plan([self._end_interval()]), ())
             for _ in range(min(passed, self._settings.window) - 1):
                 self._end_interval()
-            if plan["table"] != self._table():
-                self.apply(plan)
+            self.apply(plan)
 
     def _end_interval(self) -> Statistics:
         statistics = Statistics(*self._keys.counted(), self._background)
@@ -225,12 +245,14 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         table = _pairs(merged.hashes[away], outcome.worker[away])
         return self._report(interval, merged.hashes, outcome, table)
 
+    def _numbered(self, plan: dict[str, Any], statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"epoch": next_epoch(self._epoch, statistics, plan["table"] != self._table()), **plan}
+
     def _report(
         self, interval: Interval, hashes: NDArray[np.int64], outcome: Outcome, table: list[list[int]]
     ) -> dict[str, Any]:
         moved = outcome.worker != interval.worker
         return {
-            "epoch": self._epoch + 1,
             "workers": self._workers,
             "table": table,
             "moves": _pairs(hashes[moved], interval.worker[moved], outcome.worker[moved]),
@@ -239,6 +261,7 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
             "max_overload": interval.overload(outcome.worker),
             "feasible": interval.balanced(outcome.worker, self._settings.theta_max),
             "refused": outcome.refused,
+            "hot_keys": 0,
         }
 
     def _table(self) -> list[list[int]]:
@@ -248,6 +271,27 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         """Nobody knows where the keys that aren't tracked have their homes now: their load is spread evenly."""
         self._keys.resize(self._workers)
         self._background = np.full(self._workers, self._background.sum() / self._workers)
+
+    def _fitted(self, state: Any, other: Self) -> Any:
+        """Keys with most state are kept; of a longer window the intervals before that are unknown, so nothing."""
+        length = self._settings.window - 1
+        rows = [[*row[:4], _window(row[4], length)] for row in state["keys"]]
+        home = homes(np.array([row[0] for row in rows], np.int64), self._workers).tolist()
+        at_home = [row for row, worker in zip(rows, home, strict=True) if row[1] == worker]
+        heaviest = sorted(at_home, key=lambda row: (-row[3] - sum(row[4]), row[0]))
+        kept, dropped = heaviest[: self._settings.tracked_keys], heaviest[self._settings.tracked_keys :]
+        background = list(state["background"])
+        for row in dropped:
+            background[row[1]] += row[3]
+        away = [row for row, worker in zip(rows, home, strict=True) if row[1] != worker]
+        passed = 0.0 if other._started is None else other._now - other._started
+        return {
+            **state,
+            "keys": away + kept,
+            "background": background,
+            "totals": _window(state["totals"], length),
+            "intervals": int(passed / (self._settings.interval or math.inf)),
+        }
 
     def _state(self) -> Any:
         return {
@@ -267,6 +311,11 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         self._keys.replace(*keys)
         self._background, self._totals = background, totals
         self._started, self._intervals = started, intervals
+
+
+def _window(past: Sequence[float], length: int) -> list[float]:
+    """The weights of so many intervals before this one."""
+    return [*past, *[0.0] * length][:length]
 
 
 def _pairs(*columns: Numbers) -> list[list[int]]:

@@ -2,13 +2,13 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from keygrouping.grouping._assignments import MAX_KEYS, Assignments
 from keygrouping.grouping.base import BaseGrouping, loads_from
-from keygrouping.grouping.protocol import Explanation
+from keygrouping.grouping.protocol import Explanation, Space
 from keygrouping.hashing import hash_key
 from keygrouping.settings import Settings, setting
 
@@ -51,7 +51,16 @@ class Sticky(BaseGrouping[StickySettingsType]):
         if worker is None:
             return self._explain_new(key)
         why = "it stays on the worker of its first event"
-        return Explanation(None, (worker,), 1, None, None, why)
+        space = "young" if self._assignments.is_young(hash_key(key, self.seeds[0])) else "old"
+        return Explanation(None, (worker,), 1, None, None, why, space)
+
+    def spaces(self) -> tuple[Space, ...]:
+        most = self._settings.remembered_keys
+        young, old = self._assignments.sizes()
+        return (
+            Space("old", old, most, "keys that are forgotten if they aren't seen before the young space is full"),
+            Space("young", young, most, "keys seen lately, each with its worker"),
+        )
 
     @abstractmethod
     def _explain_new(self, key: bytes | str) -> Explanation:
@@ -60,6 +69,15 @@ class Sticky(BaseGrouping[StickySettingsType]):
     def _resized(self) -> None:
         """Everybody's load starts from nothing, or newcomers would get every new key."""
         self._loads = np.zeros(self._workers)
+
+    def _fitted(self, state: Any, other: Self) -> Any:  # noqa: ARG002
+        """With less room some are forgotten."""
+        most, known = self._settings.remembered_keys, state["assignments"]
+        kept = {
+            generation: {name: column[:most] for name, column in known[generation].items()}
+            for generation in ("young", "old")
+        }
+        return {**state, "assignments": {**known, **kept}}
 
     def _state(self) -> Any:
         return {"loads": self._loads.tolist(), "assignments": self._assignments.to_data()}

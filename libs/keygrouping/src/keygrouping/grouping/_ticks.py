@@ -20,6 +20,10 @@ class Ticks:
             self.began += self._interval
         return count
 
+    def part(self, now: float) -> float:
+        """How much of the present interval has passed, 0 to 1; changes nothing."""
+        return 0.0 if self.began is None else min(1.0, max(0.0, (now - self.began) / self._interval))
+
     @staticmethod
     def checked(began: object, shift: float) -> float | None:
         """`began` out of a snapshot, moved by `shift` seconds; a TypeError or ValueError if it is no time."""

@@ -48,6 +48,15 @@ class TrackedKeys:
         self._slots: NDArray[np.void] = np.zeros(_FEWEST_SLOTS, SLOT)
         self._past: Weights = np.zeros((_FEWEST_SLOTS, window - 1))
 
+    def __len__(self) -> int:
+        """Number of keys that it knows."""
+        return int(self._known[0])
+
+    @property
+    def entry_count(self) -> int:
+        """Number of keys in the routing table."""
+        return self._entries
+
     def route(self, hashes: Hashes, weights: Weights, background: Weights, now: float) -> Workers:
         """The workers of these events; counts their weights, those of keys that can't be tracked in `background`."""
         from keygrouping.grouping._routing_table_kernel import route_by_table

@@ -1,12 +1,21 @@
 """What the groupings share: the number of workers, the epoch, the frame of snapshots, single events as batches."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 
-from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, SnapshotError, Weights, Workers
+from keygrouping.grouping.protocol import (
+    Explanation,
+    Grouping,
+    Hashes,
+    HotKey,
+    SnapshotError,
+    Space,
+    Weights,
+    Workers,
+)
 from keygrouping.hashing import hash_key
 from keygrouping.settings import Settings
 
@@ -25,6 +34,8 @@ class BaseGrouping(ABC, Generic[SettingsType]):
     seeds: tuple[int, ...]
     settings: ClassVar[type[Settings]] = Settings
     """The class of its settings; `Settings` itself: it has none."""
+    shared_settings: ClassVar[Mapping[str, object] | None] = None
+    """The settings that leave planning to the owner, see `protocol.Planned`; None: it plans nothing."""
 
     def __init__(self, workers: int, settings: SettingsType | None = None) -> None:
         self._workers = check_workers(workers)
@@ -40,6 +51,10 @@ class BaseGrouping(ABC, Generic[SettingsType]):
     def epoch(self) -> int:
         return self._epoch
 
+    @property
+    def cold_width(self) -> int:
+        return 1
+
     def route(self, key: bytes | str, weight: float = 1.0, now: float | None = None) -> int:
         hashes = np.array([[hash_key(key, seed) for seed in self.seeds]], np.int64)
         return int(self.route_batch(hashes, np.array([weight], float), self._now if now is None else now)[0])
@@ -49,6 +64,9 @@ class BaseGrouping(ABC, Generic[SettingsType]):
 
     @abstractmethod
     def explain(self, key: bytes | str) -> Explanation: ...
+
+    def spaces(self) -> tuple[Space, ...]:
+        return ()
 
     def hot(self, limit: int) -> list[HotKey]:  # noqa: ARG002 (groupings without statistics have none)
         return []
@@ -82,6 +100,24 @@ class BaseGrouping(ABC, Generic[SettingsType]):
         except (KeyError, TypeError, ValueError) as error:
             self._workers, self._epoch, self._now = before
             raise SnapshotError(f"damaged snapshot of {self.name!r}: {error}") from error
+
+    def adopt(self, other: Grouping) -> bool:
+        if not isinstance(other, type(self)):
+            raise ValueError(f"{self.name!r} can't go on with what {other.name!r} has learned")
+        snapshot, workers, epoch = other.snapshot(), self._workers, other.epoch + 1
+        self.resize(other.workers)
+        try:
+            self.restore({**snapshot, "state": self._fitted(snapshot["state"], other)})
+            kept = True
+        except SnapshotError:
+            kept = False
+        self.resize(workers)
+        self._epoch += max(0, epoch - self.epoch)
+        return kept
+
+    def _fitted(self, state: Any, other: Self) -> Any:  # noqa: ARG002 (most states fit all settings)
+        """What the other instance's _state() gave, fit for these settings; both have as many workers."""
+        return state
 
     @abstractmethod
     def _resized(self) -> None:
@@ -124,3 +160,15 @@ def loads_from(state: Any, workers: int) -> Weights:
     if loads.shape != (workers,) or not np.all(np.isfinite(loads)) or np.any(loads < 0):
         raise ValueError(f"needs {workers} loads")
     return loads
+
+
+def next_epoch(present: int, statistics: Sequence[Mapping[str, Any]], changed: bool) -> int:
+    """The epoch of a plan, above that of all sources if it changes anything for one of them.
+
+    A source that lags behind its peers (their statistics say so) can't know what the plan changes for them.
+    """
+    try:
+        latest = max([present, *(int(source["epoch"]) for source in statistics)])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"statistics without an epoch: {error}") from error
+    return latest + (changed or present < latest)

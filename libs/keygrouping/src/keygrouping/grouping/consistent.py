@@ -6,7 +6,7 @@ Heterogeneous Cluster" (arXiv 1705.09073): the power of random choices, virtual 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -146,6 +146,17 @@ class Consistent(BaseGrouping[ConsistentSettings]):
         parts = max(1, self._wanted() // len(self._loads))
         self._loads = np.tile(self._loads / parts, parts)
         self._owners = allotted(np.tile(self._owners, parts), quotas(capacities, len(self._loads)))
+
+    def _fitted(self, state: Any, other: Self) -> Any:
+        """Other capacities are in force at once and moves forgotten; each virtual worker splits if need be."""
+        parts = max(1, self._wanted() // len(state["owners"]))
+        owners, capacities = np.tile(np.array(state["owners"]), parts), np.array(state["capacities"])
+        if self._settings.capacities != other._settings.capacities:
+            capacities = capacities_of(self._settings.capacities, self._workers)
+            owners = allotted(owners, quotas(capacities, len(owners)))
+        loads = np.tile(np.array(state["loads"]) / parts, parts)
+        fitted = {"loads": loads, "owners": owners, "capacities": capacities}
+        return {**state, **{name: column.tolist() for name, column in fitted.items()}}
 
     def _state(self) -> Any:
         return {

@@ -5,14 +5,14 @@ Source: Pacaci and Özsu, "Distribution-Aware Stream Partitioning for Distribute
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
-from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Weights, Workers
+from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.hashing import SEED, hash_key, worker_of
 from keygrouping.keyspace import SpaceSaving
 from keygrouping.settings import Settings, setting
@@ -120,7 +120,15 @@ class DaGreedy(BaseGrouping[DaGreedySettings]):
             f"hot, so that it goes where it was lately ({', '.join(map(str, sorted(held)))}) unless another worker has "
             f"an average load less; now worker {best}"
         )
-        return Explanation(home if home in candidates else None, tuple(candidates), len(candidates), share, None, why)
+        home_in_use = home if home in candidates else None
+        return Explanation(home_in_use, tuple(candidates), len(candidates), share, None, why, "hot")
+
+    def spaces(self) -> tuple[Space, ...]:
+        hot, sketch = int(self._totals["rows"][0]), self._sketch
+        return (
+            Space("sketch", len(sketch), 2 * sketch.capacity, "keys counted in this slide"),
+            Space("hot", hot, self._settings.hot_keys, "hot keys, with the workers where they were lately"),
+        )
 
     def hot(self, limit: int) -> list[HotKey]:
         used = self._table[self._table["used"] != 0]
@@ -140,7 +148,7 @@ class DaGreedy(BaseGrouping[DaGreedySettings]):
             return Explanation(home, (home,), 1, None, None, "not hot: its home")
         limit = 100 * float(self._totals["share"][0])
         why = f"not hot, with less than {limit:.3g} % of the load: its home"
-        return Explanation(home, (home,), 1, share, None, why)
+        return Explanation(home, (home,), 1, share, None, why, "sketch")
 
     def _share(self, hashed: int) -> float | None:
         """The guaranteed part of the load of this slide; None without a counter."""
@@ -188,6 +196,13 @@ class DaGreedy(BaseGrouping[DaGreedySettings]):
         self._visits = visits
         self._loads = np.zeros((2, self._workers))
         self._totals["share"] = self._settings.threshold / self._workers
+
+    def _fitted(self, state: Any, other: Self) -> Any:  # noqa: ARG002
+        """With less room the keys that are hot for longest are kept."""
+        most, hot = self._settings.hot_keys, state["hot"]
+        rows = sorted(range(len(hot["hash"])), key=lambda row: (-hot["until"][row], hot["hash"][row]))[:most]
+        kept = {name: [column[row] for row in rows] for name, column in hot.items()}
+        return {**state, "hot": kept, "sketch": SpaceSaving.fitted(most, state["sketch"])}
 
     def _state(self) -> Any:
         rows = int(self._totals["rows"][0])

@@ -8,15 +8,15 @@ Processing Systems" (DEBS 2015); its code, and the form that plans anew per batc
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from keygrouping.grouping._greedy import heaviest_first
 from keygrouping.grouping._placement import Placement, Seen
 from keygrouping.grouping._ticks import Ticks
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays
-from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Weights, Workers
+from keygrouping.grouping.base import BaseGrouping, kernel_arrays, next_epoch
+from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.hashing import SEED, hash_key, worker_of
 from keygrouping.settings import Settings, setting
 
@@ -49,6 +49,7 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
     name: ClassVar[str] = "distribution-aware"
     settings = DistributionAwareSettings
     seeds = (SEED,)
+    shared_settings: ClassVar[Mapping[str, object] | None] = {"interval": None}
 
     def __init__(self, workers: int, settings: DistributionAwareSettings | None = None) -> None:
         super().__init__(workers, settings)
@@ -57,6 +58,11 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
         buckets = self._settings.buckets * workers
         self._placement = Placement.by_hash(workers, buckets)
         self._seen = Seen.nothing(self._settings.theta, buckets)
+
+    @property
+    def shared(self) -> bool:
+        """Whether it leaves planning to its owner."""
+        return self._settings.interval is None
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
         from keygrouping.grouping._distribution_aware_kernel import route_distribution_aware
@@ -77,9 +83,10 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
             seen.sketch.sketch,
         )
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self, now: float | None = None) -> dict[str, Any]:
         """`sketch`: counts of keys, see SpaceSaving.to_data; `buckets`: the weight of each bucket."""
-        return self._end_interval().to_data()
+        self._now = max(self._now, self._now if now is None else now)
+        return {"epoch": self._epoch, **self._end_interval().to_data()}
 
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The next placement; raises ValueError if these are not statistics for as many buckets as there are now.
@@ -98,7 +105,7 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
         merged = Seen.nothing(theta, buckets)
         for part in parts:
             merged.add(part)
-        return self._plan(merged)
+        return self._numbered(self._plan(merged), statistics)
 
     def apply(self, plan: Mapping[str, Any]) -> None:
         """Route by this plan; raises ValueError, and changes nothing, if it is none for the present workers."""
@@ -120,7 +127,18 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
             if self._placement.places(hashed)
             else f"not heavy in the last interval: to the worker of its bucket {bucket}"
         )
-        return Explanation(home if worker == home else None, (worker,), 1, share, None, why)
+        space = "placed" if self._placement.places(hashed) else "buckets"
+        return Explanation(home if worker == home else None, (worker,), 1, share, None, why, space)
+
+    def spaces(self) -> tuple[Space, ...]:
+        buckets, sketch = len(self._placement.bucket_workers), self._seen.sketch
+        return (
+            Space("sketch", len(sketch), 2 * sketch.capacity, "keys counted in this interval"),
+            Space("buckets", buckets, buckets, "hash buckets, in one of which every key is that isn't heavy"),
+            Space(
+                "placed", len(self._placement.keys), int(1 / self._settings.theta), "heavy keys with their own place"
+            ),
+        )
 
     def hot(self, limit: int) -> list[HotKey]:
         heaviest = self._seen.sketch.known()[: max(0, limit)]["hash"].tolist()
@@ -135,9 +153,7 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
         """Plan if the interval has passed and there were events in it."""
         self._now = max(now, self._now)
         if self._intervals is not None and self._intervals.passed(self._now):
-            plan = self._plan(self._end_interval())
-            if plan["moved_keys"] or plan["moved_buckets"] or plan["keys"] != self._placement.keys.tolist():
-                self.apply(plan)
+            self.apply(self._numbered(self._plan(self._end_interval()), ()))
 
     def _end_interval(self) -> Seen:
         seen = self._seen
@@ -158,15 +174,19 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
         loads = np.bincount(placed, items, self._workers).astype(float)
         return self._report(seen, placement, loads, float(items.max()))
 
+    def _numbered(self, plan: dict[str, Any], statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        changed = any(plan[name] != column for name, column in self._placement.to_data().items())
+        return {"epoch": next_epoch(self._epoch, statistics, changed), **plan}
+
     def _report(self, seen: Seen, placement: Placement, loads: Weights, heaviest: float) -> dict[str, Any]:
         mean = float(loads.mean())
         return {
-            "epoch": self._epoch + 1,
             "workers": self._workers,
             **placement.to_data(),
             **self._moves(seen, placement),
             "max_overload": float(loads.max()) / mean - 1 if mean else 0.0,
             "feasible": heaviest <= mean,
+            "hot_keys": 0,
         }
 
     def _moves(self, seen: Seen, placement: Placement) -> dict[str, Any]:
@@ -185,6 +205,11 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
         buckets = self._settings.buckets * self._workers
         self._placement = Placement.by_hash(self._workers, buckets)
         self._seen = Seen.nothing(self._settings.theta, buckets)
+
+    def _fitted(self, state: Any, other: Self) -> Any:  # noqa: ARG002
+        """With other `buckets` nothing can be kept: their weights and places are those of other keys."""
+        seen = state["seen"]
+        return {**state, "seen": {**seen, "sketch": Seen.fitted(self._settings.theta, seen["sketch"])}}
 
     def _state(self) -> Any:
         return {

@@ -5,16 +5,22 @@ Source: Dalabasmaz and Can, "Dynamic Key Grouping: A Load Balancing Algorithm fo
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
-from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Weights, Workers
+from keygrouping.grouping._dkg_plan import Counted
+from keygrouping.grouping._generations import generations
+from keygrouping.grouping._shared_widths import SharedSettings, SharedWidths
+from keygrouping.grouping._wide_keys import WideKeys
+from keygrouping.grouping.base import kernel_arrays, loads_from
+from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.hashing import SEED, hash_key, worker_of
-from keygrouping.keyspace import MAX_DISTINCT_KEYS, OLD, SPACE_NAMES, KeySpace
-from keygrouping.settings import Settings, setting
+from keygrouping.keyspace import MAX_DISTINCT_KEYS, OLD, SPACE_NAMES, TEENAGE, KeySpace
+from keygrouping.settings import setting
 
 INITIAL_WIDTH = 2
 
@@ -35,7 +41,7 @@ _TOTALS = np.dtype([("load", np.float64), ("mass", np.float64), ("known", np.int
 
 
 @dataclass(frozen=True)
-class DkgSettings(Settings):
+class DkgSettings(SharedSettings):
     """Settings of `dkg`."""
 
     distinct_keys: int = setting(
@@ -80,7 +86,7 @@ class Thresholds:
         return cls(up / 100, down / 100, min(workers, max(INITIAL_WIDTH, int(100 / up) + 1)))
 
 
-class Dkg(BaseGrouping[DkgSettings]):
+class Dkg(SharedWidths[DkgSettings]):
     """Each key may use `width` neighbouring workers from its home on, two at first; the least loaded gets the event.
 
     A key of the old space is widened by the next neighbour, if that one is less loaded, when even its least
@@ -89,6 +95,10 @@ class Dkg(BaseGrouping[DkgSettings]):
     fading of loads) happens between batches, by `now`. Differences from the public code: real-valued loads,
     explicit maxima, hysteresis, a check is used up only by a change, old keys are forgotten, nothing
     depends on the uptime (with a half-life).
+
+    A shared instance counts, but widths come from `apply`. A plan is made by the same rules from the loads and counts
+    of all sources: a key may be widened if it is old with one of them and among the heaviest of all; only keys that are
+    teenage or old with one of them stay wide.
 
     Memory: one number per worker and the bounded KeySpace.
     """
@@ -111,8 +121,12 @@ class Dkg(BaseGrouping[DkgSettings]):
 
     @property
     def epoch(self) -> int:
-        """Changes of the number of workers and of the width of any key."""
+        """Changes of the number of workers and of the width of any key; if shared, that of the plan."""
         return self._epoch + int(self._totals["width_changes"][0])
+
+    @property
+    def cold_width(self) -> int:
+        return min(INITIAL_WIDTH, self._workers)
 
     @property
     def keys(self) -> KeySpace:
@@ -120,30 +134,50 @@ class Dkg(BaseGrouping[DkgSettings]):
         return self._keys
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
-        from keygrouping.grouping._dkg_kernel import route_dkg
+        from keygrouping.grouping._dkg_kernel import route_dkg, route_planned_dkg
 
         hashes, weights = kernel_arrays(hashes, weights, 1)
         if not len(hashes):
             return np.empty(0, np.int32)
         self._advance(now)
-        return route_dkg(hashes, weights, self._loads, self._keys.items, self._totals, self._rules)
+        state = (self._loads, self._keys.items, self._totals, self._rules)
+        if self.shared:
+            return route_planned_dkg(hashes, weights, *state, self._wide.table)
+        return route_dkg(hashes, weights, *state)
 
     def explain(self, key: bytes | str) -> Explanation:
         hashed = hash_key(key)
         home = worker_of(hashed, self._workers)
         item = self._keys.find(hashed)
-        width = min(INITIAL_WIDTH, self._workers) if item is None else int(item["width"])
+        width = self._width(hashed, item)
         candidates = tuple((home + i) % self._workers for i in range(width))
+        since = self._hot_since(hashed, item) if width > self.cold_width else None
         if item is None:
-            why = "not among the known keys: the less loaded of home and its neighbour"
-            return Explanation(home, candidates, width, None, None, why)
-        age = self._now - float(item["first_seen"])
-        return Explanation(home, candidates, width, self._share(item), age, self._why(item, candidates))
+            why = f"not among the known keys: the least loaded of {width} workers from home on"
+            return Explanation(home, candidates, width, None, None, why, None, since)
+        age, space = self._now - float(item["first_seen"]), SPACE_NAMES[item["space"]]
+        return Explanation(home, candidates, width, self._share(item), age, self._why(item, candidates), space, since)
+
+    def spaces(self) -> tuple[Space, ...]:
+        return generations(self._keys)
 
     def hot(self, limit: int) -> list[HotKey]:
+        if self.shared:
+            return self._hot_by_plan(limit)
         known = self._keys.known()
         by_width = known[np.argsort(-known["width"], kind="stable")][: max(0, limit)]
         return [HotKey(int(item["hash"]), int(item["width"]), self._share(item)) for item in by_width]
+
+    def _width(self, hashed: int, item: Any) -> int:
+        found = self._wide.find(hashed) if self.shared else item
+        return self.cold_width if found is None else int(found["width"])
+
+    def _hot_since(self, hashed: int, item: Any) -> float | None:
+        return self._hot_since_by_plan(hashed) if self.shared else self._now - float(item["widened"])
+
+    def _share_of(self, hashed: int) -> float | None:
+        item = self._keys.find(hashed)
+        return None if item is None else self._share(item)
 
     def _share(self, item: Any) -> float:
         mass = float(self._totals["mass"][0])
@@ -184,6 +218,31 @@ class Dkg(BaseGrouping[DkgSettings]):
         self._passes[name] = passes
         return due
 
+    def _statistics(self) -> dict[str, Any]:
+        """`gathered`: seconds of the loads; `loads`; `mass`: weight of all keys; `keys`: see Counted.rows."""
+        faded = 1.0 if self._settings.half_life is None else 0.5 ** self._part(self._settings.half_life)
+        items = self._keys.items[self._keys.items["space"] >= TEENAGE]
+        items = items[np.argsort(items["hash"])]
+        items["count"] *= faded
+        return {
+            "gathered": self._now - self._warm_from,
+            "loads": (self._loads * faded).tolist(),
+            "mass": float(self._totals["mass"][0]) * faded,
+            "keys": Counted.rows(items, self._now),
+        }
+
+    def _part(self, half_life: float) -> float:
+        """How much of the present half-life has passed, 0 to 1."""
+        return (self._now - (self._started or 0.0)) / half_life - self._passes["half_life"]
+
+    def _planned(self, statistics: Sequence[Mapping[str, Any]]) -> tuple[dict[int, int], dict[int, float]]:
+        counted = Counted.parsed(statistics, self._workers)
+        old, warm_up = self._keys.old_capacity, self._settings.warm_up
+        return counted.widths(self._wide, self._rules, self._now, warm_up, old), counted.shares()
+
+    def _widths_for(self, widths: NDArray[np.int32], before: int) -> NDArray[np.int32]:  # noqa: ARG002
+        return np.clip(widths, self.cold_width, Thresholds.of(self._workers).max_width)
+
     def _fade(self, factor: float) -> None:
         self._loads *= factor
         self._totals["load"] *= factor
@@ -206,6 +265,20 @@ class Dkg(BaseGrouping[DkgSettings]):
         widths = self._keys.items["width"]
         np.clip(widths, int(self._rules["min_width"][0]), int(self._rules["max_width"][0]), out=widths)
 
+    def _fitted(self, state: Any, other: Self) -> Any:
+        """Intervals of other lengths go on counting from now; a shared instance has no widths but those of plans."""
+        passed = 0.0 if other._started is None else other._now - other._started
+        passes = {name: int(passed / interval) for name, interval in self._intervals().items()}
+        keys, wide = state["keys"][: self._keys.limit], []
+        if self.shared:
+            keys, wide = [[*row[:-2], self.cold_width, row[-1]] for row in keys], state["wide"]
+        return {**state, "keys": keys, "passes": passes, "wide": wide}
+
+    def _intervals(self) -> dict[str, float]:
+        chosen = self._settings
+        half_life = math.inf if chosen.half_life is None else chosen.half_life
+        return {"half_life": half_life, "teenage": chosen.teenage_interval, "old": chosen.old_interval}
+
     def _state(self) -> Any:
         return {
             "loads": self._loads.tolist(),
@@ -213,6 +286,7 @@ class Dkg(BaseGrouping[DkgSettings]):
             "started": self._started,
             "warm_from": self._warm_from,
             "passes": dict(self._passes),
+            "wide": self._wide.to_data(),
             "keys": self._keys.to_data(),
         }
 
@@ -221,9 +295,10 @@ class Dkg(BaseGrouping[DkgSettings]):
         totals = np.array([tuple(state["totals"])], _TOTALS)
         items = self._keys.checked(state["keys"], shift)
         passes = {name: int(state["passes"][name]) for name in self._passes}
+        wide = WideKeys.from_data(state["wide"], self._workers, shift)
         started = None if state["started"] is None else float(state["started"]) + shift
         warm_from = float(state["warm_from"]) + shift
         self._clear_loads()
         self._loads, self._totals, self._passes = loads, totals, passes
-        self._started, self._warm_from = started, warm_from
+        self._started, self._warm_from, self._wide = started, warm_from, wide
         self._keys.replace(items)

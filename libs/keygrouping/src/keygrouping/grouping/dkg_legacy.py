@@ -5,12 +5,13 @@ Source: odalabasmaz/DynamicKeyGrouping, classes DynamicKeyGrouping, KeySpace, Ke
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from keygrouping.grouping._generations import generations
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
-from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Weights, Workers
+from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.hashing import SEED, hash_key, worker_of
 from keygrouping.keyspace.items import MAX_DISTINCT_KEYS, OLD, SPACE_NAMES
 from keygrouping.keyspace.legacy import INITIAL_WIDTH, LegacyKeySpace
@@ -110,6 +111,10 @@ class DkgLegacy(BaseGrouping[DkgLegacySettings]):
         return self._epoch + int(self._totals["width_changes"][0])
 
     @property
+    def cold_width(self) -> int:
+        return min(INITIAL_WIDTH, self._workers)
+
+    @property
     def keys(self) -> LegacyKeySpace:
         """What this grouping knows of its keys."""
         return self._keys
@@ -138,9 +143,16 @@ class DkgLegacy(BaseGrouping[DkgLegacySettings]):
         candidates = tuple((home + i) % self._workers for i in range(width))
         if item is None or not item["count"]:
             why = f"not among the known keys: the least loaded of the {width} workers it was last spread over"
-            return Explanation(home, candidates, width, None, None, why)
-        age = self._now - float(item["first_seen"])
-        return Explanation(home, candidates, width, self._share(item), age, self._why(item, candidates))
+            return Explanation(home, candidates, width, None, None, why, None, self._hot_since(item))
+        age, space, since = self._now - float(item["first_seen"]), SPACE_NAMES[item["space"]], self._hot_since(item)
+        return Explanation(home, candidates, width, self._share(item), age, self._why(item, candidates), space, since)
+
+    def spaces(self) -> tuple[Space, ...]:
+        return generations(self._keys)
+
+    def _hot_since(self, item: Any) -> float | None:
+        hot = item is not None and min(item["width"], self._workers) > self.cold_width
+        return self._now - float(item["widened"]) if hot else None
 
     def hot(self, limit: int) -> list[HotKey]:
         known = self._keys.known()
@@ -175,6 +187,12 @@ class DkgLegacy(BaseGrouping[DkgLegacySettings]):
 
     def _resized(self) -> None:
         self._prepare()
+
+    def _fitted(self, state: Any, other: Self) -> Any:
+        """Passes of another interval go on counting from now."""
+        passed = 0 if other._started is None else round(1000 * (other._now - other._started))
+        passes = 1 + passed // round(1000 * self._settings.promotion_interval)
+        return {**state, "passes": passes if state["passes"] else 0, "keys": state["keys"][: self._keys.limit]}
 
     def _state(self) -> Any:
         return {

@@ -5,14 +5,14 @@ and its code (CGCL-codes/DStream).
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays
-from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Weights, Workers
+from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.hashing import SEED, hash_key, worker_of
-from keygrouping.keyspace.predictor import LEAST_DECLINE, HotKeyPredictor, PredictorRules
+from keygrouping.keyspace.predictor import LEAST_DECLINE, HotKeyPredictor, PredictorRules, fitted
 from keygrouping.settings import Settings, setting
 
 _FAIR_SHARES = 0.5
@@ -80,14 +80,23 @@ class DStream(BaseGrouping[DStreamSettings]):
         home = worker_of(hashed, self._workers)
         candidate = self._predictor.find(hashed)
         share = None if candidate is None else self._predictor.share(candidate)
+        known = candidate is not None and bool(candidate["announced"])
+        space = "announced" if known else None if candidate is None else "predictor"
         if hashed not in self._predictor.filter:
             why = "not in the filter of hot keys: it stays at home"
-            return Explanation(home, (home,), 1, share, None, why)
+            return Explanation(home, (home,), 1, share, None, why, space)
         everybody = tuple((home + i) % self._workers for i in range(self._workers))
-        known = candidate is not None and candidate["announced"]
         found = "announced as hot" if known else "not announced, but the filter takes it for a hot key"
         why = f"{found}: to all workers in turn; next is worker {int(self._turn[0])}"
-        return Explanation(home, everybody, self._workers, share, None, why)
+        return Explanation(home, everybody, self._workers, share, None, why, space)
+
+    def spaces(self) -> tuple[Space, ...]:
+        known = self._predictor
+        announced = int(np.count_nonzero(known.synopsis["announced"][: len(known)]))
+        return (
+            Space("predictor", len(known), len(known.synopsis), "candidates: keys that were drawn lately"),
+            Space("announced", announced, len(known.synopsis), "candidates that were drawn often enough to be hot"),
+        )
 
     def hot(self, limit: int) -> list[HotKey]:
         strongest = self._predictor.strongest()
@@ -100,6 +109,9 @@ class DStream(BaseGrouping[DStreamSettings]):
         self._predictor = HotKeyPredictor(self._predictor_rules(), int(before.random[0]))
         self._predictor.replace(before.strongest()[: len(self._predictor.synopsis)])
         self._turn[0] = 0
+
+    def _fitted(self, state: Any, other: Self) -> Any:  # noqa: ARG002
+        return {**state, "predictor": fitted(state["predictor"], self._predictor_rules())}
 
     def _state(self) -> Any:
         return {"turn": int(self._turn[0]), "predictor": self._predictor.to_data()}

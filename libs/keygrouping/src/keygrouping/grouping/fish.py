@@ -5,14 +5,14 @@ within an epoch, decay between epochs, classes of hot keys, waiting times that a
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.grouping._virtual_workers import capacities_of
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
-from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Weights, Workers
+from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.hashing import SECOND_SEED, SEED, hash_key, worker_of
 from keygrouping.keyspace import SpaceSaving
 from keygrouping.settings import Settings, setting
@@ -79,6 +79,10 @@ class Fish(BaseGrouping[FishSettings]):
         """Changes of the number of workers, ends of FISH's epochs at which widths changed, and hot keys forgotten."""
         return self._epoch + int(self._totals["changes"][0]) + int(self._sketch.sketch["tags_dropped"][0])
 
+    @property
+    def cold_width(self) -> int:
+        return min(2, self._workers)
+
     def waiting_times(self) -> Weights:
         """The seconds that an event would wait at each worker by now, as far as this instance's events go."""
         return self._waiting.copy()
@@ -116,7 +120,15 @@ class Fish(BaseGrouping[FishSettings]):
             f"({shortest:.3g} ms)"
         )
         share = None if counter is None else self._share(counter)
-        return Explanation(first, candidates, width, share, None, why)
+        space = "hot" if tag else None if counter is None else "sketch"
+        return Explanation(first, candidates, width, share, None, why, space)
+
+    def spaces(self) -> tuple[Space, ...]:
+        sketch, hot = self._sketch, self._sketch.tagged
+        return (
+            Space("sketch", len(sketch), 2 * sketch.capacity, "keys that have a counter"),
+            Space("hot", hot, 2 * sketch.capacity, "keys that were hot at the end of the last epoch"),
+        )
 
     def hot(self, limit: int) -> list[HotKey]:
         known = self._sketch.known()
@@ -145,6 +157,10 @@ class Fish(BaseGrouping[FishSettings]):
         self._service = self._settings.service_time / capacities_of(self._settings.capacities, self._workers)
         self._totals["share"] = self._settings.threshold / self._workers
         np.minimum(self._sketch.counters["tag"], self._workers, out=self._sketch.counters["tag"])
+
+    def _fitted(self, state: Any, other: Self) -> Any:  # noqa: ARG002
+        sketch = SpaceSaving.fitted(self._settings.counted_keys, state["sketch"])
+        return {**state, "sketch": sketch, "events": min(state["events"], self._settings.epoch_events)}
 
     def _state(self) -> Any:
         return {

@@ -34,3 +34,6 @@ class Mixed(RoutingTableGrouping[MixedSettings]):
     def _planned(self, interval: Interval) -> Outcome:
         chosen = self._settings
         return mixed(interval, chosen.theta_max, chosen.beta, chosen.table_size, chosen.compact)
+
+    def _table_capacity(self) -> int:
+        return min(self._settings.table_size, super()._table_capacity())

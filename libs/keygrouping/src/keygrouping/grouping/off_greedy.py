@@ -11,7 +11,7 @@ import numpy as np
 from keygrouping.grouping._assignments import ASSIGNMENT, empty_table, find_worker
 from keygrouping.grouping._greedy import heaviest_first
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays
-from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Weights, Workers
+from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.hashing import SEED, hash_key, worker_of
 from keygrouping.settings import Settings
 
@@ -58,7 +58,10 @@ class OffGreedy(BaseGrouping[Settings]):
             return Explanation(home, (home,), 1, None, None, "not among the keys learned beforehand: at home")
         weight = float(self._weights[np.flatnonzero(self._keys == hashed)[0]])
         why = "where it was put when the keys learned beforehand were assigned, the heaviest first"
-        return Explanation(None, (worker,), 1, self._share(weight), None, why)
+        return Explanation(None, (worker,), 1, self._share(weight), None, why, "learned")
+
+    def spaces(self) -> tuple[Space, ...]:
+        return (Space("learned", len(self._keys), None, "keys that it was told of, each with its worker"),)
 
     def hot(self, limit: int) -> list[HotKey]:
         heaviest = zip(self._keys[: max(0, limit)].tolist(), self._weights.tolist(), strict=False)

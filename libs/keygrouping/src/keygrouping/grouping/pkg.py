@@ -72,6 +72,10 @@ class Pkg(BaseGrouping[PkgSettings]):
             chosen.append(worker)
         return chosen[2:]
 
+    @property
+    def cold_width(self) -> int:
+        return min(self._settings.choices, self._workers)
+
     def route(self, key: bytes | str, weight: float = 1.0, now: float | None = None) -> int:  # noqa: ARG002
         loads = self._view
         choices = self._choices(key)

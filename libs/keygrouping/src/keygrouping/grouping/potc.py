@@ -35,6 +35,11 @@ class Potc(Sticky[PotcSettings]):
     settings = PotcSettings
     seeds = (SEED, SECOND_SEED)
 
+    @property
+    def cold_width(self) -> int:
+        """Two as long as a key is new."""
+        return min(2, self._workers)
+
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:  # noqa: ARG002
         from keygrouping.grouping._sticky_kernel import route_potc
 

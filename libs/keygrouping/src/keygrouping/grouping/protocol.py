@@ -27,6 +27,18 @@ class HotKey(NamedTuple):
     """Its part of all weight seen lately, 0 to 1."""
 
 
+class Space(NamedTuple):
+    """One of the places in which a grouping keeps what it knows of keys."""
+
+    name: str
+    size: int
+    """Number of keys (or, where it says so, of buckets that share them all) in it now."""
+    capacity: int | None
+    """The most that it is meant to hold; None: nothing bounds it."""
+    meaning: str
+    """Which keys are in it; one phrase for people."""
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Why a key goes where it goes, for people."""
@@ -43,6 +55,10 @@ class Explanation:
     """Seconds since the grouping first saw it, None likewise."""
     why: str
     """One sentence."""
+    space: str | None = None
+    """Name of the space (see `Grouping.spaces`) that the key is in, the innermost of several; None: in none."""
+    hot_since: float | None = None
+    """Seconds since when it is hot; None if it isn't, or where the grouping doesn't know."""
 
 
 class Grouping(Protocol):
@@ -69,6 +85,10 @@ class Grouping(Protocol):
     def epoch(self) -> int:
         """Number of the plan in force; it grows whenever the workers of any key may have changed."""
 
+    @property
+    def cold_width(self) -> int:
+        """The most workers that a key which isn't hot may use: a key is hot if its width is above that."""
+
     def route(self, key: bytes | str, weight: float = 1.0, now: float | None = None) -> int:
         """The worker of one event; `now` of None means that no time has passed since the last call."""
 
@@ -93,6 +113,17 @@ class Grouping(Protocol):
         Raises SnapshotError, and changes nothing, if it is not such a snapshot.
         """
 
+    def adopt(self, other: "Grouping") -> bool:
+        """Go on with what a grouping of the same name has learned under other settings, for as many workers as now.
+
+        Counts, loads and places of keys are kept as far as there is room for them, the heaviest first; settings are
+        this instance's own. The epoch is above the other's. False: nothing could be kept, and it begins anew.
+        Raises ValueError for another grouping.
+        """
+
+    def spaces(self) -> tuple[Space, ...]:
+        """Where it keeps what it knows of keys, in the order of a key's way through them; empty if it knows none."""
+
     def explain(self, key: bytes | str) -> Explanation:
         """Why this key goes where it goes; changes nothing."""
 
@@ -102,25 +133,39 @@ class Grouping(Protocol):
 
 @runtime_checkable
 class Planned(Grouping, Protocol):
-    """A grouping that routes by a plan made anew every interval, perhaps from what several sources have seen.
+    """A grouping that can route by a plan made of what several sources have seen.
 
-    By itself it plans alone, whenever its setting `interval` has passed by `now`. With an interval of None it leaves
-    the time to its owner: at the end of an interval every source gives its statistics, one plan is made of all
-    of them (whoever makes it, it is the same), and every source applies it.
+    By itself it goes by what it has seen alone, some by plans of their own. With the settings that
+    `registry.shared_settings` names, it is `shared`: at the end of an interval every source gives its statistics,
+    one plan is made of all of them (whoever makes it, it is the same), and every source applies it. So
+    all of them have the same hot keys, widths and epoch until the next plan, and route alike but for their own loads.
     """
 
-    def statistics(self) -> dict[str, Any]:
-        """What it has seen since the last call, as plain JSON data; a new interval begins."""
+    @property
+    def shared(self) -> bool:
+        """Whether it leaves planning to its owner."""
+
+    def statistics(self, now: float | None = None) -> dict[str, Any]:
+        """What it has seen lately, as plain JSON data of bounded size; a new interval begins.
+
+        `now` as in `route`: a source without events would not notice that time passes.
+        """
 
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The next plan, as plain JSON data, out of the statistics of all sources (their order doesn't matter).
 
-        It changes nothing, and holds at least `epoch` (above that in force), `moved_keys`, `moved_state` (weight of
-        state that has to be migrated; 0 where partials are merged instead) and `feasible`.
+        It changes nothing, and holds at least `epoch` (that in force, the latest of all sources, if nothing changes,
+        else one above it), `moved_keys` (how many keys change their workers), `moved_state` (weight of state that
+        has to be migrated; 0 where partials are merged instead), `feasible` (whether the loads can be balanced by it)
+        and `hot_keys` (how many are wider than `cold_width`).
+        Raises ValueError if these are not statistics for the present number of workers.
         """
 
     def apply(self, plan: Mapping[str, Any]) -> None:
-        """Route by this plan from now on; one with an epoch not above that in force is ignored."""
+        """Route by this plan from now on; one with an epoch not above that in force is ignored.
+
+        Raises ValueError, and changes nothing, if it is no plan for the present number of workers.
+        """
 
 
 @runtime_checkable

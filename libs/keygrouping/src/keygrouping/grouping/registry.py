@@ -30,6 +30,7 @@ _GROUPINGS = {
     "consistent": "consistent:Consistent",
     "dagreedy": "dagreedy:DaGreedy",
     "fish": "fish:Fish",
+    "level-fill": "level_fill:LevelFill",
 }
 """Module and class by name; imported when they are first asked for."""
 
@@ -46,6 +47,14 @@ def names() -> tuple[str, ...]:
 def describe(name: str) -> tuple[Description, ...]:
     """The settings of a grouping: names, defaults, meanings, units and ranges."""
     return _class(name).settings.describe()
+
+
+def shared_settings(name: str) -> Mapping[str, object] | None:
+    """The settings with which a grouping leaves planning to its owner, so that several sources can share one plan.
+
+    See `protocol.Planned`. None: the grouping has nothing to share.
+    """
+    return _class(name).shared_settings
 
 
 def create(name: str, workers: int, settings: Mapping[str, object] | None = None) -> Grouping:

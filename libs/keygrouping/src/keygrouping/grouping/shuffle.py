@@ -19,6 +19,10 @@ class Shuffle(BaseGrouping[Settings]):
         super().__init__(workers, settings)
         self._next = 0
 
+    @property
+    def cold_width(self) -> int:
+        return self._workers
+
     def route(self, key: bytes | str, weight: float = 1.0, now: float | None = None) -> int:  # noqa: ARG002
         worker = self._next
         self._next = (worker + 1) % self._workers

@@ -16,11 +16,13 @@ ITEM = np.dtype(
         ("first_seen", np.float64),
         ("last_seen", np.float64),
         ("changed", np.float64),
+        ("widened", np.float64),
         ("width", np.int32),
         ("space", np.int32),
     ]
 )
-"""One key: its hash, weight seen, times (seconds) of first and last event and last change of width, width, space."""
+"""One key: its hash, weight seen, times (seconds) of first and last event, last change of width and last time that it
+became wider than at first, width, space."""
 
 MAX_DISTINCT_KEYS = 100_000
 
@@ -28,7 +30,7 @@ Items = NDArray[np.void]
 
 
 class ItemTable:
-    """At most `limit` items of distinct keys, in two to four times as many slots of 48 bytes as there is room for now.
+    """At most `limit` items of distinct keys, in two to four times as many slots of 56 bytes as there is room for now.
 
     Linear probing from `hash & mask`; an item is only ever removed by laying out the table anew.
     """
@@ -45,6 +47,12 @@ class ItemTable:
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self.items["space"]))
+
+    def sizes(self) -> tuple[int, int, int]:
+        """Number of keys in the baby, teenage and old space."""
+        spaces = self.items["space"]
+        baby, teenage, old = (int(np.count_nonzero(spaces == space)) for space in (BABY, TEENAGE, OLD))
+        return baby, teenage, old
 
     def find(self, hashed: int) -> Any | None:
         """A view of the item of this hash, or None."""
@@ -87,7 +95,7 @@ class ItemTable:
             raise ValueError("too many key items, or one twice")
         if np.any((spaces <= EMPTY) | (spaces > OLD)) or np.any(items["width"] < 1):
             raise ValueError("key item of an unknown space or without width")
-        for time in ("first_seen", "last_seen", "changed"):
+        for time in ("first_seen", "last_seen", "changed", "widened"):
             items[time] += shift
         return items
 

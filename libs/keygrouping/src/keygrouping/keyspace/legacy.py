@@ -24,8 +24,8 @@ class LegacyKeySpace(ItemTable):
     than two: such an item stays as a baby with a count of 0.
 
     The public code bounds neither babies between passes nor widths of forgotten keys. Here there are at most
-    max(65 536, 4 x distinct_keys) items, 6.3 MB (50 MB for the largest `distinct_keys`, 100 000); the table grows
-    with need from 50 KB. A key that comes when the table is full stays unknown until the next pass. Forgotten widths
+    max(65 536, 4 x distinct_keys) items, 7.3 MB (59 MB for the largest `distinct_keys`, 100 000); the table grows
+    with need from 57 KB. A key that comes when the table is full stays unknown until the next pass. Forgotten widths
     take up half of it at most; beyond that those unseen for longest are dropped.
     """
 
@@ -35,6 +35,12 @@ class LegacyKeySpace(ItemTable):
         self.teenage_capacity = distinct_keys * 4 // 10
         self.baby_capacity = distinct_keys // 2
         super().__init__(max(_LEAST_LIMIT, 4 * distinct_keys), _FIRST_ROOM)
+
+    def sizes(self) -> tuple[int, int, int]:
+        """Number of keys in the baby, teenage and old space, without those of which only the width is known."""
+        spaces = self.items["space"][self.items["count"] > 0]
+        baby, teenage, old = (int(np.count_nonzero(spaces == space)) for space in (BABY, TEENAGE, OLD))
+        return baby, teenage, old
 
     def catch_up(self, done: int, due: int) -> int:
         """Make the passes after number `done` up to number `due` (the first is 1), and count the dropped widths.

@@ -5,6 +5,7 @@ sections III-B and IV.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,9 +118,7 @@ class HotKeyPredictor:
 
     def strongest(self) -> NDArray[Any]:
         """A copy of all candidates, hot ones first, then by share and bits; see CANDIDATE."""
-        used: NDArray[Any] = self.synopsis[: len(self)]
-        bits = used["bits"]
-        return used[np.lexsort((used["hash"], ~bits, ~lowest_unset(bits), -used["announced"]))]
+        return strongest_first(self.synopsis[: len(self)])
 
     def to_data(self) -> dict[str, Any]:
         """All state as plain JSON data."""
@@ -149,6 +148,20 @@ class HotKeyPredictor:
             self.filter.add(hashed)
         self.synopsis[: len(candidates)] = candidates
         self.rules["size"] = len(candidates)
+
+
+def fitted(data: Mapping[str, Any], rules: PredictorRules) -> dict[str, Any]:
+    """What the `to_data` of a predictor with other rules gave, fit for these: the strongest for which there is room."""
+    synopsis = np.array([tuple(row) for row in data["synopsis"]], CANDIDATE)
+    synopsis["bits"] &= np.uint64((1 << rules.length) - 1)
+    kept = strongest_first(synopsis[synopsis["bits"] != 0])[: rules.capacity]
+    return {**data, "synopsis": [list(row) for row in kept.tolist()]}
+
+
+def strongest_first(candidates: NDArray[Any]) -> NDArray[Any]:
+    """A copy, hot ones first, then by share and bits."""
+    bits = candidates["bits"]
+    return candidates[np.lexsort((candidates["hash"], ~bits, ~lowest_unset(bits), -candidates["announced"]))]
 
 
 def lowest_unset(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -91,6 +91,11 @@ class SpaceSaving:
         """How many counters with a tag other than zero were dropped so far."""
         return int(self.sketch["tags_dropped"][0])
 
+    @property
+    def tagged(self) -> int:
+        """Number of counters with a tag other than zero."""
+        return int(np.count_nonzero((self.counters["used"] != 0) & (self.counters["tag"] != 0)))
+
     def update(self, hashes: NDArray[np.int64], weights: NDArray[np.float64] | None = None) -> None:
         """Count n events by their keys' hashes, shape (n,); weights (n,), None stands for ones."""
         from keygrouping.keyspace._space_saving_kernel import update_all
@@ -186,6 +191,11 @@ class SpaceSaving:
         counters["used"] = 1
         _check(capacity, sketch, counters)
         return made._filled(sketch, counters)
+
+    @classmethod
+    def fitted(cls, capacity: int, data: Mapping[str, Any]) -> dict[str, Any]:
+        """What the `to_data` of a sketch of another capacity gave, fit for this one; see `with_capacity`."""
+        return cls.from_data(max(1, len(data["hash"])), data).with_capacity(capacity).to_data()
 
 
 class WindowedSpaceSaving:

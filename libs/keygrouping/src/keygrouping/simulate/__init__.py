@@ -3,11 +3,10 @@
 from keygrouping.simulate.result import Interval, Performance, Result
 from keygrouping.simulate.settings import SimulatorSettings
 from keygrouping.simulate.simulator import INTERVAL, simulate
-from keygrouping.simulate.sources import PLAN_INTERVAL, create_sources
+from keygrouping.simulate.sources import create_sources
 
 __all__ = [
     "INTERVAL",
-    "PLAN_INTERVAL",
     "Interval",
     "Performance",
     "Result",

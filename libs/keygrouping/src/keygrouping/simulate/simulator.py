@@ -25,17 +25,16 @@ def simulate(
     *,
     interval: int = INTERVAL,
     events: int | None = None,
-    shared_plans: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> Result:
     """Send a stream through one grouping per source, see `create_sources`, to their workers; deterministic.
 
     `interval`: events per interval, the last one may be shorter; `events`: how many of the workload's are taken (None:
-    all of it); `shared_plans`: groupings that plan get one plan for all sources at the end of each interval, out of
-    the statistics of all (False: each plans by itself); `progress` is told the number of events done now and then.
+    all of it); `progress` is told the number of events done now and then.
 
     Sources route at the times at which events come at the offered load. At the end of each interval all workers flush a
-    partial for each of their keys.
+    partial for each of their keys, and groupings that leave planning to their owner get one plan out of the statistics
+    of all sources.
     Latency is that from an event's arrival to the end of its work, at the offered load and with queues without
     end. Throughput is what the same decisions allow when sources offer events as fast as workers take them:
     events over the time until the last worker finishes or, if that takes longer, the aggregators have merged all
@@ -46,7 +45,7 @@ def simulate(
         raise ValueError(f"interval must be at least 1 event, not {interval}")
     if len({grouping.workers for grouping in groupings}) != 1:
         raise ValueError("needs a grouping for each source, all of them for the same number of workers")
-    simulation = _Simulation(workload, groupings, settings or SimulatorSettings(), interval, shared_plans)
+    simulation = _Simulation(workload, groupings, settings or SimulatorSettings(), interval)
     simulation.sources.learn(_first(workload.chunks(), events))
     for chunk in _first(workload.chunks(), events):
         simulation.take(chunk)
@@ -64,12 +63,10 @@ class _Simulation:
         groupings: Sequence[Grouping],
         settings: SimulatorSettings,
         interval: int,
-        shared_plans: bool,
     ) -> None:
         self._workload = workload
         self._groupings = groupings
         self._interval = interval
-        self._shared_plans = shared_plans
         self._clock_step = settings.clock_step
         self.sources = Sources(groupings, workload.table)
         self._cluster = Cluster(groupings[0].workers, settings)
@@ -104,7 +101,7 @@ class _Simulation:
         )
 
     def _take_within_interval(self, chunk: Chunk) -> None:
-        if self._shared_plans and self.events and self.events % self._interval == 0:
+        if self.events and self.events % self._interval == 0:
             self._plan()
         times = self._cluster.offer(len(chunk), chunk.weights)
         workers = self._route(chunk, times)

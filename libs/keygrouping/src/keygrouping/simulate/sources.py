@@ -12,7 +12,7 @@ from keygrouping.grouping.protocol import Hashes, Weights, Workers
 from keygrouping.workload.stream import Chunk
 from keygrouping.workload.table import KeyTable
 
-PLAN_INTERVAL = "interval"
+_PLAN_INTERVAL = "interval"
 """The setting of a planned grouping that, if null, leaves the time of planning to the owner."""
 
 
@@ -25,8 +25,10 @@ def create_sources(
     the simulation.
     """
     given = dict(settings or {})
-    if isinstance(create(name, workers, given), Planned) and any(each.name == PLAN_INTERVAL for each in describe(name)):
-        given.setdefault(PLAN_INTERVAL, None)
+    if isinstance(create(name, workers, given), Planned) and any(
+        each.name == _PLAN_INTERVAL for each in describe(name)
+    ):
+        given.setdefault(_PLAN_INTERVAL, None)
     return tuple(create(name, workers, given) for _ in range(sources))
 
 
@@ -56,8 +58,8 @@ class Sources:
             grouping.learn(self._hashes(grouping, keys), totals[keys])
 
     def plan(self) -> Mapping[str, Any]:
-        """Let all groupings that plan go by one plan out of all their statistics; that plan, empty if none plans."""
-        planned = [grouping for grouping in self._groupings if isinstance(grouping, Planned)]
+        """Let all groupings that leave that to their owner go by one plan of all statistics; empty if none does."""
+        planned = [grouping for grouping in self._groupings if isinstance(grouping, Planned) and grouping.shared]
         if not planned:
             return {}
         plan = planned[0].plan([grouping.statistics() for grouping in planned])

@@ -1,0 +1,117 @@
+"""Compiled change of level-fill's tracked keys to those of a plan; needs numba."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keygrouping.compiled import kernel
+from keygrouping.grouping._level_fill_kernel import classify, enter, find, track
+from keygrouping.grouping._level_state import BY_PLAN, INLINE
+from keygrouping.grouping.protocol import Weights, Workers
+
+Numbers = NDArray[np.int64]
+
+
+@kernel
+def install(
+    hashes: Numbers,
+    counts: Weights,
+    errors: Weights,
+    begun: Weights,
+    tracked: NDArray[np.bool_],
+    keys: NDArray[Any],
+    pool: Workers,
+    owners: Workers,  # noqa: ARG001 (all arrays, in the order of all kernels)
+    cold: Weights,
+    loads: Weights,
+    room: Weights,  # noqa: ARG001
+    slowness: Weights,  # noqa: ARG001
+    states: NDArray[Any],
+    all_rules: NDArray[Any],
+    before: Workers,
+    planned: Numbers,
+    shares: Weights,
+    width: Numbers,
+    known: Numbers,
+    members: Workers,
+) -> None:
+    """Track the planned keys, and those others that were tracked since the plan's counts were taken.
+
+    `before` holds the members so far, the empty `pool` those from now on. Counts stay. Planned keys, by hash, that find
+    no free counter in their set are left out.
+    """
+    state, rules, workers = states[0], all_rules[0], len(loads)
+    state.pool_used = INLINE * len(hashes)
+    for slot in range(len(hashes)):
+        if tracked[slot]:
+            at = np.searchsorted(planned, hashes[slot])
+            wanted = at < len(planned) and planned[at] == hashes[slot]
+            if not wanted and keys[slot].planned:
+                tracked[slot] = False
+            elif not wanted:
+                for i in range(keys[slot].known):
+                    if i < INLINE:
+                        pool[slot * INLINE + i] = before[keys[slot].start + i]
+                keys[slot].start, keys[slot].room = slot * INLINE, min(INLINE, workers)
+                keys[slot].known = min(keys[slot].known, keys[slot].room)
+                keys[slot].width = min(keys[slot].width, keys[slot].room)
+                keys[slot].at = 0
+                keys[slot].current = pool[slot * INLINE]
+    first = 0
+    for k in range(len(planned)):
+        slot = find(hashes, planned[k])
+        if slot < 0:
+            slot = enter(hashes, counts, errors, begun, tracked, planned[k], state.mass)
+            if slot >= 0:
+                counts[slot] = errors[slot] = 0.0
+        if slot >= 0:
+            key = keys[slot]
+            if not tracked[slot]:
+                tracked[slot] = True
+                cold[planned[k] & (len(cold) - 1)] -= counts[slot] - errors[slot]
+                track(key, slot, planned[k], shares[k], members[first], pool, workers, state, rules)
+            remembered = members[first : first + known[k]]
+            renew(key, slot, planned[k], shares[k], width[k], remembered, pool, workers, state, rules)
+        first += known[k]
+
+
+@kernel
+def renew(
+    key: Any,
+    slot: int,
+    hashed: np.int64,
+    share: float,
+    width: int,
+    members: Workers,
+    pool: Workers,
+    workers: int,
+    state: Any,
+    rules: Any,
+) -> None:
+    """Let a tracked key go on as planned."""
+    room = min(INLINE, workers)
+    start = slot * INLINE
+    while room < width and state.pool_used + 2 * room <= len(pool):
+        room = min(2 * room, workers)
+        start = state.pool_used
+    if room > INLINE:
+        state.pool_used += room
+    key.start, key.room = start, room
+    key.known = min(len(members), room)
+    for i in range(key.known):
+        pool[start + i] = members[i]
+    width = min(width, room)
+    if width > key.width:
+        key.widened = state.now
+        key.cause = BY_PLAN
+    if width == 1:
+        key.hot_since = np.nan
+    elif key.width == 1:
+        key.hot_since = state.now
+    key.width = width
+    key.at = 0
+    key.current = pool[start]
+    key.planned = True
+    key.full = key.tried = -1
+    classify(key, hashed, share, workers, state, rules)

@@ -1,0 +1,328 @@
+"""Level-fill: shuffle's balance at key grouping's cost.
+
+A light key has one owner. A heavier key fills its members up to a level that rises with the average load, and gets one
+more worker only when all of them are full; heavy keys spill first. Each interval a plan that moves as little as it can
+places the keys that fit on one worker, and pours the others to one common water level above them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keygrouping.grouping._level_message import Plan, message
+from keygrouping.grouping._level_plan import Keys, Placement, Shares, moved, place, rock_share
+from keygrouping.grouping._level_settings import VARIANTS, LevelFillSettings
+from keygrouping.grouping._level_shares import Counts, Estimates, Seen
+from keygrouping.grouping._level_state import CAUSES, INLINE, RULES, STATE, WAYS, Arrays
+from keygrouping.grouping._level_table import owners_for, resized
+from keygrouping.grouping._ticks import Ticks
+from keygrouping.grouping._virtual_workers import capacities_of
+from keygrouping.grouping.base import BaseGrouping, kernel_arrays
+from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
+from keygrouping.hashing import SEED, hash_key
+
+__all__ = ["CHECKS", "VARIANTS", "LevelFill", "LevelFillSettings"]
+
+CHECKS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+"""Parts of an interval after which it is asked whether a plan is `urgent`."""
+
+_MOST_COUNTERS = 1 << 20
+_BUCKETS_PER_WORKER = 64
+_HOT_NOISE = 0.5
+_REPORTED = 0.25
+_URGENT = (1.1, 4.0)
+
+
+class LevelFill(BaseGrouping[LevelFillSettings]):
+    """Cold keys go to the owners of their hashes, tracked keys fill their members up to the level.
+
+    The level is the average load of this interval, as this source has routed it, so several sources need not talk to
+    each other but for the plan. A tracked key whose members are all full spills: a light one above a tolerance that
+    is the larger the lighter it is, to a second worker by its hash; a hot one at once, to workers where the plan has
+    seen room. Counting begins anew with each interval; estimated shares, owners and members outlast it.
+
+    Besides the plan at the end of an interval there are urgent ones inside of it (see `CHECKS` and `urgent`): made of
+    `glimpse` in place of `statistics`, they leave counts, loads and level alone.
+
+    Memory: per worker up to 64 counters with their keys (180 bytes each) and 128 buckets, and the plan in force.
+    """
+
+    name: ClassVar[str] = "level-fill"
+    settings = LevelFillSettings
+    shared_settings: ClassVar[Mapping[str, object] | None] = {"interval": None}
+    seeds = (SEED,)
+
+    def __init__(self, workers: int, settings: LevelFillSettings | None = None) -> None:
+        super().__init__(workers, settings)
+        self._ticks = None if self._settings.interval is None else Ticks(self._settings.interval)
+        self._checked = 0
+        self._arrays = self._empty(workers)
+        self._take(None, None)
+
+    @property
+    def epoch(self) -> int:
+        """Plans and changes of the number of workers; unless plans are shared, changes of the members of keys, too."""
+        return self._epoch + (0 if self.shared else int(self._arrays.state["changes"][0]))
+
+    @property
+    def shared(self) -> bool:
+        return self._settings.interval is None
+
+    @property
+    def urgent(self) -> bool:
+        """Whether a plan is wanted inside of the interval: there is none yet, or loads show that it is wrong."""
+        average = self._arrays.mass / self._workers
+        if not self._settings.planned or not average:
+            return False
+        factor, noise = _URGENT
+        limit = factor * average + noise * np.sqrt(average * float(self._arrays.state["unit"][0]))
+        return self._estimates.intervals == 0 or float(self._arrays.loads.max()) > limit
+
+    def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
+        hashes, weights = kernel_arrays(hashes, weights, 1)
+        if not len(hashes):
+            return np.empty(0, np.int32)
+        self._advance(now)
+        self._arrays.state["now"] = self._now
+        return _routed(self._arrays, hashes, weights)
+
+    def statistics(self, now: float | None = None) -> dict[str, Any]:
+        """Columns of keys and buckets, see `Counts`; a new interval begins."""
+        self._advance(self._now if now is None else now)
+        seen = self._seen(whole=True)
+        self._arrays.begin_interval()
+        return seen
+
+    def glimpse(self) -> dict[str, Any]:
+        """As `statistics`, of the interval so far, which goes on: for an urgent plan."""
+        return self._seen(whole=False)
+
+    def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The next plan; see `protocol.Planned`, and `_level_message.message` for what else it tells."""
+        arrays = self._arrays
+        counts = [Counts.parsed(source, self._workers, len(arrays.owners)) for source in statistics]
+        seen = Seen.merged(counts, arrays.owners, self._workers)
+        most = len(arrays.hashes) * (WAYS - 2) // WAYS
+        estimates, shares = self._estimates.next(seen, self._settings.memory, self._threshold(), most)
+        placement = self._placed(shares)
+        epoch = max([self.epoch, *(int(source["epoch"]) for source in statistics)]) + 1
+        return self._message(epoch, shares.keys, placement, estimates)
+
+    def apply(self, plan: Mapping[str, Any]) -> None:
+        parsed = Plan.parsed(plan, self._workers, len(self._arrays.owners))
+        if parsed.epoch > self.epoch:
+            self._install(parsed, dict(plan))
+            self._epoch += parsed.epoch - self.epoch
+
+    def explain(self, key: bytes | str) -> Explanation:
+        hashed = hash_key(key)
+        arrays = self._arrays
+        owner = int(arrays.owners[hashed & (len(arrays.owners) - 1)])
+        counted = np.flatnonzero((arrays.hashes == hashed) & ((arrays.counts > 0) | arrays.tracked))
+        tracked = len(counted) > 0 and bool(arrays.tracked[counted[0]])
+        members = self._members(int(counted[0])) if tracked else [owner]
+        following = int(_routed(arrays.copied(), np.array([[hashed]], np.int64), np.ones(1))[0])
+        candidates = tuple(members if following in members else [*members, following])
+        home = owner if candidates[0] == owner else None
+        if not tracked:
+            why = f"a cold key: worker {owner} owns its part of the hashes"
+            return Explanation(home, candidates, len(candidates), None, None, why, "cold" if len(counted) else None)
+        record = arrays.keys[counted[0]]
+        hot = len(members) > 1
+        return Explanation(
+            home,
+            candidates,
+            len(candidates),
+            float(record["share"]),
+            self._now - float(record["since"]),
+            self._why(hashed, record, members),
+            "hot" if hot else "tracked",
+            self._now - float(record["hot_since"]) if hot else None,
+        )
+
+    def hot(self, limit: int) -> list[HotKey]:
+        slots = np.flatnonzero(self._arrays.tracked)
+        keys, hashes = self._arrays.keys[slots], self._arrays.hashes[slots]
+        order = np.lexsort((hashes, -keys["share"], -keys["width"]))[: max(0, limit)]
+        return [HotKey(int(hashes[i]), int(keys["width"][i]), float(keys["share"][i])) for i in order]
+
+    def spaces(self) -> tuple[Space, ...]:
+        arrays, slots = self._arrays, len(self._arrays.hashes)
+        tracked = int(np.count_nonzero(arrays.tracked))
+        hot = int(np.count_nonzero(arrays.keys["width"][arrays.tracked] > 1))
+        cold = int(np.count_nonzero((arrays.counts > 0) & ~arrays.tracked))
+        return (
+            Space("cold", cold, slots, "counted keys that the owner of their hashes has"),
+            Space("tracked", tracked - hot, slots, f"keys from {100 * self._threshold():.2g} % on, of one worker"),
+            Space("hot", hot, slots, "tracked keys that several workers share"),
+        )
+
+    def _members(self, slot: int) -> list[int]:
+        key = self._arrays.keys[slot]
+        return [int(worker) for worker in self._arrays.pool[key["start"] : key["start"] + key["width"]]]
+
+    def _why(self, hashed: int, key: Any, members: list[int]) -> str:
+        planned = self._planned_keys.taken_of(hashed)
+        rooms = (f"{worker} (planned {100 * planned.get(worker, 0.0):.2f} %)" for worker in members)
+        kind, share, fair = "heavy" if key["hot"] else "tracked", 100 * float(key["share"]), 100 / self._workers
+        text = (
+            f"a {kind} key with {share:.2f} % of the weight (fair share {fair:.2f} %) "
+            f"fills worker{'s' * (len(members) > 1)} {', '.join(rooms)} to the level"
+        )
+        if not key["cause"]:
+            return text
+        return f"{text}; widened {self._now - float(key['widened']):.1f} s ago: {CAUSES[key['cause']]}"
+
+    def _advance(self, now: float) -> None:
+        """Plan if the interval, or enough of it, has passed; several that have passed end at once."""
+        self._now = max(now, self._now)
+        if self._ticks is None:
+            return
+        ended = self._ticks.passed(self._now)
+        due = sum(self._ticks.part(self._now) >= check for check in CHECKS)
+        if ended:
+            counts = self.glimpse() | {"whole": True}
+            self._arrays.begin_interval()
+            self._apply_own(counts)
+        elif due > self._checked and self.urgent:
+            self._apply_own(self.glimpse())
+        self._checked = due
+
+    def _apply_own(self, counts: dict[str, Any]) -> None:
+        if counts["mass"]:
+            self.apply(self.plan([counts]))
+
+    def _seen(self, whole: bool) -> dict[str, Any]:
+        arrays = self._arrays
+        certain = arrays.counts - arrays.errors
+        least = max(self._settings.evidence * float(arrays.state["unit"][0]), self._threshold() * arrays.mass)
+        slots = np.flatnonzero(arrays.tracked | (certain >= _REPORTED * least) & (certain > 0))
+        slots = slots[np.argsort(arrays.hashes[slots])]
+        tracked, keys = arrays.tracked[slots], arrays.keys[slots]
+        known = np.where(tracked, keys["known"], 0)
+        places = np.repeat(keys["start"] - np.cumsum(known) + known, known) + np.arange(int(known.sum()))
+        return {
+            "epoch": self.epoch,
+            "workers": self._workers,
+            "whole": whole,
+            "mass": arrays.mass,
+            "squares": float(arrays.state["squares"][0]),
+            "hashes": arrays.hashes[slots].tolist(),
+            "counts": certain[slots].tolist(),
+            "counted": (arrays.mass - arrays.begun[slots]).tolist(),
+            "tracked": tracked.tolist(),
+            "known": known.tolist(),
+            "width": np.where(tracked, keys["width"], 0).tolist(),
+            "members": arrays.pool[places].tolist(),
+            "cold": np.maximum(arrays.cold, 0.0).tolist(),
+        }
+
+    def _placed(self, shares: Shares, move_buckets: bool = True) -> Placement:
+        owners, fair = self._arrays.owners, self._fair()
+        eps, split = self._settings.eps, self._settings.split == "all"
+        if self._settings.planned:
+            return place(shares, owners, fair, eps, split_light=split, move_buckets=move_buckets)
+        return Placement(owners, shares.keys, rock_share(shares, self._workers, eps), fair, fair, 0)
+
+    def _message(self, epoch: int, before: Keys, placement: Placement, estimates: Estimates) -> dict[str, Any]:
+        moved_keys = moved(before, placement.keys, self._workers)
+        return message(epoch, placement, estimates, self._fair(), self._settings.eps, moved_keys)
+
+    def _install(self, plan: Plan, data: dict[str, Any]) -> None:
+        """Route by a plan for the present number of workers; counts, loads and level go on."""
+        from keygrouping.grouping._level_install_kernel import install
+
+        before = self._arrays
+        self._arrays = before._replace(owners=plan.owners, pool=np.zeros_like(before.pool))
+        self._take(plan, data)
+        self._arrays.state["now"] = self._now
+        keys = (plan.keys.hashes, plan.keys.shares, plan.keys.width, plan.keys.known, plan.keys.members)
+        install(*self._arrays, before.pool, *keys)
+
+    def _take(self, plan: Plan | None, data: dict[str, Any] | None) -> None:
+        """Know a plan, without any change of the tracked keys."""
+        arrays, buckets = self._arrays, len(self._arrays.owners)
+        self._plan_in_force = data
+        self._estimates = Estimates.none(buckets) if plan is None else plan.estimates
+        self._planned_keys = Keys.none() if plan is None else plan.keys
+        if plan is not None:
+            arrays.room[:] = plan.room
+            arrays.rules["hot_share"] = plan.heaviest_rock
+            arrays.state["flexible"] = plan.flexible and self._settings.flexible > 0
+
+    def _threshold(self) -> float:
+        return 1 / min(_MOST_COUNTERS, self._settings.counters * self._workers)
+
+    def _capacities(self, workers: int) -> Weights:
+        capacities = capacities_of(self._settings.capacities, workers)
+        relative: Weights = capacities * (workers / capacities.sum())
+        return relative
+
+    def _fair(self) -> Weights:
+        return self._capacities(self._workers) / self._workers
+
+    def _empty(self, workers: int) -> Arrays:
+        """Arrays for this many workers with nothing in them."""
+        chosen, capacities = self._settings, self._capacities(workers)
+        counters = min(_MOST_COUNTERS, chosen.counters * workers)
+        buckets = min(_BUCKETS_PER_WORKER * workers, max(_MOST_COUNTERS, 2 * workers))
+        owners = owners_for(capacities, 1 << (buckets - 1).bit_length())
+        return Arrays.empty(max(WAYS, 1 << (counters - 1).bit_length()), owners, capacities, self._rules(workers))
+
+    def _rules(self, workers: int) -> NDArray[Any]:
+        chosen, rules = self._settings, np.zeros(1, RULES)
+        for name in ("eps", "noise", "slack", "evidence", "flexible"):
+            rules[name] = getattr(chosen, name)
+        rules["hot_noise"] = _HOT_NOISE
+        rules["threshold"] = 1 / min(_MOST_COUNTERS, chosen.counters * workers)
+        rules["hot_share"] = (1 + chosen.eps) / workers
+        rules["caps"] = chosen.widths
+        rules["split_light"] = chosen.split == "all"
+        return rules
+
+    def _resized(self) -> None:
+        """New workers take an equal part of each old one's buckets, and the tracked keys are placed anew."""
+        before, estimates, keys = self._arrays, self._estimates, self._planned_keys
+        self._arrays = self._empty(self._workers)
+        buckets = len(self._arrays.owners)
+        self._arrays.owners[:] = resized(before.owners, len(before.loads), buckets, self._workers)
+        self._arrays.state["changes"] = before.state["changes"]
+        self._take(None, None)
+        if estimates.intervals:
+            estimates = estimates.folded(buckets)
+            keys = keys.within(self._workers, self._arrays.owners)
+            shares = Shares(keys, estimates.cold, estimates.events, estimates.interval)
+            plan = self._message(self._epoch, keys, self._placed(shares, move_buckets=False), estimates)
+            self._install(Plan.parsed(plan, self._workers, buckets), plan)
+
+    def _state(self) -> Any:
+        began = None if self._ticks is None else self._ticks.began
+        return {"began": began, "checked": self._checked, "plan": self._plan_in_force, **self._arrays.to_data()}
+
+    def _restore_state(self, state: Any, shift: float) -> None:
+        began, checked = Ticks.checked(state["began"], shift), int(state["checked"])
+        arrays = self._empty(self._workers).filled(state, shift)
+        data = state["plan"]
+        plan = None if data is None else Plan.parsed(data, self._workers, len(arrays.owners))
+        self._arrays, self._checked = arrays, checked
+        if self._ticks is not None:
+            self._ticks.began = began
+        self._take(plan, data)
+
+    def _fitted(self, state: Any, other: Self) -> Any:
+        """Without the counters if there are another number of them now: keys are tracked again by the next plan."""
+        slots = len(self._empty(other.workers).hashes)
+        if slots == len(other._arrays.hashes):
+            return state
+        numbers = np.array([tuple(state["numbers"])], STATE)
+        numbers["pool_used"] = INLINE * slots
+        columns = ("slots", "hashes", "counts", "errors", "begun", "tracked", "keys", "members")
+        return {**state, **{name: [] for name in columns}, "numbers": list(numbers[0].tolist())}
+
+
+def _routed(arrays: Arrays, hashes: Hashes, weights: Weights) -> Workers:
+    from keygrouping.grouping._level_fill_kernel import route_levels
+
+    return route_levels(hashes, weights, *arrays)

@@ -1,0 +1,44 @@
+"""Compiles the kernels of all groupings into numba's cache: `python -m keygrouping.precompile`.
+
+For an installation whose programs can't write there later, such as a container image; NUMBA_CACHE_DIR says where.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from keygrouping.grouping import Grouping, Offline, Planned, create, names, shared_settings
+from keygrouping.hashing import hash_keys
+
+_WORKERS = 4
+_KEYS = [b"key-%d" % (n % 50) for n in range(400)]
+
+
+def precompile(groupings: Iterable[str]) -> None:
+    """Routes a handful of keys by each grouping, with and without weights, and by a plan where there are plans."""
+    for name in groupings:
+        _use(create(name, _WORKERS))
+        shared = shared_settings(name)
+        if shared is not None:
+            _plan(create(name, _WORKERS, shared))
+
+
+def _use(grouping: Grouping) -> None:
+    hashes = hash_keys(_KEYS, grouping.seeds)
+    weights = np.ones(len(_KEYS))
+    if isinstance(grouping, Offline):
+        distinct = np.unique(hashes, axis=0)
+        grouping.learn(distinct, np.ones(len(distinct)))
+    for now, given in enumerate((None, weights, None)):
+        grouping.route_batch(hashes, given, float(now * 3600))
+
+
+def _plan(grouping: Grouping) -> None:
+    _use(grouping)
+    if isinstance(grouping, Planned):
+        grouping.apply(grouping.plan([grouping.statistics(7200.0)] * 2))
+        _use(grouping)
+
+
+if __name__ == "__main__":
+    precompile(names())

@@ -1,0 +1,263 @@
+"""Level-fill: levels, plans shared by sources, re-plans inside intervals, resizing, weights and capacities."""
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keygrouping.experiment.level_run import run
+from keygrouping.grouping import Planned, create, shared_settings
+from keygrouping.grouping._level_plan import Keys, Shares, place
+from keygrouping.grouping._level_table import owners_for, resized
+from keygrouping.grouping.level_fill import VARIANTS, LevelFill
+from keygrouping.grouping.protocol import Hashes
+from keygrouping.hashing import hash_keys
+from keygrouping.simulate import create_sources
+from keygrouping.workload import workload
+
+INTERVAL = 20_000
+KEYS = [f"key{number}".encode() for number in range(400)]
+HASHES = hash_keys(KEYS)
+
+
+def built(workers: int = 10, /, **given: object) -> LevelFill:
+    grouping = create("level-fill", workers, given)
+    assert isinstance(grouping, LevelFill)
+    return grouping
+
+
+def events(seed: int, size: int = INTERVAL, hot: float = 0.5) -> Hashes:
+    """Events of keys, the first of which has this share, the others by Zipf."""
+    random = np.random.default_rng(seed)
+    share = 1 / (1.0 + np.arange(len(KEYS)))
+    others = random.choice(len(KEYS), size, p=share / share.sum())
+    return HASHES[np.where(random.random(size) < hot, 0, others)]
+
+
+def imbalance(routed: Any, workers: int) -> float:
+    loads = np.bincount(routed, minlength=workers)
+    return float(loads.max() / loads.mean())
+
+
+def keys_of(plan: dict[str, Any]) -> dict[int, tuple[int, list[int], list[float]]]:
+    """Width, members and planned shares of each key of a plan."""
+    ends = np.cumsum([0, *plan["known"]])
+    parts = itertools.pairwise(ends.tolist())
+    columns = zip(plan["hashes"], plan["width"], parts, strict=True)
+    return {key: (width, plan["members"][a:b], plan["taken"][a:b]) for key, width, (a, b) in columns}
+
+
+class TestRouting:
+    def test_a_cold_key_has_one_owner(self) -> None:
+        grouping = built()
+        rare = np.random.default_rng(1).integers(-(2**63), 2**63, (20_000, 1))
+        assert grouping.route_batch(rare, None, 0.0).tolist() == grouping.route_batch(rare, None, 0.0).tolist()
+        assert not grouping.hot(10)
+
+    def test_a_hot_key_fills_all_workers_to_one_level_in_its_first_interval(self) -> None:
+        grouping = built()
+        assert imbalance(grouping.route_batch(events(1, hot=0.8), None, 0.0), 10) < 1.01
+        assert grouping.hot(1)[0].width == 10
+
+    @settings(max_examples=15, deadline=None)
+    @given(seed=st.integers(0, 99), hot=st.floats(0, 1), workers=st.integers(1, 40), most=st.integers(1, 6))
+    def test_a_tracked_key_never_exceeds_its_cap(self, seed: int, hot: float, workers: int, most: int) -> None:
+        grouping = built(workers, planned=False, evidence=64.0, eps=0.0, slack=0.0, widths=[most, 7, 7])
+        grouping.route_batch(events(seed, hot=hot), None, 0.0)
+        for key in grouping.hot(len(KEYS)):
+            assert key.width <= (most if key.share < 0.4 / workers else workers)
+        for slot in np.flatnonzero(grouping._arrays.tracked).tolist():
+            members = grouping._members(slot)
+            assert len(set(members)) == len(members) and set(members) <= set(range(workers))
+
+    @settings(max_examples=10, deadline=None)
+    @given(cuts=st.lists(st.integers(0, 6_000), max_size=6), weighted=st.booleans())
+    def test_batches_can_be_cut_anywhere(self, cuts: list[int], weighted: bool) -> None:
+        whole, cut = built(evidence=4.0), built(evidence=4.0)
+        stream = events(3, 6_000)
+        weights = np.random.default_rng(1).uniform(0, 9, len(stream)) if weighted else None
+        expected = whole.route_batch(stream, weights, 0.0).tolist()
+        bounds = [0, *sorted(cuts), len(stream)]
+        parts = [slice(a, b) for a, b in itertools.pairwise(bounds)]
+        routed = [cut.route_batch(stream[p], None if weights is None else weights[p], 0.0).tolist() for p in parts]
+        assert list(itertools.chain(*routed)) == expected and cut.snapshot() == whole.snapshot()
+
+    def test_hot_only_never_splits_a_key_that_fits_on_one_worker(self) -> None:
+        grouping = built(4, **VARIANTS["hot-only"])
+        for second in range(5):
+            grouping.route_batch(events(second, hot=0.0), None, 10.0 * second)
+        fair = 1 / 4
+        assert all(key.width == 1 or key.share > 0.1 * fair for key in grouping.hot(400))
+        tracked = grouping._arrays.keys[grouping._arrays.tracked]
+        assert np.all(tracked["width"][~tracked["hot"]] == 1)
+
+    def test_weights_are_balanced(self) -> None:
+        grouping = built()
+        stream = events(1, 60_000)
+        weights = np.random.default_rng(2).pareto(3, len(stream)) * 1000
+        routed = grouping.route_batch(stream, weights, 0.0)
+        loads = np.bincount(routed, weights, 10)
+        assert loads.max() / loads.mean() < 1.05
+
+    def test_loads_follow_capacities(self) -> None:
+        grouping = built(4, capacities=[2.0, 1.0, 0.5, 0.5])
+        for second in range(3):
+            routed = grouping.route_batch(events(second, 40_000), None, 10.0 * second)
+        assert np.bincount(routed) / len(routed) == pytest.approx([0.5, 0.25, 0.125, 0.125], rel=0.02)
+
+    def test_independent_sources_make_no_plan_but_balance(self) -> None:
+        grouping = built(**VARIANTS["independent"])
+        loads = [imbalance(grouping.route_batch(events(second), None, 10.0 * second), 10) for second in range(5)]
+        assert max(loads) < 1.05
+
+
+class TestPlans:
+    def shared(self, sources: int = 3, **given: object) -> list[LevelFill]:
+        return [built(**{"interval": None, **given}) for _ in range(sources)]
+
+    def test_it_is_planned_and_can_be_shared(self) -> None:
+        assert isinstance(built(), Planned) and not built().shared
+        assert shared_settings("level-fill") == {"interval": None} and built(interval=None).shared
+
+    @settings(max_examples=15, deadline=None)
+    @given(order=st.permutations(range(3)), seed=st.integers(0, 99))
+    def test_whoever_makes_it_a_plan_is_the_same(self, order: list[int], seed: int) -> None:
+        sources = self.shared()
+        for number, source in enumerate(sources):
+            weights = np.random.default_rng(number).uniform(0, 9, 4_000)
+            source.route_batch(events(seed + number, 4_000), weights, 0.0)
+        seen = [json.loads(json.dumps(source.statistics())) for source in sources]
+        plan = sources[0].plan(seen)
+        assert sources[2].plan([seen[i] for i in order]) == plan
+        for source in sources:
+            source.apply(json.loads(json.dumps(plan)))
+        assert {source.epoch for source in sources} == {plan["epoch"]}
+        assert len({json.dumps(source.explain(KEYS[0]).candidates) for source in sources}) == 1
+
+    def test_an_old_plan_is_ignored_and_a_foreign_one_refused(self) -> None:
+        (source,) = self.shared(1)
+        source.route_batch(events(1), None, 0.0)
+        plan = source.plan([source.statistics()])
+        source.apply(plan)
+        before = source.snapshot()
+        source.apply(plan)
+        assert source.snapshot() == before
+        damaged: list[dict[str, Any]] = [{}, {**plan, "epoch": 9, "workers": 4}, {**plan, "epoch": 9, "owner": [99]}]
+        for other in damaged:
+            with pytest.raises(ValueError):
+                source.apply(other)
+        assert source.snapshot() == before
+        with pytest.raises(ValueError, match="statistics"):
+            source.plan([{"workers": 3}])
+
+    @settings(max_examples=15, deadline=None)
+    @given(seed=st.integers(0, 99), hot=st.floats(0.0, 0.95), workers=st.integers(2, 60))
+    def test_planned_shares_of_a_plan_sum_up(self, seed: int, hot: float, workers: int) -> None:
+        source = built(workers, interval=None)
+        source.route_batch(events(seed, hot=hot), None, 0.0)
+        plan = source.plan([source.statistics()])
+        cold, loads = np.array(plan["estimates"]["cold"]), np.zeros(workers)
+        np.add.at(loads, plan["owner"], cold)
+        for share, (width, members, taken) in zip(plan["shares"], keys_of(plan).values(), strict=True):
+            assert sum(taken) == pytest.approx(share) and len(set(members)) == len(members)
+            assert 1 <= width <= len(members) and not any(taken[width:])
+            np.add.at(loads, members, taken)
+        assert loads.sum() == pytest.approx(1, abs=0.05)
+
+    def test_a_stationary_stream_gets_no_new_pairs(self) -> None:
+        stream = workload("country-skew-80", 8 * INTERVAL, 1)
+        course = run(stream, create_sources("level-fill", 10, 5), interval=INTERVAL)
+        assert not course.new_pairs[4:].any() and course.lambdas.max() < 1.01
+        assert course.costs[4:] == pytest.approx((204 + 9) / 204, abs=0.001)
+
+    def test_an_urgent_plan_is_asked_for_until_the_first_and_on_evidence(self) -> None:
+        (source,) = self.shared(1)
+        assert not source.urgent
+        source.route_batch(events(1), None, 0.0)
+        assert source.urgent
+        glimpse = source.glimpse()
+        source.apply(source.plan([glimpse]))
+        assert source.glimpse()["mass"] == glimpse["mass"] and source.urgent
+        source.apply(source.plan([source.statistics()]))
+        source.route_batch(events(2), None, 0.0)
+        assert not source.urgent
+        owner = source.explain(b"x").home
+        untracked = np.random.default_rng(1).integers(-(2**63), 2**63, (40_000, 1))
+        source.route_batch(untracked[source._arrays.owners[untracked[:, 0] & 1023] == owner], None, 0.0)
+        assert source.urgent
+
+    def test_it_plans_by_itself_when_the_interval_has_passed(self) -> None:
+        grouping = built(interval=10.0)
+        grouping.route_batch(events(1), None, 0.0)
+        epoch = grouping.epoch
+        grouping.route_batch(events(2, 10), None, 0.4)
+        assert grouping.epoch > epoch and grouping._plan_in_force
+        grouping.route_batch(events(2), None, 11.0)
+        assert grouping._estimates.intervals == 1
+
+    def test_equal_rocks_need_no_more_pairs_than_the_bound(self) -> None:
+        shares = np.concatenate([[0.4, 0.2], np.full(40, 0.01)])
+        hashes = np.sort(HASHES[: len(shares), 0])
+        members = (np.arange(len(shares)) % 10).astype(np.int32)
+        ones = np.ones(len(shares), np.int64)
+        keys = Keys(hashes, shares, ones, ones, members, np.zeros(len(shares)))
+        placement = place(
+            Shares(keys, np.zeros(1024), 1e7, 1e6),
+            owners_for(np.ones(10), 1024),
+            np.full(10, 0.1),
+            0.02,
+            split_light=True,
+        )
+        assert placement.keys.width.sum() <= len(shares) + 10 - 1
+        assert placement.loads == pytest.approx(np.full(10, 0.1), rel=0.01)
+
+    def test_explains_why_and_when_a_key_was_widened(self) -> None:
+        grouping = built()
+        grouping.route_batch(events(1), None, 0.0)
+        grouping.route_batch(events(2), None, 12.0)
+        hot, cold = grouping.explain(KEYS[0]), grouping.explain("never seen")
+        assert hot.width == 10 and hot.share == pytest.approx(0.58, abs=0.02) and hot.space == "hot"
+        assert hot.hot_since is not None and "planned" in hot.why and "widened" in hot.why
+        assert cold.width == 1 and cold.space is None and "owns" in cold.why
+
+
+class TestResize:
+    @settings(max_examples=30, deadline=None)
+    @given(before=st.integers(1, 60), more=st.integers(1, 60))
+    def test_new_workers_take_their_part_of_every_old_one(self, before: int, more: int) -> None:
+        after = before + more
+        old = owners_for(np.ones(before), 1 << (64 * before - 1).bit_length())
+        new = resized(old, before, 1 << (64 * after - 1).bit_length(), after)
+        same = np.tile(old, len(new) // len(old))
+        assert np.count_nonzero(new != same) == round(len(new) * more / after)
+        assert np.all(new[new != same] >= before)
+        counts = np.bincount(new, minlength=after)
+        assert counts.max() - counts.min() <= 0.1 * counts.mean() + 2
+        gone = resized(new, after, len(old), before)
+        assert set(gone.tolist()) <= set(range(before))
+
+    @pytest.mark.parametrize("sizes", [(10, 20, 30, 50), (50, 30, 10)])
+    def test_balance_is_there_at_once(self, sizes: tuple[int, ...]) -> None:
+        stream = workload("country-skew-80", 2 * len(sizes) * INTERVAL, 1)
+        resizes = {2 * step: workers for step, workers in enumerate(sizes) if step}
+        course = run(stream, create_sources("level-fill", sizes[0], 1), resizes, INTERVAL)
+        assert course.lambdas.max() < 1.02
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_can_be_built_and_balances_a_hot_key(variant: str) -> None:
+    course = run(
+        workload("country-skew-40", 6 * INTERVAL, 1),
+        create_sources("level-fill", 10, 2, VARIANTS[variant]),
+        interval=INTERVAL,
+    )
+    assert course.lambdas[2:].max() < 1.02
+
+
+def test_the_hot_key_that_changes_is_caught_inside_its_interval() -> None:
+    stream = workload("moving-hot-key", 6 * INTERVAL, 1, {"share": 0.5, "interval": INTERVAL})
+    course = run(stream, create_sources("level-fill", 10, 5), interval=INTERVAL)
+    assert course.lambdas.max() < 1.05 and course.costs.max() < 1.02

@@ -3,11 +3,13 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 
 import pytest
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deploy, Deployment, Shape
 from keygrouping_local.java import find_java
+from keygrouping_local.records import read_all, read_results
 
 pytestmark = pytest.mark.kafka
 
@@ -17,7 +19,7 @@ CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
-def run(command: list[str], stdin: bytes = b"") -> bytes:
+def run(command: Sequence[str | bytes], stdin: bytes = b"") -> bytes:
     done = subprocess.run(command, input=stdin, capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
@@ -37,7 +39,10 @@ async def routing(deploy: Deploy, *stages: str) -> Deployment:
     return deployment
 
 
-@pytest.mark.skipif(not shutil.which("kcat"), reason="kcat is not installed (Debian: apt-get install kcat)")
+needs_kcat = pytest.mark.skipif(not shutil.which("kcat"), reason="kcat is not installed (Debian: apt-get install kcat)")
+
+
+@needs_kcat
 async def test_what_kcat_writes_kcat_reads_back_unchanged(deploy: Deploy, broker: EmbeddedBroker) -> None:
     deployment = await routing(deploy)
     settings = deployment.settings
@@ -52,6 +57,25 @@ async def test_what_kcat_writes_kcat_reads_back_unchanged(deploy: Deploy, broker
     assert sorted(routed.splitlines()) == sorted(sent.splitlines())
     assert len(routed.splitlines()) == len(written)
     assert b"trace=a1" in routed
+
+
+@needs_kcat
+async def test_a_header_name_that_is_not_utf8_stops_nothing(deploy: Deploy, broker: EmbeddedBroker) -> None:
+    deployment = await routing(deploy, "worker-0", "aggregator-0")
+    settings = deployment.settings
+    write = ["kcat", "-b", broker.bootstrap_servers, "-q", "-P", "-t", settings.events_topic, "-K", "|"]
+    for _ in range(2):
+        run([*write, "-H", "trace=1"], b"good|1\ngood|2\n")
+        run([*map(str.encode, write), b"-H", b"caf\xe9=1", b"-H", b"plain=2"], b"bad|3\n")
+    run([*write, "-H", "trace=1"], b"good|4\n")
+    comparison = await deployment.check()
+    assert comparison.equal, comparison
+    results = await read_results(settings)
+    assert sum(result.events for result in results.values()) == 5
+    dead = [record async for records in read_all(settings, settings.dead_letters_topic) for record in records]
+    assert [(record.key, record.value) for record in dead] == [(b"bad", b"3")] * 2
+    assert [name for name, _ in dead[0].headers[:2]] == ["caf\\udce9", "plain"]
+    assert dict(dead[0].headers)["keygrouping-reason"] == b"invalid-header"
 
 
 async def test_java_console_tools_write_read_and_see_the_groups(deploy: Deploy, broker: EmbeddedBroker) -> None:

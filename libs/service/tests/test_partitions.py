@@ -343,3 +343,41 @@ async def test_a_custom_assignor_decides_who_gets_what(
     async with running(runners[1]), running(runners[0]):
         await until(lambda: all(runner.ready for runner in runners) and len(runners[1].owned) == 4)
         assert not runners[0].owned
+
+
+async def test_a_transaction_that_is_given_up_is_aborted_and_counted(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, target = await topics(cluster, topic_prefix, 1)
+    await cluster.write(source, [(b"k", b"v")])
+    begun = 0
+
+    async def stuck_once(owned: OwnedPartition) -> None:
+        nonlocal begun
+        begun += 1
+        outbox = owned.outbox()
+        outbox.append(target, 0, 1, b"k", b"v%d" % begun)
+        if begun == 1:
+            sending = outbox.send
+
+            async def never_done() -> None:
+                await sending()
+                await asyncio.Event().wait()
+
+            outbox.send = never_done  # type: ignore[method-assign]
+            await owned.submit(outbox, owned.position, Progress())
+            await until(lambda: seen(b"v1"))
+            raise KafkaError("given up")
+        await owned.commit(outbox, owned.position, Progress())
+        while not owned.stopping:
+            await owned.poll(1, 0.1)
+
+    async def seen(value: bytes) -> bool:
+        return value in [record.value for record in await cluster.read(target, committed=False)]
+
+    runner = PartitionRunner(settings, STAGE, source, stuck_once)
+    aborts = metrics.TRANSACTION_ABORTS.labels(runner.group)
+    async with running(runner):
+        await until(lambda: copied(cluster, target, 1))
+    assert rows_of(await cluster.read(target)) == [(b"k", b"v2")]
+    assert aborts._value.get() == 1

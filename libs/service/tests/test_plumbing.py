@@ -15,10 +15,12 @@ from aiokafka.errors import GroupAuthorizationFailedError, KafkaConnectionError
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping_service import kafka, metrics
+from keygrouping_service import kafka
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.batches import Outbox, origin_headers, partition_of
-from keygrouping_service.run import Calm, run
+from keygrouping_service.logs import Calm
+from keygrouping_service.run import run
+from keygrouping_service.settings import ServiceSettings
 
 
 @given(st.floats(0.01, 1), st.floats(1, 10))
@@ -142,6 +144,9 @@ def test_a_record_set_aside_says_why_and_where_it_came_from() -> None:
     ]
 
 
+UNUSED = ServiceSettings(bootstrap_servers="unused:9092")
+
+
 def test_a_chatty_library_is_heard_once_per_interval() -> None:
     now = 0.0
     calm = Calm("aiokafka", 10.0, lambda: now)
@@ -161,7 +166,7 @@ def test_a_service_ends_with_0_when_it_returns() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await stop.wait()
 
-    assert run(main) == 0
+    assert run(main, UNUSED) == 0
 
 
 @pytest.mark.parametrize(
@@ -175,7 +180,7 @@ def test_a_fault_is_one_line_and_exit_code_1(error: Exception, line: str, capsys
     async def main(_: asyncio.Event) -> None:
         raise error
 
-    assert run(main) == 1
+    assert run(main, UNUSED) == 1
     assert capsys.readouterr().err.splitlines() == [line]
 
 
@@ -200,15 +205,6 @@ async def test_a_taken_port_is_told_in_one_line() -> None:
         with pytest.raises(kafka.Fatal, match="KEYGROUPING_HTTP_PORT"):
             async with serving(create_app("test", lambda: True), "127.0.0.1", taken.getsockname()[1]):
                 pass
-
-
-def test_metrics_are_named_by_the_rules() -> None:
-    names = [definition.name for definition in metrics.DEFINITIONS]
-    assert len(set(names)) == len(names)
-    for definition in metrics.DEFINITIONS:
-        assert definition.name.startswith("keygrouping_") and definition.meaning.endswith(".")
-        assert definition.name.endswith("_total") == (definition.kind == "counter")
-        assert definition.unit != "seconds" or definition.name.endswith("_seconds")
 
 
 def test_modules_import_without_the_compiler() -> None:

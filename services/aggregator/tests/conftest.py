@@ -21,9 +21,10 @@ from aiokafka.structs import OffsetAndMetadata
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_local.records import Record, read_all, read_results
-from keygrouping_local.topics import create_topics, environment_of, settings_for, topics_of
+from keygrouping_local.topics import environment_of, settings_for
 from keygrouping_service import kafka
 from keygrouping_service.progress import END, Progress, read_progress
+from keygrouping_service.topics import create_topics, topics_of
 
 JOB = '{"window": 1000, "lateness": 0, "aggregates": [{"name": "n", "op": "count"}]}'
 WORKERS = 6

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from keygrouping_producer.api import NDJSON, event_routes, replay_routes
 from keygrouping_producer.ingest import Ingest, Record, Refused, Unavailable, parse
 from keygrouping_producer.plan import Pace, Plan
-from keygrouping_producer.problems import answer_with_problems
 from keygrouping_producer.replay import Replayer, Status
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_service.app import create_app
+from keygrouping_service.limits import limit_requests
 
 
 class FakeIngest:
@@ -102,7 +102,7 @@ async def client(ingest: FakeIngest, replay: FakeReplay, tmp_path: Path) -> Asyn
         event_routes(settings, cast(Ingest, ingest)),
         replay_routes(settings, cast(Replayer, replay)),
     )
-    answer_with_problems(app)
+    limit_requests(app, body_bytes=settings.max_body_bytes)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://producer") as running:
         yield running

@@ -103,7 +103,7 @@ def main() -> None:
     settings = load(SparkSettings)
     if options.stages:
         settings = settings.model_copy(update={"stages": options.stages})
-    sys.exit(run(partial(serve, settings), log_level=settings.log_level))
+    sys.exit(run(partial(serve, settings), settings))
 
 
 if __name__ == "__main__":

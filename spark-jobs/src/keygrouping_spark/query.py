@@ -9,12 +9,12 @@ import re
 import time
 from collections.abc import Callable
 
+from keygrouping_service import metrics
 from keygrouping_service.kafka import Fatal, backoff
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from keygrouping_spark.metrics import QUERY_RESTARTS
 from keygrouping_spark.reports import Reading
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class QueryRunner:
                     self._judge(error)
             if self._stopping.is_set():
                 return
-            QUERY_RESTARTS.labels(self._name).inc()
+            metrics.SPARK_QUERY_RESTARTS.labels(self._name).inc()
             log.warning("%s query lost the broker, trying again in %.0f s", self._name, delay)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keygrouping_service.kafka import Fatal
+from py4j.protocol import Py4JError
 from pyspark import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -68,10 +69,16 @@ def create(settings: SparkSettings) -> SparkSession:
         builder = builder.config(name, value)
     try:
         spark = builder.master(master).getOrCreate()
-    except (PySparkException, OSError) as error:
-        raise Fatal(f"Spark does not start: {str(error).splitlines()[0]}: is a JDK 17 or 21 installed?") from None
+    except (PySparkException, Py4JError, OSError) as error:
+        raise Fatal(f"Spark does not start: {cause(str(error))}") from None
     _set_log_levels(spark, settings.spark_log_level)
     return spark
+
+
+def cause(text: str) -> str:
+    """What an error of Spark comes down to: its innermost cause, or that there may be no Java."""
+    causes = [line.strip().removeprefix("Caused by: ") for line in text.splitlines() if "Caused by: " in line]
+    return causes[-1] if causes else f"{text.splitlines()[0]}: is a JDK 17 or 21 installed?"
 
 
 def expect_end(spark: SparkSession) -> None:

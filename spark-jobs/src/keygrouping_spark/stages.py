@@ -15,6 +15,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from keygrouping.partial import Result
+from keygrouping_service import metrics
 from keygrouping_service.kafka import Fatal, producer, retry, started
 from keygrouping_service.progress import (
     Committed,
@@ -28,7 +29,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from keygrouping_spark import aggregator, worker
 from keygrouping_spark.checkpoint import Checkpoint, Identity, aggregator_plan, worker_plan
-from keygrouping_spark.metrics import RESULTS
 from keygrouping_spark.progress import AggregatorProgress, WorkerProgress
 from keygrouping_spark.query import QueryRunner
 from keygrouping_spark.reports import Reading
@@ -196,7 +196,7 @@ class _Sink:
             raise
 
     async def _finish(self, number: int, results: list[Result]) -> None:
-        RESULTS.inc(await self.writer.write(number, results))
+        metrics.SPARK_RESULTS.inc(await self.writer.write(number, results))
         await retry(lambda: self._close_windows(number), "publishing what is complete")
 
 

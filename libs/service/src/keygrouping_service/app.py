@@ -6,38 +6,79 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
+from importlib.metadata import version
+from typing import Any, Literal
 
 import uvicorn
 from fastapi import APIRouter, FastAPI, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from fastapi.responses import PlainTextResponse
+from fastapi.telemetry import TelemetryConfig
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
 
+from keygrouping_service import metrics, tracing
+from keygrouping_service.docs import add_docs
 from keygrouping_service.kafka import Fatal
+from keygrouping_service.problems import answer_with_problems
 
 log = logging.getLogger(__name__)
 
 
-def create_app(title: str, ready: Callable[[], bool], *routers: APIRouter) -> FastAPI:
-    """App with `/healthz` (the event loop runs), `/readyz` (503 until `ready()`), `/metrics` and the given routes."""
-    app = FastAPI(title=title, docs_url="/docs", redoc_url=None)
+_NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False, auto_configure=False)
+_SCRAPED: dict[int | str, dict[str, Any]] = {200: {"description": "In the text format of Prometheus"}}
 
-    @app.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        return {"status": "ok"}
 
-    @app.get("/readyz")
-    async def readyz(response: Response) -> dict[str, str]:
-        if ready():
-            return {"status": "ready"}
-        response.status_code = 503
-        return {"status": "starting"}
+class Health(BaseModel):
+    """Whether a service can do its work now."""
 
-    @app.get("/metrics")
-    async def scrape() -> Response:
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+    status: Literal["ok", "ready", "starting"]
 
+
+def create_app(title: str, ready: Callable[[], bool] | None, *routers: APIRouter) -> FastAPI:
+    """App with `/healthz`, `/readyz`, `/metrics`, `/docs` and the given routes.
+
+    `/readyz` is 503 until `ready()`; with a `ready` of None one of the routers brings it. Every error is answered with
+    problem details.
+    """
+    spans = tracing.active()
+    app = FastAPI(
+        title=title,
+        telemetry=spans.of_requests() if spans is not None else _NO_TELEMETRY,
+        version=version("keygrouping-service"),
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    _add_health(app)
+    if ready is not None:
+        _add_readiness(app, ready)
     for router in routers:
         app.include_router(router)
+    add_docs(app)
+    answer_with_problems(app)
     return app
+
+
+def _add_health(app: FastAPI) -> None:
+    @app.get("/healthz", tags=["health"])
+    async def get_healthz() -> Health:
+        """The process lives: its event loop gives answers."""
+        return Health(status="ok")
+
+    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse, responses=_SCRAPED)
+    async def get_metrics() -> Response:
+        """All metrics, for Prometheus."""
+        return Response(metrics.exposition(app.title), media_type=CONTENT_TYPE_LATEST)
+
+
+def _add_readiness(app: FastAPI, ready: Callable[[], bool]) -> None:
+    @app.get("/readyz", tags=["health"], responses={503: {"description": "Not yet, or not now", "model": Health}})
+    async def get_readyz(response: Response) -> Health:
+        """Whether the service can do its work now."""
+        if ready():
+            return Health(status="ready")
+        response.status_code = 503
+        return Health(status="starting")
 
 
 class _Server(uvicorn.Server):

@@ -22,9 +22,12 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 def origin_headers(record: ConsumerRecord[bytes, bytes], reason: str, detail: str) -> list[Header]:
-    """Headers of a record that goes to `late` or `dead-letters`: its own, then why, and where it came from."""
+    """Headers of a record that goes to `late` or `dead-letters`: its own, then why, and where it came from.
+
+    Bytes of a name that are not UTF-8 are written as `\\udcXX`.
+    """
     return [
-        *record.headers,
+        *((name.encode(errors="backslashreplace").decode(), value) for name, value in record.headers),
         ("keygrouping-reason", reason.encode()),
         ("keygrouping-detail", detail.encode(errors="replace")),
         ("keygrouping-topic", record.topic.encode()),

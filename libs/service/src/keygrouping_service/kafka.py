@@ -80,13 +80,18 @@ async def retry(action: Callable[[], Awaitable[Result]], what: str) -> Result:
     raise AssertionError("backoff is endless")
 
 
-def reader(settings: ServiceSettings, *, committed: bool = True, **options: Any) -> AIOKafkaConsumer:
-    """A consumer outside of any group; partitions are assigned and sought by the caller."""
+def reader(
+    settings: ServiceSettings, *, committed: bool = True, wait_ms: int = 2000, **options: Any
+) -> AIOKafkaConsumer:
+    """A consumer outside of any group; partitions are assigned and sought by the caller.
+
+    The broker answers after `wait_ms` if there is nothing to read; a sought position has to wait for that answer.
+    """
     return AIOKafkaConsumer(
         **settings.kafka_options(),
         enable_auto_commit=False,
         auto_offset_reset="none",
-        fetch_max_wait_ms=2000,
+        fetch_max_wait_ms=wait_ms,
         isolation_level="read_committed" if committed else "read_uncommitted",
         **options,
     )

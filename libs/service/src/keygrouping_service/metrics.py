@@ -6,12 +6,32 @@ dashboards and alerts are checked against.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, Metric, disable_created_metrics, generate_latest
 
-Kind = Literal["counter", "gauge", "histogram"]
+Kind = Literal["counter", "gauge", "histogram", "info"]
+
+SERVICES = ("router", "worker", "aggregator", "producer", "observer", "spark")
+"""A metric of one service has the service's name after the prefix; the others are those of all services."""
+
+LABELS = {
+    "group": "consumer group of a stage: one per stage",
+    "grouping": "name of a grouping: those that run in the shadow",
+    "operator": "an operator of a Spark query: a few",
+    "outcome": "what became of it: a few words",
+    "query": "a query of the Spark job: one per stage",
+    "rank": "place among the widest keys, from 1 to a fixed number; never the key itself",
+    "reason": "why, as in the header of the record: a few words",
+    "routing": "`used`: as it was routed; `key`: as key hashing would have",
+    "span": "`interval`: the last whole one; `run`: since the start",
+    "status": "HTTP status of the answer",
+    "topic": "a topic of the pipeline",
+    "worker": "number of a worker, 0 to W-1",
+}
+"""All labels there are, with what bounds their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +44,44 @@ class Definition:
     meaning: str
     labels: tuple[str, ...] = ()
 
+    @property
+    def service(self) -> str | None:
+        """The service that has it; None: all."""
+        word = self.name.split("_")[1]
+        return word if self.name.startswith("keygrouping_") and word in SERVICES else None
+
+
+PROCESS = (
+    Definition("process_cpu_seconds_total", "counter", "seconds", "CPU time of the process."),
+    Definition("process_resident_memory_bytes", "gauge", "bytes", "Memory that the process holds."),
+    Definition("process_virtual_memory_bytes", "gauge", "bytes", "Memory that the process has reserved."),
+    Definition("process_start_time_seconds", "gauge", "seconds", "When the process started, since 1970."),
+    Definition("process_open_fds", "gauge", "files", "Open files and connections."),
+    Definition("process_max_fds", "gauge", "files", "Most files and connections that it may open."),
+    Definition(
+        "python_info",
+        "info",
+        "info",
+        "Version of Python.",
+        ("implementation", "major", "minor", "patchlevel", "version"),
+    ),
+    Definition(
+        "python_gc_objects_collected_total", "counter", "objects", "Objects that the collector freed.", ("generation",)
+    ),
+    Definition(
+        "python_gc_objects_uncollectable_total",
+        "counter",
+        "objects",
+        "Objects that it could not free.",
+        ("generation",),
+    ),
+    Definition("python_gc_collections_total", "counter", "runs", "Runs of the collector.", ("generation",)),
+)
+"""What the client library adds for every process (on Linux)."""
 
 DEFINITIONS: list[Definition] = []
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 def _define(name: str, kind: Kind, unit: str, meaning: str, labels: tuple[str, ...]) -> Definition:
@@ -52,6 +108,35 @@ def histogram(name: str, unit: str, meaning: str, *labels: str, buckets: tuple[f
     return Histogram(d.name, meaning, labels, buckets=buckets)
 
 
+class _Exposed:
+    """What a service shows: the metrics of all services and its own."""
+
+    def __init__(self, hidden: tuple[str, ...]) -> None:
+        self._hidden = hidden
+
+    def collect(self) -> Iterator[Metric]:
+        return (metric for metric in REGISTRY.collect() if not metric.name.startswith(self._hidden))
+
+
+def exposition(title: str) -> bytes:
+    """All metrics in Prometheus's text format, without those of services that `title` doesn't name.
+
+    A router must not say that the imbalance of its observer is 0.
+    """
+    words = title.lower().split()
+    others = () if not set(words) & set(SERVICES) else tuple(s for s in SERVICES if s not in words)
+    return generate_latest(_Exposed(tuple(f"keygrouping_{service}_" for service in others)))
+
+
+# all services
+EVENT_LOOP_LAG = histogram(
+    "event_loop_lag_seconds",
+    "seconds",
+    "How late the event loop wakes a task: while it is late, no heartbeat is sent and no request answered.",
+    buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
+)
+HTTP_PROBLEMS = counter("http_problems_total", "requests", "Requests answered with an error.", "status")
+
 # all stages
 COMMITS = counter("commits_total", "commits", "Commits of output, offset and progress.", "group")
 REBALANCES = counter("rebalances_total", "rebalances", "Times the partitions were taken back.", "group")
@@ -62,6 +147,9 @@ EXPIRED_OFFSETS = counter(
     "expired_offsets_total", "offsets", "Offsets that retention deleted before they were read.", "group"
 )
 LAG = gauge("lag_records", "records", "Offsets between what was read and the end of the input.", "group")
+TRANSACTION_ABORTS = counter(
+    "transaction_aborts_total", "transactions", "Transactions that were begun and not committed.", "group"
+)
 
 # router
 ROUTED = counter("router_routed_total", "events", "Events sent to a worker.", "worker")
@@ -75,12 +163,49 @@ BATCH_SECONDS = histogram(
 )
 IMBALANCE = gauge("router_imbalance", "ratio", "λ: load of the busiest worker over the average, last interval.")
 EPOCH = gauge("router_epoch", "epoch", "Number of the plan in force.")
+IMBALANCE_BEFORE = gauge("router_imbalance_before", "ratio", "λ that key hashing would have given, last interval.")
+KERNEL_SECONDS = histogram(
+    "router_kernel_seconds",
+    "seconds",
+    "Time to hash and route one batch.",
+    buckets=(0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
+)
+WORKERS = gauge("router_workers", "workers", "W: workers in use.")
+HOT_KEYS = gauge("router_hot_keys", "keys", "Keys that are spread wider than a cold key.")
+WIDTH = gauge("router_width", "workers", "Workers of the widest keys, the widest of rank 1.", "rank")
+TRACKED_KEYS = gauge("router_tracked_keys", "keys", "Keys with a count.")
+PLAN_CHANGES = counter("router_plan_changes_total", "plans", "Plans that were put in force.")
+PLAN_SECONDS = histogram(
+    "router_plan_seconds",
+    "seconds",
+    "Time to make a plan of what all replicas have seen.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
+)
+MOVED_KEYS = counter("router_moved_keys_total", "keys", "Keys that a plan gave to other workers.")
+CONTROL_CHANGES = counter("router_control_changes_total", "changes", "Changes of what can be set, taken over.")
+CONTROL_VERSION = gauge("router_control_version", "version", "Version of the control document in force.")
+STORE_DEGRADED = gauge("router_store_degraded", "state", "1 while the store can't be used, else 0.")
+REPLICAS = gauge("router_replicas", "replicas", "Routers that share the store and are alive.")
+WORKER_LAG = gauge("router_worker_lag_records", "records", "Routed events that a worker has not worked off.", "worker")
+SHADOW_IMBALANCE = gauge(
+    "router_shadow_imbalance", "ratio", "λ of a grouping that is fed with a sample, last interval.", "grouping"
+)
+DROPPED_LISTENERS = counter(
+    "router_dropped_listeners_total", "listeners", "Listeners to events that were too slow and were cut off."
+)
+
+# producer
+PRODUCER_SENT = counter("producer_sent_total", "events", "Replayed events that the broker has acknowledged.")
+PRODUCER_BAD_LINES = counter("producer_bad_lines_total", "lines", "Pieces of a source that went to dead-letters.")
+PRODUCER_ACCEPTED = counter(
+    "producer_accepted_total", "events", "Events taken by HTTP that the broker has acknowledged."
+)
 
 # worker
 WORKER_EVENTS = counter("worker_events_total", "events", "Routed events read.")
 WORKER_FLUSHES = counter("worker_flushes_total", "flushes", "Flushes of one partition's partials.")
 WORKER_PARTIALS = counter("worker_partials_total", "partials", "Partials written.")
-WORKER_DEAD = counter("worker_dead_letters_total", "events", "Routed events that the job can't use.")
+WORKER_DEAD = counter("worker_dead_letters_total", "events", "Routed events that the job can't use.", "reason")
 WORKER_GROUPS = gauge("worker_groups", "groups", "Keys times windows held in memory until the next flush.")
 
 # aggregator
@@ -91,8 +216,79 @@ AGGREGATOR_PARTIALS = counter(
     "outcome",
 )
 AGGREGATOR_RESULTS = counter("aggregator_results_total", "results", "Final results written.")
-AGGREGATOR_DEAD = counter("aggregator_dead_letters_total", "partials", "Records that are no partial of the job.")
+AGGREGATOR_DEAD = counter(
+    "aggregator_dead_letters_total", "partials", "Records that are no partial of the job.", "reason"
+)
 AGGREGATOR_WINDOWS = gauge(
     "aggregator_open_windows", "windows", "Windows that are not final, per partition of partials."
 )
 AGGREGATOR_GROUPS = gauge("aggregator_groups", "groups", "Keys times windows held in memory.")
+
+# observer
+LATENCY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+OBSERVER_EVENTS = counter("observer_events_total", "events", "Events in the partials of a worker.", "worker")
+OBSERVER_PARTIALS = counter(
+    "observer_partials_total", "partials", "Partials counted, or passed over as repeated.", "outcome"
+)
+OBSERVER_DEAD = counter("observer_dead_letters_total", "partials", "Records that are no partial.", "reason")
+OBSERVER_DISPLACED = counter(
+    "observer_displaced_total", "partials", "Partials that count in a later interval than their own time says."
+)
+OBSERVER_WORKERS = gauge("observer_workers", "workers", "Workers in use in the last interval.")
+OBSERVER_IMBALANCE = gauge(
+    "observer_imbalance",
+    "ratio",
+    "λ: load of the busiest worker over the average; routing `key`: what key hashing would have given.",
+    "span",
+    "routing",
+)
+OBSERVER_STD_DEV = gauge(
+    "observer_std_dev_points",
+    "percentage points",
+    "Standard deviation of the workers' shares; routing `key`: what key hashing would have given.",
+    "span",
+    "routing",
+)
+OBSERVER_DIST_COST = gauge("observer_dist_cost", "ratio", "DIST_COST: distinct workers per distinct key.", "span")
+OBSERVER_MESSAGES = gauge("observer_messages_per_event", "ratio", "Partials per event.", "span")
+OBSERVER_EFFICIENCY = gauge("observer_efficiency", "ratio", "Throughput over what the workers in use could do.", "span")
+OBSERVER_THROUGHPUT = gauge(
+    "observer_worker_events_per_second", "events per second", "Throughput of a worker in the last interval.", "worker"
+)
+OBSERVER_LAG = gauge(
+    "observer_worker_lag_records", "records", "Routed events that a worker has not worked off.", "worker"
+)
+OBSERVER_LATENCY = histogram(
+    "observer_latency_seconds",
+    "seconds",
+    "From an event's own timestamp to that of the partial that holds it, of sampled events.",
+    buckets=LATENCY_BUCKETS,
+)
+OBSERVER_INTERVAL_END = gauge(
+    "observer_interval_end_seconds", "seconds", "End of the last interval, in seconds since 1970."
+)
+OBSERVER_RUN_SAMPLE = gauge(
+    "observer_run_sample", "ratio", "Part of all keys that DIST_COST of the run is measured on."
+)
+
+# Spark job
+SPARK_BATCH_SECONDS = histogram(
+    "spark_batch_seconds",
+    "seconds",
+    "Time of one micro-batch from trigger to commit.",
+    "query",
+    buckets=(0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60),
+)
+SPARK_INPUT_ROWS = counter("spark_input_rows_total", "records", "Records read by finished batches.", "query")
+SPARK_STATE_ROWS = gauge("spark_state_rows", "rows", "Rows in the query's state.", "query", "operator")
+SPARK_STATE_BYTES = gauge("spark_state_memory_bytes", "bytes", "Memory used by the query's state.", "query", "operator")
+SPARK_DROPPED_ROWS = counter(
+    "spark_dropped_rows_total", "records", "Duplicates of partials that came after their window closed.", "query"
+)
+SPARK_SOURCE_LAG = gauge(
+    "spark_source_lag_records", "records", "Records of a topic that are still to be read.", "query", "topic"
+)
+SPARK_RESULTS = counter("spark_results_total", "results", "Final results written.")
+SPARK_QUERY_RESTARTS = counter(
+    "spark_query_restarts_total", "restarts", "Times a query began anew after an error.", "query"
+)

@@ -14,9 +14,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from aiokafka.structs import OffsetAndMetadata
 
-from keygrouping_service import metrics
+from keygrouping_service import metrics, tracing
 from keygrouping_service.batches import Outbox
 from keygrouping_service.kafka import Fatal
+from keygrouping_service.lenient import read_leniently
 from keygrouping_service.progress import Committed, Progress, Upstream
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class OwnedPartition:
         self._commit_timeout = commit_timeout
         self._pending: asyncio.Task[None] | None = None
         self._in_transaction = False
+        spans = tracing.active()
+        self._traced = None if spans is None else spans.transactions(tp, group)
 
     @property
     def stopping(self) -> bool:
@@ -100,13 +103,16 @@ class OwnedPartition:
             await self._skip_expired()
             return []
         except UnicodeDecodeError:
-            raise Fatal(
-                f"{self.tp.topic}[{self.partition}] holds a record at offset {self.position} or soon after with a "
-                f"header name that is not UTF-8, which can't be read: reset the offset of group {self._group} beyond it"
-            ) from None
+            log.warning("%s[%d]: a header name that is not UTF-8", self.tp.topic, self.partition)
+            read_leniently()
+            self.rewind(self.position)
+            return []
         self.position = await self._clients.reader.position(self.tp)
         self.lag = max(0, (self._clients.reader.highwater(self.tp) or 0) - self.position)
-        return fetched.get(self.tp, [])
+        records = fetched.get(self.tp, [])
+        if self._traced is not None:
+            self._traced.saw(records)
+        return records
 
     async def end(self) -> int:
         """The partition's end now: its high watermark, open transactions included."""
@@ -153,20 +159,27 @@ class OwnedPartition:
             if not self._pending.cancelled():
                 self._pending.exception()
         if self._in_transaction:
+            metrics.TRANSACTION_ABORTS.labels(self._group).inc()
             with contextlib.suppress(KafkaError, TimeoutError, AssertionError):
                 await asyncio.wait_for(self._clients.producer.abort_transaction(), _ABORT_TIMEOUT)
 
     async def _write(self, outbox: Outbox | None, offset: int, progress: Progress) -> None:
         position = OffsetAndMetadata(offset, progress.encode())
-        async with asyncio.timeout(self._commit_timeout):
-            if self._clients.commit_offset is None:
-                await self._write_transaction(outbox, position)
-            else:
-                if outbox:
-                    await outbox.send()
-                await self._clients.commit_offset(self.tp, position)
+        with self._span(outbox, offset):
+            async with asyncio.timeout(self._commit_timeout):
+                if self._clients.commit_offset is None:
+                    await self._write_transaction(outbox, position)
+                else:
+                    if outbox:
+                        await outbox.send()
+                    await self._clients.commit_offset(self.tp, position)
         self.committed = Committed(offset, progress)
         metrics.COMMITS.labels(self._group).inc()
+
+    def _span(self, outbox: Outbox | None, offset: int) -> contextlib.AbstractContextManager[None]:
+        if self._traced is None:
+            return contextlib.nullcontext()
+        return self._traced.transaction(offset, outbox.records if outbox else 0)
 
     async def _write_transaction(self, outbox: Outbox | None, position: OffsetAndMetadata) -> None:
         producer = self._clients.producer

@@ -1,4 +1,4 @@
-"""Runs a service's main coroutine: logging, signals, exit codes, and one clear line when it can't go on."""
+"""Runs a service's main coroutine: logging, traces, signals, exit codes, and one clear line when it can't go on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import gc
 import logging
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiokafka.errors import KafkaError
 
 from keygrouping_service.kafka import Fatal, can_be_retried
+from keygrouping_service.logs import set_up_logging
+from keygrouping_service.loop_lag import measure_loop_lag
+from keygrouping_service.settings import ServiceSettings
+from keygrouping_service.tracing import tracing
 
 log = logging.getLogger(__name__)
 
@@ -22,64 +25,32 @@ Main = Callable[[asyncio.Event], Awaitable[None]]
 EXIT_FATAL = 1
 
 
-def run(main: Main, *, log_level: str = "INFO") -> int:
+def run(main: Main, settings: ServiceSettings) -> int:
     """Runs `main(stop)` until it returns; SIGTERM and SIGINT set `stop`. Gives the exit code: 0, or 1 after a fault.
 
     An expected fault (`Fatal`, a Kafka error that a retry won't cure) is one line on stderr; anything else is a
     defect and shows its traceback.
     """
-    set_up_logging(log_level)
+    set_up_logging(settings.log_level, settings.log_format)
     try:
-        asyncio.run(_with_signals(main))
+        with tracing(settings):
+            asyncio.run(_with_signals(main))
     except Fatal as error:
-        print(f"fatal: {error}", file=sys.stderr)  # noqa: T201
-        return EXIT_FATAL
+        return _stopped_by(str(error), settings)
     except Exception as error:
         if isinstance(error, KafkaError) or can_be_retried(error):
-            print(f"fatal: Kafka refuses: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201
-            return EXIT_FATAL
+            return _stopped_by(f"Kafka refuses: {' '.join(str(error).split())}", settings)
         log.exception("stopped by a defect")
         return EXIT_FATAL
     return 0
 
 
-class Calm(logging.Filter):
-    """Lets each kind of message of a chatty library through once per `interval` seconds.
-
-    While a broker is away, aiokafka says so some hundred times per second.
-    """
-
-    def __init__(self, library: str, interval: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._library = library
-        self._interval = interval
-        self._clock = clock
-        self._said: dict[tuple[str, str], float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the message is to be written."""
-        if record.name.split(".")[0] != self._library:
-            return True
-        kind = (record.name, str(record.msg))
-        now = self._clock()
-        if now - self._said.get(kind, float("-inf")) < self._interval:
-            return False
-        self._said[kind] = now
-        return True
-
-
-def set_up_logging(level: str) -> None:
-    """One line per event to stderr; of aiokafka's own only warnings, and of each kind not too many."""
-    handler = logging.StreamHandler(sys.stderr)
-    logging.basicConfig(
-        level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=[handler], force=True
-    )
-    if level != "DEBUG":
-        logging.getLogger("aiokafka").setLevel(logging.WARNING)
-        # A retry that aiokafka makes by itself, as part of every other transaction: nothing to warn of.
-        logging.getLogger("aiokafka.producer.sender").setLevel(logging.ERROR)
-        handler.addFilter(Calm("aiokafka"))
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+def _stopped_by(fault: str, settings: ServiceSettings) -> int:
+    if settings.log_format == "json":
+        log.critical("%s", fault)
+    else:
+        print(f"fatal: {fault}", file=sys.stderr)  # noqa: T201
+    return EXIT_FATAL
 
 
 def _leftover(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -101,4 +72,8 @@ async def _with_signals(main: Main) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
-    await main(stop)
+    measuring = asyncio.create_task(measure_loop_lag())
+    try:
+        await main(stop)
+    finally:
+        measuring.cancel()

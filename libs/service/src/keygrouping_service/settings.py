@@ -22,8 +22,10 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_v
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from keygrouping_service.store.url import parse_url
+
 PREFIX = "KEYGROUPING_"
-SECTIONS = ("ROUTER", "WORKER", "AGGREGATOR", "PRODUCER", "SPARK", "OBSERVER", "LOCAL")
+SECTIONS = ("ROUTER", "WORKER", "AGGREGATOR", "PRODUCER", "SPARK", "OBSERVER", "TOPICS", "PROBE", "LOCAL")
 """Prefixes of the services' own settings; a service looks only into its own section."""
 
 EXIT_SETTINGS = 2
@@ -91,6 +93,7 @@ class ServiceSettings(BaseSettings):
     results_topic: str = "results"
     late_topic: str = "late"
     dead_letters_topic: str = "dead-letters"
+    distribution_topic: str = "distribution"
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
@@ -104,6 +107,13 @@ class ServiceSettings(BaseSettings):
     http_host: str = "127.0.0.1"
     http_port: Port = Field(default=0, description="port of health, metrics and API; 0 takes a free one")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["text", "json"] = "text"
+    otel_endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s/]",
+        description="base URL of an OpenTelemetry collector (OTLP over HTTP), such as http://collector:4318; unset: as "
+        "OTEL_EXPORTER_OTLP_ENDPOINT says, else no traces",
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -141,22 +151,11 @@ class ServiceSettings(BaseSettings):
 
     def password(self) -> str:
         """The SASL password, from the setting or its file; ValueError if the file can't be read."""
-        if self.sasl_password_file is None:
-            return self.sasl_password.get_secret_value() if self.sasl_password else ""
-        try:
-            return self.sasl_password_file.read_text().rstrip("\n")
-        except OSError as error:
-            raise ValueError(f"{PREFIX}SASL_PASSWORD_FILE: {error}") from None
+        return _secret(self.sasl_password, self.sasl_password_file, f"{PREFIX}SASL_PASSWORD_FILE")
 
     def ssl_context(self) -> ssl.SSLContext:
         """TLS context of the configured files; ValueError if one of them is unusable."""
-        try:
-            context = ssl.create_default_context(cafile=self.ssl_cafile)
-            if self.ssl_certfile:
-                context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile)
-        except OSError as error:
-            raise ValueError(f"{PREFIX}SSL_CAFILE/SSL_CERTFILE/SSL_KEYFILE: {error}") from None
-        return context
+        return _tls_context(self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile, f"{PREFIX}SSL_")
 
     def kafka_options(self) -> dict[str, Any]:
         """Keyword arguments that every aiokafka client of this service takes."""
@@ -198,8 +197,99 @@ class StageSettings(JobSettings):
     )
 
 
+class StoreSettings(ServiceSettings):
+    """Settings of a service that shares state with its replicas; to be mixed in (see `store.open_store`)."""
+
+    store_url: str = Field(
+        default="memory://",
+        description="memory://, file:///path/state.json, or redis://host:port/db; rediss:// with TLS; "
+        "redis+sentinel://host:port,.../service/db; redis+cluster://host:port,...",
+    )
+    store_password: SecretStr | None = None
+    store_password_file: Path | None = Field(default=None, description="read anew for every connection")
+    store_sentinel_password_file: Path | None = Field(default=None, description="if the sentinels ask for a password")
+    store_cafile: Path | None = Field(default=None, description="the CAs to trust; unset: those of the system")
+    store_certfile: Path | None = None
+    store_keyfile: Path | None = None
+    store_prefix: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9._-]{1,100}$",
+        description="what all keys begin with; unset: the application's name",
+    )
+    store_timeout: float = Field(default=2, gt=0, le=60, description="seconds until a call gives up")
+
+    @model_validator(mode="after")
+    def _store_can_be_opened(self) -> Self:
+        try:
+            parse_url(self.store_url)
+        except ValueError as error:
+            raise ValueError(f"{PREFIX}STORE_URL: {error}") from None
+        self.store_password_text()
+        self.sentinel_password_text()
+        if self.store_url.startswith("rediss"):
+            _tls_context(self.store_cafile, self.store_certfile, self.store_keyfile, f"{PREFIX}STORE_")
+        return self
+
+    @property
+    def key_prefix(self) -> str:
+        """What all keys of this application in a shared store begin with."""
+        return self.store_prefix or self.application
+
+    @property
+    def has_store_password(self) -> bool:
+        """Whether the store asks for a password."""
+        return self.store_password is not None or self.store_password_file is not None
+
+    def store_password_text(self) -> str:
+        """The store's password as it is now; ValueError if its file can't be read."""
+        return _secret(self.store_password, self.store_password_file, f"{PREFIX}STORE_PASSWORD_FILE")
+
+    def sentinel_password_text(self) -> str:
+        """The sentinels' password as it is now; ValueError if its file can't be read."""
+        return _secret(None, self.store_sentinel_password_file, f"{PREFIX}STORE_SENTINEL_PASSWORD_FILE")
+
+
+class ApiSettings(ServiceSettings):
+    """Settings of a service whose HTTP interface changes things; to be mixed in (see `auth` and `limits`)."""
+
+    api_token_file: Path | None = Field(
+        default=None, description="bearer tokens, one a line, of which writes need one; unset: they need none"
+    )
+    api_reads: Literal["open", "closed"] = Field(default="open", description="whether reads need a token too")
+    api_body_bytes: int = Field(default=1 << 20, ge=1, description="most bytes of a request's body")
+    api_rate: int = Field(default=100, ge=0, description="most requests per second of one address; 0: no limit")
+
+    @model_validator(mode="after")
+    def _tokens_are_there(self) -> Self:
+        if self.api_token_file is None:
+            if self.api_reads == "closed":
+                raise ValueError(f"{PREFIX}API_READS=closed needs {PREFIX}API_TOKEN_FILE")
+        elif not _secret(None, self.api_token_file, f"{PREFIX}API_TOKEN_FILE").strip():
+            raise ValueError(f"{PREFIX}API_TOKEN_FILE: {self.api_token_file} holds no token: write one a line")
+        return self
+
+
+def _secret(value: SecretStr | None, file: Path | None, name: str) -> str:
+    if file is None:
+        return value.get_secret_value() if value else ""
+    try:
+        return file.read_text().rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _tls_context(cafile: Path | None, certfile: Path | None, keyfile: Path | None, prefix: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=cafile)
+        if certfile:
+            context.load_cert_chain(certfile, keyfile)
+    except OSError as error:
+        raise ValueError(f"{prefix}CAFILE/CERTFILE/KEYFILE: {error}") from None
+    return context
+
+
 Settings = TypeVar("Settings", bound=ServiceSettings)
-_SHARED = frozenset(StageSettings.model_fields)
+_SHARED = frozenset(name for settings in (StageSettings, StoreSettings, ApiSettings) for name in settings.model_fields)
 
 
 def names_of(settings_class: type[BaseSettings], field_name: str) -> list[str]:

@@ -25,4 +25,4 @@ async def serve(settings: AggregatorSettings, stop: asyncio.Event) -> None:
 def main() -> int:
     """Entry point of `keygrouping-aggregator`; gives the exit code."""
     settings = load(AggregatorSettings)
-    return run(lambda stop: serve(settings, stop), log_level=settings.log_level)
+    return run(lambda stop: serve(settings, stop), settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -11,10 +10,7 @@ from typing import Any
 
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, RecordError, Result
-from keygrouping_service.progress import END
-
-_OFFSET_BITS = 47
-_MOST_WORKERS = 1 << 16
+from keygrouping_service.partials import OFFSET_BITS, check
 
 
 @dataclass(slots=True)
@@ -77,7 +73,7 @@ class OpenWindows:
         window = self._windows.get((partial.start, partial.end))
         if window is None:
             window = self._windows[partial.start, partial.end] = _Window(offset)
-        identity = partial.worker << _OFFSET_BITS | partial.first
+        identity = partial.worker << OFFSET_BITS | partial.first
         group = window.groups.get(key)
         if group is None:
             window.groups[key] = _Group(partial.events, partial.weight, states, array("q", (identity,)))
@@ -136,17 +132,3 @@ class OpenWindows:
     def restart_offset(self, position: int) -> int:
         """The offset from which everything that is still open can be rebuilt, `position` if nothing is open."""
         return min((window.offset for window in self._windows.values()), default=position)
-
-
-def check(key: bytes | None, partial: Partial) -> None:
-    """Raises `RecordError` for members that no worker writes: they could hold a window open for ever."""
-    if key is None:
-        raise RecordError("the record has no key")
-    if not 0 <= partial.worker < _MOST_WORKERS:
-        raise RecordError(f"worker {partial.worker} must be in [0, {_MOST_WORKERS})")
-    if not 0 <= partial.first <= partial.last < 1 << _OFFSET_BITS:
-        raise RecordError(f"offsets {partial.first}..{partial.last} are no range of a partition")
-    if not partial.start < partial.end <= END:
-        raise RecordError(f"[{partial.start}, {partial.end}) is no window")
-    if partial.events < 1 or not math.isfinite(partial.weight) or partial.weight < 0:
-        raise RecordError("events must be at least 1, weight a number of at least 0")

@@ -18,6 +18,7 @@ from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.windows import OpenWindows
 
 _SLICE = 500
+_INVALID = "invalid-partial"
 _MOST_UNUSABLE = 1000
 
 
@@ -89,9 +90,9 @@ class Closer:
 
     def _bury(self, outbox: Outbox) -> None:
         for record, detail in self._unusable:
-            headers = origin_headers(record, "invalid-partial", detail)
+            headers = origin_headers(record, _INVALID, detail)
             outbox.append(self._settings.dead_letters_topic, 0, record.timestamp, record.key, record.value, headers)
-        metrics.AGGREGATOR_DEAD.inc(len(self._unusable))
+        metrics.AGGREGATOR_DEAD.labels(_INVALID).inc(len(self._unusable))
         self._unusable.clear()
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
+from keygrouping_service.problems import Problem, describe
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from keygrouping_producer.ingest import Ingest, Record, Refused, Unavailable, parse
 from keygrouping_producer.opening import open_source
 from keygrouping_producer.plan import Pace, Plan, Workload
-from keygrouping_producer.problems import Problem, describe
 from keygrouping_producer.replay import Replayer, Status
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_producer.sources.base import SourceError
@@ -65,8 +65,7 @@ def event_routes(settings: ProducerSettings, ingest: Ingest) -> APIRouter:
 
     @routes.post("/events", status_code=202)
     async def post_events(request: Request) -> Accepted:
-        body = await _read_body(request, settings.max_body_bytes)
-        records = list(_records(request, body, settings.max_event_bytes))
+        records = list(_records(request, await request.body(), settings.max_event_bytes))
         try:
             await ingest.accept(records)
         except Unavailable as error:
@@ -98,15 +97,6 @@ def replay_routes(settings: ProducerSettings, replayer: Replayer) -> APIRouter:
         return replayer.status()
 
     return routes
-
-
-async def _read_body(request: Request, limit: int) -> bytes:
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > limit:
-            raise Problem(413, f"the body has more than {limit} bytes: send fewer events at once")
-    return bytes(body)
 
 
 def _records(request: Request, body: bytes, limit: int) -> Iterator[Record]:

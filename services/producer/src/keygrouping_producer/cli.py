@@ -14,4 +14,4 @@ from keygrouping_producer.settings import ProducerSettings
 def main() -> None:
     """Runs the producer; exits with 0 at its end or on SIGTERM, 2 on wrong settings, 1 on what can't be retried."""
     settings = load(ProducerSettings)
-    sys.exit(run(lambda stop: serve(settings, stop), log_level=settings.log_level))
+    sys.exit(run(lambda stop: serve(settings, stop), settings))

@@ -11,12 +11,11 @@ from typing import Annotated, Any, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
-from keygrouping_service import kafka
+from keygrouping_service import kafka, metrics, tracing
 from keygrouping_service.batches import Outbox, partition_of
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 from pydantic_core import from_json, to_json
 
-from keygrouping_producer import metrics
 from keygrouping_producer.settings import ProducerSettings
 
 log = logging.getLogger(__name__)
@@ -123,7 +122,7 @@ class Ingest:
             raise Unavailable("the broker did not acknowledge in time") from error
         finally:
             self._pending -= size
-        metrics.ACCEPTED.inc(len(records))
+        metrics.PRODUCER_ACCEPTED.inc(len(records))
 
     async def _serve(self) -> None:
         settings = self._settings
@@ -146,8 +145,10 @@ class Ingest:
         count = len(await producer.partitions_for(topic))
         now = int(time.time() * 1000)
         outbox = Outbox(producer)
+        spans = tracing.active()
+        trace = spans.headers() if spans else []
         for record in records:
             partition = next(self._turn) % count if record.key is None else partition_of(record.key, count)
             timestamp = now if record.timestamp is None else record.timestamp
-            outbox.append(topic, partition, timestamp, record.key, record.value, record.headers)
+            outbox.append(topic, partition, timestamp, record.key, record.value, [*trace, *record.headers])
         await outbox.send()

@@ -12,10 +12,9 @@ import logging
 import sys
 from asyncio.subprocess import PIPE, Process
 
-from keygrouping_service import kafka
+from keygrouping_service import kafka, metrics
 from pydantic import BaseModel, ConfigDict
 
-from keygrouping_producer import metrics
 from keygrouping_producer.ledger import fence_predecessors
 from keygrouping_producer.plan import Pace, Plan
 from keygrouping_producer.replay import Status
@@ -158,8 +157,8 @@ class ProcessReplay:
         if before is None:
             return
         same_run = before.status.run == now.status.run
-        metrics.SENT.inc(now.status.sent - (before.status.sent if same_run else 0))
-        metrics.BAD_LINES.inc(now.status.bad_lines - (before.status.bad_lines if same_run else 0))
+        metrics.PRODUCER_SENT.inc(now.status.sent - (before.status.sent if same_run else 0))
+        metrics.PRODUCER_BAD_LINES.inc(now.status.bad_lines - (before.status.bad_lines if same_run else 0))
 
     def _order(self, order: Order) -> None:
         line = order.model_dump_json().encode() + b"\n"

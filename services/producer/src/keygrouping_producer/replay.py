@@ -16,11 +16,10 @@ from typing import Any, Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
-from keygrouping_service import kafka
+from keygrouping_service import kafka, metrics
 from keygrouping_service.batches import Outbox
 from pydantic import BaseModel
 
-from keygrouping_producer import metrics
 from keygrouping_producer.filling import Filler, Target
 from keygrouping_producer.ledger import fence_predecessors, read_places
 from keygrouping_producer.opening import open_source
@@ -278,8 +277,8 @@ class Replay:
         for partition, place in places.items():
             before = self._places.get(partition)
             if before is not None and before.run.number == place.run.number:
-                metrics.SENT.inc(place.counters.sent - before.counters.sent)
-                metrics.BAD_LINES.inc(place.counters.bad - before.counters.bad)
+                metrics.PRODUCER_SENT.inc(place.counters.sent - before.counters.sent)
+                metrics.PRODUCER_BAD_LINES.inc(place.counters.bad - before.counters.bad)
 
     async def _pause(self, seconds: float) -> None:
         """Waits, but not over a stop, a switch or a change of pace."""

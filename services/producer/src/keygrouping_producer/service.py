@@ -8,10 +8,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 from keygrouping_service.app import create_app, serving
+from keygrouping_service.limits import limit_requests
 
 from keygrouping_producer.api import event_routes, replay_routes
 from keygrouping_producer.ingest import Ingest
-from keygrouping_producer.problems import answer_with_problems
 from keygrouping_producer.processes import ProcessReplay
 from keygrouping_producer.replay import Replay, Replayer
 from keygrouping_producer.settings import ProducerSettings
@@ -26,7 +26,7 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
     app = create_app(
         "keygrouping producer", lambda: ingest.ready, event_routes(settings, ingest), replay_routes(settings, replayer)
     )
-    answer_with_problems(app)
+    limit_requests(app, body_bytes=settings.max_body_bytes)
     async with serving(app, settings.http_host, settings.http_port):
         running = asyncio.create_task(replayer.run())
         taking = asyncio.create_task(ingest.run())

@@ -19,7 +19,7 @@ def main() -> None:
     """Replays this slot's partitions until standard input ends."""
     slot, slots = map(int, sys.argv[1:3])
     settings = load(ProducerSettings)
-    sys.exit(run(lambda stop: work(Replay(settings, slot, slots), stop), log_level=settings.log_level))
+    sys.exit(run(lambda stop: work(Replay(settings, slot, slots), stop), settings))
 
 
 async def work(replay: Replay, stop: asyncio.Event) -> None:

@@ -28,4 +28,4 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
 def main() -> int:
     """Entry point of `keygrouping-worker`; gives the exit code."""
     settings = load(WorkerSettings)
-    return run(lambda stop: serve(settings, stop), log_level=settings.log_level)
+    return run(lambda stop: serve(settings, stop), settings)

@@ -68,8 +68,8 @@ class Flusher:
             record, why = unusable.event, unusable.rejection
             headers = origin_headers(record, why.reason, why.detail)
             outbox.append(self._settings.dead_letters_topic, 0, record.timestamp, record.key, record.value, headers)
+            metrics.WORKER_DEAD.labels(why.reason).inc()
         metrics.WORKER_PARTIALS.inc(len(self.accumulator))
-        metrics.WORKER_DEAD.inc(len(self._unusable))
         metrics.WORKER_FLUSHES.inc()
         self._written = (owned.position, progress)
         self.accumulator.clear()

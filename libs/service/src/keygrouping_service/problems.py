@@ -1,7 +1,8 @@
-"""Errors of the HTTP interface as problem details (RFC 9457)."""
+"""Errors of the HTTP interfaces as problem details (RFC 9457)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -11,7 +12,9 @@ from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from keygrouping_producer import metrics
+from keygrouping_service import metrics
+
+MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(Exception):
@@ -34,32 +37,44 @@ def describe(error: ValueError) -> str:
     )
 
 
+def problem_response(
+    status: int, detail: str, members: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """The answer to a request that can't be served; counts it."""
+    metrics.HTTP_PROBLEMS.labels(str(status)).inc()
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": _encodable(detail)}
+    retry = {"Retry-After": "1"} if status == 503 else {}
+    return JSONResponse(body | dict(members or {}), status, retry | dict(headers or {}), media_type=MEDIA_TYPE)
+
+
 def answer_with_problems(app: FastAPI) -> None:
     """Makes every error answer of the app a problem object."""
 
     async def on_problem(_: Request, problem: Exception) -> JSONResponse:
         assert isinstance(problem, Problem)
-        return _answer(problem.status, problem.detail, problem.members)
+        return problem_response(problem.status, problem.detail, problem.members)
 
     async def on_http_error(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        return _answer(error.status_code, str(error.detail), {}, dict(error.headers or {}))
+        return problem_response(error.status_code, str(error.detail), headers=error.headers)
 
     async def on_invalid_request(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         faults = [f"{'.'.join(map(str, fault['loc']))}: {_plain(fault['msg'])}" for fault in error.errors()]
-        return _answer(422, "; ".join(faults), {})
+        return problem_response(422, "; ".join(faults))
+
+    async def on_defect(_: Request, __: Exception) -> JSONResponse:
+        return problem_response(500, "the service has a defect here: its log says more")
 
     app.add_exception_handler(Problem, on_problem)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
+    app.add_exception_handler(Exception, on_defect)
 
 
-def _answer(status: int, detail: str, members: dict[str, Any], headers: dict[str, str] | None = None) -> JSONResponse:
-    metrics.REFUSED.labels(str(status)).inc()
-    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **members}
-    retry = {"Retry-After": "1"} if status == 503 else {}
-    return JSONResponse(body, status, {**(headers or {}), **retry}, media_type="application/problem+json")
+def _encodable(detail: str) -> str:
+    """What came as an escape of half a character in JSON goes back as one."""
+    return detail.encode(errors="backslashreplace").decode()
 
 
 def _plain(message: str) -> str:

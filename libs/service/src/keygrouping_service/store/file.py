@@ -1,0 +1,118 @@
+"""The store of a process that runs alone and is to find its documents and logs again after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from keygrouping_service.kafka import Fatal
+from keygrouping_service.store.memory import MemoryStore, State
+from keygrouping_service.store.protocol import Entry, Record, Unavailable
+
+
+class FileStore(MemoryStore):
+    """Documents and logs in one JSON file, replaced as a whole with every change; boards and leases in memory.
+
+    One process at a time: it holds a lock on a file beside. `Fatal` if the file can't be used or is another's.
+    """
+
+    name = "file"
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__()
+        self._path = path
+        self._timeout = timeout
+        self._turn = asyncio.Lock()
+        self._writing: asyncio.Task[None] | None = None
+        self._lock = _lock(path)
+        try:
+            self._state = _read(path)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    async def put(self, document: str, value: Any, *, expected: int, record: Record | None = None) -> Entry:
+        """See `Store`; returns when the change is on the disk."""
+        try:
+            async with asyncio.timeout(self._timeout), self._turn:
+                if self._writing is not None:
+                    await asyncio.wait([self._writing])
+                state = self._state.changed(document, value, expected, record)
+                self._writing = asyncio.create_task(self._write(state))
+                await asyncio.shield(self._writing)
+        except TimeoutError:
+            raise Unavailable(f"{self._path} is not written within {self._timeout:g} s") from None
+        except OSError as error:
+            raise Unavailable(f"{self._path} can't be written: {error.strerror or error}") from None
+        return Entry(value, expected + 1)
+
+    async def close(self) -> None:
+        """See `Store`."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing], timeout=self._timeout)
+        self._lock.close()
+
+    async def _write(self, state: State) -> None:
+        await asyncio.to_thread(_replace, self._path, _encode(state))
+        self._state = state
+
+
+def _lock(path: Path) -> IO[bytes]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = Path(f"{path}.lock").open("wb")  # noqa: SIM115 (held until `close`)
+    except OSError as error:
+        raise Fatal(f"KEYGROUPING_STORE_URL: {path} can't be used: {error.strerror or error}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise Fatal(
+            f"KEYGROUPING_STORE_URL: another process uses {path}: stop it, or share a Redis (redis://host:port)"
+        ) from None
+    return lock
+
+
+def _read(path: Path) -> State:
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return State()
+    except OSError as error:
+        raise Fatal(f"KEYGROUPING_STORE_URL: {path} can't be read: {error.strerror or error}") from None
+    try:
+        stored = orjson.loads(text)
+        documents = {name: (orjson.dumps(d["value"]), int(d["version"])) for name, d in stored["documents"].items()}
+        logs = {name: tuple(orjson.dumps(value) for value in log) for name, log in stored["logs"].items()}
+    except (ValueError, TypeError, LookupError, AttributeError):
+        raise Fatal(f"KEYGROUPING_STORE_URL: {path} is no file of this store: move it away, or name another") from None
+    return State(documents, logs)
+
+
+def _encode(state: State) -> bytes:
+    documents = {
+        name: {"value": orjson.Fragment(value), "version": version}
+        for name, (value, version) in state.documents.items()
+    }
+    logs = {name: [orjson.Fragment(value) for value in log] for name, log in state.logs.items()}
+    return orjson.dumps({"documents": documents, "logs": logs})
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes beside, then renames: whatever happens meanwhile, the file is the old or the new one, whole."""
+    beside = Path(f"{path}.new")
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,214 @@
+"""The store that replicas share: a Redis server, one behind sentinels, or a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import orjson
+from redis.asyncio import Redis, RedisCluster, Sentinel
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
+from redis.exceptions import AuthenticationError, RedisClusterException, RedisError
+
+from keygrouping_service.settings import StoreSettings
+from keygrouping_service.store.protocol import Conflict, Entry, Record, Unavailable
+from keygrouping_service.store.url import RedisUrl
+
+_FAULTS = (RedisError, RedisClusterException, OSError, ValueError)
+"""What the client raises; ValueError when a password file can't be read."""
+
+_PUT = """
+local current = redis.call('HMGET', KEYS[1], 'version', 'value')
+if tonumber(current[1] or 0) ~= tonumber(ARGV[1]) then return {0, current[1], current[2]} end
+redis.call('HSET', KEYS[1], 'version', ARGV[1] + 1, 'value', ARGV[2])
+if KEYS[2] then
+    redis.call('LPUSH', KEYS[2], ARGV[3])
+    redis.call('LTRIM', KEYS[2], 0, ARGV[4] - 1)
+end
+return {1}
+"""
+_PRUNE = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+for _, member in ipairs(redis.call('ZRANGE', KEYS[2], '-inf', now, 'BYSCORE')) do
+    redis.call('HDEL', KEYS[1], member)
+    redis.call('ZREM', KEYS[2], member)
+end
+"""
+_ANNOUNCE = f"""{_PRUNE}
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+redis.call('ZADD', KEYS[2], now + ARGV[3], ARGV[1])
+local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
+redis.call('PEXPIREAT', KEYS[1], last)
+redis.call('PEXPIREAT', KEYS[2], last)
+"""
+_ANNOUNCED = f"""{_PRUNE}
+return redis.call('HGETALL', KEYS[1])
+"""
+_WITHDRAW = """
+redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('ZREM', KEYS[2], ARGV[1])
+"""
+_CLAIM = """
+local owner = redis.call('GET', KEYS[1])
+if owner and owner ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+
+
+class RedisStore:
+    """All keys begin with `{prefix}`: the braces put them into one hash slot, so that a cluster takes the scripts.
+
+    A document is a hash of version and value, a log is a list; a board is a hash of values beside a sorted set of
+    their ends, a lease is a string. A call is tried once: who calls knows whether a second try makes sense.
+    """
+
+    name = "redis"
+
+    def __init__(self, url: RedisUrl, settings: StoreSettings) -> None:
+        self._client, self._closers = _connect(url, settings)
+        self._prefix = f"{{{settings.key_prefix}}}"
+        self._timeout = settings.store_timeout
+        self._place = ",".join(f"{host}:{port}" for host, port in url.nodes)
+
+    async def get(self, document: str) -> Entry | None:
+        """See `Store`."""
+        version, value = await self._call("HMGET", self._key("document", document), "version", "value")
+        return None if version is None else Entry(orjson.loads(value), int(version))
+
+    async def put(self, document: str, value: Any, *, expected: int, record: Record | None = None) -> Entry:
+        """See `Store`."""
+        keys = [self._key("document", document)]
+        arguments: list[bytes | int] = [expected, orjson.dumps(value)]
+        if record is not None:
+            keys.append(self._key("log", record.log))
+            arguments += [orjson.dumps(record.value), record.keep]
+        answer = await self._run(_PUT, keys, *arguments)
+        if answer[0] == 1:
+            return Entry(value, expected + 1)
+        current = Entry(orjson.loads(answer[2]), int(answer[1])) if len(answer) == 3 and answer[1] else None
+        raise Conflict(document, current)
+
+    async def tail(self, log: str, limit: int) -> list[Any]:
+        """See `Store`."""
+        if limit <= 0:
+            return []
+        return [orjson.loads(value) for value in await self._call("LRANGE", self._key("log", log), 0, limit - 1)]
+
+    async def announce(self, board: str, member: str, value: Any, ttl: float) -> None:
+        """See `Store`."""
+        await self._run(_ANNOUNCE, self._board(board), member, orjson.dumps(value), _milliseconds(ttl))
+
+    async def announced(self, board: str) -> dict[str, Any]:
+        """See `Store`."""
+        found = await self._run(_ANNOUNCED, self._board(board))
+        return {found[i].decode(): orjson.loads(found[i + 1]) for i in range(0, len(found), 2)}
+
+    async def withdraw(self, board: str, member: str) -> None:
+        """See `Store`."""
+        await self._run(_WITHDRAW, self._board(board), member)
+
+    async def claim(self, name: str, owner: str, ttl: float) -> bool:
+        """See `Store`."""
+        return bool(await self._run(_CLAIM, [self._key("lease", name)], owner, _milliseconds(ttl)))
+
+    async def close(self) -> None:
+        """See `Store`."""
+        with contextlib.suppress(*_FAULTS):
+            async with asyncio.timeout(self._timeout):
+                await asyncio.gather(*(client.aclose() for client in self._closers))
+
+    def _key(self, kind: str, name: str) -> str:
+        return f"{self._prefix}:{kind}:{name}"
+
+    def _board(self, name: str) -> list[str]:
+        return [self._key("board", name), self._key("board-ends", name)]
+
+    async def _run(self, script: str, keys: list[str], *arguments: str | bytes | int) -> Any:
+        return await self._call("EVAL", script, len(keys), *keys, *arguments)
+
+    async def _call(self, *command: str | bytes | int) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._client.execute_command(*command)
+        except TimeoutError:
+            why = f"gives no answer within {self._timeout:g} s"
+        except AuthenticationError as error:
+            why = f"refuses the password: {_one_line(error)}: check KEYGROUPING_STORE_PASSWORD(_FILE)"
+        except _FAULTS as error:
+            why = f"can't be used: {_one_line(error)}"
+        raise Unavailable(f"Redis at {self._place} {why}")
+
+
+class _Client(Protocol):
+    """What the three kinds of client have in common."""
+
+    async def execute_command(self, *command: Any) -> Any: ...
+
+    async def aclose(self) -> None: ...
+
+
+class _Password(CredentialProvider):
+    """Reads the password anew for every connection, so that it may change."""
+
+    def __init__(self, user: str | None, read: Callable[[], str]) -> None:
+        self._user = user
+        self._read = read
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        return (self._user, self._read()) if self._user else (self._read(),)
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        return self.get_credentials()
+
+
+def _connect(url: RedisUrl, settings: StoreSettings) -> tuple[_Client, list[Any]]:
+    """The client of the documents, and all clients to close. Nothing is asked of the server before the first call."""
+    credentials = _Password(url.user, settings.store_password_text) if settings.has_store_password else None
+    options = _options(url, settings, settings.store_timeout) | {"credential_provider": credentials}
+    if url.topology == "cluster":
+        nodes = [ClusterNode(host, port) for host, port in url.nodes]
+        cluster = RedisCluster(startup_nodes=nodes, **options | {"retry": Retry(NoBackoff(), 3)})
+        return cluster, [cluster]
+    if url.topology == "single":
+        ((host, port),) = url.nodes
+        single = Redis(host=host, port=port, db=url.database, **options)
+        return single, [single]
+    # A sentinel that is away must leave time to ask the others, and then the server.
+    asking = _options(url, settings, settings.store_timeout / (len(url.nodes) + 1))
+    if settings.store_sentinel_password_file is not None:
+        asking["credential_provider"] = _Password(None, settings.sentinel_password_text)
+    sentinel: Any = Sentinel(list(url.nodes), sentinel_kwargs=asking, **options)  # type: ignore[no-untyped-call]
+    master = sentinel.master_for(url.service, db=url.database)
+    return master, [master, sentinel]
+
+
+def _options(url: RedisUrl, settings: StoreSettings, timeout: float) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+    }
+    if url.tls:
+        options |= {
+            "ssl": True,
+            "ssl_ca_certs": settings.store_cafile and str(settings.store_cafile),
+            "ssl_certfile": settings.store_certfile and str(settings.store_certfile),
+            "ssl_keyfile": settings.store_keyfile and str(settings.store_keyfile),
+        }
+    return options
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

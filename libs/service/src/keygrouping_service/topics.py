@@ -1,0 +1,132 @@
+"""Creates the topics of an application with the settings that exactness needs, or checks those that are there.
+
+`python -m keygrouping_service.topics` does it once and ends, as a step of a deployment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import TopicAlreadyExistsError, for_code
+from pydantic import Field
+
+from keygrouping_service import kafka
+from keygrouping_service.kafka import Fatal
+from keygrouping_service.progress import partitions_of
+from keygrouping_service.run import run
+from keygrouping_service.settings import ServiceSettings, load
+
+# Event times lie years back or ahead of the clock: no topic may expire or refuse records by their timestamp.
+_ANY_TIME = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+# A record of 1 MB still fits after the headers that say why it went to `dead-letters`.
+_ROOMY = {"max.message.bytes": str(2 * 1024 * 1024)}
+_COMPACTED = {"cleanup.policy": "compact"}
+_LOOKS = 600
+_LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic to be created: its name, number of partitions and own settings.
+
+    `any_number`: one that is there already may have another number of partitions, as the user's own.
+    """
+
+    name: str
+    partitions: int
+    settings: dict[str, str] = field(default_factory=lambda: _ANY_TIME | _ROOMY)
+    any_number: bool = False
+
+
+class TopicsSettings(ServiceSettings):
+    """How many partitions the topics get."""
+
+    section: ClassVar[str] = "TOPICS"
+
+    create_events: bool = Field(default=True, description="whether to create the events topic if it is missing")
+    partitions: int = Field(default=4, ge=1, le=10_000, description="of events (if created here), partials and results")
+    max_workers: int = Field(default=16, ge=1, le=10_000, description="partitions of `routed`: most workers ever")
+    replication: int | None = Field(default=None, ge=1, description="replicas; unset: 3, or 1 with fewer brokers")
+
+
+def topics_of(settings: ServiceSettings, partitions: int = 4, max_workers: int = 16) -> list[Topic]:
+    """All topics of an application: `routed` has one partition per possible worker, `late` and the like have one."""
+    return [
+        Topic(settings.events_topic, partitions, any_number=True),
+        Topic(settings.partials_topic, partitions),
+        Topic(settings.routed_topic, max_workers),
+        Topic(settings.results_topic, partitions, _ANY_TIME | _ROOMY | _COMPACTED),
+        *(Topic(name, 1) for name in (settings.late_topic, settings.dead_letters_topic)),
+    ]
+
+
+async def create_topics(admin: AIOKafkaAdminClient, topics: Sequence[Topic], replication: int | None = None) -> None:
+    """Creates the topics that don't exist yet and waits until clients see them.
+
+    `Fatal` if one can't be created, or exists with another number of partitions.
+    """
+    replicas = replication or (3 if len((await admin.describe_cluster())["brokers"]) >= 3 else 1)
+    existing = set(await admin.list_topics())
+    missing = [topic for topic in topics if topic.name not in existing]
+    if missing:
+        wanted = [NewTopic(t.name, t.partitions, replicas, topic_configs=t.settings) for t in missing]
+        answer = await admin.create_topics(wanted)
+        for name, code, *reason in answer.topic_errors:
+            error = for_code(code)
+            if code and error is not TopicAlreadyExistsError:
+                raise Fatal(f"topic {name} can't be created: {(reason or [None])[0] or error.__name__}")
+    await _check_partitions(admin, topics)
+
+
+async def _check_partitions(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> None:
+    for topic in topics:
+        found = await _visible_partitions(admin, topic.name)
+        if found != topic.partitions and not (topic.any_number and found):
+            raise Fatal(
+                f"topic {topic.name} has {found} partitions, not {topic.partitions}:"
+                " delete it or choose another application"
+            )
+
+
+async def _visible_partitions(admin: AIOKafkaAdminClient, name: str) -> int:
+    """Number of partitions, once the brokers that clients ask have heard of the topic from the controller."""
+    for _ in range(_LOOKS):
+        if partitions := await partitions_of(admin, name):
+            return len(partitions)
+        await asyncio.sleep(_LOOK_SECONDS)
+    return 0
+
+
+async def prepare(settings: TopicsSettings) -> None:
+    """Waits for Kafka, creates what is missing and checks the rest."""
+    async with kafka.started(kafka.admin(settings)) as admin:
+        if not settings.create_events and not await partitions_of(admin, settings.events_topic):
+            raise Fatal(f"topic {settings.events_topic} does not exist: create it, or name the one to read")
+        topics = topics_of(settings, settings.partitions, settings.max_workers)
+        await create_topics(admin, topics, settings.replication)
+
+
+def main() -> int:
+    """Creates or checks the topics; gives the exit code."""
+    settings = load(TopicsSettings)
+
+    async def work(stop: asyncio.Event) -> None:
+        preparing = asyncio.create_task(kafka.retry(lambda: prepare(settings), "preparing the topics"))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([preparing, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not preparing.done():
+            preparing.cancel()
+            raise Fatal("stopped before the topics were there")
+        stopping.cancel()
+        preparing.result()
+
+    return run(work, settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,15 +1,11 @@
-"""Laws of the router's small parts: settings, caution, the view of the keys."""
+"""Laws of the router's small parts: settings, caution."""
 
-import numpy as np
 import pytest
 from aiokafka import ConsumerRecord
 from aiokafka.errors import MessageSizeTooLargeError
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.grouping import create
 from keygrouping_router.caution import Batch, Caution, remains_of
-from keygrouping_router.keyspace import KeySpaceView, key_as_json
-from keygrouping_router.routing import Usable, route
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.settings import load
@@ -50,39 +46,13 @@ def test_remains_leave_out_what_is_large_and_tell_the_time() -> None:
     assert headers["keygrouping-reason"] == b"refused-by-broker"
 
 
-def batch_of(keys: list[bytes]) -> Usable:
-    records = [ConsumerRecord("e", 0, i, 0, 0, key, b"", None, 0, 0, ()) for i, key in enumerate(keys)]
-    return Usable(records, keys, np.zeros(len(keys), np.int64))
-
-
-def test_the_view_names_hot_keys_and_adds_up_loads_per_interval() -> None:
-    grouping = create("dkg", 4)
-    view = KeySpaceView(grouping, interval=10.0)
-    for now in (0.0, 5.0, 11.0):
-        usable = batch_of([b"a", b"a", b"b", b"\xfe"])
-        view.saw(usable, route(grouping, usable, now), now)
-    shown = view.as_json()
-    assert shown["events"] == 12
-    assert sum(shown["loads"]) == 8, "the last whole interval"
-    assert {str(entry["key"]) for entry in shown["keys"]} == {"a", "b", "{'base64': '/g=='}"}
-    assert 1 <= shown["lambda"] <= 4
-
-
-def test_a_grouping_without_statistics_shows_no_keys() -> None:
-    grouping = create("shuffle", 3)
-    view = KeySpaceView(grouping)
-    usable = batch_of([b"a"] * 6)
-    view.saw(usable, route(grouping, usable, 0.0), 0.0)
-    assert view.as_json()["keys"] == []
-    assert view.as_json()["loads"] == [2, 2, 2]
-    assert key_as_json(None) is None
-
-
 @pytest.mark.parametrize(
     ("name", "value", "fault"),
     [
         ("GROUPING", "magic", "KEYGROUPING_ROUTER_GROUPING: unknown grouping 'magic'"),
         ("GROUPING_SETTINGS", '{"speed": 1}', "unknown setting speed"),
+        ("GROUPING_SETTINGS", '{"shared": true}', "use sharing=shared"),
+        ("SHARING", "some", "KEYGROUPING_ROUTER_SHARING: Input should be 'shared'"),
         ("GROUPING_SETTINGS", "no json", "KEYGROUPING_ROUTER_GROUPING_SETTINGS: Invalid JSON"),
         ("DELIVERY", "at_most_once", "KEYGROUPING_ROUTER_DELIVERY: Input should be 'exactly_once'"),
     ],

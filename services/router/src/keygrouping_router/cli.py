@@ -14,4 +14,4 @@ from keygrouping_router.settings import RouterSettings
 def main() -> None:
     """Runs the router until SIGTERM or SIGINT; exits with 2 on wrong settings, 1 on what can't be retried."""
     settings = load(RouterSettings)
-    sys.exit(run(lambda stop: serve(settings, stop), log_level=settings.log_level))
+    sys.exit(run(lambda stop: serve(settings, stop), settings))

@@ -1,89 +1,263 @@
-"""What the router knows of its keys and workers, for people: the data behind `GET /keyspace`."""
+"""What the routers know of their keys: one replica's knowledge, that of all merged, and what is shown of it."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from keygrouping.grouping import Grouping
+from keygrouping.grouping import Explanation
+from keygrouping.keyspace import SpaceSaving
 from keygrouping.measure import lambda_, std_dev
-from numpy.typing import NDArray
 
-from keygrouping_router.routing import Routed, Usable
+from keygrouping_router.balance import Loads
+from keygrouping_router.key_sample import MOST_PAIRS, KeySample
+from keygrouping_router.models import KeyEntry, KeyQuery, KeyReport, SpaceReport
+from keygrouping_router.naming import named
+from keygrouping_router.tracker import Sighting
 
-TOP = 50
+_SLICE = 100
+"""Keys that are looked at in one stretch."""
+
+Explain = Callable[[bytes], Explanation]
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What one replica knows: its keys in the last intervals, and who got what in the last whole one.
+
+    Times are seconds since 1970. `before` holds the loads that key hashing would have given.
+    """
+
+    replica: str
+    version: int
+    """Of the control document that it follows."""
+    epoch: int
+    events: int
+    counts: SpaceSaving
+    distinct: KeySample
+    sightings: Mapping[int, Sighting]
+    last_seen: Callable[[int], float]
+    """0 for keys that aren't counted."""
+    hot_since: Mapping[int, float]
+    widths: Mapping[int, int]
+    loads: Loads
+    before: Loads
+    spread: KeySample
+    spaces: tuple[SpaceReport, ...]
+
+    def to_data(self) -> dict[str, Any]:
+        """All of it as JSON data of bounded size."""
+        counts = self.counts.to_data()
+        seen = [self.sightings.get(hashed, _UNSEEN) for hashed in counts["hash"]]
+        return {
+            "replica": self.replica,
+            "version": self.version,
+            "epoch": self.epoch,
+            "events": self.events,
+            "capacity": self.counts.capacity,
+            "counts": counts,
+            "distinct": self.distinct.to_data(),
+            "names": [None if one.name is None else base64.b64encode(one.name).decode() for one in seen],
+            "first_seen": [round(one.first_seen, 3) for one in seen],
+            "last_seen": [round(self.last_seen(hashed), 3) for hashed in counts["hash"]],
+            "hot": [[hashed, width, self.hot_since.get(hashed)] for hashed, width in self.widths.items()],
+            "loads": self.loads.tolist(),
+            "before": self.before.tolist(),
+            "spread": self.spread.to_data(),
+            "spaces": [space.model_dump() for space in self.spaces],
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Knowledge:
+        """The knowledge that gave `to_data`; a KeyError, TypeError or ValueError if there is none."""
+        hashes = data["counts"]["hash"]
+        names = [None if name is None else base64.b64decode(name) for name in data["names"]]
+        seen = {
+            hashed: Sighting(name, float(first))
+            for hashed, name, first in zip(hashes, names, data["first_seen"], strict=True)
+            if first
+        }
+        last_seen = dict(zip(hashes, map(float, data["last_seen"]), strict=True))
+        loads = np.array(data["loads"], np.float64)
+        return cls(
+            replica=str(data["replica"]),
+            version=int(data["version"]),
+            epoch=int(data["epoch"]),
+            events=int(data["events"]),
+            counts=SpaceSaving.from_data(int(data["capacity"]), data["counts"]),
+            distinct=KeySample.from_data(data["distinct"]),
+            sightings=seen,
+            last_seen=lambda hashed: last_seen.get(hashed, 0.0),
+            hot_since={hashed: since for hashed, _, since in data["hot"] if since is not None},
+            widths={hashed: width for hashed, width, _ in data["hot"]},
+            loads=loads,
+            before=np.array(data["before"], np.float64),
+            spread=KeySample.from_data(data["spread"], max(MOST_PAIRS, 4 * len(loads))),
+            spaces=tuple(SpaceReport.model_validate(space) for space in data["spaces"]),
+        )
+
+
+_UNSEEN = Sighting(None, 0.0)
 
 
 class KeySpaceView:
-    """Collects loads per worker and interval, and the names of hot keys, which groupings know by hash only."""
+    """The knowledge of several replicas as one, at one moment; the first of them is the one that explains.
 
-    def __init__(self, grouping: Grouping, interval: float = 10.0) -> None:
-        self._grouping = grouping
-        self._interval = interval
-        self._started: float | None = None
-        self._current = np.zeros(grouping.workers)
-        self._recent = np.zeros(grouping.workers)
-        self._names: dict[int, bytes] = {}
-        self._named_at = float("-inf")
-        self.events = 0
+    Replicas that follow another control document than the first add their counts, but not their loads.
+    """
 
-    def saw(self, usable: Usable, routed: Routed, now: float) -> None:
-        """Takes account of a routed batch; `now` in seconds."""
-        workers = self._grouping.workers
-        self._turn(now)
-        self._current += np.bincount(routed.workers, usable.weights, workers)
-        self.events += len(usable.keys)
-        if now - self._named_at >= 1.0 and routed.hashes.shape[1]:
-            self._named_at = now
-            self._learn_names(usable.keys, routed.hashes[:, 0])
+    def __init__(self, parts: Sequence[Knowledge], explain: Explain, cold_width: int) -> None:
+        self._parts = parts
+        self._explain = explain
+        self._cold_width = cold_width
+        self._alike = [part for part in parts if len(part.loads) == len(parts[0].loads)]
+        self.replicas = sorted(part.replica for part in parts)
+        self.events = sum(part.events for part in parts)
+        self.epoch = parts[0].epoch
+        self.spaces = list(parts[0].spaces)
+        self.loads: Loads = np.sum([part.loads for part in self._alike], axis=0)
+        self.lambda_ = lambda_(self.loads)
+        self.std_dev = std_dev(self.loads)
+        self.lambda_before = lambda_(np.sum([part.before for part in self._alike], axis=0))
 
-    @property
-    def loads(self) -> NDArray[np.float64]:
-        """Weight per worker in the last whole interval, or so far in the first one."""
-        return self._recent if self._recent.any() else self._current
+    @cached_property
+    def counts(self) -> SpaceSaving:
+        """The counts of all."""
+        capacity = min(part.counts.capacity for part in self._parts)
+        merged = SpaceSaving(capacity)
+        for part in self._parts:
+            merged.merge(part.counts if part.counts.capacity == capacity else part.counts.with_capacity(capacity))
+        return merged
 
-    def as_json(self, limit: int = TOP) -> dict[str, Any]:
-        """Grouping, loads, λ and the hottest keys as JSON data."""
-        hot = self._grouping.hot(limit)
+    @cached_property
+    def total_keys(self) -> int:
+        """Distinct keys of the last intervals, an estimate."""
+        return _merged([part.distinct for part in self._parts]).keys
+
+    @cached_property
+    def dist_cost(self) -> float:
+        """Distinct workers per key in the last whole interval."""
+        return _merged([part.spread for part in self._alike]).dist_cost
+
+    @cached_property
+    def widths(self) -> dict[int, int]:
+        """The width of each hot key by hash, the largest where replicas differ."""
+        widths: dict[int, int] = {}
+        for part in self._parts:
+            for hashed, width in part.widths.items():
+                widths[hashed] = max(width, widths.get(hashed, 0))
+        return widths
+
+    async def page(self, query: KeyQuery) -> tuple[list[KeyEntry], int]:
+        """The keys that were asked for, and how many match in all; lets other tasks run between slices."""
+        rows = await self._matching(query)
+        wanted = rows[query.offset : query.offset + query.limit]
+        entries: list[KeyEntry] = []
+        for start in range(0, len(wanted), _SLICE):
+            entries += [self.entry(hashed) for hashed in wanted[start : start + _SLICE]]
+            await asyncio.sleep(0)
+        return entries, len(rows)
+
+    def entry(self, hashed: int) -> KeyEntry:
+        """What is known of a key that is counted."""
+        name = self._name(hashed)
+        explanation = None if name is None else self._explain(name)
+        return KeyEntry.model_construct(**self._members(hashed, name, explanation))
+
+    def report(self, key: bytes, hashed: int) -> KeyReport:
+        """What is known of any key, and why it goes where it goes."""
+        explanation = self._explain(key)
+        return KeyReport.model_validate(
+            {
+                **self._members(hashed, key, explanation),
+                "home": explanation.home,
+                "candidates": list(explanation.candidates),
+                "age_seconds": explanation.age,
+                "why": explanation.why,
+            }
+        )
+
+    def _members(self, hashed: int, name: bytes | None, explanation: Explanation | None) -> dict[str, Any]:
+        width = self.widths.get(hashed, self._cold_width if explanation is None else explanation.width)
+        hot_since = self._hot_since(hashed)
         return {
-            "grouping": self._grouping.name,
-            "workers": self._grouping.workers,
-            "epoch": self._grouping.epoch,
-            "events": self.events,
-            "interval_seconds": self._interval,
-            "loads": self.loads.tolist(),
-            "lambda": lambda_(self.loads),
-            "std_dev": std_dev(self.loads),
-            "keys": [
-                {"key": key_as_json(self._names.get(key.hash)), "width": key.width, "share": key.share} for key in hot
-            ],
+            **named(name, hashed),
+            **self._weight(hashed),
+            "width": width,
+            "hot": width > self._cold_width,
+            "workers": [] if explanation is None else list(explanation.candidates),
+            "space": None if explanation is None else explanation.space,
+            "first_seen": moment(self._first_seen(hashed)),
+            "last_seen": moment(self._last_seen(hashed)),
+            "hot_since": moment(hot_since) if width > self._cold_width else None,
         }
 
-    def _turn(self, now: float) -> None:
-        if self._started is None:
-            self._started = now
-        if now - self._started >= self._interval:
-            self._recent, self._current = self._current, np.zeros(self._grouping.workers)
-            self._started = now
+    def _weight(self, hashed: int) -> dict[str, float | None]:
+        counter, total = self.counts.find(hashed), self.counts.total
+        if counter is None or not total:
+            return dict.fromkeys(("count", "error", "share", "share_low", "share_high"))
+        count, error = float(counter["count"]), float(counter["error"])
+        low, high = max(0.0, (count - error) / total), min(1.0, count / total)
+        return {"count": count, "error": error, "share": (low + high) / 2, "share_low": low, "share_high": high}
 
-    def _learn_names(self, keys: Sequence[bytes], hashes: NDArray[np.int64]) -> None:
-        hot = {key.hash for key in self._grouping.hot(TOP)}
-        self._names = {hashed: name for hashed, name in self._names.items() if hashed in hot}
-        wanted = np.fromiter(hot - self._names.keys(), np.int64)
-        if len(wanted):
-            found, first = np.unique(hashes, return_index=True)
-            for hashed, index in zip(found.tolist(), first.tolist(), strict=True):
-                if hashed in hot:
-                    self._names.setdefault(hashed, keys[index])
+    def _name(self, hashed: int) -> bytes | None:
+        names = (part.sightings.get(hashed, _UNSEEN).name for part in self._parts)
+        return next((name for name in names if name is not None), None)
+
+    def _first_seen(self, hashed: int) -> float:
+        return min((part.sightings[hashed].first_seen for part in self._parts if hashed in part.sightings), default=0.0)
+
+    def _last_seen(self, hashed: int) -> float:
+        return max(part.last_seen(hashed) for part in self._parts)
+
+    def _hot_since(self, hashed: int) -> float:
+        return min((part.hot_since[hashed] for part in self._parts if hashed in part.hot_since), default=0.0)
+
+    async def _matching(self, query: KeyQuery) -> list[int]:
+        """Hashes of the tracked keys that match, in the order that was asked for."""
+        known = self.counts.known()
+        rows: list[int] = known["hash"][np.argsort(known["error"] / 2 - known["count"], kind="stable")].tolist()
+        if query.prefix:
+            rows = [hashed for hashed in rows if (self._name(hashed) or b"").startswith(query.prefix)]
+        if query.space is not None:
+            rows = await self._in_space(rows, query.space)
+        if query.sort != "share":
+            rows.sort(key=self._order(query.sort))
+        return rows
+
+    async def _in_space(self, rows: list[int], space: str) -> list[int]:
+        found: list[int] = []
+        for start in range(0, len(rows), _SLICE):
+            named_rows = ((hashed, self._name(hashed)) for hashed in rows[start : start + _SLICE])
+            found += [hashed for hashed, name in named_rows if name is not None and self._explain(name).space == space]
+            await asyncio.sleep(0)
+        return found
+
+    def _order(self, sort: str) -> Callable[[int], Any]:
+        """Widest first, newest first, or by name; what is not known comes last."""
+        orders: dict[str, Callable[[int], Any]] = {
+            "width": lambda hashed: -self.widths.get(hashed, self._cold_width),
+            "first_seen": lambda hashed: -self._first_seen(hashed),
+            "last_seen": lambda hashed: -self._last_seen(hashed),
+            "hot_since": lambda hashed: -self._hot_since(hashed),
+            "key": lambda hashed: (self._name(hashed) is None, self._name(hashed)),
+        }
+        return orders[sort]
 
 
-def key_as_json(key: bytes | None) -> Any:
-    """Text of a key, `{"base64": ...}` if it is no UTF-8, None if it is not known."""
-    if key is None:
-        return None
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(key).decode()}
+def moment(seconds: float) -> datetime | None:
+    """A time in seconds since 1970 as models have it; 0 stands for one that is not known."""
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+
+
+def _merged(samples: Sequence[KeySample]) -> KeySample:
+    merged = samples[0].copy()
+    for sample in samples[1:]:
+        merged.merge(sample)
+    return merged

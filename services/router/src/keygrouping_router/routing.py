@@ -12,6 +12,7 @@ from aiokafka import ConsumerRecord
 from keygrouping.grouping import Grouping
 from keygrouping.hashing import hash_keys
 from keygrouping.job import MAX_KEY_BYTES, Extracted, JobSpec, Rejection
+from keygrouping_service.lenient import lenient
 from numpy.typing import NDArray
 
 from keygrouping_router.clock import ACCEPTED, PartitionClock
@@ -94,7 +95,7 @@ class Extractor:
 
     async def extract(self, records: Records, now_ms: int) -> Judged:
         """Sorts out what can be used; lets other tasks run between slices."""
-        if self.plain:
+        if self.plain and not lenient():
             keys = [record.key for record in records]
             times = np.fromiter([record.timestamp for record in records], np.int64, len(records))
             if _all_usable(keys, times, now_ms + self._job.max_future_ms):

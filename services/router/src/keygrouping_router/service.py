@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
 from dataclasses import dataclass
 
 from aiokafka.admin import AIOKafkaAdminClient
-from keygrouping.grouping import create
-from keygrouping.measure import lambda_
 from keygrouping_service import kafka, metrics
-from keygrouping_service.app import create_app, serving
+from keygrouping_service.app import serving
 from keygrouping_service.batches import Header, Outbox, origin_headers
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.progress import floor_of_resuming, partitions_of, read_progress
+from keygrouping_service.store import open_store
 
-from keygrouping_router.api import keyspace_routes
+from keygrouping_router.api.app import router_app
 from keygrouping_router.caution import REFUSALS, Batch, Caution, remains_of
 from keygrouping_router.clock import REASONS, PartitionClock
-from keygrouping_router.keyspace import KeySpaceView
-from keygrouping_router.routing import Extractor, Judged, Record, Records, parts, route, sort_out_late
+from keygrouping_router.control_plane import ControlPlane
+from keygrouping_router.routing import Extractor, Judged, Record, Records, parts, sort_out_late
 from keygrouping_router.settings import RouterSettings
+from keygrouping_router.worker_stage import KafkaWorkerStage
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Topics:
 
     late: int
     dead_letters: int
+    routed: int
 
 
 async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> Topics:
@@ -56,20 +58,19 @@ async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> 
             f"topic {settings.routed_topic!r} has {counts[settings.routed_topic]} partitions, too few for "
             f"KEYGROUPING_ROUTER_WORKERS={settings.workers}: add partitions or use fewer workers"
         )
-    return Topics(counts[settings.late_topic], counts[settings.dead_letters_topic])
+    return Topics(*(counts[name] for name in (settings.late_topic, settings.dead_letters_topic, settings.routed_topic)))
 
 
 class Router:
-    """Routes the input partitions that this replica owns; all share one grouping, so that it sees all loads."""
+    """Routes the input partitions that this replica owns; all share one plane, so that it sees all loads."""
 
-    def __init__(self, settings: RouterSettings, topics: Topics) -> None:
+    def __init__(self, settings: RouterSettings, topics: Topics, plane: ControlPlane) -> None:
         self._settings = settings
         self._topics = topics
         self._job = settings.job
         self._extractor = Extractor(settings.job)
-        self._grouping = create(settings.grouping, settings.workers, settings.grouping_settings)
+        self._plane = plane
         self._caution: dict[int, Caution] = {}
-        self.view = KeySpaceView(self._grouping)
 
     async def work(self, owned: OwnedPartition) -> None:
         """Routes one input partition until the service stops."""
@@ -86,6 +87,7 @@ class Router:
 
     async def _work(self, owned: OwnedPartition, caution: Caution, under_way: deque[Batch]) -> None:
         idle_timeout = self._settings.idle_timeout
+        self._plane.not_below(owned.progress.epoch)
         clock = PartitionClock(owned.progress, self._job.lateness_ms, idle_timeout, time.monotonic())
         if owned.progress.resuming:
             await self._resume(owned, clock)
@@ -105,7 +107,7 @@ class Router:
                 # A failure of the batch before must still find that one under way: it is awaited first.
                 await owned.settle()
                 under_way.append(batch)
-                await owned.submit(outbox, after, clock.progress(self._grouping.epoch))
+                await owned.submit(outbox, after, clock.progress(self._plane.epoch))
         await owned.settle()
 
     def _without_banned(self, records: Records, outbox: Outbox, caution: Caution) -> Records:
@@ -136,12 +138,12 @@ class Router:
             log.info("%s[%d] is idle", owned.tp.topic, owned.partition)
         elif owned.position == owned.committed.offset:
             return
-        await owned.commit(None, owned.position, clock.progress(self._grouping.epoch))
+        await owned.commit(None, owned.position, clock.progress(self._plane.epoch))
 
     async def _resume(self, owned: OwnedPartition, clock: PartitionClock) -> None:
         """Comes back from an idle time; see `PartitionClock` for the order of the steps."""
         await owned.settle()
-        epoch = self._grouping.epoch
+        epoch = self._plane.epoch
         await owned.commit(None, owned.committed.offset or 0, clock.resuming(epoch))
         topic = self._settings.events_topic
         partitions = await partitions_of(owned.admin, topic)
@@ -161,14 +163,11 @@ class Router:
         usable = judged.usable
         if not usable.keys:
             return
-        routed = route(self._grouping, usable, now)
-        self.view.saw(usable, routed, now)
+        routed = self._plane.route(usable, now)
         for worker, indexes in routed.shares():
             outbox.pass_on(self._settings.routed_topic, worker, [usable.records[i] for i in indexes])
             metrics.ROUTED.labels(str(worker)).inc(len(indexes))
         metrics.BATCH_SECONDS.observe(time.monotonic() - now)
-        metrics.EPOCH.set(self._grouping.epoch)
-        metrics.IMBALANCE.set(lambda_(self.view.loads))
 
     def _set_aside(self, judged: Judged, outbox: Outbox) -> None:
         """Late and unusable records go to their topics, with headers that say why."""
@@ -189,22 +188,34 @@ class Router:
         outbox.append(topic, partition, record.timestamp, record.key, record.value, headers)
 
 
-def warm_up(settings: RouterSettings) -> None:
-    """Compiles the kernels before the group is joined: later it would block the heartbeats for seconds."""
-    from keygrouping.hashing import hash_keys
+class _Input:
+    """The input partitions of this replica, as the plane looks at them."""
 
-    grouping = create(settings.grouping, settings.workers, settings.grouping_settings)
-    grouping.route_batch(hash_keys([b"key"], grouping.seeds), None, 0.0)
+    def __init__(self, runner: PartitionRunner) -> None:
+        self._runner = runner
+
+    @property
+    def ready(self) -> bool:
+        return self._runner.ready
+
+    @property
+    def lags(self) -> dict[int, int]:
+        return {partition: owned.lag for partition, owned in self._runner.owned.items()}
 
 
 async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     """Runs the router until `stop` is set."""
-    warm_up(settings)
     topics = await kafka.retry(lambda: _look_up_topics(settings), "reading the topics")
-    router = Router(settings, topics)
-    runner = PartitionRunner(settings, STAGE, settings.events_topic, router.work, delivery=settings.delivery)
-    app = create_app("keygrouping router", lambda: runner.ready, keyspace_routes(router.view))
-    async with serving(app, settings.http_host, settings.http_port):
+    async with contextlib.AsyncExitStack() as stack:
+        store = open_store(settings)
+        stack.push_async_callback(store.close)
+        plane = ControlPlane(settings, store, topics.routed, stage=KafkaWorkerStage(settings))
+        await plane.start()
+        router = Router(settings, topics, plane)
+        runner = PartitionRunner(settings, STAGE, settings.events_topic, router.work, delivery=settings.delivery)
+        plane.watch(_Input(runner))
+        await stack.enter_async_context(serving(router_app(plane, settings), settings.http_host, settings.http_port))
+        await stack.enter_async_context(plane.running())
         await runner.run(stop)
 
 

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import Any, ClassVar, Literal, Self
 
-from keygrouping.grouping import GroupingError, create
-from keygrouping_service.settings import StageSettings
+from keygrouping.grouping import GroupingError
+from keygrouping_service.settings import ApiSettings, StageSettings, StoreSettings
 from pydantic import Field, Json, model_validator
 
+from keygrouping_router.control import Control
+from keygrouping_router.errors import Refused
 
-class RouterSettings(StageSettings):
+
+class RouterSettings(StageSettings, StoreSettings, ApiSettings):
     """Environment names begin with `KEYGROUPING_ROUTER_`; shared ones such as `KEYGROUPING_JOB` come without it."""
 
     section: ClassVar[str] = "ROUTER"
 
     workers: int = Field(default=4, ge=1, le=10_000, description="W: partitions of `routed` in use")
+    auto_workers: bool = Field(
+        default=False, description="W follows the number of native workers that are running, from `workers` on"
+    )
     grouping: str = Field(default="dkg", description="how keys are spread over the workers")
     grouping_settings: Json[dict[str, Any]] = Field(default_factory=dict, description="JSON object")
+    sharing: Literal["shared", "independent"] | None = Field(
+        default=None,
+        description="whether all routers have one plan, made of what all of them see, or each its own; unset: one plan "
+        "where they share a Redis",
+    )
+    observe_only: bool = Field(default=False, description="route by key hash, and report what the grouping would bring")
+    interval: float = Field(default=10, ge=0.1, le=3600, description="seconds between two plans and reports of loads")
+    tracked_keys: int = Field(default=1000, ge=10, le=100_000, description="keys with a count in the KeySpace")
+    replica: str = Field(
+        default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}",
+        pattern=r"^[A-Za-z0-9._-]{1,200}$",
+        description="name among the routers that share a store; unset: host and process",
+    )
     delivery: Literal["exactly_once", "at_least_once"] = "exactly_once"
     idle_timeout: float = Field(
         default=15, ge=0.1, description="seconds without events until an input partition holds nothing back"
@@ -27,7 +48,19 @@ class RouterSettings(StageSettings):
     @model_validator(mode="after")
     def _grouping_can_be_built(self) -> Self:
         try:
-            create(self.grouping, self.workers, self.grouping_settings)
-        except GroupingError as error:
+            self.control().check()
+        except (GroupingError, Refused) as error:
             raise ValueError(f"KEYGROUPING_ROUTER_GROUPING: {error}") from None
         return self
+
+    def control(self) -> Control:
+        """What is in force at the first start."""
+        shares = "shared" if "redis" in self.store_url.partition(":")[0] else "independent"
+        return Control(
+            grouping=self.grouping,
+            settings=self.grouping_settings,
+            sharing=self.sharing or shares,
+            observe_only=self.observe_only,
+            workers=self.workers,
+            auto=self.auto_workers,
+        )

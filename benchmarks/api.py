@@ -1,0 +1,204 @@
+"""What the router's API costs its routing, and how fast it answers meanwhile: GET /keyspace, 20 times per second.
+
+    python benchmarks/api.py [--records 6000000] [--rounds 4] [--rate 20] [--grouping dkg]
+
+One router works off a preloaded topic, in turns left alone and asked, in equal parts of its records; so both are
+measured in one run, from outside, by the committed offsets. A request's time counts from the moment when it was due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiokafka.admin import AIOKafkaAdminClient
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_service.kafka import retry
+from keygrouping_service.progress import read_progress
+from router import MAX_BATCH, PARTITIONS, WORKERS, cpu_seconds, create_topics, preload, router_environment
+
+CONNECTIONS = 4
+APPLICATION = "bench"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the records: how fast they were routed, and what the router spent on each."""
+
+    per_second: float
+    cpu_microseconds: float
+
+
+class RouterUnderTest:
+    """A running router: how far it is, what it has spent, and its API."""
+
+    def __init__(self, process: Process, port: int, admin: AIOKafkaAdminClient) -> None:
+        self._process = process
+        self._pid = process.pid
+        self._port = port
+        self._admin = admin
+
+    async def reach(self, records: int) -> None:
+        """Waits until so many records are committed."""
+        while await self._done() < records:
+            if self._process.returncode is not None:
+                raise SystemExit(f"the router ended with {self._process.returncode}")
+            await asyncio.sleep(0.02)
+
+    async def part(self, after: int) -> Part:
+        """Measures from now until `after` records are committed."""
+        done, began, cpu = await self._done(), time.perf_counter(), cpu_seconds(self._pid)
+        await self.reach(after)
+        records = await self._done() - done
+        spent = cpu_seconds(self._pid) - cpu
+        return Part(records / (time.perf_counter() - began), 1e6 * spent / records)
+
+    async def cores(self, seconds: float) -> float:
+        """Cores in use on average over this time."""
+        cpu = cpu_seconds(self._pid)
+        await asyncio.sleep(seconds)
+        return (cpu_seconds(self._pid) - cpu) / seconds
+
+    @contextlib.asynccontextmanager
+    async def asked(self, rate: float, times: list[float]) -> AsyncIterator[None]:
+        """Asks `rate` times per second meanwhile; adds the seconds of each request to `times`."""
+        tasks = [asyncio.create_task(self._ask(n, rate / CONNECTIONS, times)) for n in range(CONNECTIONS)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+                if not isinstance(outcome, asyncio.CancelledError):
+                    raise SystemExit(f"a request failed: {outcome!r}")
+
+    async def _ask(self, number: int, rate: float, times: list[float]) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        due = time.perf_counter() + number / (rate * CONNECTIONS)
+        try:
+            while True:
+                await asyncio.sleep(due - time.perf_counter())
+                writer.write(b"GET /keyspace HTTP/1.1\r\nHost: router\r\n\r\n")
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                if not head.startswith("http/1.1 200"):
+                    raise ConnectionError(head.splitlines()[0])
+                length = next(line for line in head.splitlines() if line.startswith("content-length:"))
+                await reader.readexactly(int(length.partition(":")[2]))
+                times.append(time.perf_counter() - due)
+                due += 1 / rate
+        finally:
+            writer.close()
+
+    async def _done(self) -> int:
+        committed = await retry(
+            lambda: read_progress(self._admin, f"{APPLICATION}-router", "events", range(PARTITIONS)), "progress"
+        )
+        return sum(entry.offset or 0 for entry in committed.values())
+
+
+@contextlib.asynccontextmanager
+async def running_router(servers: str, options: argparse.Namespace) -> AsyncIterator[RouterUnderTest]:
+    """Starts a router; ends it at the end."""
+    port = free_port()
+    environment = router_environment(servers, APPLICATION, options) | {"KEYGROUPING_HTTP_PORT": str(port)}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "keygrouping_router"), env={**os.environ, **environment}
+    )
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+    await admin.start()
+    try:
+        yield RouterUnderTest(process, port, admin)
+    finally:
+        await admin.close()
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+
+
+async def benchmark(servers: str, options: argparse.Namespace) -> None:
+    """Measures, and prints the table."""
+    await create_topics(servers)
+    await preload(servers, options.records, options.value_bytes)
+    size = options.records // (2 * options.rounds + 1)
+    quiet: list[Part] = []
+    asked: list[Part] = []
+    times: list[float] = []
+    async with running_router(servers, options) as router:
+        await router.reach(size)
+        for number in range(2 * options.rounds):
+            target = size * (number + 2)
+            if number % 4 in (0, 3):
+                quiet.append(await router.part(target))
+            else:
+                async with router.asked(options.rate, times):
+                    asked.append(await router.part(target))
+        await router.reach(options.records)
+        idle = await router.cores(options.idle_seconds)
+        async with router.asked(options.rate, []):
+            busy = await router.cores(options.idle_seconds)
+    print_table(quiet, asked, times, busy - idle, options)
+
+
+def print_table(
+    quiet: list[Part], asked: list[Part], times: list[float], cores: float, options: argparse.Namespace
+) -> None:
+    """Rates and costs of both, their ratios, and the times of the requests."""
+    print(f"{options.records:,} records of {options.value_bytes} bytes, {PARTITIONS} partitions, {WORKERS} workers")
+    for name, parts in (("left alone", quiet), ("asked", asked)):
+        rates = "  ".join(f"{part.per_second:>9,.0f}" for part in parts)
+        print(f"{name:<10} {rate_of(parts):>9,.0f} records/s  {cost_of(parts):5.2f} µs of CPU each   parts: {rates}")
+    print(f"routing rate lost      {1 - rate_of(asked) / rate_of(quiet):7.1%}")
+    print(f"CPU per record gained  {cost_of(asked) / cost_of(quiet) - 1:7.1%}")
+    print(f"{options.rate:g} requests per second take {cores:.1%} of a core when nothing is routed")
+    ranked = sorted(times)
+    points = "  ".join(f"p{point} {1000 * ranked[len(ranked) * point // 100]:.1f} ms" for point in (50, 90, 99))
+    print(f"GET /keyspace meanwhile: {points}  worst {1000 * ranked[-1]:.1f} ms  ({len(ranked)} requests)")
+
+
+def rate_of(parts: list[Part]) -> float:
+    """Median of the records per second."""
+    return statistics.median(part.per_second for part in parts)
+
+
+def cost_of(parts: list[Part]) -> float:
+    """Median of the CPU time per record in microseconds."""
+    return statistics.median(part.cpu_microseconds for part in parts)
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    """Parses the command line and runs."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--records", type=int, default=6_000_000)
+    parser.add_argument("--value-bytes", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rate", type=float, default=20, help="requests per second")
+    parser.add_argument("--idle-seconds", type=float, default=5)
+    parser.add_argument("--grouping", default="dkg")
+    parser.add_argument("--delivery", default="exactly_once")
+    parser.add_argument("--compression", default="none")
+    parser.add_argument("--max-batch", type=int, default=MAX_BATCH)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder)) as broker:
+        asyncio.run(benchmark(broker.bootstrap_servers, options))
+
+
+if __name__ == "__main__":
+    main()

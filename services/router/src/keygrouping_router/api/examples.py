@@ -1,0 +1,164 @@
+"""One example of each shape, for the documentation; tests check that each is what it is an example of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keygrouping_router import models
+
+_KEY: dict[str, Any] = {
+    "key": "DE",
+    "key_base64": None,
+    "hash": None,
+    "id": "DE",
+    "count": 41200.0,
+    "error": 12.0,
+    "share": 0.412,
+    "share_low": 0.41188,
+    "share_high": 0.412,
+    "width": 2,
+    "hot": True,
+    "workers": [1, 3],
+    "space": "hot",
+    "first_seen": "2026-01-31T11:58:02.113Z",
+    "last_seen": "2026-01-31T12:00:00.000Z",
+    "hot_since": "2026-01-31T11:58:10.004Z",
+}
+
+_HEAD: dict[str, Any] = {
+    "grouping": "dkg",
+    "workers": 4,
+    "epoch": 3,
+    "replicas": ["router-0", "router-1"],
+    "interval_seconds": 10.0,
+    "events": 1250000,
+    "total_keys": 213,
+    "tracked_keys": 213,
+    "spaces": [{"name": "hot", "size": 1, "capacity": 100, "meaning": "keys that are spread over several workers"}],
+    "loads": [25010.0, 24990.0, 25000.0, 25000.0],
+    "lambda": 1.0004,
+    "std_dev": 0.01,
+    "dist_cost": 1.005,
+    "lambda_before": 1.93,
+    "at": "2026-01-31T12:00:00.000Z",
+}
+
+_SETTING = {
+    "name": "check_interval",
+    "value": 30.0,
+    "default": 60.0,
+    "meaning": "least time between two changes of one key's width",
+    "unit": "s",
+    "kind": "a number",
+    "range": "at least 0",
+}
+
+_SHADOW = {
+    "name": "pkg",
+    "settings": {},
+    "in_force": False,
+    "lambda": 1.31,
+    "std_dev": 7.9,
+    "dist_cost": 1.4,
+    "hot_keys": 0,
+    "events": 12500,
+}
+
+_PLAN = {
+    "epoch": 3,
+    "at": "2026-01-31T12:00:00.000Z",
+    "round": 17,
+    "by": "router-0",
+    "grouping": "dkg",
+    "workers": 4,
+    "hot_keys": 1,
+    "moved_keys": 2,
+    "moved_state": 0.0,
+    "feasible": True,
+    "plan_ms": 1.3,
+    "details": {},
+}
+
+EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
+    models.KeyReport: {
+        **_KEY,
+        "home": 3,
+        "candidates": [1, 3],
+        "age_seconds": 117.9,
+        "why": "hot: its share of 0.412 is above 1/4, so it is spread over 2 of 4 workers",
+    },
+    models.KeySpaceReport: {**_HEAD, "keys": [_KEY], "total": 213},
+    models.Thresholds: {"grouping": "dkg", "version": 7, "settings": [_SETTING]},
+    models.DryRun: {
+        "dry_run": True,
+        "changes": {
+            "hot_keys": {"before": 1, "after": 2},
+            "widths": [{"key": "FR", "key_base64": None, "hash": None, "id": "FR", "before": 1, "after": 2}],
+            "lambda": {"before": 1.21, "after": 1.02},
+            "dist_cost": {"before": 1.005, "after": 1.009},
+            "sampled_events": 10000,
+        },
+        "settings": [_SETTING],
+    },
+    models.History: {
+        "entries": [
+            {
+                "at": "2026-01-31T12:00:00.000Z",
+                "by": "api",
+                "version": 7,
+                "what": "workers",
+                "before": {"workers": 4},
+                "after": {"workers": 6},
+            }
+        ]
+    },
+    models.WorkersReport: {
+        "workers": 1,
+        "mode": "fixed",
+        "max_workers": 10,
+        "total_lag": 120,
+        "items": [
+            {
+                "worker": 0,
+                "state": "active",
+                "load": 25010.0,
+                "share": 1.0,
+                "load_of_ideal": 1.0,
+                "capacity": 1.0,
+                "lag": 120,
+            }
+        ],
+        "lambda": 1.0,
+        "epoch": 3,
+        "version": 7,
+    },
+    models.WorkersChange: {"workers": 6, "capacities": {"0": 2.0}},
+    models.GroupingReport: {
+        "name": "dkg",
+        "settings": {"check_interval": 30.0},
+        "version": 7,
+        "epoch": 3,
+        "sharing": "shared",
+        "observe_only": False,
+        "available": [{"name": "shuffle", "meaning": "round robin, whatever the key", "settings": []}],
+    },
+    models.GroupingChange: {"name": "w-choices", "settings": {}},
+    models.PlanReport: _PLAN,
+    models.PlanHistory: {"entries": [_PLAN]},
+    models.ShadowReport: {
+        "sample": 0.1,
+        "sampled_events": 12500,
+        "interval_seconds": 10.0,
+        "groupings": [_SHADOW],
+        "run": [_SHADOW],
+        "version": 7,
+    },
+    models.ShadowChange: {"groupings": [{"name": "pkg"}, {"name": "w-choices"}], "sample": 0.1},
+    models.Readiness: {
+        "status": "ready",
+        "assigned": [0, 1],
+        "caught_up": True,
+        "lag": 0,
+        "store": {"name": "redis", "state": "ok", "since": None, "detail": None},
+    },
+}

@@ -1,0 +1,51 @@
+"""The OpenAPI document: what FastAPI makes of the routes, and what it can't know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import BaseModel, ConfigDict, Field
+
+_DESCRIPTION = """What the router knows of its keys and workers, and what can be changed while it runs.
+
+Reads are open unless the operator has closed them; writes need a bearer token where one is set. Errors are problem
+details (RFC 9457). All replicas that share a store give the same answers, and follow a change within about a second.
+"""
+
+_TAGS = [
+    {"name": "keys", "description": "The KeySpace: which keys there are, how heavy, and where they go."},
+    {"name": "thresholds", "description": "Settings of the grouping in force."},
+    {"name": "workers", "description": "How many workers, how loaded, how far behind."},
+    {"name": "grouping", "description": "How keys are spread over the workers."},
+    {"name": "plan", "description": "The decisions made from what was seen."},
+    {"name": "shadow", "description": "Other groupings on the same traffic."},
+    {"name": "events", "description": "All of it as it happens."},
+    {"name": "health", "description": "For the platform."},
+]
+
+
+class ProblemDetails(BaseModel):
+    """Why a request was not served (RFC 9457)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(description="a URI that says which kind of problem; `about:blank`: what the status says")
+    title: str = Field(description="the status in words")
+    status: int = Field(ge=400, le=599)
+    detail: str = Field(description="what is wrong, and what to do")
+
+
+def describe_api(app: FastAPI) -> None:
+    """Completes the document that the app gives at `/openapi.json`."""
+    app.description = _DESCRIPTION
+    app.openapi_tags = _TAGS
+    generated = app.openapi
+
+    def completed() -> dict[str, Any]:
+        document = generated()
+        schema = ProblemDetails.model_json_schema(mode="serialization")
+        document["components"]["schemas"]["Problem"] = schema | {"title": "Problem"}
+        return document
+
+    app.openapi = completed  # type: ignore[method-assign]

@@ -1,0 +1,32 @@
+"""`/plan`: the decision in force, and those before it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from keygrouping_router.api.answers import gives, problems
+from keygrouping_router.models import PlanHistory, PlanReport
+from keygrouping_router.plane import Plane
+
+MAX_PLANS = 1000
+
+
+def plan_routes(plane: Plane) -> APIRouter:
+    """The plans."""
+    routes = APIRouter(tags=["plan"])
+
+    @routes.get("/plan", responses=gives(PlanReport))
+    async def get_plan() -> PlanReport:
+        """The plan in force: since when, made by whom, what it changed and cost."""
+        return await plane.plan()
+
+    @routes.get("/plan/history", responses=gives(PlanHistory) | problems(422, 503))
+    async def get_plans(
+        limit: Annotated[int, Query(ge=1, le=MAX_PLANS, description="most plans of the answer")] = 20,
+    ) -> PlanHistory:
+        """The last plans, newest first."""
+        return await plane.plans(limit)
+
+    return routes

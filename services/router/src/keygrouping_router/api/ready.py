@@ -1,0 +1,28 @@
+"""`GET /readyz`: whether this router does its work, and what it lacks."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from keygrouping_router.api.answers import Responses, gives
+from keygrouping_router.models import Readiness
+from keygrouping_router.plane import Plane
+
+
+def readiness_routes(plane: Plane) -> APIRouter:
+    """Readiness, for the platform and for people."""
+    routes = APIRouter(tags=["health"])
+    answers = gives(Readiness)
+    not_yet: Responses = {503: {**answers[200], "description": "It starts, or waits for its partitions."}}
+
+    @routes.get("/readyz", responses=answers | not_yet)
+    async def get_readyz(response: Response) -> Readiness:
+        """Whether the router has its partitions and routes them.
+
+        A store that is away makes it degraded, not unready: it goes on with the plan that it has.
+        """
+        readiness = plane.readiness()
+        response.status_code = 200 if readiness.status == "ready" else 503
+        return readiness
+
+    return routes

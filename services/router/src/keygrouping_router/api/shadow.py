@@ -1,0 +1,32 @@
+"""`/shadow`: other groupings on a sample of the same traffic, side by side with the one in force."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from keygrouping_router.api.answers import By, gives
+from keygrouping_router.api.conditions import ETAG_HEADER, Expected, tag
+from keygrouping_router.api.guard import Guard
+from keygrouping_router.models import ShadowChange, ShadowReport
+from keygrouping_router.plane import Plane
+
+
+def shadow_routes(plane: Plane, guard: Guard) -> APIRouter:
+    """The comparison of groupings."""
+    routes = APIRouter(tags=["shadow"])
+
+    @routes.get("/shadow", responses=gives(ShadowReport, headers=ETAG_HEADER))
+    async def get_shadow(response: Response) -> ShadowReport:
+        """λ, STD_DEV and DIST_COST that each grouping gives, or would give, to the same traffic."""
+        report = await plane.shadow()
+        return tag(response, report, report.version)
+
+    @routes.put(
+        "/shadow", dependencies=guard.writing, responses=gives(ShadowReport, headers=ETAG_HEADER) | guard.refused_writes
+    )
+    async def put_shadow(change: ShadowChange, expected: Expected, by: By, response: Response) -> ShadowReport:
+        """Compares these groupings from now on; where events go does not change."""
+        report = await plane.set_shadow(change, expected=expected, by=by)
+        return tag(response, report, report.version)
+
+    return routes

@@ -1,0 +1,174 @@
+"""The control document: all that can be set while the routers run, and which all replicas follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self, cast
+
+from keygrouping.grouping import GroupingError, create, describe, shared_settings
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from keygrouping_router.errors import Refused
+from keygrouping_router.models import MAX_WORKERS, GroupingChange, ShadowChange, ShadowGrouping, Sharing, WorkersChange
+
+Values = dict[str, JsonValue]
+
+OBSERVING = "key"
+"""The grouping that routes while the configured one is only observed."""
+
+_CAPACITIES = "capacities"
+
+
+class Control(BaseModel):
+    """What is in force. Every change makes a new one; `change`s raise `Refused` with one line.
+
+    `base` is the epoch that a change of the routing begins with, above all epochs before it. `generation` counts
+    changes by which plans made before are of no use any more. `configured` is the environment that it was last
+    configured from.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    grouping: str
+    settings: Values = Field(default_factory=dict)
+    sharing: Sharing = "independent"
+    observe_only: bool = False
+    workers: int = Field(ge=1, le=MAX_WORKERS)
+    auto: bool = False
+    capacities: dict[int, float] = Field(default_factory=dict)
+    shadow: tuple[ShadowGrouping, ...] = ()
+    sample: float = Field(default=0.1, gt=0, le=1)
+    base: int = 0
+    generation: int = 0
+    configured: Values = Field(default_factory=dict)
+
+    # what it means for the routing
+
+    @property
+    def routed_by(self) -> str:
+        """Name of the grouping that decides."""
+        return OBSERVING if self.observe_only else self.grouping
+
+    @property
+    def planned_together(self) -> bool:
+        """Whether all replicas route by one plan."""
+        return self.sharing == "shared" and not self.observe_only and shared_settings(self.grouping) is not None
+
+    @property
+    def alone_settings(self) -> Values:
+        """Settings by which an instance of the configured grouping decides all by itself."""
+        return fitted(self.grouping, self.settings, self.capacity_list)
+
+    @property
+    def routing_settings(self) -> Values:
+        """Settings of the grouping that decides."""
+        if self.observe_only:
+            return {}
+        return {**self.alone_settings, **(self._owned if self.planned_together else {})}
+
+    @property
+    def _owned(self) -> Values:
+        """The settings that leave planning to the routers; empty if the grouping has nothing to share."""
+        return cast(Values, dict(shared_settings(self.grouping) or {}))
+
+    @property
+    def capacity_list(self) -> list[float]:
+        """Capacities from worker 0 to the last one of which one is given."""
+        return [self.capacities.get(worker, 1.0) for worker in range(max(self.capacities, default=-1) + 1)]
+
+    # what the API shows and audits
+
+    def part(self, what: str) -> Values:
+        """The part of it that a change of `what` is about, as history entries show it."""
+        parts: dict[str, dict[str, Any]] = {
+            "thresholds": dict(self.settings),
+            "grouping": {
+                "name": self.grouping,
+                "settings": self.settings,
+                "sharing": self.sharing,
+                "observe_only": self.observe_only,
+            },
+            "workers": {
+                "workers": self.workers,
+                "mode": "auto" if self.auto else "fixed",
+                "capacities": {str(worker): capacity for worker, capacity in self.capacities.items()},
+            },
+            "shadow": {"groupings": [entry.model_dump() for entry in self.shadow], "sample": self.sample},
+        }
+        return parts[what]
+
+    # changes
+
+    def with_thresholds(self, values: Mapping[str, Any], *, partial: bool) -> Self:
+        """With these settings of the grouping in force; those not named keep their value, or get their default."""
+        known = {entry.name for entry in describe(self.grouping)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise Refused(f"unknown setting {', '.join(unknown)}; {self.grouping} has {', '.join(sorted(known))}")
+        settings = {**self.settings, **values} if partial else dict(values)
+        return self._checked(settings=settings, generation=self.generation + 1)
+
+    def with_grouping(self, change: GroupingChange) -> Self:
+        """With another grouping, or other settings or manners of the same."""
+        return self._checked(
+            grouping=change.name,
+            settings=change.settings,
+            sharing=change.sharing or self.sharing,
+            observe_only=self.observe_only if change.observe_only is None else change.observe_only,
+            generation=self.generation + 1,
+        )
+
+    def with_workers(self, change: WorkersChange, most: int) -> Self:
+        """With another W of at most `most`, or one that follows the running workers from now on."""
+        workers = self.workers if change.workers == "auto" else change.workers
+        capacities = change.capacity_by_worker()
+        capacities = self.capacities if capacities is None else capacities
+        if workers > most:
+            raise Refused(f"workers must be at most {most}, the partitions of the routed topic, not {workers}")
+        beyond = sorted(worker for worker in capacities if worker >= most)
+        if beyond:
+            raise Refused(f"capacities for workers {beyond}: there are at most {most}, numbered from 0")
+        same = capacities == self.capacities
+        generation = self.generation + (0 if same else 1)
+        auto = change.workers == "auto"
+        return self._checked(workers=workers, auto=auto, capacities=capacities, generation=generation)
+
+    def with_shadow(self, change: ShadowChange) -> Self:
+        """With other groupings to compare."""
+        sample = self.sample if change.sample is None else change.sample
+        return self._checked(shadow=tuple(change.groupings), sample=sample)
+
+    def routes_like(self, other: Control) -> bool:
+        """Whether the routing is the same."""
+        mine = (self.routed_by, self.routing_settings, self.workers, self.generation)
+        return mine == (other.routed_by, other.routing_settings, other.workers, other.generation)
+
+    def _checked(self, **changes: Any) -> Self:
+        changed = self.model_copy(update=changes)
+        changed.check()
+        return changed
+
+    def check(self) -> None:
+        """Builds all groupings that it names; `Refused` if one of them can't be built."""
+        try:
+            left = [name for name, value in self._owned.items() if self.settings.get(name, _MISSING) == value]
+            if left:
+                raise Refused(f"{left[0]}={self.settings[left[0]]} leaves the plan to the routers: use sharing=shared")
+            create(self.grouping, self.workers, self.alone_settings)
+            create(self.routed_by, self.workers, self.routing_settings)
+            for entry in self.shadow:
+                create(entry.name, self.workers, fitted(entry.name, entry.settings, self.capacity_list))
+        except GroupingError as error:
+            raise Refused(str(error)) from None
+
+
+_MISSING = object()
+
+
+def fitted(grouping: str, settings: Mapping[str, JsonValue], capacities: list[float]) -> Values:
+    """The settings, with the workers' capacities where the grouping takes account of them and nobody has set them.
+
+    Raises GroupingError if there is no such grouping.
+    """
+    takes = any(entry.name == _CAPACITIES for entry in describe(grouping))
+    return {_CAPACITIES: list(capacities), **settings} if takes and capacities else dict(settings)

@@ -1,0 +1,305 @@
+"""Answers the questions and carries out the orders of the HTTP interface, for one router among its replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from keygrouping.hashing import hash_key
+from keygrouping_service.store import Store, Unavailable
+
+from keygrouping_router import rounds, trial
+from keygrouping_router.control import Control
+from keygrouping_router.core import RouterCore
+from keygrouping_router.errors import Unknown
+from keygrouping_router.keyspace import KeySpaceView, moment
+from keygrouping_router.models import (
+    TOP,
+    DryRun,
+    GroupingChange,
+    GroupingReport,
+    History,
+    IntervalReport,
+    KeyQuery,
+    KeyReport,
+    KeySpaceReport,
+    PlanHistory,
+    PlanReport,
+    Readiness,
+    ServerEvent,
+    ShadowChange,
+    ShadowReport,
+    StoreReport,
+    Thresholds,
+    WorkersChange,
+    WorkersReport,
+)
+from keygrouping_router.reports import grouping_of, settings_of, thresholds_of, workers_of
+from keygrouping_router.routing import Routed, Usable
+from keygrouping_router.settings import RouterSettings
+from keygrouping_router.times import Times
+from keygrouping_router.worker_stage import LooksAtWorkers
+
+_FRESH_SECONDS = 0.5
+
+
+class Input(Protocol):
+    """The input partitions that this router owns."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether work has begun on all partitions that the group gave."""
+
+    @property
+    def lags(self) -> Mapping[int, int]:
+        """Events yet to be routed, by partition."""
+
+
+class ControlPlane:
+    """A `Plane`; see there. `route`, `epoch` and `not_below` are for the routing path and never wait."""
+
+    def __init__(
+        self,
+        settings: RouterSettings,
+        store: Store,
+        most_workers: int,
+        *,
+        stage: LooksAtWorkers | None = None,
+        times: Times | None = None,
+    ) -> None:
+        self._core = RouterCore(
+            settings.control(),
+            store,
+            replica=settings.replica,
+            interval=settings.interval,
+            tracked_keys=settings.tracked_keys,
+            most_workers=most_workers,
+            stage=stage,
+            times=times,
+            on_interval=self._publish_interval,
+        )
+        self._max_batch = settings.max_batch
+        self._input: Input | None = None
+        self._view: tuple[float, int, KeySpaceView] | None = None
+
+    # the router's own side
+
+    @property
+    def replica(self) -> str:
+        """Name of this router among its replicas."""
+        return self._core.replica
+
+    @property
+    def epoch(self) -> int:
+        """Number of the plan in force."""
+        return self._core.epoch
+
+    @property
+    def core(self) -> RouterCore:
+        """What it is made of, for tests that turn time themselves."""
+        return self._core
+
+    def route(self, usable: Usable, now: float) -> Routed:
+        """The worker of each usable event; `now` in seconds of the steady clock."""
+        return self._core.route(usable, now)
+
+    def not_below(self, epoch: int) -> None:
+        """A partition comes whose last owner was in this epoch."""
+        self._core.not_below(epoch)
+
+    def watch(self, partitions: Input) -> None:
+        """Readiness is about these partitions."""
+        self._input = partitions
+
+    async def start(self) -> None:
+        """Makes everything ready to route."""
+        await self._core.start()
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Follows the control document and holds the rounds while it lasts."""
+        return self._core.running()
+
+    # keys
+
+    async def keyspace(self, query: KeyQuery) -> KeySpaceReport:
+        """See `Plane`."""
+        view = self._view_of(query.replica)
+        keys, total = await view.page(query)
+        return KeySpaceReport.model_construct(**self._head(view), keys=keys, total=total)
+
+    async def key(self, key: bytes, replica: str | None) -> KeyReport:
+        """See `Plane`."""
+        return self._view_of(replica).report(key, hash_key(key))
+
+    # settings
+
+    async def thresholds(self) -> Thresholds:
+        """See `Plane`."""
+        return thresholds_of(self._control, self._version)
+
+    async def set_thresholds(
+        self, values: Mapping[str, Any], *, partial: bool, expected: int | None, by: str
+    ) -> Thresholds:
+        """See `Plane`."""
+        await self._change("thresholds", lambda now: now.with_thresholds(values, partial=partial), expected, by)
+        return await self.thresholds()
+
+    async def try_thresholds(self, values: Mapping[str, Any], *, partial: bool) -> DryRun:
+        """See `Plane`."""
+        return await self._try(self._control.with_thresholds(values, partial=partial))
+
+    async def history(self, limit: int) -> History:
+        """See `Plane`."""
+        return History(entries=await self._core.document.history(limit))
+
+    # workers
+
+    async def workers(self) -> WorkersReport:
+        """See `Plane`."""
+        core, loads = self._core, self._view_of(None).loads
+        return workers_of(self._control, self._version, core.epoch, loads, core.lags, core.most_workers)
+
+    async def set_workers(self, change: WorkersChange, *, expected: int | None, by: str) -> WorkersReport:
+        """See `Plane`."""
+        most = self._core.most_workers
+        await self._change("workers", lambda now: now.with_workers(change, most), expected, by)
+        return await self.workers()
+
+    async def try_workers(self, change: WorkersChange) -> DryRun:
+        """See `Plane`."""
+        return await self._try(self._control.with_workers(change, self._core.most_workers))
+
+    # grouping and plans
+
+    async def grouping(self) -> GroupingReport:
+        """See `Plane`."""
+        return grouping_of(self._control, self._version, self._core.epoch)
+
+    async def set_grouping(self, change: GroupingChange, *, expected: int | None, by: str) -> GroupingReport:
+        """See `Plane`."""
+        await self._change("grouping", lambda now: now.with_grouping(change), expected, by)
+        return await self.grouping()
+
+    async def plan(self) -> PlanReport:
+        """See `Plane`."""
+        return self._core.plan()
+
+    async def plans(self, limit: int) -> PlanHistory:
+        """The last plans: those that all routers made together, else those of this one."""
+        if self._core.steering.planned_together:
+            with contextlib.suppress(Unavailable):
+                stored = await self._core.store.tail(rounds.HISTORY, limit)
+                return PlanHistory(entries=[PlanReport.model_validate(value) for value in stored])
+        return PlanHistory(entries=list(reversed(self._core.plans))[:limit])
+
+    # shadow
+
+    async def shadow(self) -> ShadowReport:
+        """See `Plane`; what this router alone has sampled."""
+        shadow = self._core.traffic.shadow
+        return ShadowReport(
+            sample=self._control.sample,
+            sampled_events=shadow.events,
+            interval_seconds=self._core.interval,
+            groupings=shadow.recent(),
+            run=shadow.run(),
+            version=self._version,
+        )
+
+    async def set_shadow(self, change: ShadowChange, *, expected: int | None, by: str) -> ShadowReport:
+        """See `Plane`."""
+        await self._change("shadow", lambda now: now.with_shadow(change), expected, by)
+        return await self.shadow()
+
+    # what happens
+
+    def events(self, last_id: int | None) -> AsyncIterator[ServerEvent]:
+        """See `Plane`."""
+        return self._core.feed.listen(last_id)
+
+    def readiness(self) -> Readiness:
+        """See `Plane`."""
+        state, partitions = self._core.store.state, self._input
+        lag = sum(partitions.lags.values()) if partitions is not None else None
+        ready = partitions is not None and partitions.ready
+        return Readiness(
+            status="ready" if ready else "starting",
+            assigned=sorted(partitions.lags) if partitions is not None else [],
+            caught_up=ready and lag is not None and lag < self._max_batch,
+            lag=lag,
+            store=StoreReport(
+                name=self._core.store.name,
+                state="ok" if state.ok else "degraded",
+                since=moment(state.since),
+                detail=state.detail,
+            ),
+        )
+
+    @property
+    def _control(self) -> Control:
+        return self._core.document.control
+
+    @property
+    def _version(self) -> int:
+        return self._core.document.version
+
+    async def _change(self, what: str, edit: Callable[[Control], Control], expected: int | None, by: str) -> None:
+        await self._core.change(what, edit, expected=expected, by=by)
+        self._view = None
+
+    async def _try(self, changed: Control) -> DryRun:
+        sample = self._core.traffic.sample()
+        changes = await asyncio.to_thread(trial.compare, self._control, changed, sample)
+        return DryRun(changes=changes, settings=settings_of(changed))
+
+    def _view_of(self, replica: str | None) -> KeySpaceView:
+        """What this replica alone knows, or another one, or None: all of them together."""
+        core = self._core
+        explain, cold = core.steering.explain, core.steering.cold_width
+        if replica is None:
+            return self._merged_view()
+        if replica == core.replica:
+            return KeySpaceView([core.knowledge()], explain, cold)
+        if replica in core.peers.knowledge:
+            return KeySpaceView([core.peers.knowledge[replica]], explain, cold)
+        known = ", ".join(sorted({core.replica, *core.peers.knowledge}))
+        raise Unknown(f"no router is called {replica!r}; known are {known}")
+
+    def _merged_view(self) -> KeySpaceView:
+        """Made at most twice a second, as it takes some milliseconds of the routing's time."""
+        core, now = self._core, self._core.times.steady()
+        if self._view is None or now - self._view[0] >= _FRESH_SECONDS or self._view[1] != core.epoch:
+            parts = [core.knowledge(), *core.peers.knowledge.values()]
+            view = KeySpaceView(parts, core.steering.explain, core.steering.cold_width)
+            self._view = (now, core.epoch, view)
+        return self._view[2]
+
+    def _head(self, view: KeySpaceView) -> dict[str, Any]:
+        control = self._core.steering.control
+        return {
+            "grouping": control.routed_by,
+            "workers": control.workers,
+            "epoch": self._core.epoch,
+            "replicas": view.replicas,
+            "interval_seconds": self._core.interval,
+            "events": view.events,
+            "total_keys": max(view.total_keys, len(view.counts)),
+            "tracked_keys": len(view.counts),
+            "spaces": view.spaces,
+            "loads": view.loads.tolist(),
+            "lambda_": view.lambda_,
+            "std_dev": view.std_dev,
+            "dist_cost": view.dist_cost,
+            "lambda_before": view.lambda_before,
+            "at": moment(self._core.times.wall()),
+        }
+
+    async def _publish_interval(self) -> None:
+        self._view = None
+        view = self._merged_view()
+        hot, _ = await view.page(KeyQuery(limit=TOP))
+        report = IntervalReport.model_construct(**self._head(view), hot=hot)
+        self._core.feed.publish(ServerEvent("interval", report, self._core.number))

@@ -1,0 +1,424 @@
+"""The JSON that the API takes and gives, as types: what stands here is what the OpenAPI document says.
+
+Loads are weights in the last whole interval, shares lie between 0 and 1, times are UTC with milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Annotated, Literal, NamedTuple
+
+from keygrouping.grouping import names
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    StrictBool,
+    WithJsonSchema,
+)
+
+MAX_WORKERS = 10_000
+MAX_KEYS = 1000
+"""Most keys of one answer."""
+TOP = 20
+"""Hot keys in an `interval` event."""
+
+Sort = Literal["share", "width", "first_seen", "last_seen", "hot_since", "key"]
+Sharing = Literal["shared", "independent"]
+
+
+def _as_text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _worker_count(value: object) -> object:
+    """JSON may write 5 as 5.0, but not as "5" or true."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if value == "auto" or (type(value) is int and 1 <= value <= MAX_WORKERS):
+        return value
+    raise ValueError(f'must be an integer from 1 to {MAX_WORKERS}, or "auto"')
+
+
+Moment = Annotated[
+    datetime,
+    PlainSerializer(_as_text, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-01-31T12:00:00.000Z"]}),
+]
+"""A time: made of seconds since 1970 or a datetime with a zone, written as `2026-01-31T12:00:00.000Z`."""
+
+GroupingName = Annotated[str, Field(max_length=100, json_schema_extra={"enum": list(names())})]
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Settings = dict[str, JsonValue]
+
+
+class Model(BaseModel):
+    """Base of all shapes: frozen, no unknown members, `lambda_` is `lambda` in JSON."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
+    )
+
+
+# what is asked
+
+
+class KeyQuery(NamedTuple):
+    """Which keys of the KeySpace are wanted, and in what order."""
+
+    space: str | None = None
+    limit: int = 20
+    offset: int = 0
+    sort: Sort = "share"
+    prefix: bytes = b""
+    replica: str | None = None
+
+
+# keys
+
+
+class KeyName(Model):
+    """A key, which may be any bytes: the first of `key`, `key_base64` and `hash` that is not null names it."""
+
+    key: str | None = Field(description="its text, null if it is no UTF-8 or not known")
+    key_base64: str | None = Field(description="base64url without padding, if it is no UTF-8")
+    hash: str | None = Field(description="if nothing but the hash is known")
+    id: str = Field(description="what to put, as it is, in the path `/keyspace/{id}`; already percent-encoded")
+
+
+class KeyEntry(KeyName):
+    """What is known of one key. A member is null if it is not known."""
+
+    count: float | None = Field(description="weight counted, at least the true one", ge=0)
+    error: float | None = Field(description="`count` is at most this too high", ge=0)
+    share: Share | None = Field(description="its part of all weight")
+    share_low: Share | None = Field(description="its true share is at least this")
+    share_high: Share | None = Field(description="its true share is at most this")
+    width: int = Field(description="number of workers it is spread over now", ge=0)
+    hot: bool = Field(description="whether it is spread wider than a cold key of this grouping")
+    workers: list[int] = Field(description="the workers it is spread over now")
+    space: str | None = Field(description="name of the space of the KeySpace that it is in")
+    first_seen: Moment | None
+    last_seen: Moment | None
+    hot_since: Moment | None = Field(description="since when it is hot; null if it is not, or not known")
+
+
+class KeyReport(KeyEntry):
+    """One key, and why it goes where it goes."""
+
+    home: int | None = Field(description="the worker its hash points to; null where the key plays no part")
+    candidates: list[int] = Field(description="the workers its next event can go to")
+    age_seconds: float | None = Field(description="since the grouping first saw it")
+    why: str = Field(description="one sentence")
+
+
+class SpaceReport(Model):
+    """A part of the KeySpace: keys that are kept in the same way."""
+
+    name: str
+    size: int = Field(description="keys in it now", ge=0)
+    capacity: int | None = Field(description="most keys that it holds, null without limit")
+    meaning: str
+
+
+class KeySpaceHead(Model):
+    """The KeySpace as a whole: loads of the workers, how even they are, and how large it is."""
+
+    grouping: str
+    workers: int = Field(ge=1)
+    epoch: int = Field(description="number of the plan in force")
+    replicas: list[str] = Field(description="the routers whose knowledge is merged here")
+    interval_seconds: float
+    events: int = Field(description="events routed since the start", ge=0)
+    total_keys: int = Field(description="distinct keys, an estimate", ge=0)
+    tracked_keys: int = Field(description="keys with a count", ge=0)
+    spaces: list[SpaceReport]
+    loads: list[float] = Field(description="weight per worker")
+    lambda_: float = Field(alias="lambda", description="largest load over average load: 1 is perfect, W the worst")
+    std_dev: float = Field(description="standard deviation of the workers' shares in percentage points")
+    dist_cost: float = Field(description="distinct workers per key: 1 is key grouping, W the worst")
+    lambda_before: float = Field(description="λ that key hashing would have given the same traffic")
+    at: Moment
+
+
+class KeySpaceReport(KeySpaceHead):
+    """What the router knows now: the KeySpace as a whole, and the keys that were asked for."""
+
+    keys: list[KeyEntry] = Field(max_length=MAX_KEYS)
+    total: int = Field(description="tracked keys that match, whatever `limit` and `offset`", ge=0)
+
+
+class IntervalReport(KeySpaceHead):
+    """The KeySpace at the end of an interval, with the keys of the largest share."""
+
+    hot: list[KeyEntry] = Field(max_length=TOP)
+
+
+# settings of the grouping
+
+
+class SettingDescription(Model):
+    """A setting of a grouping: what it means and what its values are."""
+
+    name: str
+    default: JsonValue
+    meaning: str
+    unit: str = Field(description="empty for numbers without one")
+    kind: str = Field(description="what a value must be, such as `a number or null`")
+    range: str = Field(description="such as `from 10 to 100000`; empty where all values of the kind will do")
+
+
+class Setting(SettingDescription):
+    """A setting and its value now."""
+
+    value: JsonValue
+
+
+class Thresholds(Model):
+    """All settings of the grouping in force."""
+
+    grouping: str
+    version: int = Field(description="of everything that can be set over this API; as ETag in the header", ge=0)
+    settings: list[Setting]
+
+
+class Change(Model):
+    """A number with the present settings, and with those that were tried; null where there was nothing to try on."""
+
+    before: float | None
+    after: float | None
+
+
+class WidthChange(KeyName):
+    """A key that would be spread over another number of workers."""
+
+    before: int
+    after: int
+
+
+class Changes(Model):
+    """What another setting does to a sample of the present traffic."""
+
+    hot_keys: Change
+    widths: list[WidthChange] = Field(description="keys of another width, largest share first")
+    lambda_: Change = Field(alias="lambda")
+    dist_cost: Change
+    sampled_events: int = Field(ge=0)
+
+
+class DryRun(Model):
+    """What would change, if it were done; nothing was."""
+
+    dry_run: Literal[True] = True
+    changes: Changes
+    settings: list[Setting] = Field(description="all settings as they would be")
+
+
+class HistoryEntry(Model):
+    """One change of what can be set."""
+
+    at: Moment
+    by: str = Field(description="who: `api`, `settings` (the environment at a start)")
+    version: int = Field(ge=1)
+    what: Literal["thresholds", "grouping", "workers", "shadow"]
+    before: Settings
+    after: Settings
+
+
+class History(Model):
+    """The last changes, newest first."""
+
+    entries: list[HistoryEntry]
+
+
+# workers
+
+
+class WorkerReport(Model):
+    """One worker: partition `worker` of the routed topic."""
+
+    worker: int = Field(ge=0)
+    state: Literal["active", "draining", "unused"] = Field(
+        description="`draining`: gets no more events, and has yet to work off its lag"
+    )
+    load: float = Field(ge=0)
+    share: Share
+    load_of_ideal: float = Field(description="load over what is its due by capacity: 1 is perfect", ge=0)
+    capacity: float = Field(description="relative to other workers", gt=0)
+    lag: int | None = Field(description="events routed to it that it has not worked off; null if not known")
+
+
+class WorkersReport(Model):
+    """All workers, and how even their loads are."""
+
+    workers: int = Field(description="W, the number of workers in use", ge=1)
+    mode: Literal["fixed", "auto"] = Field(description="`auto`: W follows the workers that are running")
+    max_workers: int = Field(description="partitions of the routed topic", ge=1)
+    total_lag: int | None
+    items: list[WorkerReport]
+    lambda_: float = Field(alias="lambda")
+    epoch: int
+    version: int = Field(description="of everything that can be set over this API; as ETag in the header", ge=0)
+
+
+class WorkersChange(Model):
+    """Another W, and capacities of workers that differ from 1."""
+
+    workers: Annotated[Annotated[int, Field(ge=1, le=MAX_WORKERS)] | Literal["auto"], BeforeValidator(_worker_count)]
+    capacities: (
+        dict[Annotated[str, Field(pattern=r"^[0-9]{1,4}$")], Annotated[float, Field(gt=0, le=1e6, strict=True)]] | None
+    ) = Field(
+        default=None,
+        max_length=MAX_WORKERS,
+        description="by number of worker, relative to the others, 1 for those not named; left out: as they are",
+    )
+
+    def capacity_by_worker(self) -> dict[int, float] | None:
+        """The capacities with numbers as keys."""
+        return None if self.capacities is None else {int(worker): value for worker, value in self.capacities.items()}
+
+
+# grouping
+
+
+class AvailableGrouping(Model):
+    """A grouping that could be in force."""
+
+    name: str
+    meaning: str
+    settings: list[SettingDescription]
+
+
+class GroupingReport(Model):
+    """The grouping in force, and all that could be."""
+
+    name: str
+    settings: Settings = Field(description="those that were set; the others have their defaults")
+    version: int = Field(description="of everything that can be set over this API; as ETag in the header", ge=0)
+    epoch: int
+    sharing: Sharing = Field(
+        description="`shared`: all routers have one plan, made of what all of them see; `independent`: each its own"
+    )
+    observe_only: bool = Field(description="route by key hash, and only report what the grouping would bring")
+    available: list[AvailableGrouping]
+
+
+class GroupingChange(Model):
+    """Another grouping, or the same with other settings. What is left out: no settings, the rest as it is."""
+
+    name: GroupingName
+    settings: Settings = Field(default_factory=dict, max_length=100)
+    sharing: Sharing | None = None
+    observe_only: StrictBool | None = None
+
+
+# plans
+
+
+class PlanReport(Model):
+    """A plan, the decision by which keys are spread: what it changed and cost. What is not known is null."""
+
+    epoch: int
+    at: Moment | None
+    round: int | None = Field(description="number of the round in which all routers made it together")
+    by: str | None = Field(description="the router that made it")
+    grouping: str
+    workers: int
+    hot_keys: int | None
+    moved_keys: int | None = Field(description="keys that go to other workers than before")
+    moved_state: float | None = Field(description="weight of state that has to move; 0 where partials are merged")
+    feasible: bool | None = Field(description="whether the plan keeps the loads within what was asked")
+    plan_ms: float | None = Field(description="time to make it, in milliseconds")
+    details: Settings
+
+
+class PlanHistory(Model):
+    """The last plans, newest first."""
+
+    entries: list[PlanReport]
+
+
+# shadow
+
+
+class ShadowResult(Model):
+    """What a grouping would give to the same traffic."""
+
+    name: str
+    settings: Settings
+    in_force: bool
+    lambda_: float = Field(alias="lambda")
+    std_dev: float
+    dist_cost: float
+    hot_keys: int = Field(ge=0)
+    events: int = Field(ge=0)
+
+
+class ShadowReport(Model):
+    """Groupings side by side on a sample of the same traffic."""
+
+    sample: Share = Field(description="part of all events that is sampled")
+    sampled_events: int = Field(ge=0)
+    interval_seconds: float
+    groupings: list[ShadowResult] = Field(description="in the last whole interval")
+    run: list[ShadowResult] = Field(description="since the start of the comparison")
+    version: int = Field(description="of everything that can be set over this API; as ETag in the header", ge=0)
+
+
+class ShadowGrouping(Model):
+    """A grouping to compare with."""
+
+    name: GroupingName
+    settings: Settings = Field(default_factory=dict, max_length=100)
+
+
+class ShadowChange(Model):
+    """Which groupings to feed with the same traffic, beside the one in force; none ends it."""
+
+    groupings: list[ShadowGrouping] = Field(max_length=8)
+    sample: Annotated[float, Field(gt=0, le=1, strict=True)] | None = Field(
+        default=None, description="part of the traffic; left out: as it is"
+    )
+
+
+# readiness and events
+
+
+class StoreReport(Model):
+    """Whether what the routers share can be read and written."""
+
+    name: str
+    state: Literal["ok", "degraded"]
+    since: Moment | None = Field(description="since when it is in this state")
+    detail: str | None = Field(description="one line why it is degraded")
+
+
+class Readiness(Model):
+    """Whether this router has its partitions and has caught up with them."""
+
+    status: Literal["ready", "starting"]
+    assigned: list[int] = Field(description="input partitions of this router")
+    caught_up: bool = Field(description="whether it routes what has just come")
+    lag: int | None = Field(description="input events yet to be routed; null if not known")
+    store: StoreReport
+
+
+@dataclass(frozen=True)
+class ServerEvent:
+    """What `GET /events` sends: the same object goes to all who listen, so that it is written as JSON once."""
+
+    kind: Literal["interval", "plan", "control"]
+    data: IntervalReport | PlanReport | HistoryEntry
+    id: int | None = None
+    """Number of the interval, for `Last-Event-ID`."""
+
+    @cached_property
+    def json(self) -> str:
+        """The data as JSON, on one line."""
+        return self.data.model_dump_json()

@@ -1,0 +1,68 @@
+"""The replicas of this router: who is alive, how far each is, and what each knows of its keys."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from keygrouping_service import metrics
+from keygrouping_service.store import Store
+
+from keygrouping_router.keyspace import Knowledge
+
+log = logging.getLogger(__name__)
+
+_ALIVE = "replicas"
+_KNOWN = "keyspace"
+
+_BEAT_TTL = 5.0
+"""Seconds after which a replica that says nothing is taken for dead."""
+
+
+class Peers:
+    """What is known of the replicas since they were last asked; without the store that is how it stays."""
+
+    def __init__(self, store: Store, replica: str) -> None:
+        self._store = store
+        self._replica = replica
+        self._beats: dict[str, dict[str, Any]] = {}
+        self.knowledge: dict[str, Knowledge] = {}
+        """What the others know, by name of the replica."""
+
+    def alive(self) -> set[str]:
+        """Names of all that are alive, this one among them."""
+        return {self._replica, *self._beats}
+
+    def highest_epoch(self) -> int:
+        """The highest epoch that any of them has announced; 0 if there is none."""
+        return max((int(beat["epoch"]) for beat in self._beats.values()), default=0)
+
+    async def beat(self, epoch: int) -> None:
+        """Says that this one is alive and in this epoch, and looks who else is; raises `Unavailable`."""
+        await self._store.announce(_ALIVE, self._replica, {"epoch": epoch}, _BEAT_TTL)
+        self._beats = await self._store.announced(_ALIVE)
+        self.knowledge = {name: known for name, known in self.knowledge.items() if name in self._beats}
+        metrics.REPLICAS.set(len(self.alive()))
+
+    async def publish(self, knowledge: Knowledge, seconds: float) -> None:
+        """Tells the others, for so many seconds; raises `Unavailable`."""
+        await self._store.announce(_KNOWN, self._replica, knowledge.to_data(), seconds)
+
+    async def listen(self) -> None:
+        """Takes note of what the others have published; raises `Unavailable`."""
+        found = await self._store.announced(_KNOWN)
+        found.pop(self._replica, None)
+        self.knowledge = {name: known for name, data in found.items() if (known := _parsed(name, data)) is not None}
+
+    async def leave(self) -> None:
+        """Says goodbye; raises `Unavailable`."""
+        for board in (_ALIVE, _KNOWN):
+            await self._store.withdraw(board, self._replica)
+
+
+def _parsed(replica: str, data: Any) -> Knowledge | None:
+    try:
+        return Knowledge.from_data(data)
+    except (KeyError, TypeError, ValueError) as error:
+        log.warning("what replica %r tells of its keys is of no use here: %r", replica, error)
+        return None

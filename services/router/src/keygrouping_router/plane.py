@@ -1,0 +1,89 @@
+"""What the HTTP interface may ask of the router, and order. All of it runs in the router's own event loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+from keygrouping_router.models import (
+    DryRun,
+    GroupingChange,
+    GroupingReport,
+    History,
+    KeyQuery,
+    KeyReport,
+    KeySpaceReport,
+    PlanHistory,
+    PlanReport,
+    Readiness,
+    ServerEvent,
+    ShadowChange,
+    ShadowReport,
+    Thresholds,
+    WorkersChange,
+    WorkersReport,
+)
+
+
+class Plane(Protocol):
+    """Questions and orders. They raise the errors of `keygrouping_router.errors`.
+
+    `expected` is the version that a change is meant for, None for any; `by` says who makes it.
+    """
+
+    @property
+    def replica(self) -> str:
+        """Name of this router among its replicas."""
+
+    async def keyspace(self, query: KeyQuery) -> KeySpaceReport:
+        """The KeySpace as a whole, and the keys that were asked for."""
+
+    async def key(self, key: bytes, replica: str | None) -> KeyReport:
+        """One key, and why it goes where it goes."""
+
+    async def thresholds(self) -> Thresholds:
+        """The settings of the grouping in force."""
+
+    async def set_thresholds(
+        self, values: Mapping[str, Any], *, partial: bool, expected: int | None, by: str
+    ) -> Thresholds:
+        """Sets these settings; the others get their defaults, or with `partial` stay as they are."""
+
+    async def try_thresholds(self, values: Mapping[str, Any], *, partial: bool) -> DryRun:
+        """What `set_thresholds` would change."""
+
+    async def history(self, limit: int) -> History:
+        """The last changes."""
+
+    async def workers(self) -> WorkersReport:
+        """The workers with their loads and lags."""
+
+    async def set_workers(self, change: WorkersChange, *, expected: int | None, by: str) -> WorkersReport:
+        """Routes to another number of workers."""
+
+    async def try_workers(self, change: WorkersChange) -> DryRun:
+        """What `set_workers` would change."""
+
+    async def grouping(self) -> GroupingReport:
+        """The grouping in force and all others."""
+
+    async def set_grouping(self, change: GroupingChange, *, expected: int | None, by: str) -> GroupingReport:
+        """Routes by another grouping."""
+
+    async def plan(self) -> PlanReport:
+        """The plan in force."""
+
+    async def plans(self, limit: int) -> PlanHistory:
+        """The last plans."""
+
+    async def shadow(self) -> ShadowReport:
+        """The comparison of groupings."""
+
+    async def set_shadow(self, change: ShadowChange, *, expected: int | None, by: str) -> ShadowReport:
+        """Compares other groupings."""
+
+    def events(self, last_id: int | None) -> AsyncIterator[ServerEvent]:
+        """What happens from now on, after what is kept of that after the interval `last_id`."""
+
+    def readiness(self) -> Readiness:
+        """Whether this router has its partitions and routes them."""

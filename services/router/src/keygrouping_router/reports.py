@@ -1,0 +1,114 @@
+"""What the API shows of the control document: settings, groupings and workers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from keygrouping.grouping import Description, create, describe, names, shared_settings
+from keygrouping.measure import lambda_
+
+from keygrouping_router.balance import Loads
+from keygrouping_router.control import Control
+from keygrouping_router.models import (
+    AvailableGrouping,
+    GroupingReport,
+    Setting,
+    SettingDescription,
+    Thresholds,
+    WorkerReport,
+    WorkersReport,
+)
+
+
+def thresholds_of(control: Control, version: int) -> Thresholds:
+    """The settings of the configured grouping."""
+    return Thresholds(grouping=control.grouping, version=version, settings=settings_of(control))
+
+
+def settings_of(control: Control) -> list[Setting]:
+    """All settings that may be set now, with their values."""
+    owned = set(shared_settings(control.grouping) or ()) if control.planned_together else set()
+    return [
+        Setting(**_described(entry), value=_plain(control.settings.get(entry.name, entry.default)))
+        for entry in describe(control.grouping)
+        if entry.name not in owned
+    ]
+
+
+def grouping_of(control: Control, version: int, epoch: int) -> GroupingReport:
+    """The configured grouping and all others."""
+    return GroupingReport(
+        name=control.grouping,
+        settings=control.settings,
+        version=version,
+        epoch=epoch,
+        sharing=control.sharing,
+        observe_only=control.observe_only,
+        available=list(available()),
+    )
+
+
+@cache
+def available() -> tuple[AvailableGrouping, ...]:
+    """All groupings, each with its meaning in one line."""
+    return tuple(
+        AvailableGrouping(
+            name=name,
+            meaning=_meaning(name),
+            settings=[SettingDescription(**_described(entry)) for entry in describe(name)],
+        )
+        for name in names()
+    )
+
+
+def workers_of(
+    control: Control, version: int, epoch: int, loads: Loads, lags: Mapping[int, int] | None, most: int
+) -> WorkersReport:
+    """All workers: `loads` are those in use, `lags` None if they are not known."""
+    capacities = {worker: control.capacities.get(worker, 1.0) for worker in range(most)}
+    due = sum(capacities[worker] for worker in range(control.workers))
+    total = float(loads.sum())
+    items = []
+    for worker in range(most):
+        load = float(loads[worker]) if worker < len(loads) else 0.0
+        ideal = total * capacities[worker] / due
+        lag = None if lags is None else lags.get(worker, 0)
+        active = worker < control.workers
+        items.append(
+            WorkerReport(
+                worker=worker,
+                state="active" if active else "draining" if lag else "unused",
+                load=load,
+                share=load / total if total else 0.0,
+                load_of_ideal=load / ideal if ideal and active else 0.0,
+                capacity=capacities[worker],
+                lag=lag,
+            )
+        )
+    return WorkersReport(
+        workers=control.workers,
+        mode="auto" if control.auto else "fixed",
+        max_workers=most,
+        total_lag=None if lags is None else sum(lags.values()),
+        items=items,
+        lambda_=lambda_(loads),
+        epoch=epoch,
+        version=version,
+    )
+
+
+def _described(entry: Description) -> dict[str, Any]:
+    return {**entry._asdict(), "default": _plain(entry.default)}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _meaning(name: str) -> str:
+    """The first line of the module that the grouping stands in, which says what it does."""
+    text = sys.modules[type(create(name, 1)).__module__].__doc__ or ""
+    return text.strip().splitlines()[0]

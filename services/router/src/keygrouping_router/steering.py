@@ -1,0 +1,139 @@
+"""What the routing path asks: the grouping in force, changed between two batches as the control document says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from keygrouping.grouping import Explanation, Grouping, Planned, create
+from keygrouping.hashing import hash_keys
+from keygrouping_service import metrics
+
+from keygrouping_router.control import Control
+from keygrouping_router.routing import Routed, Usable, route
+
+_HOTTEST = 1000
+_RANKS = 10
+
+
+class Steering:
+    """Routes by one grouping at a time; nothing in here waits for anything.
+
+    The epoch that it shows is the grouping's own, moved so that it never goes back: not by another grouping, nor by
+    another number of workers, nor by a restart.
+    """
+
+    def __init__(self, control: Control) -> None:
+        self.control = control
+        self.grouping: Grouping = new_grouping(control)
+        self._shift = control.base - self.grouping.epoch
+
+    @property
+    def epoch(self) -> int:
+        """Number of the plan in force."""
+        return self.grouping.epoch + self._shift
+
+    @property
+    def planned_together(self) -> bool:
+        """Whether it waits for plans that all replicas make together."""
+        return isinstance(self.grouping, Planned) and self.grouping.shared
+
+    def route(self, usable: Usable, now: float) -> Routed:
+        """The worker of each usable event; `now` in seconds of the clock."""
+        began = time.perf_counter()
+        routed = route(self.grouping, usable, now)
+        metrics.KERNEL_SECONDS.observe(time.perf_counter() - began)
+        return routed
+
+    def follow(self, control: Control, prepared: Grouping | None = None) -> None:
+        """Routes as this control document says from the next batch on; `prepared` is a new grouping made for it.
+
+        What the grouping has learned is kept as far as the new one is of the same kind.
+        """
+        before, epoch = self.control, self.epoch
+        self.control = control
+        if control.routes_like(before):
+            self._begin_at(max(control.base, epoch))
+            return
+        if _differ_in_workers_only(before, control):
+            self.grouping.resize(control.workers)
+        else:
+            fresh = prepared or new_grouping(control)
+            if fresh.name == self.grouping.name:
+                fresh.adopt(self.grouping)
+            self.grouping = fresh
+        self._begin_at(max(control.base, epoch + 1))
+
+    def not_below(self, epoch: int) -> None:
+        """The epoch of a partition that comes from another router may be ahead: go on from there."""
+        if epoch > self.epoch:
+            self._begin_at(epoch)
+
+    def statistics(self, now: float) -> dict[str, Any] | None:
+        """What this replica adds to the next plan; None if plans are not made together."""
+        if not isinstance(self.grouping, Planned) or not self.grouping.shared:
+            return None
+        return {**self.grouping.statistics(now), "epoch": self.epoch}
+
+    def apply(self, plan: Mapping[str, Any]) -> bool:
+        """Routes by a plan of this epoch; False, and no change, if it is not above the one in force.
+
+        Raises ValueError if it is no plan for this grouping and number of workers.
+        """
+        if not isinstance(self.grouping, Planned) or int(plan["epoch"]) <= self.epoch:
+            return False
+        self.grouping.apply({**plan, "epoch": int(plan["epoch"]) - self._shift})
+        return True
+
+    def explain(self, key: bytes) -> Explanation:
+        """Why a key goes where it goes."""
+        return self.grouping.explain(key)
+
+    @property
+    def cold_width(self) -> int:
+        """The most workers of a key that isn't hot."""
+        return min(self.grouping.cold_width, self.grouping.workers)
+
+    def widths(self) -> dict[int, int]:
+        """The width of each hot key, by its hash; the widest and heaviest of them if they are very many."""
+        return hot_widths(self.grouping)
+
+    def _begin_at(self, epoch: int) -> None:
+        self._shift = epoch - self.grouping.epoch
+
+
+def _differ_in_workers_only(before: Control, after: Control) -> bool:
+    same = after.model_copy(update={"workers": before.workers})
+    return same.routes_like(before)
+
+
+def hot_widths(grouping: Grouping) -> dict[int, int]:
+    """The width of each hot key, by its hash; the widest and heaviest of them if they are very many."""
+    cold = grouping.cold_width
+    return {key.hash: key.width for key in grouping.hot(_HOTTEST) if key.width > cold}
+
+
+def new_grouping(control: Control) -> Grouping:
+    """The grouping that routes under this control document."""
+    return create(control.routed_by, control.workers, control.routing_settings)
+
+
+def prepared(control: Control) -> Grouping:
+    """A new grouping whose kernels are compiled; takes seconds at worst, so not for the event loop.
+
+    Otherwise the first batch would block the heartbeats for that long.
+    """
+    trial = new_grouping(control)
+    trial.route_batch(hash_keys([b"key"], trial.seeds), None, 0.0)
+    if isinstance(trial, Planned) and trial.shared:
+        trial.apply(trial.plan([trial.statistics(0.0)]))
+    return new_grouping(control)
+
+
+def observe_widths(widths: Mapping[int, int]) -> None:
+    """Shows the number of hot keys and the widths of the widest ones as metrics."""
+    metrics.HOT_KEYS.set(len(widths))
+    widest = sorted(widths.values(), reverse=True)[:_RANKS]
+    for rank in range(_RANKS):
+        metrics.WIDTH.labels(str(rank + 1)).set(widest[rank] if rank < len(widest) else 0)

@@ -1,0 +1,138 @@
+"""Everything that sees the routed events of this replica: counts, loads, the sample and the shadow."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+from keygrouping.grouping import create
+from keygrouping.hashing import SEED, hash_keys
+from keygrouping.measure import lambda_
+from keygrouping_service import metrics
+from numpy.typing import NDArray
+
+from keygrouping_router.balance import Balance, Loads, Spread
+from keygrouping_router.key_sample import KeySample
+from keygrouping_router.keyspace import Knowledge
+from keygrouping_router.models import SpaceReport
+from keygrouping_router.routing import Routed, Usable
+from keygrouping_router.sampling import Recent, Sampler, Slice
+from keygrouping_router.shadow import Candidate, Shadow
+from keygrouping_router.steering import Steering, observe_widths
+from keygrouping_router.times import Times
+from keygrouping_router.tracker import PANES, Tracker
+
+
+class Traffic:
+    """Routes batches, and takes account of each of them; nothing in here waits for anything."""
+
+    def __init__(self, steering: Steering, capacity: int, times: Times) -> None:
+        self._steering = steering
+        self._times = times
+        self._offset = times.wall() - times.steady()
+        self._tracker = Tracker(capacity, times.wall())
+        self._recent = Recent()
+        self._past: deque[KeySample] = deque(maxlen=PANES - 1)
+        self._earlier = KeySample()
+        self.events = 0
+        self.follow([])
+
+    def follow(self, made: Sequence[Candidate]) -> None:
+        """The control document has changed: loads and comparisons begin anew, with these groupings beside."""
+        control = self._steering.control
+        if self.events:
+            self._remember()
+        self._balance = Balance(control.workers)
+        self._before = create("key", control.workers)
+        self._loads_before: Loads = np.zeros(control.workers)
+        self._whole_before: Loads | None = None
+        self._sampler = Sampler(control.sample)
+        self.shadow = Shadow(control, made)
+
+    def route(self, usable: Usable, now: float) -> Routed:
+        """The workers of a batch; `now` in seconds of the steady clock."""
+        routed = self._steering.route(usable, now)
+        hashes = self._first_hashes(usable, routed)
+        self._balance.current.add(hashes, routed.workers, usable.weights)
+        at_home = self._before.route_batch(hashes.reshape(-1, 1), None, now)
+        self._loads_before += np.bincount(at_home, usable.weights, len(self._loads_before))
+        self._tracker.saw(usable.keys, hashes, usable.weights, now + self._offset)
+        self.events += len(usable.keys)
+        taken = self._sampler.take(usable.keys, hashes, usable.weights, routed.workers, now)
+        if taken is not None:
+            self._recent.add(taken)
+            self.shadow.feed(taken)
+        return routed
+
+    def end_interval(self) -> None:
+        """An interval is over."""
+        self._offset = self._times.wall() - self._times.steady()
+        self._remember()
+        self._balance.end_interval()
+        self._whole_before, self._loads_before = self._loads_before, np.zeros(len(self._loads_before))
+        self._tracker.end_interval()
+        self.note_widths()
+        self.shadow.end_interval(len(self._tracker.hot_since))
+        metrics.IMBALANCE.set(self._balance.recent.lambda_)
+        metrics.IMBALANCE_BEFORE.set(lambda_(self._whole_before))
+
+    def note_widths(self) -> None:
+        """Takes note of which keys are hot now."""
+        widths = self._steering.widths()
+        self._tracker.note_hot(widths, self._times.wall())
+        observe_widths(widths)
+
+    def sample(self) -> list[Slice]:
+        """The last of the sampled traffic."""
+        return self._recent.slices()
+
+    def knowledge(self, replica: str, version: int) -> Knowledge:
+        """What this replica knows now."""
+        steering, tracker, recent = self._steering, self._tracker, self._balance.recent
+        counts = tracker.counts()
+        metrics.TRACKED_KEYS.set(len(counts))
+        return Knowledge(
+            replica=replica,
+            version=version,
+            epoch=steering.epoch,
+            events=self.events,
+            counts=counts,
+            distinct=self._distinct(),
+            sightings=tracker.sightings,
+            last_seen=tracker.last_seen,
+            hot_since=tracker.hot_since,
+            widths=steering.widths(),
+            loads=recent.loads.copy(),
+            before=(self._loads_before if self._whole_before is None else self._whole_before).copy(),
+            spread=recent.sample.copy(),
+            spaces=tuple(SpaceReport(**space._asdict()) for space in steering.grouping.spaces()),
+        )
+
+    def _remember(self) -> None:
+        """Keeps the sample of the keys for as long as counts look back."""
+        self._past.append(self._balance.current.sample)
+        self._earlier = KeySample()
+        for sample in self._past:
+            self._earlier.merge(sample)
+
+    def _distinct(self) -> KeySample:
+        merged = self._earlier.copy()
+        merged.merge(self._balance.current.sample)
+        return merged
+
+    def _first_hashes(self, usable: Usable, routed: Routed) -> NDArray[np.int64]:
+        """The hash by the first seed of each event, hashed here if the grouping looks at no key."""
+        hashes = routed.hashes if routed.hashes.shape[1] else hash_keys(usable.keys, (SEED,))
+        return np.ascontiguousarray(hashes[:, 0])
+
+
+def warm_up() -> None:
+    """Compiles the kernels that count."""
+    hashes = hash_keys([b"key"], (SEED,))
+    create("key", 1).route_batch(hashes, None, 0.0)
+    tracker = Tracker(1, 0.0)
+    for weights in (None, np.ones(1)):
+        tracker.saw([b"key"], hashes[:, 0], weights, 0.0)
+    tracker.counts()
+    Spread(1).add(hashes[:, 0], np.zeros(1, np.int32), None)

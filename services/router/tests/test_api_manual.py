@@ -1,0 +1,80 @@
+"""docs/api.md is true: each of its examples works with a router's API, and each route has one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import cast
+
+import pytest
+from keygrouping_router import models
+from keygrouping_router.api import router_app
+from keygrouping_router.api.openapi import ProblemDetails
+from keygrouping_router.plane import Plane
+from keygrouping_service.app import serving
+from pydantic import BaseModel
+
+from .planes import settings_of
+from .real_api import real_app
+
+MANUAL = (Path(__file__).parents[3] / "docs" / "api.md").read_text()
+COMMANDS = [
+    command
+    for block in re.findall(r"^```sh\n(.*?)^```", MANUAL, re.S | re.M)
+    for command in block.replace("\\\n", " ").splitlines()
+    if command.startswith("curl")
+]
+ANSWERS: list[type[BaseModel]] = [
+    ProblemDetails,
+    models.KeySpaceReport,
+    models.KeyReport,
+    models.Thresholds,
+    models.DryRun,
+    models.History,
+    models.WorkersReport,
+    models.GroupingReport,
+    models.PlanHistory,
+    models.ShadowReport,
+    models.Readiness,
+]
+TIMED_OUT = 28
+
+
+def request_of(command: str) -> tuple[str, str]:
+    """Method and path of a curl command."""
+    method = re.search(r"-X (\w+)", command)
+    path = re.search(r'"\$ROUTER(/[^"?]*)', command)
+    assert path, command
+    return method[1].lower() if method else "get", re.sub(r"^/keyspace/.+", "/keyspace/{key}", path[1])
+
+
+def test_every_route_has_an_example() -> None:
+    document = router_app(cast(Plane, None), settings_of()).openapi()
+    routes = {(method, path) for path, methods in document["paths"].items() for method in methods}
+    assert {request_of(command) for command in COMMANDS} == routes
+
+
+def test_the_answers_shown_are_what_the_api_gives() -> None:
+    shown = re.findall(r"^```json\n(.*?)^```", MANUAL, re.S | re.M)
+    for model, text in zip(ANSWERS, shown, strict=True):
+        model.model_validate(json.loads(text))
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl: apt-get install curl to run the manual's examples")
+async def test_every_example_works_one_after_the_other(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("secret\n")
+    async with serving(await real_app(api_token_file=tokens), "127.0.0.1", 0) as port:
+        given = {**os.environ, "ROUTER": f"http://127.0.0.1:{port}", "TOKEN": "secret"}
+        for command in COMMANDS:
+            running = await asyncio.create_subprocess_exec(
+                *("bash", "-c", command), env=given, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+            )
+            said, _ = await running.communicate()
+            endless = request_of(command) == ("get", "/events")
+            assert running.returncode == (TIMED_OUT if endless else 0), (command, said.decode())
+            assert said

@@ -1,0 +1,183 @@
+"""Laws of the control document: what it refuses, who wins, and that nothing of it is lost."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from keygrouping_router.control import Control
+from keygrouping_router.document import DOCUMENT, ControlDocument
+from keygrouping_router.errors import Degraded, Refused, Stale
+from keygrouping_router.models import GroupingChange, ShadowChange, ShadowGrouping, WorkersChange
+from keygrouping_service.store import Unavailable
+from keygrouping_service.store.memory import MemoryStore
+
+from .planes import FakeTime, Unsteady
+
+MOST = 20
+
+
+def environment(**changes: Any) -> Control:
+    return Control(**{"grouping": "w-choices", "workers": 4, **changes})
+
+
+def document_in(store: MemoryStore, control: Control | None = None) -> ControlDocument:
+    return ControlDocument(store, control or environment(), MOST, lambda: 1000.0)
+
+
+def epoch() -> int:
+    return 7
+
+
+async def settled(store: MemoryStore, control: Control | None = None) -> ControlDocument:
+    document = document_in(store, control)
+    await document.refresh(epoch)
+    return document
+
+
+async def set_workers(document: ControlDocument, workers: int, expected: int | None = None) -> None:
+    change = WorkersChange(workers=workers)
+    await document.change(
+        "workers", lambda now: now.with_workers(change, MOST), expected=expected, by="api", highest_epoch=epoch
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda c: c.with_thresholds({"speed": 1}, partial=True), "unknown setting speed; w-choices has"),
+        (lambda c: c.with_thresholds({"threshold": 9}, partial=True), "threshold must be from|threshold must be above"),
+        (lambda c: c.with_thresholds({"shared": True}, partial=True), "use sharing=shared"),
+        (lambda c: c.with_grouping(GroupingChange(name="magic")), "unknown grouping 'magic'"),
+        (lambda c: c.with_grouping(GroupingChange(name="key", settings={"a": 1})), "unknown setting a"),
+        (lambda c: c.with_workers(WorkersChange(workers=21), MOST), "at most 20, the partitions"),
+        (lambda c: c.with_workers(WorkersChange(workers=2, capacities={"20": 2.0}), MOST), r"workers \[20\]"),
+        (lambda c: c.with_shadow(ShadowChange(groupings=[ShadowGrouping(name="magic")])), "unknown grouping"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_one_line(change: Any, fault: str) -> None:
+    with pytest.raises(Refused, match=fault) as refused:
+        change(environment())
+    assert "\n" not in str(refused.value)
+
+
+def test_thresholds_are_set_as_a_whole_or_in_part() -> None:
+    control = environment(settings={"threshold": 0.5, "half_life": None})
+    assert control.with_thresholds({"threshold": 0.3}, partial=True).settings == {"threshold": 0.3, "half_life": None}
+    assert control.with_thresholds({"threshold": 0.3}, partial=False).settings == {"threshold": 0.3}
+
+
+def test_capacities_go_to_groupings_that_take_account_of_them() -> None:
+    change = WorkersChange(workers=3, capacities={"1": 2.0})
+    assert environment(grouping="consistent").with_workers(change, MOST).routing_settings == {"capacities": [1.0, 2.0]}
+    assert environment().with_workers(change, MOST).routing_settings == {}
+
+
+def test_only_what_can_be_shared_is_planned_together() -> None:
+    for grouping, together in (("key", False), ("pkg", False), ("mixed", True), ("dkg", True), ("w-choices", True)):
+        control = environment(grouping=grouping, sharing="shared")
+        assert control.planned_together is together
+        assert not control.with_grouping(GroupingChange(name=grouping, sharing="independent")).planned_together
+        assert not control.with_grouping(GroupingChange(name=grouping, observe_only=True)).planned_together
+
+
+async def test_the_first_start_writes_what_the_environment_says_and_later_ones_follow() -> None:
+    store = MemoryStore()
+    first = await settled(store)
+    await set_workers(first, 6)
+    later = await settled(store)
+    assert (first.version, later.version, later.control) == (2, 2, first.control)
+    assert later.control.workers == 6, "the document wins"
+
+
+async def test_what_has_changed_in_the_environment_wins_and_nothing_else() -> None:
+    store = MemoryStore()
+    first = await settled(store)
+    await set_workers(first, 6)
+    later = await settled(store, environment(grouping="dkg"))
+    assert (later.control.grouping, later.control.workers) == ("dkg", 6)
+    again = await settled(store, environment(grouping="dkg"))
+    assert again.version == later.version, "once"
+    back = await settled(store, environment(grouping="dkg", workers=5))
+    assert back.control.workers == 5
+    entries = await back.history(10)
+    assert [(entry.what, entry.by) for entry in entries] == [
+        ("workers", "settings"),
+        ("grouping", "settings"),
+        ("workers", "api"),
+    ]
+    assert entries[1].before["name"] == "w-choices" and entries[1].after["name"] == "dkg"
+
+
+async def test_one_of_many_writers_wins_at_a_time_and_none_is_lost() -> None:
+    store = MemoryStore()
+    documents = [await settled(store) for _ in range(4)]
+
+    def widen(control: Control) -> Control:
+        return control.with_workers(WorkersChange(workers=control.workers + 1), MOST)
+
+    async def change(document: ControlDocument) -> None:
+        await document.change("workers", widen, expected=None, by="api", highest_epoch=epoch)
+
+    await asyncio.gather(*(change(document) for document in documents for _ in range(2)))
+    await documents[0].refresh(epoch)
+    assert (documents[0].control.workers, documents[0].version) == (12, 9)
+    assert [entry.version for entry in await documents[0].history(99)] == list(range(9, 1, -1))
+
+
+async def test_a_change_for_another_version_is_stale_and_one_that_changes_nothing_is_none() -> None:
+    document = await settled(MemoryStore())
+    with pytest.raises(Stale, match="version is 1, not 3"):
+        await set_workers(document, 5, expected=3)
+    await set_workers(document, 4, expected=1)
+    assert document.version == 1
+    await set_workers(document, 5, expected=1)
+    assert document.version == 2
+
+
+async def test_the_base_is_above_every_epoch_and_a_shadow_leaves_it() -> None:
+    document = await settled(MemoryStore())
+    await set_workers(document, 5)
+    assert document.control.base == 8
+    shadow = ShadowChange(groupings=[ShadowGrouping(name="pkg")])
+    await document.change(
+        "shadow", lambda now: now.with_shadow(shadow), expected=None, by="api", highest_epoch=lambda: 50
+    )
+    assert document.control.base == 8
+    await set_workers(document, 6)
+    assert document.control.base == 9
+
+
+async def test_a_store_that_lost_everything_gets_it_back() -> None:
+    document = await settled(MemoryStore())
+    await set_workers(document, 7)
+    document._store = MemoryStore()
+    await document.refresh(epoch)
+    assert (document.control.workers, document.version) == (7, 1)
+
+
+async def test_a_document_of_another_kind_changes_nothing() -> None:
+    store = MemoryStore()
+    document = await settled(store)
+    await store.put(DOCUMENT, {"grouping": "from the future", "workers": 4}, expected=1)
+    with pytest.raises(Unavailable, match="another version of the router"):
+        await document.refresh(epoch)
+    assert document.control.grouping == "w-choices"
+
+
+async def test_more_workers_than_partitions_are_not_routed_to() -> None:
+    store = MemoryStore()
+    await settled(store, environment(workers=MOST))
+    fewer = ControlDocument(store, environment(workers=MOST), 8, lambda: 0.0)
+    await fewer.refresh(epoch)
+    assert fewer.control.workers == 8
+
+
+async def test_without_the_store_the_environment_counts_and_changes_are_not_taken() -> None:
+    store = Unsteady(FakeTime())
+    store.away = True
+    document = document_in(store)
+    with pytest.raises(Degraded, match="it is away"):
+        await set_workers(document, 5)
+    with pytest.raises(Degraded, match="it is away"):
+        await document.history(5)
+    assert (document.control.workers, document.version) == (4, 0)

@@ -1,0 +1,460 @@
+"""Writes what follows from the chart: its schema and README, the renders of its examples, and the plain manifests.
+
+`python helm/chart_files.py` writes all of it. Schema and README come from `values.yaml` and the programs' settings; the
+rest needs `helm` (on the path, or named by HELM).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from keygrouping.aggregate.parse import OPS
+from keygrouping_aggregator.settings import AggregatorSettings
+from keygrouping_observer.settings import ObserverSettings
+from keygrouping_producer.settings import ProducerSettings
+from keygrouping_router.settings import RouterSettings
+from keygrouping_service.settings import ServiceSettings
+from keygrouping_spark.settings import SparkSettings
+from keygrouping_worker.settings import WorkerSettings
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "helm" / "keygrouping"
+MANIFESTS = ROOT / "k8s"
+
+SETTINGS: dict[str, type[ServiceSettings]] = {
+    "settings": ServiceSettings,
+    "producer.settings": ProducerSettings,
+    "router.settings": RouterSettings,
+    "worker.settings": WorkerSettings,
+    "aggregator.settings": AggregatorSettings,
+    "observer.settings": ObserverSettings,
+    "spark.settings": SparkSettings,
+}
+"""Where in the values a program's settings stand, and the class that knows their types, ranges and defaults."""
+
+PARTS = (
+    "producer",
+    "router",
+    "worker",
+    "aggregator",
+    "observer",
+    "spark.driver",
+    "spark.executor",
+    "kafka.bundled",
+    "redis.bundled",
+)
+"""Where in the values the names of `defaults` are known too."""
+
+OPERATORS = (
+    "monitoring.coreos.com/v1/ServiceMonitor",
+    "monitoring.coreos.com/v1/PodMonitor",
+    "monitoring.coreos.com/v1/PrometheusRule",
+    "keda.sh/v1alpha1/ScaledObject",
+    "sparkoperator.k8s.io/v1beta2/SparkApplication",
+)
+KUBERNETES = "1.28.0"
+"""The oldest version that the chart is for."""
+
+_BADGES = "https://img.shields.io/badge"
+_MADE = "# Made by helm/chart_files.py of values.yaml: change that.\n"
+_KEY = re.compile(r"^( *)([A-Za-z_]\w*):")
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_TEXT = {"type": "string"}
+_COUNT = {"type": "integer", "minimum": 1}
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+DEFINITIONS = {
+    "ingress": _object(
+        enabled={"type": "boolean"},
+        className={"type": "string"},
+        annotations=_TEXTS,
+        hosts={"type": "array", "items": {**_object(host=_TEXT, path={"pattern": "^/"}), "required": ["host"]}},
+        tls={
+            "type": "array",
+            "items": _object(secretName={"type": "string"}, hosts={"type": "array", "items": {"type": "string"}}),
+        },
+    ),
+    "httpRoute": _object(
+        enabled={"type": "boolean"},
+        parentRefs={"type": "array", "items": {"type": "object", "required": ["name"]}},
+        hostnames={"type": "array", "items": {"type": "string"}},
+    ),
+    "pdb": _object(enabled={"type": "boolean"}, maxUnavailable={"type": ["integer", "string"]}),
+    "hpa": _object(
+        enabled={"type": "boolean"},
+        minReplicas=_COUNT,
+        maxReplicas=_COUNT,
+        targetCPUUtilizationPercentage=_COUNT,
+    ),
+    "keda": _object(
+        enabled={"type": "boolean"},
+        minReplicas={"type": "integer", "minimum": 0},
+        maxReplicas=_COUNT,
+        lagThreshold=_COUNT,
+        pollingInterval=_COUNT,
+        cooldownPeriod={"type": "integer", "minimum": 0},
+        labels=_TEXTS,
+    ),
+}
+
+
+def _aggregates() -> dict[str, Any]:
+    """An aggregate of the job: what the library knows, with no property that it doesn't."""
+    kinds = []
+    for op, kind in OPS.items():
+        names = [*(role.name for role in kind.roles), *(description.name for description in kind.settings.describe())]
+        properties = {"name": _TEXT, "op": {"const": op}, **{key: {} for key in names}}
+        kinds.append({**_object(**properties), "required": ["name", "op"]})
+    return {"anyOf": kinds}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A documented value: its path with dots, its default, what the README says, and what adds to its schema."""
+
+    path: str
+    default: Any
+    description: str
+    schema: Mapping[str, Any]
+
+
+class ChartError(Exception):
+    """Something in the chart doesn't fit; one line that says what and where."""
+
+
+# values.yaml
+
+
+def load_values() -> dict[str, Any]:
+    """The chart's default values."""
+    return dict(yaml.safe_load((CHART / "values.yaml").read_text()))
+
+
+def entries(text: str) -> list[Entry]:
+    """The documented values of a values.yaml, in its order."""
+    values = yaml.safe_load(text)
+    found: list[Entry] = []
+    place: list[tuple[int, str]] = []
+    said: list[str] = []
+    schema: dict[str, Any] = {}
+    for line in text.splitlines():
+        comment = line.strip()
+        if comment.startswith("# @schema "):
+            schema |= yaml.safe_load(comment.removeprefix("# @schema "))
+        elif comment.startswith("# -- "):
+            said = [comment.removeprefix("# -- ")]
+        elif match := _KEY.match(line):
+            indent = len(match[1])
+            place = [*(step for step in place if step[0] < indent), (indent, match[2])]
+            path = ".".join(name for _, name in place)
+            if said:
+                found.append(Entry(path, look_up(values, path), said[0], schema))
+            said, schema = [], {}
+    return found
+
+
+def look_up(values: Mapping[str, Any], path: str) -> Any:
+    """The value at a path with dots."""
+    found: Any = values
+    for name in path.split("."):
+        found = found[name]
+    return found
+
+
+def snake(name: str) -> str:
+    """`maxBatch` as a field of a settings class: `max_batch`."""
+    return re.sub(r"(?=[A-Z])", "_", name).lower()
+
+
+# The schema
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema (draft 7) of the values: what is not in values.yaml is a mistake."""
+    documented = {entry.path: entry for entry in entries((CHART / "values.yaml").read_text())}
+    root = _describe("", load_values(), documented)
+    # What Helm itself adds where the chart is part of another one.
+    root["properties"]["global"] = {"type": "object"}
+    shared = root["properties"]["defaults"]["properties"]
+    for part in PARTS:
+        properties = look_up({"properties": root["properties"]}, f"properties.{part.replace('.', '.properties.')}")
+        for name in shared:
+            properties["properties"].setdefault(name, {"$ref": f"#/properties/defaults/properties/{name}"})
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "keygrouping",
+        **root,
+        "$defs": DEFINITIONS | {"aggregate": _aggregates()},
+    }
+
+
+def _describe(path: str, value: Any, documented: Mapping[str, Entry]) -> dict[str, Any]:
+    if path not in documented:
+        if not isinstance(value, dict):
+            raise ChartError(f"values.yaml: {path} has no description: write '# -- ...' above it")
+        properties = {name: _describe(f"{path}.{name}".lstrip("."), item, documented) for name, item in value.items()}
+        if path in SETTINGS:
+            properties = {name: _setting(path, name, item) for name, item in properties.items()}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+    entry = documented[path]
+    if "$ref" in entry.schema:
+        return {**entry.schema}
+    described = {"description": entry.description, **_type_of(path, value, entry), **entry.schema}
+    if described["type"] == "object":
+        described.setdefault("additionalProperties", False)
+    return described
+
+
+def _type_of(path: str, value: Any, entry: Entry) -> dict[str, Any]:
+    kinds: list[tuple[type, str]] = [
+        (bool, "boolean"),
+        (int, "integer"),
+        (float, "number"),
+        (str, "string"),
+        (list, "array"),
+        (dict, "object"),
+    ]
+    for kind, name in kinds:
+        if isinstance(value, kind):
+            return {"type": name}
+    if "type" in entry.schema or path.rpartition(".")[0] in SETTINGS:
+        return {"type": "null"}
+    raise ChartError(f"values.yaml: {path} is null: write its type as '# @schema {{type: ...}}' above it")
+
+
+def _setting(path: str, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a program's setting, as its class has it."""
+    known = SETTINGS[path].model_json_schema()["properties"]
+    if snake(name) not in known:
+        raise ChartError(f"values.yaml: {path}.{name}: {SETTINGS[path].__name__} has no {snake(name)}")
+    own = {key: item for key, item in known[snake(name)].items() if key not in ("title", "default", "description")}
+    if "anyOf" in own:
+        own["anyOf"] = [{k: v for k, v in choice.items() if k != "format"} for choice in own["anyOf"]]
+    own.pop("format", None)
+    return {"description": described["description"], **own}
+
+
+# The README
+
+
+def readme() -> str:
+    """README.md: README.md.gotmpl with the parts that helm-docs would put in."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    figures = {"Version": chart["version"], "AppVersion": chart["appVersion"]}
+    badges = " ".join(f"![{name}: {value}]({_BADGES}/{name}-{value}-informational)" for name, value in figures.items())
+    rows = [
+        f"| {entry.path} | {_type_name(entry.default)} | {_shown(entry.default)} | {_cell(entry.description)} |"
+        for entry in sorted(entries((CHART / "values.yaml").read_text()), key=lambda entry: entry.path)
+    ]
+    table = "\n".join(["| Key | Type | Default | Description |", "|-----|------|---------|-------------|", *rows])
+    parts = {
+        "chart.header": f"# {chart['name']}",
+        "chart.badgesSection": badges,
+        "chart.description": chart["description"],
+        "chart.valuesSection": f"## Values\n\n{table}",
+    }
+    text = (CHART / "README.md.gotmpl").read_text()
+    for name, content in parts.items():
+        text = text.replace(f'{{{{ template "{name}" . }}}}', content)
+    return text
+
+
+def _type_name(default: Any) -> str:
+    names = {bool: "bool", int: "int", float: "float", str: "string", list: "list", dict: "object"}
+    return names.get(type(default), "string")
+
+
+def _shown(default: Any) -> str:
+    return "`nil`" if default is None else f"`{json.dumps(default, separators=(',', ':'), ensure_ascii=False)}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+# Renders
+
+
+def find_helm() -> str | None:
+    """Helm's program, if there is one."""
+    return os.environ.get("HELM") or shutil.which("helm")
+
+
+def render(release: str, namespace: str, *arguments: str) -> str:
+    """All manifests of a release as YAML; ChartError with Helm's own words if it refuses the values."""
+    command = [find_helm() or "helm", "template", release, str(CHART), "--namespace", namespace]
+    known = [f"--api-versions={kind}" for kind in OPERATORS]
+    done = subprocess.run(
+        [*command, "--kube-version", KUBERNETES, *known, *arguments], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ChartError(done.stderr.strip())
+    return done.stdout
+
+
+def objects(manifests: str) -> list[dict[str, Any]]:
+    """The objects in a render."""
+    return [item for item in yaml.safe_load_all(manifests) if item]
+
+
+def examples() -> dict[Path, str]:
+    """What each example renders to, by file."""
+    return {
+        values.parent / "rendered.yaml": render("keygrouping", "keygrouping", "--values", str(values))
+        for values in sorted((CHART / "examples").glob("*/values.yaml"))
+    }
+
+
+# Plain manifests
+
+
+def manifests() -> dict[Path, str]:
+    """The kustomize base and overlays, by file: each overlay's files turn the base into what its values render to."""
+    base = plain("base")
+    files = _base_files(base)
+    for overlay in sorted((MANIFESTS / "overlays").glob("*/values.yaml")):
+        files |= _overlay_files(overlay.parent, base, plain(f"overlays/{overlay.parent.name}"))
+    return files
+
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+def plain(folder: str) -> Objects:
+    """What the values of `k8s/<folder>` render to, as plain objects by kind and name."""
+    found: Objects = {}
+    for item in objects(render("keygrouping", "keygrouping", "--values", str(MANIFESTS / folder / "values.yaml"))):
+        if item["metadata"]["labels"]["app.kubernetes.io/component"] != "test":
+            found[item["kind"], item["metadata"]["name"]] = without_helm(item)
+    return found
+
+
+def without_helm(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An object without the marks that only Helm reads; its namespace is kustomize's to set."""
+    metadata = {key: value for key, value in item["metadata"].items() if key != "namespace"}
+    dropped = ("helm.sh/chart", "app.kubernetes.io/managed-by")
+    metadata["labels"] = {key: value for key, value in metadata["labels"].items() if key not in dropped}
+    annotations = {k: v for k, v in metadata.get("annotations", {}).items() if not k.startswith("helm.sh/")}
+    metadata.pop("annotations", None)
+    return {**item, "metadata": metadata | ({"annotations": annotations} if annotations else {})}
+
+
+def _base_files(base: Objects) -> dict[Path, str]:
+    files = {MANIFESTS / "base" / _file_name(key): _yaml(item) for key, item in base.items()}
+    files[MANIFESTS / "base" / "kustomization.yaml"] = _kustomization(sorted(path.name for path in files), [])
+    return files
+
+
+def _overlay_files(folder: Path, base: Objects, wanted: Objects) -> dict[Path, str]:
+    files: dict[Path, str] = {}
+    patches: list[dict[str, Any]] = []
+    for key in sorted(base):
+        kind, name = key
+        patch = _removal(base[key]) if key not in wanted else list(difference(base[key], wanted[key]))
+        if patch:
+            file = folder / "patches" / _file_name(key)
+            files[file] = _yaml(patch)
+            target = {} if key not in wanted else {"target": {"kind": kind, "name": name}}
+            patches.append({"path": f"patches/{file.name}", **target})
+    added = sorted(set(wanted) - set(base))
+    files |= {folder / "resources" / _file_name(key): _yaml(wanted[key]) for key in added}
+    own = sorted(path.name for path in folder.glob("*.yaml") if path.name not in ("values.yaml", "kustomization.yaml"))
+    resources = ["../../base", *own, *(f"resources/{_file_name(key)}" for key in added)]
+    files[folder / "kustomization.yaml"] = _kustomization(resources, patches)
+    return files
+
+
+def _removal(item: Mapping[str, Any]) -> dict[str, Any]:
+    identity = {key: item[key] for key in ("apiVersion", "kind")}
+    return {**identity, "metadata": {"name": item["metadata"]["name"]}, "$patch": "delete"}
+
+
+def difference(before: Any, after: Any, path: str = "") -> Iterator[dict[str, Any]]:
+    """JSON patch (RFC 6902) that turns one document into another; lists of other lengths are replaced whole."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in sorted({*before, *after}):
+            here = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
+            if name not in after:
+                yield {"op": "remove", "path": here}
+            elif name not in before:
+                yield {"op": "add", "path": here, "value": after[name]}
+            else:
+                yield from difference(before[name], after[name], here)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from difference(old, new, f"{path}/{index}")
+    elif before != after:
+        yield {"op": "replace", "path": path, "value": after}
+
+
+def _kustomization(resources: list[str], patches: list[dict[str, Any]]) -> str:
+    head = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": "keygrouping"}
+    return _yaml({**head, "resources": resources, **({"patches": patches} if patches else {})})
+
+
+def _file_name(key: tuple[str, str]) -> str:
+    kind, name = key
+    return f"{name.removeprefix('keygrouping-')}-{kind.lower()}.yaml"
+
+
+def _yaml(content: object) -> str:
+    return _MADE + yaml.safe_dump(content, sort_keys=False, width=120)
+
+
+# All of it
+
+
+def documents() -> dict[Path, str]:
+    """Schema and README, by file."""
+    return {
+        CHART / "values.schema.json": json.dumps(schema(), indent=2, ensure_ascii=False) + "\n",
+        CHART / "README.md": readme(),
+    }
+
+
+def _write(files: Mapping[Path, str]) -> None:
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def stale_manifests(files: Iterable[Path]) -> list[Path]:
+    """Files below k8s/ that were made once and are no more."""
+    found = (path for path in MANIFESTS.rglob("*.yaml") if path.read_text().startswith(_MADE))
+    return sorted(set(found) - set(files))
+
+
+def main() -> int:
+    """Writes all files; gives the exit code."""
+    try:
+        _write(documents())
+        if find_helm() is None:
+            sys.stderr.write("helm is not installed: examples and plain manifests stay as they are\n")
+            return 1
+        _write(examples())
+        plain = manifests()
+    except ChartError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    _write(plain)
+    for path in stale_manifests(plain):
+        path.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Which partials have been counted, so that each counts once, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import mmh3
+from keygrouping.partial import Partial
+
+_HASH_BITS = 128
+_PARTITION_BITS = 32
+
+
+class Identities:
+    """The identities (worker, window, key, first offset) of the partials counted so far.
+
+    A worker's flushes cover its offsets without a gap. Once everything before its committed offset has been read,
+    any partial that begins there is a repetition: one number per worker, its floor, stands for all of them. What lies
+    above the floor is kept, about 200 bytes for each partial.
+    """
+
+    def __init__(self, floors: Mapping[int, int] | None = None) -> None:
+        self.floors = dict(floors or {})
+        self._places: dict[int, dict[int, int]] = {}
+
+    def is_new(self, key: bytes, partial: Partial, partition: int, offset: int) -> bool:
+        """Notes a partial and where it was read; False if it was noted before."""
+        if partial.first < self.floors.get(partial.worker, 0):
+            return False
+        places = self._places.setdefault(partial.worker, {})
+        identity = partial.first << _HASH_BITS | mmh3.hash128(b"%d|%b" % (partial.start, key), signed=False)
+        if identity in places:
+            return False
+        places[identity] = offset << _PARTITION_BITS | partition
+        return True
+
+    def raise_floors(self, committed: Mapping[int, int]) -> None:
+        """Each worker's partials that begin before its committed offset have all been noted, repetitions included."""
+        for worker, floor in committed.items():
+            if floor > self.floors.get(worker, 0):
+                self.floors[worker] = floor
+                places = self._places.get(worker, {})
+                self._places[worker] = {i: place for i, place in places.items() if i >> _HASH_BITS >= floor}
+
+    def oldest(self) -> dict[int, int]:
+        """By partition of `partials`: the first offset from which all that is kept can be noted again."""
+        found: dict[int, int] = {}
+        for places in self._places.values():
+            for place in places.values():
+                partition, offset = place & (1 << _PARTITION_BITS) - 1, place >> _PARTITION_BITS
+                found[partition] = min(offset, found.get(partition, offset))
+        return found

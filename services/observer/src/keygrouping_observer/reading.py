@@ -1,0 +1,68 @@
+"""Where the observer's reading begins."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import UnknownTopicOrPartitionError
+from keygrouping_service import metrics
+from keygrouping_service.kafka import Fatal
+from keygrouping_service.owned import OwnedPartition
+from keygrouping_service.progress import partitions_of
+
+from keygrouping_observer.settings import ObserverSettings
+from keygrouping_observer.snapshots import KEPT
+from keygrouping_observer.state import LaneState, RunState
+
+log = logging.getLogger(__name__)
+
+_OFFSETS_PER_SNAPSHOT = 2  # its own, and that of its transaction's marker
+_WAIT_MS = 200
+
+
+async def read_snapshots(reader: AIOKafkaConsumer, topic: str, observer: str) -> list[dict[str, Any]]:
+    """The snapshots that this observer has written last, the oldest first."""
+    tp = TopicPartition(topic, 0)
+    (first,) = (await reader.beginning_offsets([tp])).values()
+    (end,) = (await reader.end_offsets([tp])).values()
+    reader.assign([tp])
+    reader.seek(tp, max(first, end - _OFFSETS_PER_SNAPSHOT * KEPT))
+    found: list[dict[str, Any]] = []
+    while await reader.position(tp) < end:
+        for record in (await reader.getmany(timeout_ms=_WAIT_MS)).get(tp, []):
+            if record.key == observer.encode():
+                found.append(orjson.loads(record.value))
+    return found[-KEPT:]
+
+
+async def place(
+    reader: AIOKafkaConsumer, owned: OwnedPartition, settings: ObserverSettings, state: RunState
+) -> list[int]:
+    """Assigns the partitions of `partials` to the reader, each where the state says; gives their numbers.
+
+    A partition without state begins with its first record. What retention has deleted unread is told and passed over.
+    """
+    topic = settings.partials_topic
+    tps = [TopicPartition(topic, partition) for partition in await partitions_of(owned.admin, topic)]
+    if not tps:
+        raise UnknownTopicOrPartitionError(f"create the topic {topic!r}")
+    firsts, ends = await reader.beginning_offsets(tps), await reader.end_offsets(tps)
+    reader.assign(tps)
+    for tp in tps:
+        known = tp.partition in state.lanes
+        lane = state.lanes.setdefault(tp.partition, LaneState())
+        if ends[tp] < lane.next:
+            raise Fatal(
+                f"{topic}[{tp.partition}] ends before offset {lane.next}, up to which it has been counted: was it made "
+                f"anew? Delete {settings.state_topic} to begin a new run"
+            )
+        if known and firsts[tp] > lane.next:
+            log.error("%s[%d]: retention deleted %d offsets unread", topic, tp.partition, firsts[tp] - lane.next)
+            metrics.EXPIRED_OFFSETS.labels(settings.group("observer")).inc(firsts[tp] - lane.next)
+        lane.next = max(lane.next, firsts[tp])
+        lane.again = max(lane.again, firsts[tp])
+        reader.seek(tp, lane.again)
+    return [tp.partition for tp in tps]

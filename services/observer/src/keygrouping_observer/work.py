@@ -1,0 +1,185 @@
+"""The observer at work: one replica reads all partials, and writes a snapshot and its state in one transaction.
+
+The partition of the state topic is what replicas share: who owns it observes, the others stand by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+
+import orjson
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from keygrouping_service import kafka, metrics
+from keygrouping_service.batches import Outbox, origin_headers
+from keygrouping_service.lenient import read_leniently
+from keygrouping_service.owned import OwnedPartition
+from keygrouping_service.progress import Progress
+
+from keygrouping_observer.advice import Advice
+from keygrouping_observer.latency import look_up
+from keygrouping_observer.observation import Observation
+from keygrouping_observer.offsets import look
+from keygrouping_observer.reading import place, read_snapshots
+from keygrouping_observer.settings import ObserverSettings
+from keygrouping_observer.snapshots import Board
+from keygrouping_observer.state import restore
+
+log = logging.getLogger(__name__)
+
+_SLICE = 500
+_MOST_UNUSABLE = 1000
+_INVALID = "invalid-partial"
+_WAIT_MS = 200
+_PROBED_BYTES = 64 << 10
+_LONG_OVER_MS = 600_000
+
+
+class ObserverStage:
+    """Observes one application; `work` is what a `PartitionRunner` runs on the state topic."""
+
+    def __init__(self, settings: ObserverSettings, board: Board) -> None:
+        self._settings = settings
+        self._board = board
+
+    async def work(self, owned: OwnedPartition) -> None:
+        """One incarnation."""
+        settings, board = self._settings, self._board
+        async with contextlib.AsyncExitStack() as stack:
+            reader = kafka.reader(settings, max_partition_fetch_bytes=settings.fetch_bytes)
+            probe = kafka.reader(settings, committed=False, wait_ms=1, max_partition_fetch_bytes=_PROBED_BYTES)
+            for consumer in (reader, probe):
+                await stack.enter_async_context(kafka.started(consumer))
+            stack.callback(board.stand_by)
+            board.state = "restoring"
+            state, rows = await restore(owned)
+            board.restore(await read_snapshots(reader, settings.distribution_topic, board.observer))
+            partitions = await place(reader, owned, settings, state)
+            observation = Observation(settings, state, rows, partitions)
+            board.state = "observing"
+            await _Incarnation(settings, board, owned, reader, probe, observation).run()
+
+
+class _Incarnation:
+    """One owner of the state topic's partition, from its restored state to the end of its time."""
+
+    def __init__(
+        self,
+        settings: ObserverSettings,
+        board: Board,
+        owned: OwnedPartition,
+        reader: AIOKafkaConsumer,
+        probe: AIOKafkaConsumer,
+        observation: Observation,
+    ) -> None:
+        self._settings = settings
+        self._board = board
+        self._owned = owned
+        self._reader = reader
+        self._probe = probe
+        self._observation = observation
+        self._advice = Advice(settings, observation.workers)
+        self._look_due = 0.0
+
+    async def run(self) -> None:
+        """Observes until the service stops."""
+        asking = asyncio.create_task(self._advice.keep_asking())
+        try:
+            while not self._owned.stopping:
+                await self._read()
+                await self._look()
+                await self._count()
+        finally:
+            asking.cancel()
+            await asyncio.wait([asking])
+
+    async def _read(self) -> None:
+        topic, timeline = self._settings.partials_topic, self._observation.timeline
+        tps = [TopicPartition(topic, partition) for partition in timeline.hungry]
+        if not tps:
+            return
+        try:
+            found = await self._reader.getmany(*tps, timeout_ms=_WAIT_MS, max_records=self._settings.batch_records)
+        except UnicodeDecodeError:
+            log.warning("%s: a header name that is not UTF-8", topic)
+            read_leniently()
+            for lane in timeline.lanes.values():
+                self._reader.seek(TopicPartition(topic, lane.partition), lane.position)
+            return
+        for tp in tps:
+            position = await self._reader.position(tp)
+            self._observation.read(tp.partition, found.get(tp, []), position, _now_ms())
+
+    async def _look(self) -> None:
+        """Looks at the offsets if it is time to; while they can't be read, what was seen before stays true."""
+        if time.monotonic() < self._look_due:
+            return
+        try:
+            found = await look(self._settings, self._owned.admin, self._probe, _now_ms())
+        except Exception as error:
+            if not kafka.can_be_retried(error):
+                raise
+            log.warning("offsets can't be read now: %r", error)
+        else:
+            self._observation.look(found)
+            self._board.show_lags(found.lags)
+        self._look_due = time.monotonic() + self._settings.look_interval
+
+    async def _count(self) -> None:
+        """Counts what has been read; ends the intervals that are complete."""
+        observation = self._observation
+        await self._take()
+        while observation.timeline.complete:
+            await self._close()
+            await self._take()
+        if len(observation.unusable) >= _MOST_UNUSABLE:
+            outbox = self._owned.outbox()
+            self._bury(outbox)
+            self._append_state(outbox, *observation.state)
+            await self._owned.commit(outbox, self._owned.offset, Progress())
+
+    async def _take(self) -> None:
+        for number, _ in enumerate(self._observation.take()):
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+
+    async def _close(self) -> None:
+        settings, observation, outbox = self._settings, self._observation, self._owned.outbox()
+        latencies = await self._latencies()
+        observation.workers = self._advice.workers
+        snapshot = observation.close(latencies)
+        self._bury(outbox)
+        for number, row in enumerate(observation.rows(), 1):
+            self._append_state(outbox, *row)
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+        if snapshot is not None:
+            value = orjson.dumps(snapshot, option=orjson.OPT_NON_STR_KEYS)
+            outbox.append(settings.distribution_topic, 0, _now_ms(), self._board.observer.encode(), value)
+        await self._owned.commit(outbox, self._owned.offset, Progress())
+        if snapshot is not None:
+            self._board.add(orjson.loads(value), latencies)
+
+    async def _latencies(self) -> list[float]:
+        """Latencies of the open interval; of one that is long over none, to catch up sooner."""
+        span = self._observation.timeline.open
+        if span is None or span.end < _now_ms() - _LONG_OVER_MS:
+            return []
+        return await look_up(self._probe, self._settings.routed_topic, self._observation.samples)
+
+    def _append_state(self, outbox: Outbox, key: bytes, value: bytes | None) -> None:
+        outbox.append(self._settings.state_topic, 0, _now_ms(), key, value)
+
+    def _bury(self, outbox: Outbox) -> None:
+        unusable = self._observation.bury()
+        for record, detail in unusable:
+            headers = origin_headers(record, _INVALID, f"observer: {detail}")
+            topic = self._settings.dead_letters_topic
+            outbox.append(topic, 0, record.timestamp, record.key, record.value, headers)
+        metrics.OBSERVER_DEAD.labels(_INVALID).inc(len(unusable))
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,461 @@
+"""What the chart renders to, with Helm."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import chart_files
+import pytest
+import yaml
+from chart_files import CHART, MANIFESTS
+from keygrouping.job import JobSpec
+from keygrouping_aggregator.settings import AggregatorSettings
+from keygrouping_observer.settings import ObserverSettings
+from keygrouping_producer.probe import ProbeSettings
+from keygrouping_producer.settings import ProducerSettings
+from keygrouping_router.settings import RouterSettings
+from keygrouping_service import metrics
+from keygrouping_service.settings import PREFIX, ServiceSettings, unknown_names
+from keygrouping_service.topics import TopicsSettings
+from keygrouping_spark.settings import SparkSettings
+from keygrouping_worker.settings import WorkerSettings
+
+Objects = list[dict[str, Any]]
+Render = Callable[..., Objects]
+Helm = Callable[..., subprocess.CompletedProcess[str]]
+
+CASES = sorted(CHART.glob("ci/*-values.yaml"))
+PROGRAMS: dict[str, type[ServiceSettings]] = {
+    "producer": ProducerSettings,
+    "router": RouterSettings,
+    "worker": WorkerSettings,
+    "aggregator": AggregatorSettings,
+    "observer": ObserverSettings,
+    "spark-driver": SparkSettings,
+    "topics": TopicsSettings,
+    "probe": ProbeSettings,
+    "endpoints": ServiceSettings,
+}
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
+
+
+def of_kind(objects: Objects, *kinds: str) -> Objects:
+    return [item for item in objects if item["kind"] in kinds]
+
+
+def pods(objects: Objects) -> Iterator[dict[str, Any]]:
+    """The specs of all pods that the objects make."""
+    for item in objects:
+        if item["kind"] == "Pod":
+            yield item["spec"]
+        elif item["kind"] == "SparkApplication":
+            yield from (item["spec"][role]["template"]["spec"] for role in ("driver", "executor"))
+        elif "template" in item.get("spec", {}):
+            yield item["spec"]["template"]["spec"]
+        elif item["kind"] == "ConfigMap" and "executor.yaml" in item["data"]:
+            yield yaml.safe_load(item["data"]["executor.yaml"])["spec"]
+
+
+def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*pod.get("initContainers", []), *pod["containers"]]
+
+
+def our_containers(objects: Objects) -> Iterator[dict[str, Any]]:
+    """Those that run a program of ours (an executor takes no settings)."""
+    return (c for pod in pods(objects) for c in containers(pod) if c["name"] in PROGRAMS and "image" in c)
+
+
+# as a whole
+
+
+@each_case
+def test_lint_is_content(run_helm: Helm, case: Path) -> None:
+    done = run_helm("lint", "--strict", "--kube-version", chart_files.KUBERNETES, "--values", str(case), str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_examples_render_to_what_is_kept(helm: str) -> None:
+    del helm
+    for path, text in chart_files.examples().items():
+        assert path.read_text() == text, f"{path.relative_to(CHART)} is out of date: run `make chart`"
+
+
+def test_plain_manifests_are_up_to_date(helm: str) -> None:
+    del helm
+    made = chart_files.manifests()
+    for path, text in made.items():
+        assert path.read_text() == text, f"{path.relative_to(chart_files.ROOT)} is out of date: run `make chart`"
+    assert chart_files.stale_manifests(made) == []
+
+
+@pytest.mark.parametrize("folder", ["base", "overlays/laptop", "overlays/production"])
+def test_kustomize_builds_what_the_chart_renders(helm: str, folder: str) -> None:
+    del helm
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not installed: the overlays are not built")
+    done = subprocess.run([kubectl, "kustomize", str(MANIFESTS / folder)], capture_output=True, text=True, check=True)
+    built = {(item["kind"], item["metadata"]["name"]): item for item in chart_files.objects(done.stdout)}
+    for item in built.values():
+        assert item["metadata"].pop("namespace") == "keygrouping"
+    strimzi = {key for key in built if key[0].startswith("Kafka")}
+    assert {key: item for key, item in built.items() if key not in strimzi} == chart_files.plain(folder)
+
+
+@each_case
+def test_the_api_server_knows_every_field(helm: str, case: Path) -> None:
+    del helm
+    kubeconform, schemas = shutil.which("kubeconform"), os.environ.get("KUBERNETES_SCHEMAS")
+    if kubeconform is None or not schemas:
+        pytest.skip("kubeconform or KUBERNETES_SCHEMAS (a folder of an API server's schemas) is missing")
+    location = f"{schemas}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
+    done = subprocess.run(
+        [kubeconform, "-strict", "-schema-location", location],
+        input=chart_files.render("r", "ns", "--values", str(case)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@each_case
+def test_names_are_unique_and_short_enough(render: Render, case: Path) -> None:
+    found = [(item["apiVersion"], item["kind"], item["metadata"]["name"]) for item in render(case)]
+    assert len(found) == len(set(found))
+    assert all(len(name) <= 63 for _, _, name in found)
+    assert all(item["metadata"]["labels"]["app.kubernetes.io/instance"] == "r" for item in render(case))
+
+
+@each_case
+def test_selectors_and_pods_do_not_change_with_the_versions(render: Render, case: Path) -> None:
+    for item in of_kind(render(case), "Deployment", "StatefulSet"):
+        labels = item["spec"]["template"]["metadata"]["labels"]
+        selector = item["spec"]["selector"]["matchLabels"]
+        assert selector.items() <= labels.items()
+        assert not {"helm.sh/chart", "app.kubernetes.io/version"} & {*labels, *selector}
+
+
+@each_case
+def test_services_and_budgets_find_their_pods(render: Render, case: Path) -> None:
+    objects = render(case)
+    labels = [item["spec"]["template"]["metadata"]["labels"] for item in objects if "template" in item.get("spec", {})]
+    labels += [
+        item["spec"]["driver"]["template"]["metadata"]["labels"] for item in of_kind(objects, "SparkApplication")
+    ]
+    for item in of_kind(objects, "Service", "PodDisruptionBudget"):
+        selector = item["spec"]["selector"]
+        wanted = selector.get("matchLabels", selector)
+        assert any(wanted.items() <= given.items() for given in labels), item["metadata"]["name"]
+
+
+# environment
+
+
+@each_case
+def test_every_name_in_the_environment_is_a_setting(render: Render, case: Path) -> None:
+    seen = 0
+    for container in our_containers(render(case)):
+        names = [entry["name"] for entry in container["env"]]
+        assert len(names) == len(set(names)), container["name"]
+        ours = {name: "" for name in names if name.startswith(PREFIX)}
+        assert unknown_names(PROGRAMS[container["name"]], ours) == []
+        seen += len(ours)
+    assert seen > 50
+
+
+@each_case
+def test_the_programs_take_their_environment(
+    render: Render, case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = render(case)
+    (job,) = (item["data"]["job.json"] for item in of_kind(objects, "ConfigMap") if "job.json" in item["data"])
+    (tmp_path / "job.json").write_text(job)
+    JobSpec.from_json(job)
+    (tmp_path / "secret").write_text("secret\n")
+    monkeypatch.setattr("keygrouping_service.settings._tls_context", lambda *_: None)
+    for container in our_containers(objects):
+        with monkeypatch.context() as patch:
+            for entry in container["env"]:
+                value = entry.get("value", "some-0")
+                if value.endswith("/job.json"):
+                    value = str(tmp_path / "job.json")
+                elif value.startswith("/etc/keygrouping/"):
+                    value = str(tmp_path / "secret")
+                patch.setenv(entry["name"], value)
+            PROGRAMS[container["name"]]()
+
+
+@each_case
+def test_settings_files_are_mounted(render: Render, case: Path) -> None:
+    for pod in pods(render(case)):
+        volumes = {volume["name"] for volume in pod.get("volumes", [])}
+        claims = {"data"}
+        for container in containers(pod):
+            mounts = {mount["mountPath"]: mount["name"] for mount in container.get("volumeMounts", [])}
+            assert set(mounts.values()) <= volumes | claims, container["name"]
+            for entry in container.get("env", []):
+                value = entry.get("value", "")
+                if value.startswith(("/etc/keygrouping", "file:///var/lib")):
+                    path = value.removeprefix("file://")
+                    assert any(path.startswith(mount) for mount in mounts), (container["name"], entry)
+
+
+# pods
+
+
+@each_case
+def test_pods_have_the_restricted_security(render: Render, case: Path) -> None:
+    for pod in pods(render(case)):
+        assert pod["enableServiceLinks"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in containers(pod):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+@each_case
+def test_only_the_driver_of_executors_has_a_token(render: Render, case: Path) -> None:
+    with_token = [pod["containers"][0]["name"] for pod in pods(render(case)) if pod["automountServiceAccountToken"]]
+    spark = [c for c in our_containers(render(case)) if c["name"] == "spark-driver"]
+    local = any(entry.get("value", "").startswith("local[") for c in spark for entry in c["env"])
+    assert with_token == (["spark-driver"] if spark and not local else [])
+
+
+@each_case
+def test_pods_are_probed_and_have_time_to_flush(render: Render, case: Path) -> None:
+    for pod in pods(render(case)):
+        for container in pod["containers"]:
+            if container["name"] in ("topics", "probe", "endpoints") or "image" not in container:
+                continue
+            assert {"startupProbe", "readinessProbe", "livenessProbe", "resources"} <= set(container)
+            assert "cpu" in container["resources"]["requests"] and "memory" in container["resources"]["limits"]
+            if container["name"] in PROGRAMS:
+                pause = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+                longest = {"spark-driver": 60, "producer": 10}.get(container["name"], 20)
+                assert pod["terminationGracePeriodSeconds"] >= pause + longest
+
+
+def test_the_defaults_fit_on_two_cores_and_12_gib(render: Render) -> None:
+    cpu, memory = 0.0, 0.0
+    for item in of_kind(render(), "Deployment", "StatefulSet"):
+        for container in item["spec"]["template"]["spec"]["containers"]:
+            requests = container["resources"]["requests"]
+            cpu += int(requests["cpu"].removesuffix("m")) / 1000
+            memory += int(requests["memory"].removesuffix("Mi")) / 1024
+    # Two executors of 200m and 1.5 GiB.
+    assert cpu + 0.4 <= 1.7
+    assert memory + 3 <= 7
+
+
+def test_a_change_of_the_job_makes_new_pods(render: Render) -> None:
+    def checksums(objects: Objects) -> set[str]:
+        found = (item["spec"]["template"]["metadata"] for item in of_kind(objects, "Deployment", "StatefulSet"))
+        return {metadata.get("annotations", {}).get("checksum/job", "") for metadata in found} - {""}
+
+    before, after = checksums(render()), checksums(render(None, "job.window=2m"))
+    assert len(before) == len(after) == 1
+    assert before != after
+
+
+def test_values_of_a_part_go_over_those_of_all(render: Render) -> None:
+    objects = render(CHART / "ci" / "all-options-values.yaml", "worker.nodeSelector.pool=big")
+    by_name = {item["metadata"]["name"]: item for item in of_kind(objects, "Deployment", "StatefulSet")}
+    worker = by_name["r-keygrouping-worker"]["spec"]["template"]["spec"]
+    assert worker["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "big"}
+    router = by_name["r-keygrouping-router"]["spec"]["template"]
+    assert router["metadata"]["labels"]["tier"] == "routing"
+    assert router["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    image = router["spec"]["containers"][0]["image"]
+    assert image == "registry.example.com/team/keygrouping-router:1.2.3"
+
+
+def test_a_digest_names_an_image_alone(render: Render) -> None:
+    objects = render(None, "router.image.digest=sha256:abc", "kafka.bundled.image.digest=sha256:def")
+    images = {c["image"] for pod in pods(objects) for c in containers(pod) if "image" in c}
+    assert {"keygrouping-router@sha256:abc", "apache/kafka@sha256:def"} <= images
+
+
+def test_large_numbers_stay_numbers(render: Render) -> None:
+    objects = render(None, "producer.settings.events=1000000000")
+    (producer,) = (c for c in our_containers(objects) if c["name"] == "producer")
+    assert {"name": "KEYGROUPING_PRODUCER_EVENTS", "value": "1000000000"} in producer["env"]
+
+
+# Spark
+
+
+def test_executors_are_named_labelled_and_mounted_as_workers(render: Render) -> None:
+    (conf,) = (item["data"] for item in of_kind(render(), "ConfigMap") if "executor.yaml" in item["data"])
+    pod = yaml.safe_load(conf["executor.yaml"])
+    assert pod["metadata"]["labels"]["app.kubernetes.io/component"] == "worker"
+    settings = dict(line.split(maxsplit=1) for line in conf["spark-defaults.conf"].splitlines())
+    assert settings["spark.kubernetes.executor.podTemplateContainerName"] == pod["spec"]["containers"][0]["name"]
+    assert settings["spark.executor.instances"] == "2"
+    (driver,) = (c for c in our_containers(render()) if c["name"] == "spark-driver")
+    checkpoint = "/var/lib/keygrouping/checkpoint"
+    for mounts in (driver["volumeMounts"], pod["spec"]["containers"][0]["volumeMounts"]):
+        assert checkpoint in {mount["mountPath"] for mount in mounts}
+    (service,) = (item for item in of_kind(render(), "Service") if item["metadata"]["name"].endswith("-spark-driver"))
+    assert settings["spark.driver.host"] == f"{service['metadata']['name']}.ns.svc"
+    ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+    assert ports["driver"] == int(settings["spark.driver.port"])
+    assert ports["blocks"] == int(settings["spark.driver.blockManager.port"])
+
+
+def test_an_object_store_needs_no_claim(render: Render) -> None:
+    objects = render(None, "spark.checkpoint.uri=s3a://bucket/folder")
+    assert of_kind(objects, "PersistentVolumeClaim") == []
+    assert not any("checkpoint" in json.dumps(pod.get("volumes", [])) for pod in pods(objects))
+
+
+# scaling and operators
+
+
+def test_who_scales_owns_the_number_of_pods(render: Render) -> None:
+    objects = render(None, "runner=native", "worker.keda.enabled=true", "aggregator.autoscaling.enabled=true")
+    numbers = {item["metadata"]["name"]: item["spec"].get("replicas") for item in of_kind(objects, "StatefulSet")}
+    assert numbers["r-keygrouping-worker"] is None
+    numbers = {item["metadata"]["name"]: item["spec"].get("replicas") for item in of_kind(objects, "Deployment")}
+    assert numbers == {
+        "r-keygrouping-aggregator": None,
+        "r-keygrouping-observer": 1,
+        "r-keygrouping-producer": 1,
+        "r-keygrouping-router": 1,
+    }
+    targets = [
+        item["spec"]["scaleTargetRef"]["name"] for item in of_kind(objects, "ScaledObject", "HorizontalPodAutoscaler")
+    ]
+    assert sorted(targets) == ["r-keygrouping-aggregator", "r-keygrouping-worker"]
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(2, 5), (3, 3)])
+def test_who_has_scaled_by_hand_keeps_it_until_the_value_changes(
+    run_helm: Helm, tmp_path: Path, wanted: int, found: int
+) -> None:
+    chart = shutil.copytree(CHART, tmp_path / "keygrouping")
+    helper = chart / "templates" / "worker" / "_replicas.tpl"
+    # As if the cluster had five pods, of which the chart has set two.
+    live = 'dict "metadata" (dict "annotations" (dict "keygrouping/replicas" "2")) "spec" (dict "replicas" 5)'
+    text, changed = re.subn(r"lookup .*(?= -?}})", live, helper.read_text())
+    assert changed == 1
+    helper.write_text(text)
+    values = ("--set", f"runner=native,worker.replicas={wanted}")
+    done = run_helm("template", "r", str(chart), "--kube-version", chart_files.KUBERNETES, *values)
+    (worker,) = (
+        i for i in of_kind(chart_files.objects(done.stdout), "StatefulSet") if "worker" in i["metadata"]["name"]
+    )
+    assert worker["spec"]["replicas"] == found
+    assert worker["metadata"]["annotations"]["keygrouping/replicas"] == str(wanted)
+
+
+def test_external_kafka_is_checked_before_anything_changes(render: Render) -> None:
+    (job,) = of_kind(render(CHART / "ci" / "external-values.yaml"), "Job")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    assert job["spec"]["template"]["spec"]["serviceAccountName"] == "default"
+    assert not any("initContainers" in pod for pod in pods(render(CHART / "ci" / "external-values.yaml")))
+
+
+def test_rules_name_registered_metrics_only() -> None:
+    known = {definition.name for definition in metrics.DEFINITIONS}
+    for path in CHART.glob("files/rules/*.yaml"):
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            for rule in group["rules"]:
+                used = set(re.findall(r"keygrouping_\w+", rule["expr"]))
+                assert used and used <= known, rule
+
+
+@each_case
+def test_every_part_has_a_policy(render: Render, case: Path) -> None:
+    objects = render(case, "networkPolicy.enabled=true")
+    selectors = [item["spec"]["podSelector"]["matchLabels"] for item in of_kind(objects, "NetworkPolicy")]
+    for item in of_kind(objects, "Deployment", "StatefulSet", "Job"):
+        labels = item["spec"]["template"]["metadata"]["labels"]
+        assert sum(selector.items() <= labels.items() for selector in selectors) == 1, item["metadata"]["name"]
+
+
+# refusals
+
+REFUSED = {
+    "kafka: there is none": "kafka.bundled.enabled=false",
+    "kafka: there are two": "kafka.external.bootstrapServers=k:9092",
+    "kafka.external.securityProtocol=SASL_SSL needs kafka.external.sasl.existingSecret": (
+        "kafka.bundled.enabled=false,kafka.external.bootstrapServers=k:9092,kafka.external.securityProtocol=SASL_SSL"
+    ),
+    "kafka.external.tls.existingSecret is not used with kafka.external.securityProtocol=PLAINTEXT": (
+        "kafka.external.tls.existingSecret=ca"
+    ),
+    "redis: there are two": "redis.external.url=redis://r",
+    "router: several routers need a Redis": "redis.bundled.enabled=false,router.replicas=2",
+    "router: set either router.autoscaling.enabled or router.keda.enabled": (
+        "router.autoscaling.enabled=true,router.keda.enabled=true"
+    ),
+    "worker.replicas=17 is more than worker.maxReplicas=16": "worker.replicas=17",
+    "worker.keda.enabled needs runner=native": "worker.keda.enabled=true",
+    "worker.keda.maxReplicas is more than worker.maxReplicas=16": (
+        "runner=native,worker.keda.enabled=true,worker.keda.maxReplicas=17"
+    ),
+    "router.pdb.enabled needs at least two replicas, there may be 1": "router.pdb.enabled=true",
+    "worker.pdb.enabled needs at least two replicas, there may be 1": "worker.pdb.enabled=true,worker.replicas=1",
+    "router.settings.apiReads=closed needs router.auth.existingSecret": "router.settings.apiReads=closed",
+    "router.settings.apiReads=closed needs router.auth.observerTokenKey": (
+        "router.settings.apiReads=closed,router.auth.existingSecret=tokens"
+    ),
+    "producer.ingress.enabled needs producer.ingress.hosts": "producer.ingress.enabled=true",
+    "router.httpRoute.enabled needs router.httpRoute.parentRefs": "router.httpRoute.enabled=true",
+    "metrics: set either metrics.serviceMonitor.enabled or metrics.podMonitor.enabled": (
+        "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true"
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_values_that_do_not_fit_are_refused_with_a_sentence(helm: str, sentence: str) -> None:
+    del helm
+    with pytest.raises(chart_files.ChartError, match=re.escape(sentence)):
+        chart_files.render("r", "ns", "--set", REFUSED[sentence])
+
+
+@pytest.mark.parametrize(
+    ("assignments", "kind"),
+    [
+        ("metrics.serviceMonitor.enabled=true", "ServiceMonitor"),
+        ("metrics.podMonitor.enabled=true", "PodMonitor"),
+        ("metrics.prometheusRule.enabled=true", "PrometheusRule"),
+        ("router.keda.enabled=true", "ScaledObject"),
+        ("runner=native,worker.keda.enabled=true", "ScaledObject"),
+        ("spark.mode=operator", "SparkApplication"),
+    ],
+)
+def test_objects_that_the_cluster_does_not_know_are_refused(run_helm: Helm, assignments: str, kind: str) -> None:
+    version = ("--kube-version", chart_files.KUBERNETES)
+    done = run_helm("template", "r", str(CHART), *version, "--set", assignments)
+    wanted = assignments.rpartition(",")[2].removesuffix("=true")
+    assert f"{wanted}: the cluster knows no {kind}" in done.stderr
+
+
+def test_every_refusal_is_tested() -> None:
+    text = (CHART / "templates" / "_checks.tpl").read_text()
+    # The last one, of unknown kinds, has a test of its own.
+    for sentence in re.findall(r'fail (?:\(printf )?"([^"]+)"', text)[:-1]:
+        told = next(part for part in re.split(r"%[sd]", sentence) if len(part) > 8)
+        told = told.partition(",")[0]
+        assert any(told in known or told.startswith(known) for known in REFUSED), sentence
+
+
+def test_a_misspelt_value_is_named(helm: str) -> None:
+    del helm
+    with pytest.raises(chart_files.ChartError, match="replica"):
+        chart_files.render("r", "ns", "--set", "router.replica=2")

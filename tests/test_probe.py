@@ -1,0 +1,64 @@
+"""The probe says whether events come through a running pipeline, each once."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from keygrouping.job import JobSpec
+from keygrouping_local.deployment import Deploy, Deployment
+from keygrouping_local.ports import free_ports
+from keygrouping_local.topics import environment_of
+from keygrouping_producer.probe import event
+
+JOB = '{"window": "1s", "lateness": 0, "aggregates": [{"name": "n", "op": "count"}]}'
+JOBS = [
+    JOB,
+    '{"key": {"header": "who"}, "aggregates": [{"name": "m", "op": "mean", "field": "/a/b"}]}',
+    '{"key": {"field": "/k/id"}, "weight": {"field": "w"}, "time": {"field": "t", "unit": "iso"}, '
+    '"aggregates": [{"name": "d", "op": "distinct", "field": "x"}]}',
+    '{"weight": "size", "time": {"field": "/t/s", "unit": "s"}, "aggregates": []}',
+]
+
+
+@pytest.mark.parametrize("text", JOBS)
+def test_its_events_can_be_used_by_any_job(text: str) -> None:
+    job, now = JobSpec.from_json(text), 1_700_000_000_000
+    made = event(job, "me", now)
+    headers = [(name, value.encode()) for name, value in made["headers"].items()]
+    used = job.extract(made["key"].encode(), json.dumps(made["value"]).encode(), headers, made["timestamp"], now)
+    assert (used.key, used.time_ms) == (b"me", now)  # type: ignore[union-attr]
+
+
+def probe(deployment: Deployment, producer: int, router: int, **own: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        **environment_of(deployment.settings),
+        "KEYGROUPING_JOB": JOB,
+        "KEYGROUPING_PROBE_PRODUCER_URL": f"http://127.0.0.1:{producer}",
+        "KEYGROUPING_PROBE_ROUTER_URL": f"http://127.0.0.1:{router}",
+        "KEYGROUPING_PROBE_EVENTS": "50",
+        **own,
+    }
+    command = [sys.executable, "-m", "keygrouping_producer.probe"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.kafka
+async def test_it_sees_a_pipeline_that_works_and_one_that_does_not(deploy: Deploy) -> None:
+    deployment = await deploy(JOB)
+    producer, router = free_ports(2)
+    deployment.start("router-0", http_port=router, idle_timeout=1)
+    deployment.start("producer-0", http_port=producer)
+    deployment.start("worker-0")
+    deployment.start("aggregator-0")
+
+    async def works() -> bool:
+        return probe(deployment, producer, router, KEYGROUPING_PROBE_TIMEOUT="40").returncode == 0
+
+    await deployment.until(works, 120)
+    deployment.stop("worker-0")
+    found = probe(deployment, producer, router, KEYGROUPING_PROBE_TIMEOUT="1")
+    assert found.returncode == 1
+    assert "worker stage: 0 of 50 events after 1 s" in found.stderr

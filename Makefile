@@ -8,13 +8,19 @@ PYTHON ?= python3.11
 UV_VERSION := 0.13.8
 UV := .tools/bootstrap/bin/uv
 BIN := .venv/bin
+# More than cores: half of the tests' time is waiting for brokers. Each takes up to 2.5 GB.
+TEST_PROCESSES ?= 3
 export UV_CACHE_DIR := $(CURDIR)/.tools/uv-cache
 export UV_PYTHON_DOWNLOADS := never
 
 PYPROJECTS := $(wildcard pyproject.toml libs/*/pyproject.toml services/*/pyproject.toml spark-jobs/pyproject.toml)
 SOURCES := $(wildcard libs/*/src services/*/src spark-jobs/src)
 TESTS := $(wildcard libs/*/tests services/*/tests spark-jobs/tests tests)
-CHECKED := $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py)
+CHECKED := $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py) $(wildcard helm/*.py spark-jobs/image/*.py)
+
+DOCKER ?= docker
+TAG ?= $(shell sed -n 's/^appVersion: "\(.*\)"/\1/p' helm/keygrouping/Chart.yaml)
+IMAGES := producer router worker aggregator observer spark
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +31,7 @@ run: install ## the whole pipeline on this machine; options by ARGS="--once --gr
 	@exec $(BIN)/keygrouping-run $(ARGS)
 
 test: install ## all tests, with a real broker and Spark; a selection by ARGS="-k NAME"
-	$(BIN)/pytest -n 2 --dist loadfile -m "not fault and not matrix" $(ARGS)
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not fault and not matrix" $(ARGS)
 
 test-faults: install ## the long fault tests: kills at random moments while a million events flow
 	$(BIN)/pytest -m fault --timeout 3600 $(ARGS)
@@ -41,6 +47,22 @@ lint: .venv/installed ## style, formatting and types
 format: .venv/installed ## rewrite the code in the house format
 	$(BIN)/ruff check --fix $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
+
+docs: .venv/installed ## write anew the pages of docs/ that are made from code
+	$(BIN)/python -m keygrouping_service.metrics_page > docs/metrics.md
+
+chart: .venv/installed ## rewrite what is made of the chart: schema, README, renders, plain manifests (needs helm)
+	$(BIN)/python helm/chart_files.py
+
+test-chart: .venv/installed ## the chart's tests (needs helm; with HELM=..., another one)
+	$(BIN)/pytest tests/chart $(ARGS)
+
+images: $(IMAGES:%=image-%) ## all container images; REGISTRY=host/folder TAG=... BUILD_ARGS="--build-arg INDEX_URL=..."
+
+image-%:
+	DOCKER_BUILDKIT=1 $(DOCKER) build --file $(if $(filter spark,$*),spark-jobs,services/$*)/Dockerfile --build-arg VERSION=$(TAG) \
+	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || true) $(BUILD_ARGS) \
+	  --tag $(if $(REGISTRY),$(REGISTRY:/=)/)keygrouping-$*:$(TAG) .
 
 bench: install ## the benchmarks, each in turn
 	for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" $(ARGS); done
@@ -66,4 +88,4 @@ $(UV):
 .tools/archives/made: .tools/jars/installed.json
 	-@$(BIN)/python -m keygrouping_local.warmup && touch $@
 
-.PHONY: help install run test test-faults test-matrix lint format bench clean
+.PHONY: help install run test test-faults test-matrix lint format docs chart test-chart images bench clean

@@ -8,9 +8,10 @@ from keygrouping.partial import Result
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.errors import LocalError
 from keygrouping_local.records import DuplicateResultError, read_all, read_results, reasons
-from keygrouping_local.topics import create_topics, settings_for, topics_of
+from keygrouping_local.topics import settings_for
 from keygrouping_service import kafka
 from keygrouping_service.settings import ServiceSettings
+from keygrouping_service.topics import create_topics, topics_of
 
 pytestmark = pytest.mark.kafka
 

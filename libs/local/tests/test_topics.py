@@ -1,17 +1,21 @@
 """Laws of the topics of an application."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_local.errors import LocalError
-from keygrouping_local.topics import Topic, create_topics, delete_topics, environment_of, settings_for, topics_of
+from keygrouping_local.topics import delete_topics, environment_of, settings_for
 from keygrouping_service import kafka
+from keygrouping_service.kafka import Fatal
 from keygrouping_service.progress import partitions_of
 from keygrouping_service.settings import ServiceSettings
+from keygrouping_service.topics import Topic, TopicsSettings, create_topics, prepare, topics_of
 
 pytestmark = pytest.mark.kafka
 
@@ -56,13 +60,13 @@ async def test_another_number_of_partitions_is_told_in_one_line(
     admin: AIOKafkaAdminClient, settings: ServiceSettings
 ) -> None:
     await create_topics(admin, [Topic(settings.routed_topic, 2)])
-    with pytest.raises(LocalError, match=f"{settings.routed_topic} has 2 partitions, not 16: delete it") as error:
+    with pytest.raises(Fatal, match=f"{settings.routed_topic} has 2 partitions, not 16: delete it") as error:
         await create_topics(admin, topics_of(settings))
     assert "\n" not in str(error.value)
 
 
 async def test_a_name_that_kafka_refuses_is_told_in_one_line(admin: AIOKafkaAdminClient) -> None:
-    with pytest.raises(LocalError, match="can't be created"):
+    with pytest.raises(Fatal, match="can't be created"):
         await create_topics(admin, [Topic("no spaces allowed", 1)])
 
 
@@ -89,3 +93,35 @@ def test_the_environment_makes_a_service_use_these_names(
     for name, value in environment_of(settings).items():
         monkeypatch.setenv(name, value)
     assert ServiceSettings() == settings
+
+
+def command(settings: ServiceSettings, **own: object) -> TopicsSettings:
+    return TopicsSettings.model_validate(settings.model_dump() | own)
+
+
+async def test_the_step_of_a_deployment_creates_all_and_then_changes_nothing(
+    admin: AIOKafkaAdminClient, settings: ServiceSettings
+) -> None:
+    for _ in range(2):
+        await prepare(command(settings, partitions=2, max_workers=3))
+    counts = [len(await partitions_of(admin, topic.name)) for topic in topics_of(settings)]
+    assert counts == [2, 2, 3, 2, 1, 1]
+
+
+async def test_the_users_own_topic_may_have_any_number_of_partitions(
+    admin: AIOKafkaAdminClient, settings: ServiceSettings
+) -> None:
+    await create_topics(admin, [Topic(settings.events_topic, 7)])
+    await prepare(command(settings))
+    assert len(await partitions_of(admin, settings.events_topic)) == 7
+
+
+async def test_a_topic_that_must_exist_is_not_created(admin: AIOKafkaAdminClient, settings: ServiceSettings) -> None:
+    with pytest.raises(Fatal, match=f"topic {settings.events_topic} does not exist: create it"):
+        await prepare(command(settings, create_events=False))
+    assert not await partitions_of(admin, settings.events_topic)
+
+
+def test_the_command_ends_with_0(settings: ServiceSettings) -> None:
+    environment = {**os.environ, **environment_of(settings), "KEYGROUPING_TOPICS_MAX_WORKERS": "5"}
+    subprocess.run([sys.executable, "-m", "keygrouping_service.topics"], env=environment, check=True, timeout=60)

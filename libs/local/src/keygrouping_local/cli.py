@@ -68,6 +68,7 @@ def _options(given: argparse.Namespace) -> Options:
         workers=given.workers,
         rate=rate,
         runner=given.runner,
+        observer=given.observer,
         bootstrap_servers=given.bootstrap_servers,
         api_port=given.api_port,
         data_dir=data_dir(),
@@ -100,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=_workers, default=4, metavar="N", help=f"1 to {MAX_WORKERS}, default 4")
     parser.add_argument("--rate", type=_rate, metavar="N", help=f"events/s, 0: no limit; default {_LIVE_RATE:.0f}")
     parser.add_argument("--runner", default="spark", choices=("spark", "native"), help="default spark")
+    parser.add_argument("--observer", action="store_true", help="start the observer too: /distribution, metrics")
     parser.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="a Kafka that runs already")
     parser.add_argument("--api-port", type=int, default=0, metavar="PORT", help="of the router; default a free one")
     return parser

@@ -19,13 +19,14 @@ from keygrouping.job import JobSpec
 from keygrouping_service import kafka
 from keygrouping_service.progress import END, Committed, finish_input, partitions_of, read_progress
 from keygrouping_service.settings import PREFIX, ServiceSettings
+from keygrouping_service.topics import Topic, create_topics, topics_of
 
 from keygrouping_local.comparison import Comparison, check_run
 from keygrouping_local.errors import LocalError
 from keygrouping_local.jars import default_jars_dir
 from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_local.small_spark import spark_settings
-from keygrouping_local.topics import Topic, create_topics, environment_of, settings_for, topics_of
+from keygrouping_local.topics import environment_of, settings_for
 
 _LOOK_SECONDS = 0.1
 _IN_FLIGHT = 20_000
@@ -218,6 +219,8 @@ class Deployment:
     def _own_settings(self, service: str, number: str) -> dict[str, object]:
         if service == "worker":
             return {"ordinal": number}
+        if service == "observer":
+            return {"state_topic": f"{self.settings.application}.observer-state"}
         return spark_settings(self.settings, self._folder, default_jars_dir()) if service == "spark" else {}
 
     async def _holds(self, condition: Callable[[], Awaitable[bool]]) -> bool:

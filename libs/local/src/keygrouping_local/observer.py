@@ -156,11 +156,13 @@ class Observer:
         if router_url is None:
             return ()
         try:
-            answer = await self._http.get(f"{router_url.rstrip('/')}/keyspace", params={"limit": _HOT_KEYS})
+            wanted: dict[str, str | int] = {"limit": _HOT_KEYS, "sort": "width"}
+            answer = await self._http.get(f"{router_url.rstrip('/')}/keyspace", params=wanted)
             keys: list[dict[str, Any]] = answer.raise_for_status().json()["keys"]
         except httpx.HTTPError:
             return ()
-        return tuple(HotKey(str(key["key"]), int(key["width"]), float(key["share"])) for key in keys)
+        hot = [key for key in keys if key["hot"]]
+        return tuple(HotKey(key["key"] or key["id"], int(key["width"]), float(key["share"])) for key in hot)
 
 
 def _lag(ends: Mapping[TopicPartition, int], topic: str, committed: Mapping[int, Committed]) -> int:

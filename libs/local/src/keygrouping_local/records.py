@@ -6,6 +6,7 @@ from typing import TypeAlias
 from aiokafka import ConsumerRecord, TopicPartition
 from keygrouping.partial import Result
 from keygrouping_service import kafka
+from keygrouping_service.lenient import read_leniently
 from keygrouping_service.progress import partitions_of
 from keygrouping_service.settings import ServiceSettings
 
@@ -23,6 +24,7 @@ class DuplicateResultError(LocalError):
 async def read_all(settings: ServiceSettings, topic: str) -> AsyncIterator[list[Record]]:
     """Yields all committed records of a topic, in order within each partition; several at a time, of one partition."""
     partitions = await _partitions(settings, topic)
+    read_leniently()
     async with kafka.started(kafka.reader(settings, max_partition_fetch_bytes=4 << 20)) as consumer:
         consumer.assign(partitions)
         await consumer.seek_to_beginning(*partitions)

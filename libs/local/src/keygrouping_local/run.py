@@ -11,6 +11,7 @@ from pathlib import Path
 from keygrouping_service import kafka
 from keygrouping_service.progress import finish_input
 from keygrouping_service.settings import PREFIX, ServiceSettings
+from keygrouping_service.topics import Topic, create_topics, topics_of
 from rich.console import Console
 
 from keygrouping_local.broker import EmbeddedBroker
@@ -22,7 +23,7 @@ from keygrouping_local.observer import Observer, Snapshot
 from keygrouping_local.ports import is_free
 from keygrouping_local.small_spark import spark_settings
 from keygrouping_local.supervisor import Service, Supervisor
-from keygrouping_local.topics import Topic, create_topics, delete_topics, environment_of, settings_for, topics_of
+from keygrouping_local.topics import delete_topics, environment_of, settings_for
 from keygrouping_local.view import About, View, comparison_table, view_for
 from keygrouping_local.workloads import Workload
 
@@ -33,7 +34,7 @@ _PATIENCE_SECONDS = 5.0
 _NEVER_IDLE = "86400"
 # The page is redrawn twice a second: larger transactions leave more of a small machine to all others.
 _LIVE_LINGER = "0.2"
-PRODUCER, ROUTER = "producer", "router"
+PRODUCER, ROUTER, OBSERVER = "producer", "router", "observer"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Options:
     workers: int
     rate: float
     runner: str
+    observer: bool
     bootstrap_servers: str | None
     api_port: int
     data_dir: Path
@@ -68,6 +70,7 @@ class Run:
         self._turn: Turn = self._history.turn(options.identity, options.once)
         self._folder = options.data_dir / self._turn.application
         self._broker: EmbeddedBroker | None = None
+        self._observer_url: str | None = None
 
     async def run(self) -> bool:
         """Runs until stopped or, if it is to end by itself, to the end; returns whether all is as it should be."""
@@ -127,6 +130,7 @@ class Run:
             if self._broker is not None:
                 self._broker.check()
             url = None if finishing else services.url(ROUTER)
+            self._start_observer(settings, services, url, view)
             # Asked before the look: what the producer wrote before it ended is then among what the look sees.
             produced = self._options.once and services.has_ended(PRODUCER)
             snapshot = await self._look(observer, url)
@@ -139,6 +143,19 @@ class Run:
                     finishing = True
             await self._pause()
         return False
+
+    def _start_observer(
+        self, settings: ServiceSettings, services: Supervisor, router_url: str | None, view: View
+    ) -> None:
+        """Starts the observer service, if it is wanted, once the router can tell it how many workers are in use."""
+        if not self._options.observer:
+            return
+        if router_url is not None and not services.has_started(OBSERVER):
+            state = f"{settings.application}.observer-state"
+            services.start(self._service(settings, OBSERVER, {"router_url": router_url, "state_topic": state}))
+        if self._observer_url is None and (url := services.url(OBSERVER)) is not None:
+            self._observer_url = url
+            view.say(f"observer {url}/distribution")
 
     async def _look(self, observer: Observer, url: str | None) -> Snapshot | None:
         """A snapshot; None while Kafka does not answer, which passes or is told by another check."""

@@ -68,6 +68,10 @@ class Supervisor:
             return None
         return found[0] if found else None
 
+    def has_started(self, name: str) -> bool:
+        """Whether a service of this name has been started."""
+        return name in self._services
+
     def has_ended(self, name: str) -> bool:
         """Whether a finite service has done its work."""
         return self._processes[name].poll() == 0

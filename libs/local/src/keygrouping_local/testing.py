@@ -1,11 +1,18 @@
-"""pytest plugin: one embedded broker for the whole test run, and names that no other test uses."""
+"""pytest plugin: one embedded broker and one Redis for the whole test run, and names that no other test uses."""
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
+import hypothesis
 import pytest
+from keygrouping_service.store.testing import MISSING, RedisServer, installed
 
 from keygrouping_local.broker import EmbeddedBroker
+
+# An example may wait for a busy machine: how long it takes is no fault.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +32,21 @@ def topic_prefix() -> str:
 def application(topic_prefix: str) -> str:
     """A name for consumer groups and transactional ids that is new for every test."""
     return topic_prefix
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A running Redis server, shared by all tests of the session; a test that kills it must start it again."""
+    if not installed():
+        pytest.skip(MISSING)
+    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with Spark first, then those with a broker: started last, one of them would keep all others waiting."""
+    ranks: dict[Path, int] = {}
+    for item in items:
+        rank = 0 if item.get_closest_marker("spark") else 1 if item.get_closest_marker("kafka") else 2
+        ranks[item.path] = min(rank, ranks.get(item.path, rank))
+    items.sort(key=lambda item: ranks[item.path])

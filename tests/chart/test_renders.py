@@ -410,7 +410,7 @@ REFUSED = {
     "router.pdb.enabled needs at least two replicas, there may be 1": "router.pdb.enabled=true",
     "worker.pdb.enabled needs at least two replicas, there may be 1": "worker.pdb.enabled=true,worker.replicas=1",
     "router.settings.apiReads=closed needs router.auth.existingSecret": "router.settings.apiReads=closed",
-    "router.settings.apiReads=closed needs router.auth.observerTokenKey": (
+    "router.settings.apiReads=closed needs router.auth.readerTokenKey": (
         "router.settings.apiReads=closed,router.auth.existingSecret=tokens"
     ),
     "producer.ingress.enabled needs producer.ingress.hosts": "producer.ingress.enabled=true",

@@ -48,8 +48,8 @@
 {{- if and (ne .Values.router.settings.apiReads "open") (not .Values.router.auth.existingSecret) }}
 {{- fail "router.settings.apiReads=closed needs router.auth.existingSecret, a Secret with tokens" }}
 {{- end }}
-{{- if and (ne .Values.router.settings.apiReads "open") .Values.observer.enabled (not .Values.router.auth.observerTokenKey) }}
-{{- fail "router.settings.apiReads=closed needs router.auth.observerTokenKey, the key of one token for the observer" }}
+{{- if and (ne .Values.router.settings.apiReads "open") .Values.observer.enabled (not .Values.router.auth.readerTokenKey) }}
+{{- fail "router.settings.apiReads=closed needs router.auth.readerTokenKey, the key of one token for the observer" }}
 {{- end }}
 {{- range $part := list "router" "producer" }}
 {{- $values := get $.Values $part }}

@@ -112,14 +112,17 @@ def test_an_interrupted_run_goes_on_to_the_exact_end(command: Command, address: 
 
 
 def test_a_live_run_ends_on_sigterm_and_leaves_no_process(command: Command) -> None:
-    run = command.start("--rate", "2000")
+    run = command.start("--rate", "2000", "--observer")
+    wait_for(run, lambda line: line.startswith("observer http"))
     wait_for(run, has_routed)
     children = psutil.Process(run.pid).children(recursive=True)
-    assert len(children) == 5
+    assert len(children) == 6
     run.send_signal(signal.SIGTERM)
     code, said = outcome(run)
     assert code == 0, said
     assert not any(child.is_running() for child in children)
+    (kept,) = (command.folder / "data").glob("*/router.json")
+    assert b'"grouping":"dkg"' in kept.read_bytes()
 
 
 @pytest.mark.parametrize("part", ["router", "worker", "aggregator", "producer"])

@@ -296,16 +296,19 @@ def test_what_is_no_partial_is_refused_once_and_counts_nowhere(key: bytes | None
     assert (process.snapshots, process.dead) == ([], [(0, 0)])
 
 
-def test_what_was_refused_in_an_open_interval_is_not_refused_again_after_restarts() -> None:
-    good = Partial(0, 0, 1000, 1, 1, 0, 0, 0, {}).encode()
-    process = Process([[record(0, 0, 100, b"k", b"{}"), record(0, 1, 200, b"k", good)], [], []])
+def test_after_a_restart_in_an_open_interval_nothing_is_refused_again_and_nothing_is_missing() -> None:
+    goods = [Partial(0, 0, 1000, 1, 1, first, first, 0, {}).encode() for first in range(2)]
+    values = [(100, goods[0]), (1100, b"{}"), (1200, goods[1])]
+    process = Process([[record(0, n, time, b"k", value) for n, (time, value) in enumerate(values)], [], []])
     process.look()
-    process.read(0, 2)
+    process.turn(3)
+    process.count()
+    process.observation.look(Look(FAR, {0: 2}, [], {0: 3, 1: 0, 2: 0}))
     process.count()
     process.bury()
     process.restart()
     process.bury()
     process.restart()
     process.finish()
-    assert process.dead == [(0, 0)]
-    assert [snapshot["events"] for snapshot in process.snapshots] == [1]
+    assert process.dead == [(0, 1)]
+    assert [snapshot["events"] for snapshot in process.snapshots] == [1, 1]

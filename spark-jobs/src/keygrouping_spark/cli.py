@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -16,16 +16,20 @@ from keygrouping_service.kafka import admin, can_be_retried, reader, retry, star
 from keygrouping_service.progress import Upstream
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
+from keygrouping_service.workers_in_use import WorkersInUse
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from keygrouping_spark import session
+from keygrouping_spark.executors import Executors
 from keygrouping_spark.listener import Listener
 from keygrouping_spark.reports import Report
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_spark.stages import Environment, Stage, aggregator_stage, worker_stage
 
 log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 5.0
 
 
 async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
@@ -52,7 +56,25 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
         listener = Listener(asyncio.get_running_loop(), finished)
         spark.streams.addListener(listener)
         stack.push_async_callback(_quietly, spark.streams.removeListener, listener)
+        await stack.enter_async_context(_following(settings, Executors(spark)))
         await _run(spark, stages, settings.progress_seconds, stop)
+
+
+@contextlib.asynccontextmanager
+async def _following(settings: SparkSettings, executors: Executors) -> AsyncIterator[None]:
+    """Meanwhile there are as many executors as the router has workers, if it can be asked."""
+    if settings.router_url is None:
+        yield
+        return
+    in_use = WorkersInUse(settings.router_url, settings.router_token_file, pause=_LOOK_SECONDS)
+    loops = (in_use.keep_asking(), executors.follow(lambda: in_use.workers, _LOOK_SECONDS))
+    tasks = [asyncio.create_task(loop) for loop in loops]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def _quietly(action: Callable[..., None], *arguments: object) -> None:

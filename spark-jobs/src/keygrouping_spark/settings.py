@@ -32,6 +32,14 @@ class SparkSettings(JobSettings):
     batch_records: int = Field(default=500_000, ge=1, description="most records of one batch")
     progress_seconds: float = Field(default=0.5, gt=0, description="how often progress is read and committed")
     progress_topic: str = Field(default="progress", description="one partition; tells the aggregator what is final")
+    router_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="address of the router's API; as many executors are asked for as it has workers in use",
+    )
+    router_token_file: Path | None = Field(
+        default=None, description="bearer token for the router's API, if its reads need one"
+    )
     ui: bool = False
     spark_log_level: Literal["ERROR", "WARN", "INFO", "DEBUG"] = "WARN"
 

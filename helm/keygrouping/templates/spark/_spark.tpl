@@ -38,7 +38,7 @@
 {{- $spark := .Values.spark -}}
 {{- $fixed := dict "podSecurityContext" (dict "fsGroup" 185) "settings" $spark.settings -}}
 {{- $values := include "keygrouping.withDefaults" (dict "root" $ "values" (mustMergeOverwrite $fixed (deepCopy $spark.driver))) | fromJson -}}
-{{- dict "part" "spark-driver" "values" $values "image" (include "keygrouping.sparkImage" .) "section" "KEYGROUPING_SPARK_" "job" true "topics" true | toJson }}
+{{- dict "part" "spark-driver" "values" $values "image" (include "keygrouping.sparkImage" .) "section" "KEYGROUPING_SPARK_" "job" true "topics" true "readsRouter" .Values.router.auth.readerTokenKey | toJson }}
 {{- end }}
 
 {{- define "keygrouping.sparkDriverEnv" -}}
@@ -51,6 +51,12 @@
 {{- if eq .Values.spark.mode "client" }}
 - name: KEYGROUPING_SPARK_MASTER
   value: k8s://https://kubernetes.default.svc
+- name: KEYGROUPING_SPARK_ROUTER_URL
+  value: http://{{ include "keygrouping.name" (dict "root" . "part" "router") }}:{{ .Values.router.service.port }}
+{{- with .Values.router.auth.readerTokenKey }}
+- name: KEYGROUPING_SPARK_ROUTER_TOKEN_FILE
+  value: /etc/keygrouping/api/{{ . }}
+{{- end }}
 - name: SPARK_CONF_DIR
   value: /etc/keygrouping/spark
 - name: POD_NAME

@@ -190,6 +190,7 @@ class Run:
             producer["exit_when_done"] = "true"
         else:
             router["linger"] = producer["linger"] = _LIVE_LINGER
+            router["store_url"] = (self._folder / "router.json").absolute().as_uri()
             producer["loop"] = "true"
         native = [self._service(settings, "aggregator", {}), self._service(settings, "worker", {"ordinal": 0})]
         return [

@@ -14,11 +14,14 @@ from keygrouping_service.problems import problem_response
 _UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
 """Asked by the platform, which must get an answer however many others ask."""
 
+_ASSETS = "/assets/"
+"""Files of pages: opening one asks for dozens of them at once, and they cost next to nothing."""
+
 
 def limit_requests(app: FastAPI, *, body_bytes: int, rate: int = 0) -> None:
     """Answers 413 to bodies of more than `body_bytes`, and 429 to more than `rate` requests per second of one client.
 
-    A client is an address; a rate of 0 is none. Health and metrics have no rate.
+    A client is an address; a rate of 0 is none. Health, metrics and files of pages have no rate.
     """
     app.add_middleware(BodyLimit, most=body_bytes)
     if rate:
@@ -63,7 +66,7 @@ class RateLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
-        if scope["type"] != "http" or scope["path"] in _UNLIMITED:
+        if scope["type"] != "http" or scope["path"] in _UNLIMITED or scope["path"].startswith(_ASSETS):
             return await self._app(scope, receive, send)
         client = (scope.get("client") or ("unknown", 0))[0]
         if await self._limiter.hit(self._limit, client):

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _WORDS = 1 << 64
 _PATIENCE_SECONDS = 3.0
+_HISTORICAL_MS = 86_400_000
 
 
 class Sample(NamedTuple):
@@ -63,7 +64,7 @@ class Samples:
 
 
 async def look_up(reader: AIOKafkaConsumer, topic: str, samples: Mapping[int, Sequence[Sample]]) -> list[float]:
-    """The latencies in seconds; without those whose events are gone or can't be read now.
+    """The latencies in seconds; without those whose events are gone, can't be read now, or carry a time of another day.
 
     `reader` is a consumer without group; it is left with all its partitions paused.
     """
@@ -105,8 +106,9 @@ async def _look_up(
             # Drops what was fetched beyond: unread records of one partition hold up the next fetch of all.
             reader.pause(tp)
             reader.seek(tp, sample.offset)
-            if event.offset == sample.offset and event.timestamp >= 0:
-                found.append(max(0.0, (sample.written - event.timestamp) / 1000))
+            age = sample.written - event.timestamp
+            if event.offset == sample.offset and age < _HISTORICAL_MS:
+                found.append(max(0.0, age / 1000))
 
 
 def counts_of(latencies: Sequence[float]) -> list[float]:

@@ -181,7 +181,7 @@ class Observation:
         state.closed = self.timeline.closed
         state.workers = self.workers
         state.halvings = self._widths.halvings
-        state.floors = self._identities.floors
+        state.floors = dict(self._identities.floors)
         for partition, lane in self.timeline.lanes.items():
             kept = state.lanes[partition]
             kept.next = lane.next

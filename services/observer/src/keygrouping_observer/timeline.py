@@ -43,8 +43,6 @@ class Lane:
     next: int
     position: int
     """Where reading goes on."""
-    reached: int = 0
-    """Time (ms) of the last record that has been counted."""
     end: int | None = None
     """The partition's end at the last look."""
     looked: int = 0
@@ -85,7 +83,7 @@ class Timeline:
     def offer(self, partition: int, records: Iterable[Record], position: int, now: int) -> None:
         """Takes in what was read of a hungry partition; `position` is its next offset, `now` the wall clock in ms."""
         lane = self.lanes[partition]
-        time = max(lane.reached, self.open.start if self.open else self.closed)
+        time = self.open.start if self.open else self.closed
         for record in records:
             if record.timestamp <= now + _MOST_AHEAD_MS:
                 time = max(time, record.timestamp)
@@ -109,7 +107,7 @@ class Timeline:
             return
         for lane in self.lanes.values():
             while lane.waiting and lane.waiting[0].time < self.open.end:
-                lane.reached, record = lane.waiting.popleft()
+                record = lane.waiting.popleft().record
                 lane.next = record.offset + 1
                 yield lane, record
 

@@ -17,8 +17,8 @@ from keygrouping_service.batches import Outbox, origin_headers
 from keygrouping_service.lenient import read_leniently
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.progress import Progress
+from keygrouping_service.workers_in_use import WorkersInUse
 
-from keygrouping_observer.advice import Advice
 from keygrouping_observer.latency import look_up
 from keygrouping_observer.observation import Observation
 from keygrouping_observer.offsets import look
@@ -80,12 +80,17 @@ class _Incarnation:
         self._reader = reader
         self._probe = probe
         self._observation = observation
-        self._advice = Advice(settings, observation.workers)
+        self._in_use = WorkersInUse(
+            settings.router_url,
+            settings.router_token_file,
+            pause=settings.look_interval,
+            workers=observation.workers,
+        )
         self._look_due = 0.0
 
     async def run(self) -> None:
         """Observes until the service stops."""
-        asking = asyncio.create_task(self._advice.keep_asking())
+        asking = asyncio.create_task(self._in_use.keep_asking())
         try:
             while not self._owned.stopping:
                 await self._read()
@@ -148,7 +153,7 @@ class _Incarnation:
     async def _close(self) -> None:
         settings, observation, outbox = self._settings, self._observation, self._owned.outbox()
         latencies = await self._latencies()
-        observation.workers = self._advice.workers
+        observation.workers = self._in_use.workers
         snapshot = observation.close(latencies)
         self._bury(outbox)
         for number, row in enumerate(observation.rows(), 1):

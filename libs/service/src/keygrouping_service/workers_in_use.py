@@ -1,13 +1,12 @@
-"""How many workers are in use: the router knows, the records show only those that have events."""
+"""How many workers are in use: the router knows, and says so by its API."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 import httpx
-
-from keygrouping_observer.settings import ObserverSettings
 
 log = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request
@@ -15,14 +14,17 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every reques
 _TIMEOUT_SECONDS = 1.0
 
 
-class Advice:
-    """Asks the router's API now and then; `workers` is what it said last, 0 as long as it has not."""
+class WorkersInUse:
+    """Asks the router at `url` every `pause` seconds; `workers` is what it said last, before that what was given.
 
-    def __init__(self, settings: ObserverSettings, workers: int) -> None:
+    `token_file` holds a bearer token, which may be rotated.
+    """
+
+    def __init__(self, url: str | None, token_file: Path | None, *, pause: float, workers: int = 0) -> None:
         self.workers = workers
-        self._url = settings.router_url
-        self._token_file = settings.router_token_file
-        self._pause = settings.look_interval
+        self._url = url
+        self._token_file = token_file
+        self._pause = pause
 
     async def keep_asking(self) -> None:
         """Asks for ever; returns at once without an address."""
@@ -44,7 +46,6 @@ class Advice:
             log.info("the router at %s does not say how many workers are in use: %r", self._url, error)
 
     def _headers(self) -> dict[str, str]:
-        """Read anew each time, so that the token may be rotated."""
         if self._token_file is None:
             return {}
         return {"Authorization": f"Bearer {self._token_file.read_text().strip()}"}

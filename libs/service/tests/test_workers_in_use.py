@@ -1,0 +1,46 @@
+import asyncio
+import contextlib
+from pathlib import Path
+
+from fastapi import Header
+from keygrouping_service.app import create_app, serving
+from keygrouping_service.testing import until
+from keygrouping_service.workers_in_use import WorkersInUse
+
+
+async def test_the_router_is_asked_for_the_workers_and_nonsense_changes_nothing(tmp_path: Path) -> None:
+    answers: list[object] = [{"workers": 5}, {"workers": "many"}, {}, [], {"workers": 0}, {"workers": 7}]
+    given: list[str] = []
+    app = create_app("router", lambda: True)
+
+    @app.get("/workers")
+    async def workers(authorization: str = Header()) -> object:
+        given.append(authorization)
+        return answers[len(given) - 1] if len(given) <= len(answers) else answers[-1]
+
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    async with serving(app, "127.0.0.1", 0) as port:
+        in_use = WorkersInUse(f"http://127.0.0.1:{port}", token, pause=0.05, workers=3)
+        told = {in_use.workers}
+        asking = asyncio.create_task(in_use.keep_asking())
+
+        def has_asked() -> bool:
+            told.add(in_use.workers)
+            return len(given) > len(answers)
+
+        await until(has_asked)
+        asking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asking
+    assert told <= {3, 5, 7}
+    assert in_use.workers == 7
+    assert set(given) == {"Bearer secret"}
+
+
+async def test_a_router_that_is_away_or_unknown_leaves_what_was_known() -> None:
+    for url in (None, "http://127.0.0.1:9"):
+        in_use = WorkersInUse(url, None, pause=0.05, workers=3)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(in_use.keep_asking(), 0.2)
+        assert in_use.workers == 3

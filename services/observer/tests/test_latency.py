@@ -1,0 +1,81 @@
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keygrouping.partial import Partial
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.topics import settings_for
+from keygrouping_observer.latency import Sample, Samples, counts_of, look_up, quantile
+from keygrouping_service import kafka, metrics
+from keygrouping_service.topics import create_topics, topics_of
+
+NOW = 1_700_000_000_000
+
+
+def partial(worker: int, first: int, events: int) -> Partial:
+    return Partial(worker, 0, 1000, events, events, first, first + events - 1, 0, {})
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)), max_size=40), st.randoms(), st.integers(0, 4))
+def test_the_choice_depends_on_the_partials_and_not_on_their_order(
+    rows: list[tuple[int, int]], chance: random.Random, most: int
+) -> None:
+    partials = [partial(worker, 10 * n, events) for n, (worker, events) in enumerate(rows)]
+    choices = []
+    for _ in range(2):
+        samples = Samples(most)
+        for one in partials:
+            samples.add(b"k", one, NOW)
+        choices.append(samples.by_worker)
+        chance.shuffle(partials)
+    assert choices[0] == choices[1]
+    counts = {worker: sum(p.worker == worker for p in partials) for worker in range(3)}
+    assert {w: len(c) for w, c in choices[0].items()} == {w: min(most, n) for w, n in counts.items() if n and most}
+    ends = {(p.worker, offset) for p in partials for offset in (p.first, p.last)}
+    assert {(w, s.offset) for w, chosen in choices[0].items() for s in chosen} <= ends
+
+
+def test_partials_are_chosen_in_proportion_to_their_events() -> None:
+    heavy = 0
+    for n in range(2000):
+        samples = Samples(1)
+        samples.add(b"a", partial(0, 100 * n, 3), NOW)
+        samples.add(b"b", partial(0, 100 * n + 50, 1), NOW)
+        heavy += samples.by_worker[0][0].offset < 100 * n + 50
+    assert 1400 < heavy < 1600
+
+
+@given(st.lists(st.floats(0, 1e4), min_size=1))
+def test_histogram_and_quantiles_by_their_definition(latencies: list[float]) -> None:
+    counts = counts_of(latencies)
+    below = [sum(latency <= bound for latency in latencies) for bound in metrics.LATENCY_BUCKETS]
+    assert [sum(counts[: n + 1]) for n in range(len(below))] == below
+    assert sum(counts) == len(latencies)
+    median = quantile(latencies, 0.5)
+    assert median is not None
+    assert sum(latency <= median for latency in latencies) >= len(latencies) / 2
+    assert sum(latency < median for latency in latencies) < len(latencies) / 2
+    assert quantile([], 0.5) is None
+
+
+@pytest.mark.kafka
+async def test_events_are_found_however_large_the_batches_and_others_are_left_out(
+    broker: EmbeddedBroker, application: str
+) -> None:
+    settings = settings_for(broker.bootstrap_servers, application)
+    async with kafka.started(kafka.admin(settings)) as admin:
+        await create_topics(admin, topics_of(settings, 1, 3))
+    async with kafka.started(kafka.producer(settings, linger_ms=50)) as producer:
+        for worker in range(2):
+            for offset in range(1000):
+                time = NOW + offset if offset != 500 else NOW - 10 * 86_400_000
+                await producer.send(settings.routed_topic, b"x" * 200, b"k", worker, time)
+        await producer.flush()
+    wanted = {w: [Sample(0.0, offset, NOW + 2000) for offset in (0, 500, 999, 5000)] for w in range(3)}
+    reader = kafka.reader(settings, committed=False, wait_ms=1, max_partition_fetch_bytes=1000)
+    async with kafka.started(reader):
+        for _ in range(2):
+            assert sorted(await look_up(reader, settings.routed_topic, wanted)) == [1.001, 1.001, 2.0, 2.0]
+        assert await look_up(reader, settings.routed_topic, {}) == []

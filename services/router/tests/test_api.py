@@ -226,6 +226,11 @@ async def test_bytes_that_are_no_text_may_be_percent_encoded(client: httpx.Async
     assert plane.asked == [("key", b"\xff\x00", None)]
 
 
+@pytest.mark.parametrize("path", ["/%6beyspace/DE", "/keyspace%2FDE"])
+async def test_a_path_that_is_encoded_before_the_key_is_not_found(client: httpx.AsyncClient, path: str) -> None:
+    check_problem(await client.get(path), 404, "as it is")
+
+
 @pytest.mark.parametrize("wrong", ["base64url:%2B", "base64url:a", "hash:12"])
 async def test_an_id_that_is_no_key_is_refused(client: httpx.AsyncClient, wrong: str) -> None:
     check_problem(await client.get(f"/keyspace/{wrong}"), 422, "key: ")

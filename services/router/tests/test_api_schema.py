@@ -107,15 +107,18 @@ NASTY: list[tuple[str, str, bytes]] = [
     ("PATCH", "/thresholds", b'{"half_life": 1e999}'),
     ("PATCH", "/thresholds", b'{"half_life": ' + b"9" * 400 + b"}"),
     ("PATCH", "/thresholds", b'{"half_life": ' + b"9" * 5000 + b"}"),
+    ("PATCH", "/thresholds", b'{"half_life": ' + b"9" * 20 + b"}"),
     ("PATCH", "/thresholds?dry_run=true", b'{"half_life": -1e-320}'),
     ("PUT", "/grouping", b'{"name": "\\ud800"}'),
     ("PUT", "/grouping", b'{"name": "pkg", "settings": {"choices": "\\ud800"}}'),
     ("PUT", "/grouping", b'{"name": "pkg", "settings": {"choices": ' + b"9" * 100 + b"}}"),
+    ("PUT", "/grouping", b'{"name": "fish", "settings": {"epoch_events": ' + b"9" * 20 + b"}}"),
     ("PUT", "/shadow", b'{"groupings": [{"name": "pkg", "settings": {"\\ud800": 1}}]}'),
     ("PUT", "/workers", b'{"workers": 1e999}'),
     ("PUT", "/workers?dry_run=true", b'{"workers": 65}'),
     ("PUT", "/workers", b'{"workers": 2, "capacities": {"9999": 1}}'),
     ("GET", "/keyspace?replica=%00%0a", b""),
+    ("GET", "/%6beyspace/DE", b""),
 ]
 
 

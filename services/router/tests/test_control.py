@@ -8,12 +8,13 @@ from keygrouping_router.control import Control
 from keygrouping_router.document import DOCUMENT, ControlDocument
 from keygrouping_router.errors import Degraded, Refused, Stale
 from keygrouping_router.models import GroupingChange, ShadowChange, ShadowGrouping, WorkersChange
-from keygrouping_service.store import Unavailable
+from keygrouping_service.store import Entry, Unavailable
 from keygrouping_service.store.memory import MemoryStore
 
 from .planes import FakeTime, Unsteady
 
 MOST = 20
+HUGE = ShadowGrouping(name="consistent", settings={"capacities": [1, 10**30]})
 
 
 def environment(**changes: Any) -> Control:
@@ -47,6 +48,9 @@ async def set_workers(document: ControlDocument, workers: int, expected: int | N
         (lambda c: c.with_thresholds({"speed": 1}, partial=True), "unknown setting speed; w-choices has"),
         (lambda c: c.with_thresholds({"threshold": 9}, partial=True), "threshold must be from|threshold must be above"),
         (lambda c: c.with_thresholds({"shared": True}, partial=True), "use sharing=shared"),
+        (lambda c: c.with_thresholds({"half_life": 2**53}, partial=True), "half_life must be at most 9007199254740991"),
+        (lambda c: c.with_grouping(GroupingChange(name="fish", settings={"epoch_events": 10**400})), "at most 9007"),
+        (lambda c: c.with_shadow(ShadowChange(groupings=[HUGE])), "capacities must be at most 9007"),
         (lambda c: c.with_grouping(GroupingChange(name="magic")), "unknown grouping 'magic'"),
         (lambda c: c.with_grouping(GroupingChange(name="key", settings={"a": 1})), "unknown setting a"),
         (lambda c: c.with_workers(WorkersChange(workers=21), MOST), "at most 20, the partitions"),
@@ -64,6 +68,14 @@ def test_thresholds_are_set_as_a_whole_or_in_part() -> None:
     control = environment(settings={"threshold": 0.5, "half_life": None})
     assert control.with_thresholds({"threshold": 0.3}, partial=True).settings == {"threshold": 0.3, "half_life": None}
     assert control.with_thresholds({"threshold": 0.3}, partial=False).settings == {"threshold": 0.3}
+
+
+def test_a_setting_that_the_routers_have_in_hand_is_refused_not_passed_over() -> None:
+    alone = environment(grouping="mixed").with_thresholds({"interval": 5}, partial=True)
+    assert alone.routing_settings["interval"] == 5
+    together = alone.with_grouping(GroupingChange(name="mixed", sharing="shared"))
+    with pytest.raises(Refused, match="unknown setting interval; mixed has"):
+        together.with_thresholds({"interval": 5}, partial=True)
 
 
 def test_capacities_go_to_groupings_that_take_account_of_them() -> None:
@@ -106,6 +118,47 @@ async def test_what_has_changed_in_the_environment_wins_and_nothing_else() -> No
         ("workers", "api"),
     ]
     assert entries[1].before["name"] == "w-choices" and entries[1].after["name"] == "dkg"
+
+
+async def test_what_has_changed_in_the_environment_is_not_lost_if_the_store_goes_just_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore()
+    await settled(store)
+
+    async def goes(*_: object, **__: object) -> None:
+        raise Unavailable("it is away")
+
+    later = document_in(store, environment(grouping="dkg", workers=5))
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "put", goes)
+        await later.refresh(epoch)
+        assert later.control.grouping == "w-choices"
+    await later.refresh(epoch)
+    assert (later.control.grouping, later.control.workers) == ("dkg", 5)
+    assert (await settled(store, environment(grouping="dkg", workers=5))).version == later.version == 3
+
+
+async def test_an_answer_that_comes_late_does_not_take_a_change_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    document = await settled(store)
+    read, late = store.get, asyncio.Event()
+
+    async def slow(name: str) -> Entry | None:
+        entry = await read(name)
+        monkeypatch.setattr(store, "get", read)
+        await late.wait()
+        return entry
+
+    monkeypatch.setattr(store, "get", slow)
+    follows = asyncio.create_task(document.refresh(epoch))
+    await asyncio.sleep(0)
+    changes = asyncio.create_task(set_workers(document, 6))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    late.set()
+    await asyncio.gather(follows, changes)
+    assert (document.control.workers, document.version) == (6, 2)
 
 
 async def test_one_of_many_writers_wins_at_a_time_and_none_is_lost() -> None:

@@ -1,7 +1,9 @@
 """Laws of the control plane: what it tells is true, and what is ordered happens between two batches."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Mapping
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,12 @@ import pytest
 from keygrouping.grouping import create
 from keygrouping.hashing import hash_keys
 from keygrouping.measure import lambda_
+from keygrouping_router import trial
 from keygrouping_router.control_plane import ControlPlane
 from keygrouping_router.core import BY_AUTO
 from keygrouping_router.errors import Degraded, Refused, Stale, Unknown
 from keygrouping_router.models import (
+    Changes,
     GroupingChange,
     IntervalReport,
     KeyQuery,
@@ -22,6 +26,7 @@ from keygrouping_router.models import (
     WorkersChange,
 )
 from keygrouping_router.worker_stage import WorkerStage
+from keygrouping_service import metrics
 from keygrouping_service.store.memory import MemoryStore
 
 from .planes import START, FakeTime, Unsteady, end_interval, new_plane, route, settings_of, skewed, usable_of
@@ -174,6 +179,54 @@ async def test_a_dry_run_tells_and_changes_nothing() -> None:
     assert {entry.name: entry.value for entry in (await plane.thresholds()).settings}["threshold"] == 2.0
 
 
+async def test_dry_runs_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    plane, under_way, seen = await started(), threading.Lock(), []
+    compare = trial.compare
+
+    def alone(*given: Any) -> Changes:
+        seen.append(under_way.acquire(blocking=False))
+        try:
+            sleep(0.01)
+            return compare(*given)
+        finally:
+            under_way.release()
+
+    monkeypatch.setattr(trial, "compare", alone)
+    await asyncio.gather(*(plane.try_workers(WorkersChange(workers=workers)) for workers in (2, 3, 4)))
+    assert seen == [True] * 3
+
+
+async def test_a_comparison_that_has_ended_leaves_no_metric() -> None:
+    time = FakeTime()
+    plane = await started(time)
+    await plane.set_shadow(ShadowChange(groupings=[ShadowGrouping(name="pkg")], sample=1.0), expected=None, by="api")
+    route(plane, skewed(2000, 0.5, 1), 0.0)
+    time.passed = 10.0
+    await end_interval([plane], time)
+
+    def shown() -> list[str]:
+        (metric,) = metrics.SHADOW_IMBALANCE.collect()
+        return [sample.labels["grouping"] for sample in metric.samples]
+
+    assert shown() == ["pkg"]
+    await plane.set_shadow(ShadowChange(groupings=[]), expected=None, by="api")
+    assert shown() == []
+
+
+async def test_an_interval_ends_once_however_early_it_is_woken_and_whatever_the_clock_is_set_to() -> None:
+    time = FakeTime()
+    core = (await started(time)).core
+    first = core.number
+    time.passed = 9.9999
+    await core._end()
+    assert core.number == first and 0 < core._until_boundary() < 0.001
+    for now, number in ((10.0, first + 1), (-3600.0, first - 360)):
+        time.passed = now
+        assert core._until_boundary() == 0
+        await core._end()
+        assert core.number == number and core._until_boundary() == pytest.approx(10)
+
+
 class Stage:
     """A worker stage that says what it is told to."""
 
@@ -252,7 +305,9 @@ async def test_events_tell_of_intervals_plans_and_changes_and_of_what_was_missed
     assert isinstance(report, IntervalReport) and report.hot[0].key == "key-1000" and report.events == 2000
     assert all(event.data.model_dump_json() for event in events)
     again = plane.events(events[1].id)
-    assert [(await anext(again)).id for _ in range(3)] == [events[2].id] * 3
+    assert [await anext(again) for _ in range(3)] == events[2:]
+    changed = plane.events(events[2].id)
+    assert [(await anext(changed)).kind for _ in range(2)] == ["plan", "control"]
     newest = await anext(plane.events(None))
     assert (newest.kind, newest.id) == ("interval", events[2].id)
 

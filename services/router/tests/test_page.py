@@ -425,6 +425,7 @@ def value_page(browser: Browser) -> Iterator[Page]:
 
 def test_the_number_of_workers_is_tried_and_applied(site: Site, opens: Opens) -> None:
     page = opens(site.url)
+    expect(page.locator("#scale-hint")).to_contain_text("at most 16")
     page.locator("#scale-count").fill("17")
     page.locator("#scale-try").click()
     expect(page.locator("#scale-outcome")).to_have_text("The number of workers must be from 1 to 16.")

@@ -97,6 +97,26 @@ async def test_a_replica_that_joins_holds_the_plan_of_the_others() -> None:
     assert late.core.steering.widths() == planes[0].core.steering.widths() != {}
 
 
+@pytest.mark.parametrize("partition_first", [False, True])
+async def test_a_router_that_was_alone_holds_its_plan_again_after_a_restart(partition_first: bool) -> None:
+    time = FakeTime()
+    store = Unsteady(time)
+    before = new_plane(store, time, grouping="w-choices", sharing="shared")
+    await before.start()
+    await an_interval([before], time, 500)
+    await an_interval([before], time, 500)
+    widths = before.core.steering.widths()
+    assert widths
+    time.passed += 60
+    again = new_plane(store, time, grouping="w-choices", sharing="shared")
+    store.away = partition_first
+    await again.start()
+    store.away = False
+    again.not_below(before.epoch)
+    await again.core.follow()
+    assert (again.epoch, again.core.steering.widths()) == (before.epoch, widths)
+
+
 async def test_independent_replicas_plan_alone() -> None:
     time = FakeTime()
     planes = await replicas(MemoryStore(clock=lambda: time.passed), time, grouping="w-choices", sharing="independent")

@@ -57,17 +57,28 @@ def test_an_epoch_that_rose_after_it_was_told_of_does_not_go_back() -> None:
     assert by.epoch == 120
 
 
-def test_a_plan_that_is_not_above_the_epoch_in_force_is_ignored() -> None:
-    by = steering(sharing="shared")
+def test_a_plan_that_is_not_above_the_one_before_it_is_ignored() -> None:
+    by = steering(sharing="shared", base=40)
     spread(by)
     statistics = by.statistics(1.0)
     assert statistics is not None and by.planned_together
     plan = by.grouping.plan([statistics])  # type: ignore[attr-defined]
-    by.not_below(50)
-    assert not by.apply({**plan, "epoch": 50})
+    assert not by.apply({**plan, "epoch": 39}), "from before the change that brought this base"
     assert by.widths() == {}
-    assert by.apply({**plan, "epoch": 51})
-    assert by.epoch == 51 and by.widths() != {}
+    assert by.apply({**plan, "epoch": 50})
+    assert by.epoch == 50 and by.widths() != {}
+    assert not by.apply({**plan, "keys": [], "epoch": 50})
+    assert by.widths() != {}
+
+
+@pytest.mark.parametrize(("planned", "after"), [(49, 50), (50, 50), (51, 51)])
+def test_a_plan_is_taken_whose_epoch_a_partition_has_brought_before(planned: int, after: int) -> None:
+    by = steering(sharing="shared")
+    spread(by)
+    plan = by.grouping.plan([by.statistics(1.0)])  # type: ignore[attr-defined]
+    by.not_below(50)
+    assert by.apply({**plan, "epoch": planned})
+    assert by.epoch == after and by.widths() != {}
 
 
 async def test_a_plan_for_another_grouping_is_not_followed() -> None:

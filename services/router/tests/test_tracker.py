@@ -46,7 +46,13 @@ def test_it_looks_back_on_so_many_intervals_and_forgets_older_ones() -> None:
         tracker.end_interval()
     saw(tracker, [b"new"], 50.0)
     assert tracker.counts().bounds(hash_key(b"old")) == (10.0, 10.0)
-    tracker.end_interval()
+    saw(tracker, [b"old"], 60.0)
+    assert tracker.last_seen(hash_key(b"old")) == pytest.approx(60.0, abs=0.1)
+    for _ in range(PANES):
+        assert tracker.last_seen(hash_key(b"old")) == pytest.approx(60.0, abs=0.1)
+        saw(tracker, [b"new"], 70.0)
+        tracker.end_interval()
+    assert tracker.last_seen(hash_key(b"old")) == 0.0
     assert tracker.counts().bounds(hash_key(b"old")) == (0.0, 0.0)
     assert {seen.name for seen in tracker.sightings.values()} == {b"new"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self, cast
 
-from keygrouping.grouping import GroupingError, create, describe, shared_settings
+from keygrouping.grouping import Description, GroupingError, create, describe, shared_settings
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from keygrouping_router.errors import Refused
@@ -17,6 +17,8 @@ OBSERVING = "key"
 """The grouping that routes while the configured one is only observed."""
 
 _CAPACITIES = "capacities"
+_LARGEST = 2**53 - 1
+"""Of whole numbers: beyond that JSON holds not all of them."""
 
 
 class Control(BaseModel):
@@ -72,6 +74,12 @@ class Control(BaseModel):
         return cast(Values, dict(shared_settings(self.grouping) or {}))
 
     @property
+    def tunable(self) -> tuple[Description, ...]:
+        """The settings of the configured grouping that may be set: those that leave planning to the routers are not."""
+        owned = self._owned if self.planned_together else {}
+        return tuple(entry for entry in describe(self.grouping) if entry.name not in owned)
+
+    @property
     def capacity_list(self) -> list[float]:
         """Capacities from worker 0 to the last one of which one is given."""
         return [self.capacities.get(worker, 1.0) for worker in range(max(self.capacities, default=-1) + 1)]
@@ -101,7 +109,7 @@ class Control(BaseModel):
 
     def with_thresholds(self, values: Mapping[str, Any], *, partial: bool) -> Self:
         """With these settings of the grouping in force; those not named keep their value, or get their default."""
-        known = {entry.name for entry in describe(self.grouping)}
+        known = {entry.name for entry in self.tunable}
         unknown = sorted(set(values) - known)
         if unknown:
             raise Refused(f"unknown setting {', '.join(unknown)}; {self.grouping} has {', '.join(sorted(known))}")
@@ -150,6 +158,9 @@ class Control(BaseModel):
 
     def check(self) -> None:
         """Builds all groupings that it names; `Refused` if one of them can't be built."""
+        for settings in (self.settings, *(entry.settings for entry in self.shadow)):
+            if large := [name for name, value in settings.items() if _too_large(value)]:
+                raise Refused(f"{large[0]} must be at most {_LARGEST}")
         try:
             left = [name for name, value in self._owned.items() if self.settings.get(name, _MISSING) == value]
             if left:
@@ -163,6 +174,12 @@ class Control(BaseModel):
 
 
 _MISSING = object()
+
+
+def _too_large(value: JsonValue) -> bool:
+    if isinstance(value, list):
+        return any(map(_too_large, value))
+    return isinstance(value, int) and abs(value) > _LARGEST
 
 
 def fitted(grouping: str, settings: Mapping[str, JsonValue], capacities: list[float]) -> Values:

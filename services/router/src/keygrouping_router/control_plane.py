@@ -84,6 +84,7 @@ class ControlPlane:
         self._max_batch = settings.max_batch
         self._input: Input | None = None
         self._view: tuple[float, int, KeySpaceView] | None = None
+        self._trying = asyncio.Lock()
 
     # the router's own side
 
@@ -251,8 +252,9 @@ class ControlPlane:
         self._view = None
 
     async def _try(self, changed: Control) -> DryRun:
-        sample = self._core.traffic.sample()
-        changes = await asyncio.to_thread(trial.compare, self._control, changed, sample)
+        """One at a time: each takes up to seconds of a processor, and the threads that plans are made in."""
+        async with self._trying:
+            changes = await asyncio.to_thread(trial.compare, self._control, changed, self._core.traffic.sample())
         return DryRun(changes=changes, settings=settings_of(changed))
 
     def _view_of(self, replica: str | None) -> KeySpaceView:

@@ -103,7 +103,7 @@ class RouterCore:
 
     def knowledge(self) -> Knowledge:
         """What this replica knows."""
-        return self.traffic.knowledge(self.replica, self.document.version)
+        return self.traffic.knowledge(self.replica)
 
     # what goes on by itself
 
@@ -139,7 +139,7 @@ class RouterCore:
         await self.document.refresh(self._highest_epoch)
         await self._take_over()
         await self.peers.beat(self.epoch)
-        if self.steering.planned_together and self.peers.highest_epoch() > self.epoch:
+        if self.steering.planned_together and self._highest_epoch() > self.steering.planned:
             await self.rounds.adopt()
             self._note_plan()
 
@@ -278,7 +278,7 @@ class RouterCore:
 
     def publish(self, data: PlanReport | HistoryEntry) -> None:
         """Tells those who listen."""
-        self.feed.publish(ServerEvent("plan" if isinstance(data, PlanReport) else "control", data, self.number))
+        self.feed.publish(ServerEvent("plan" if isinstance(data, PlanReport) else "control", data))
 
     # loops
 
@@ -300,10 +300,14 @@ class RouterCore:
         return min(_LONGEST_SECONDS, _FOLLOW_SECONDS + away / 5)
 
     def _until_boundary(self) -> float:
-        return max(0.0, (self.number + 1) * self.interval - self.times.wall())
+        """Seconds until the clock on the wall, wherever it was set to meanwhile, is in another interval."""
+        wall = self.times.wall()
+        return self.interval - wall % self.interval if math.floor(wall / self.interval) == self.number else 0.0
 
     async def _end(self) -> None:
-        await self.end_interval(math.floor(self.times.wall() / self.interval))
+        number = math.floor(self.times.wall() / self.interval)
+        if number != self.number:  # It may have been woken a moment too early.
+            await self.end_interval(number)
 
 
 async def _cancel(tasks: set[asyncio.Task[None]]) -> None:

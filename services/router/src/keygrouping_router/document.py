@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -46,9 +47,14 @@ class ControlDocument:
         self._store = store
         self._most_workers = most_workers
         self._wall = wall
+        self._turn = asyncio.Lock()
 
     async def refresh(self, highest_epoch: Callable[[], int]) -> None:
         """Follows the store; raises `Unavailable`."""
+        async with self._turn:
+            await self._refresh(highest_epoch)
+
+    async def _refresh(self, highest_epoch: Callable[[], int]) -> None:
         entry = await self._store.get(DOCUMENT)
         if entry is None:
             entry = await self._write_anew()
@@ -64,9 +70,16 @@ class ControlDocument:
         Raises what `edit` raises, `Stale` if the version is not the expected one, `Degraded` if the store can't be
         used.
         """
+        # One at a time: an answer that comes late must not put an older document in the place of a newer one.
+        async with self._turn:
+            return await self._change(what, edit, expected, by, highest_epoch)
+
+    async def _change(
+        self, what: str, edit: Edit, expected: int | None, by: str, highest_epoch: Callable[[], int]
+    ) -> HistoryEntry | None:
         try:
             for _ in range(_ATTEMPTS):
-                await self.refresh(highest_epoch)
+                await self._refresh(highest_epoch)
                 if expected not in (None, self.version):
                     raise Stale(f"the version is {self.version}, not {expected}: read it again")
                 changed = edit(self.control)
@@ -136,11 +149,15 @@ class ControlDocument:
         """Where the environment has changed since the document was configured, the environment wins."""
         self._configured = True
         wanted = self._environment.configured
-        for what, names in _PARTS.items():
-            differs = {name for name in names if self.control.configured.get(name) != wanted[name]}
-            if differs:
-                configured = {**self.control.configured, **{name: wanted[name] for name in differs}}
-                await self._take_from_environment(what, differs, configured, highest_epoch)
+        try:
+            for what, names in _PARTS.items():
+                differs = {name for name in names if self.control.configured.get(name) != wanted[name]}
+                if differs:
+                    configured = {**self.control.configured, **{name: wanted[name] for name in differs}}
+                    await self._take_from_environment(what, differs, configured, highest_epoch)
+        except Degraded as error:
+            self._configured = False
+            log.warning("the changed settings of this start are not taken over yet: %s", error)
 
     async def _take_from_environment(
         self, what: str, names: set[str], configured: Values, highest_epoch: Callable[[], int]
@@ -155,8 +172,8 @@ class ControlDocument:
             return changed
 
         try:
-            await self.change(what, edit, expected=None, by=BY_SETTINGS, highest_epoch=highest_epoch)
-        except (Degraded, Refused) as error:
+            await self._change(what, edit, None, BY_SETTINGS, highest_epoch)
+        except Refused as error:
             log.warning("the changed settings of this start are not taken over: %s", error)
 
 

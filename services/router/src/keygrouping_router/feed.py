@@ -56,4 +56,6 @@ class Feed:
     def _missed(self, last_id: int | None) -> list[ServerEvent]:
         if last_id is None:
             return [event for event in reversed(self._kept) if event.kind == "interval"][:1]
-        return [event for event in self._kept if event.id is not None and event.id > last_id][-_BEHIND:]
+        kept = list(self._kept)
+        known = [index for index, event in enumerate(kept) if event.id is not None and event.id <= last_id]
+        return kept[max(known, default=-1) + 1 :][-_BEHIND:]

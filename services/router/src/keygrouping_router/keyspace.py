@@ -35,9 +35,6 @@ class Knowledge:
     """
 
     replica: str
-    version: int
-    """Of the control document that it follows."""
-    epoch: int
     events: int
     counts: SpaceSaving
     distinct: KeySample
@@ -57,8 +54,6 @@ class Knowledge:
         seen = [self.sightings.get(hashed, _UNSEEN) for hashed in counts["hash"]]
         return {
             "replica": self.replica,
-            "version": self.version,
-            "epoch": self.epoch,
             "events": self.events,
             "capacity": self.counts.capacity,
             "counts": counts,
@@ -87,8 +82,6 @@ class Knowledge:
         loads = np.array(data["loads"], np.float64)
         return cls(
             replica=str(data["replica"]),
-            version=int(data["version"]),
-            epoch=int(data["epoch"]),
             events=int(data["events"]),
             counts=SpaceSaving.from_data(int(data["capacity"]), data["counts"]),
             distinct=KeySample.from_data(data["distinct"]),
@@ -109,7 +102,8 @@ _UNSEEN = Sighting(None, 0.0)
 class KeySpaceView:
     """The knowledge of several replicas as one, at one moment; the first of them is the one that explains.
 
-    Replicas that follow another control document than the first add their counts, but not their loads.
+    Replicas that route to another number of workers than the first, as while one changes, add their counts, but not
+    their loads.
     """
 
     def __init__(self, parts: Sequence[Knowledge], explain: Explain, cold_width: int) -> None:
@@ -119,7 +113,6 @@ class KeySpaceView:
         self._alike = [part for part in parts if len(part.loads) == len(parts[0].loads)]
         self.replicas = sorted(part.replica for part in parts)
         self.events = sum(part.events for part in parts)
-        self.epoch = parts[0].epoch
         self.spaces = list(parts[0].spaces)
         self.loads: Loads = np.sum([part.loads for part in self._alike], axis=0)
         self.lambda_ = lambda_(self.loads)

@@ -224,7 +224,7 @@ class HistoryEntry(Model):
     """One change of what can be set."""
 
     at: Moment
-    by: str = Field(description="who: `api`, `settings` (the environment at a start)")
+    by: str = Field(description="who: `api` with the address, `settings` (the environment at a start), `auto`")
     version: int = Field(ge=1)
     what: Literal["thresholds", "grouping", "workers", "shadow"]
     before: Settings
@@ -416,7 +416,7 @@ class ServerEvent:
     kind: Literal["interval", "plan", "control"]
     data: IntervalReport | PlanReport | HistoryEntry
     id: int | None = None
-    """Number of the interval, for `Last-Event-ID`."""
+    """Number of an `interval`, for `Last-Event-ID`; who comes back gets what followed the last one that was seen."""
 
     @cached_property
     def json(self) -> str:

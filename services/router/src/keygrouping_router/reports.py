@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from keygrouping.grouping import Description, create, describe, names, shared_settings
+from keygrouping.grouping import Description, create, describe, names
 from keygrouping.measure import lambda_
 
 from keygrouping_router.balance import Loads
@@ -30,11 +30,9 @@ def thresholds_of(control: Control, version: int) -> Thresholds:
 
 def settings_of(control: Control) -> list[Setting]:
     """All settings that may be set now, with their values."""
-    owned = set(shared_settings(control.grouping) or ()) if control.planned_together else set()
     return [
         Setting(**_described(entry), value=_plain(control.settings.get(entry.name, entry.default)))
-        for entry in describe(control.grouping)
-        if entry.name not in owned
+        for entry in control.tunable
     ]
 
 

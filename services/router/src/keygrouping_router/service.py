@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -23,8 +24,9 @@ from keygrouping_router.api.app import router_app
 from keygrouping_router.caution import REFUSALS, Batch, Caution, remains_of
 from keygrouping_router.clock import REASONS, PartitionClock
 from keygrouping_router.control_plane import ControlPlane
-from keygrouping_router.routing import Extractor, Judged, Record, Records, parts, sort_out_late
+from keygrouping_router.routing import Extractor, Judged, Record, Records, Usable, parts, sort_out_late
 from keygrouping_router.settings import RouterSettings
+from keygrouping_router.turns import Turns
 from keygrouping_router.worker_stage import KafkaWorkerStage
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,12 @@ _QUIET_SECONDS = 0.5
 
 _MOST_BYTES = 2 << 20
 """Most bytes of one transaction: they are compressed at one stretch, in which no heartbeat is sent."""
+
+_FETCHED = 2500
+"""Most records that are taken from what was fetched at one stretch."""
+
+_STRETCH = 1000
+"""Records that are packed at one stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,7 @@ class Router:
         self._topics = topics
         self._job = settings.job
         self._extractor = Extractor(settings.job)
+        self._turns = Turns()
         self._plane = plane
         self._caution: dict[int, Caution] = {}
 
@@ -122,12 +131,12 @@ class Router:
 
     async def _next_batch(self, owned: OwnedPartition, most: int) -> Records:
         """Records for one transaction: what is there, and what comes within `linger` after the first of them."""
-        records = await owned.poll(most, _QUIET_SECONDS)
+        records = await owned.poll(min(most, _FETCHED), _QUIET_SECONDS)
         if not records:
             return records
         deadline = time.monotonic() + self._settings.linger
         while len(records) < most and not owned.stopping and (left := deadline - time.monotonic()) > 0:
-            records += await owned.poll(most - len(records), left)
+            records += await owned.poll(min(most - len(records), _FETCHED), left)
         return records
 
     async def _rest(self, owned: OwnedPartition, clock: PartitionClock) -> None:
@@ -163,11 +172,21 @@ class Router:
         usable = judged.usable
         if not usable.keys:
             return
+        await self._turns.take(self._stretches(usable, outbox, now))
+        metrics.BATCH_SECONDS.observe(time.monotonic() - now)
+
+    def _stretches(self, usable: Usable, outbox: Outbox, now: float) -> Iterator[None]:
+        """Routes and packs the events of a batch, stretch by stretch."""
         routed = self._plane.route(usable, now)
+        yield
+        packed = 0
         for worker, indexes in routed.shares():
             outbox.pass_on(self._settings.routed_topic, worker, [usable.records[i] for i in indexes])
             metrics.ROUTED.labels(str(worker)).inc(len(indexes))
-        metrics.BATCH_SECONDS.observe(time.monotonic() - now)
+            packed += len(indexes)
+            if packed >= _STRETCH:
+                packed = 0
+                yield
 
     def _set_aside(self, judged: Judged, outbox: Outbox) -> None:
         """Late and unusable records go to their topics, with headers that say why."""

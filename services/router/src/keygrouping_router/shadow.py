@@ -66,6 +66,7 @@ class Shadow:
         self._in_force = _Measured(control.workers)
         self._measured = [_Measured(control.workers) for _ in made]
         self._hot_in_force = 0
+        metrics.SHADOW_IMBALANCE.clear()
 
     @property
     def events(self) -> int:

@@ -28,6 +28,8 @@ class Steering:
         self.control = control
         self.grouping: Grouping = new_grouping(control)
         self._shift = control.base - self.grouping.epoch
+        self.planned = control.base - 1
+        """Epoch of the plan that was applied last; below that of every plan for this control document if none was."""
 
     @property
     def epoch(self) -> int:
@@ -64,6 +66,7 @@ class Steering:
                 fresh.adopt(self.grouping)
             self.grouping = fresh
         self._begin_at(max(control.base, epoch + 1))
+        self.planned = control.base - 1
 
     def not_below(self, epoch: int) -> None:
         """The epoch of a partition that comes from another router may be ahead: go on from there."""
@@ -77,13 +80,17 @@ class Steering:
         return {**self.grouping.statistics(now), "epoch": self.epoch}
 
     def apply(self, plan: Mapping[str, Any]) -> bool:
-        """Routes by a plan of this epoch; False, and no change, if it is not above the one in force.
+        """Routes by a plan; False, and no change, if it is not above the one applied last.
 
-        Raises ValueError if it is no plan for this grouping and number of workers.
+        The epoch may be there before its plan, brought by a partition of another router: it takes the plan all the
+        same. Raises ValueError if it is no plan for this grouping and number of workers.
         """
-        if not isinstance(self.grouping, Planned) or int(plan["epoch"]) <= self.epoch:
+        epoch, before = int(plan["epoch"]), self.epoch
+        if not isinstance(self.grouping, Planned) or epoch <= self.planned:
             return False
-        self.grouping.apply({**plan, "epoch": int(plan["epoch"]) - self._shift})
+        self.grouping.apply({**plan, "epoch": self.grouping.epoch + 1})
+        self.planned = epoch
+        self._begin_at(max(epoch, before))
         return True
 
     def explain(self, key: bytes) -> Explanation:
@@ -122,12 +129,14 @@ def new_grouping(control: Control) -> Grouping:
 def prepared(control: Control) -> Grouping:
     """A new grouping whose kernels are compiled; takes seconds at worst, so not for the event loop.
 
-    Otherwise the first batch would block the heartbeats for that long.
+    Otherwise the first batch, or the first change, would block the heartbeats for that long.
     """
     trial = new_grouping(control)
     trial.route_batch(hash_keys([b"key"], trial.seeds), None, 0.0)
     if isinstance(trial, Planned) and trial.shared:
         trial.apply(trial.plan([trial.statistics(0.0)]))
+    new_grouping(control).adopt(trial)
+    trial.resize(trial.workers - 1 or 2)
     return new_grouping(control)
 
 

@@ -45,6 +45,7 @@ class Tracker:
         self._merged: SpaceSaving | None = None
         self._sightings: dict[int, Sighting] = {}
         self._hot_since: dict[int, float] = {}
+        self._ticks: dict[int, int] = {}
 
     def saw(
         self, keys: Sequence[bytes], hashes: NDArray[np.int64], weights: NDArray[np.float64] | None, now: float
@@ -63,9 +64,14 @@ class Tracker:
 
     def end_interval(self) -> None:
         """Begins a new pane, and forgets what was in the oldest one only."""
+        counters = self._panes[-1].counters
+        used = counters[counters["used"] != 0]
+        self._ticks.update(zip(used["hash"].tolist(), np.abs(used["tag"]).tolist(), strict=True))
         self._panes.append(SpaceSaving(self.capacity))
         self._merged = None
-        self._forget_others(self._counted())
+        counted = self._counted()
+        self._ticks = {hashed: tick for hashed, tick in self._ticks.items() if hashed in counted}
+        self._forget_others(counted)
 
     def note_hot(self, hashes: Iterable[int], now: float) -> None:
         """These keys are hot now, and no others."""
@@ -89,11 +95,9 @@ class Tracker:
 
     def last_seen(self, hashed: int) -> float:
         """The time of a key's newest event, 0 if it isn't counted."""
-        for pane in reversed(self._panes):
-            counter = pane.find(hashed)
-            if counter is not None:
-                return self._began + (abs(int(counter["tag"])) - 1) / _TICKS_PER_SECOND
-        return 0.0
+        counter = self._panes[-1].find(hashed)
+        tick = self._ticks.get(hashed) if counter is None else abs(int(counter["tag"]))
+        return 0.0 if tick is None else self._began + (tick - 1) / _TICKS_PER_SECOND
 
     def _earlier(self) -> SpaceSaving:
         """All panes but the current one, merged once in each interval."""

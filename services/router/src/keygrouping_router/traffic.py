@@ -87,15 +87,13 @@ class Traffic:
         """The last of the sampled traffic."""
         return self._recent.slices()
 
-    def knowledge(self, replica: str, version: int) -> Knowledge:
+    def knowledge(self, replica: str) -> Knowledge:
         """What this replica knows now."""
         steering, tracker, recent = self._steering, self._tracker, self._balance.recent
         counts = tracker.counts()
         metrics.TRACKED_KEYS.set(len(counts))
         return Knowledge(
             replica=replica,
-            version=version,
-            epoch=steering.epoch,
             events=self.events,
             counts=counts,
             distinct=self._distinct(),

@@ -53,7 +53,7 @@ def events_routes(plane: Plane, most: int = MAX_LISTENERS) -> APIRouter:
     async def get_events(
         last_event_id: Annotated[
             str | None,
-            Header(description="id of the last event seen: what is kept of those after it comes first"),
+            Header(description="id of the last interval seen: what is kept of all that followed it comes first"),
         ] = None,
     ) -> AsyncIterator[ServerSentEvent]:
         """Server-sent events, each with JSON on one line; a comment as heartbeat each 15 seconds of silence.

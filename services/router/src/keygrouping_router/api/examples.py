@@ -104,7 +104,7 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
         "entries": [
             {
                 "at": "2026-01-31T12:00:00.000Z",
-                "by": "api",
+                "by": "api (10.0.0.7)",
                 "version": 7,
                 "what": "workers",
                 "before": {"workers": 4},

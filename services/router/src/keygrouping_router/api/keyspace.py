@@ -52,7 +52,8 @@ def keyspace_routes(plane: Plane, renderings: Renderings) -> APIRouter:
     async def get_keyspace(parameters: Annotated[KeySpaceParameters, Query()]) -> Response:
         """What the router knows now: spaces, loads, and its keys with count, share, width and workers.
 
-        All of it is merged over all routers that share a store. It is at most two seconds old.
+        All of it is merged over all routers that share a store. What this router has seen itself is at most two
+        seconds old; what the others have seen is of the last whole interval.
         """
         query = parameters.query()
 
@@ -85,6 +86,8 @@ def key_in_path(
     They are taken from the path as it was sent, for in the decoded one whatever is no UTF-8 is lost.
     """
     path: bytes = request.scope["raw_path"]
+    if b"/keyspace/" not in path:
+        raise Problem(404, "write /keyspace/ as it is: only the key may be percent-encoded")
     return _checked(key_of, path.split(b"/keyspace/", 1)[1].split(b"?", 1)[0])
 
 

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 _DESCRIPTION = """What the router knows of its keys and workers, and what can be changed while it runs.
 
 Reads are open unless the operator has closed them; writes need a bearer token where one is set. Errors are problem
-details (RFC 9457). All replicas that share a store give the same answers, and follow a change within about a second.
+details (RFC 9457). All replicas that share a store give the same answers, but for what each has sampled and sends by
+itself (`/shadow`, `/events`, `/readyz`), and follow a change within about a second.
 """
 
 _TAGS = [

@@ -31,7 +31,7 @@ export class Scale {
   /** Takes the answer of /workers; edits stay unless `anew`, with the version of W that they were made from. */
   update(report, etag, anew = false) {
     const same = report.mode === this.#report?.mode && report.workers === this.#report.workers;
-    if (this.#edited && !anew && !same) return;
+    if (this.#report && this.#edited && !anew && !same) return;
     this.#report = report;
     this.#etag = etag;
     if (this.#edited && !anew) return;

@@ -31,7 +31,7 @@ OF_THE_CHART = {
     "worker.settings": {"job", "instance_id", "ordinal"},
     "aggregator.settings": {"job", "instance_id"},
     "observer.settings": {"job", "instance_id", "router_url", "router_token_file"},
-    "spark.settings": {"job", "checkpoint", "jars", "master", "stages"},
+    "spark.settings": {"job", "checkpoint", "jars", "master", "stages", "router_url", "router_token_file"},
 }
 
 

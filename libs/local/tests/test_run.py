@@ -51,7 +51,7 @@ def command(tmp_path: Path) -> Iterator[Command]:
     (tmp_path / "job.json").write_text(JOB)
     start = datetime(2020, 1, 1, tzinfo=UTC)
     with (tmp_path / "readings.csv").open("w") as file:
-        file.write("house,at,room,x\n")
+        file.write("house,at,room,x\nh1,yesterday,1,1\n")
         for i in range(EVENTS):
             house = "" if i % 500 == 0 else "hot" if i % 2 else f"h{i % 31}"
             x = "" if i % 7 == 0 else f"{(i * 37 % 1000) / 7:.6f}"

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from keygrouping import grouping
 from keygrouping.job import JobError, JobSpec
 from keygrouping_service.kafka import Fatal
-from keygrouping_service.settings import ServiceSettings, describe_faults
+from keygrouping_service.settings import PREFIX, ServiceSettings, describe_faults
 from keygrouping_spark.support import UnsupportedAggregate, require_native
 from pydantic import ValidationError
 from rich.console import Console
@@ -39,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (LocalError, Fatal) as error:
         sys.exit(f"keygrouping: {error}")
     except KafkaError as error:
-        sys.exit(f"keygrouping: Kafka does not do its part: {error}; check --bootstrap-servers and the broker's log")
+        sys.exit(
+            f"keygrouping: Kafka does not do its part: {error}; check --bootstrap-servers, the settings "
+            f"{PREFIX}SECURITY_PROTOCOL, {PREFIX}SASL_... and {PREFIX}SSL_..., and the broker's log"
+        )
     except ValidationError as error:
         sys.exit("\n".join(f"keygrouping: {line}" for line in describe_faults(ServiceSettings, error)))
     sys.exit(0 if equal else 1)

@@ -63,7 +63,8 @@ async def reasons(settings: ServiceSettings, topic: str) -> dict[tuple[int, int]
     async for records in read_all(settings, topic):
         for record in records:
             told = {name: (value or b"").decode() for name, value in record.headers if name.startswith(_OURS)}
-            if told["keygrouping-topic"] != settings.events_topic:
+            # A bad line of a file never was in `events`.
+            if told.get("keygrouping-topic") != settings.events_topic:
                 continue
             place = (int(told["keygrouping-partition"]), int(told["keygrouping-offset"]))
             if place in found:

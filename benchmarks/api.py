@@ -108,10 +108,10 @@ class RouterUnderTest:
 
 
 @contextlib.asynccontextmanager
-async def running_router(servers: str, options: argparse.Namespace) -> AsyncIterator[RouterUnderTest]:
-    """Starts a router; ends it at the end."""
+async def running_router(servers: str, options: argparse.Namespace, **settings: str) -> AsyncIterator[RouterUnderTest]:
+    """Starts a router, with settings of its environment; ends it at the end."""
     port = free_port()
-    environment = router_environment(servers, APPLICATION, options) | {"KEYGROUPING_HTTP_PORT": str(port)}
+    environment = router_environment(servers, APPLICATION, options) | {"KEYGROUPING_HTTP_PORT": str(port)} | settings
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "keygrouping_router"), env={**os.environ, **environment}
     )

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import keygrouping_spark
 import orjson
 import psutil
 import pytest
@@ -81,6 +82,16 @@ class Pipeline:
         await finish_input(self.cluster.bootstrap_servers, f"{self.application}-router", self.topic("events"))
 
     def start(self, **changes: str) -> None:
+        self._run([sys.executable, "-m", "keygrouping_spark"], changes)
+
+    def submit(self) -> None:
+        """Starts it as a user of an own Spark does, who hands over the connector with the application."""
+        tools = Path(sys.executable).parent
+        jars = ",".join(map(str, (default_jars_dir() / "spark").glob("*.jar")))
+        job = Path(keygrouping_spark.__file__).parent / "__main__.py"
+        self._run([str(tools / "spark-submit"), "--master", "local[2]", "--jars", jars, str(job)], {"spark_jars": ""})
+
+    def _run(self, command: list[str], changes: dict[str, str]) -> None:
         settings = {
             "bootstrap_servers": self.cluster.bootstrap_servers,
             "application": self.application,
@@ -94,7 +105,7 @@ class Pipeline:
             **changes,
         }
         environment = {**os.environ, **{f"KEYGROUPING_{name.upper()}": value for name, value in settings.items()}}
-        self.driver = spawn([sys.executable, "-m", "keygrouping_spark"], self.log, environment)
+        self.driver = spawn(command, self.log, {**environment, "PYSPARK_PYTHON": sys.executable})
 
     @property
     def log(self) -> Path:
@@ -205,7 +216,7 @@ async def test_results_are_exact_whenever_the_driver_is_killed(pipeline: Pipelin
     await pipeline.kill()
     await pipeline.send(some_events(rng, 1))
     await pipeline.promise(2 * WINDOW)
-    pipeline.start()
+    pipeline.submit()
     await pipeline.reaches(2 * WINDOW)
     check(await pipeline.results(), pipeline.expected(2 * WINDOW))
 

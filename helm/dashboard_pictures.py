@@ -1,0 +1,88 @@
+"""Draws docs/images/dashboards from a run of the pipeline: `python helm/dashboard_pictures.py [SECONDS]`.
+
+It starts an embedded broker, the native runner and a Prometheus; after a third of the time more keys become hot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.deployment import Deployment, Event, Shape
+from keygrouping_local.monitoring import Prometheus, metrics_address
+from keygrouping_service.testing import until
+from monitoring.boards import BOARDS
+from monitoring.boards.kit import as_json
+from monitoring.pictures import Series, draw
+from monitoring.writing import prometheus_rules
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images" / "dashboards"
+JOB = '{"window": "5s", "lateness": "1s", "aggregates": [{"name": "events", "op": "count"}]}'
+NAMESPACE = "streams"
+SERVICES = ("router-0", "producer-0", "worker-0", "worker-1", "worker-2", "worker-3", "aggregator-0", "observer-0")
+_STEP = 2
+_PAUSE = 0.1
+_RATE = 500
+
+
+async def write(deployment: Deployment, seconds: float) -> None:
+    """A skewed stream whose hot keys are others after a third and after two thirds of the time."""
+    chance = random.Random(1)
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < seconds:
+        now, phase = int(time.time() * 1000), int(3 * passed / seconds)
+        keys = [
+            f"{phase}-{min(int(chance.paretovariate(0.6 + 0.2 * phase)), 1000)}" for _ in range(int(_RATE * _PAUSE))
+        ]
+        await deployment.write([Event(n % 4, key.encode(), b"{}", now) for n, key in enumerate(keys)])
+        await asyncio.sleep(_PAUSE)
+
+
+async def address_of(log: Path) -> str:
+    """Where a service shows its metrics, once it says so."""
+    await until(partial(metrics_address, log))
+    return str(metrics_address(log))
+
+
+async def run(folder: Path, seconds: float) -> None:
+    """The pipeline under a Prometheus for this long, then the pictures."""
+    with EmbeddedBroker(folder / "broker") as broker:
+        deployment = Deployment(broker.bootstrap_servers, "pictures", folder, JOB, shape=Shape(4, 4))
+        async with deployment:
+            deployment.start("router-0", workers=4, grouping="w-choices", sharing="shared", interval=5, idle_timeout=5)
+            router = f"http://{await address_of(deployment.log('router-0'))}"
+            for name in SERVICES[1:-1]:
+                deployment.start(name)
+            deployment.start("observer-0", interval=5, idle_timeout=2, router_url=router, latency_samples=50)
+            addresses = [await address_of(deployment.log(name)) for name in SERVICES]
+            (folder / "rules.yaml").write_text(prometheus_rules())
+            targets = [(address, {"namespace": NAMESPACE}) for address in addresses]
+            with Prometheus(folder / "prometheus", targets, rules=folder / "rules.yaml") as prometheus:
+                began = time.time()
+                await write(deployment, seconds)
+                picture(prometheus, began, time.time())
+
+
+def picture(prometheus: Prometheus, began: float, ended: float) -> None:
+    """All dashboards from what Prometheus knows of this time."""
+
+    def ask(expr: str) -> list[Series]:
+        asked = expr.replace("$namespace", NAMESPACE).replace("$__rate_interval", "10s")
+        found = prometheus.query_range(asked, began, ended, _STEP)
+        return [(labels, [(moment - began, value) for moment, value in points]) for labels, points in found]
+
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    for board in BOARDS:
+        draw(json.loads(as_json(board)), ask, IMAGES / f"{board.uid}.png")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        asyncio.run(run(Path(name), float(sys.argv[1]) if len(sys.argv) > 1 else 300))

@@ -1,0 +1,1 @@
+"""Rules, alerts and dashboards as code: one typed source for Prometheus, Grafana and the chart."""

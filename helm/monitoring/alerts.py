@@ -1,0 +1,182 @@
+"""The alerts: what users of the results notice, and what leads to it soon. docs/runbooks.md has a section for each."""
+
+from __future__ import annotations
+
+from monitoring.model import Alert
+from monitoring.recordings import OBJECTIVE, WITHIN
+
+_FLOWING = "on (namespace) keygrouping:events:rate5m > 0"
+_DEAD = "sum by (namespace) (keygrouping:dead_letters:rate5m)"
+_PROMISE = f"{OBJECTIVE:.0%} of all events within {WITHIN:.0f} s"
+
+
+def _burning(*pairs: tuple[str, str, float]) -> str:
+    """The budget of 30 days is used up this many times too fast, over a long window and still over a short one."""
+    return " or ".join(
+        f"(keygrouping:slow_events:ratio_rate{long} > {factor * (1 - OBJECTIVE):g} "
+        f"and keygrouping:slow_events:ratio_rate{short} > {factor * (1 - OBJECTIVE):g})"
+        for long, short, factor in pairs
+    )
+
+
+RESULTS = (
+    Alert(
+        "KeygroupingNoResults",
+        "(time() - keygrouping:waiting:since) > on (namespace) "
+        "2 * max by (namespace) (keygrouping_router_result_wait_seconds) + 300 "
+        f"and {_FLOWING}",
+        "5m",
+        "critical",
+        "No final results in {{ $labels.namespace }} for {{ $value | humanizeDuration }}, although events flow",
+        "Events are routed, but the last final result is {{ $value | humanizeDuration }} old: more than twice the "
+        "length of a window and the allowed lateness. Whoever reads the results sees old data.",
+    ),
+    Alert(
+        "KeygroupingStageStalled",
+        "sum by (namespace, group, pod, instance) (keygrouping_lag_records) > 0 unless "
+        "sum by (namespace, group, pod, instance) (increase(keygrouping_commits_total[10m])) > 0",
+        "5m",
+        "critical",
+        "{{ $labels.instance }} of group {{ $labels.group }} has records to read and commits nothing",
+        "{{ $value | humanize }} records wait for it, and for 15 minutes it has committed nothing. Results of the keys "
+        "in its partitions no longer come.",
+    ),
+    Alert(
+        "KeygroupingLagGrowing",
+        "min_over_time(keygrouping:lag:sum[15m]) > 1000 and deriv(keygrouping:lag:sum[15m]) > 0",
+        "15m",
+        "warning",
+        "The {{ $labels.stage }} stage in {{ $labels.namespace }} falls behind",
+        "Its lag has grown for half an hour and was never below {{ $value | humanize }} records in the last 15 "
+        "minutes: more comes in than it can do, and results come later and later.",
+    ),
+    Alert(
+        "KeygroupingLatencyBudgetBurnFast",
+        _burning(("1h", "5m", 14.4), ("6h", "30m", 6)),
+        "2m",
+        "critical",
+        "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} are late",
+        f"Promised are {_PROMISE}; {{{{ $value | humanizePercentage }}}} take longer. At this pace the error budget of "
+        "30 days is gone within five days, at worst within two.",
+    ),
+    Alert(
+        "KeygroupingLatencyBudgetBurnSlow",
+        _burning(("1d", "2h", 3), ("3d", "6h", 1)),
+        "15m",
+        "warning",
+        "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} have been late for long",
+        f"Promised are {_PROMISE}; {{{{ $value | humanizePercentage }}}} take longer. At this pace the error budget of "
+        "30 days does not last.",
+    ),
+    Alert(
+        "KeygroupingDeadLetters",
+        f"keygrouping:dead_letters:rate5m / on (namespace) group_left () ({_DEAD} + "
+        f"(keygrouping:events:rate5m or 0 * {_DEAD})) > 0.001",
+        "10m",
+        "warning",
+        "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} go to dead-letters: "
+        "{{ $labels.reason }}",
+        "For ten minutes {{ $value | humanizePercentage }} of all events have been set aside with the reason "
+        "{{ $labels.reason }}. They are in no result.",
+    ),
+)
+
+BALANCE = (
+    Alert(
+        "KeygroupingUnbalanced",
+        "keygrouping:imbalance:avg5m > 1.5 and on (namespace) max by (namespace) (keygrouping_router_splitting) == 1 "
+        "and on (namespace) keygrouping:events:rate5m > on (namespace) 10 * max by (namespace) "
+        "(keygrouping_router_workers)",
+        "15m",
+        "warning",
+        "The busiest worker in {{ $labels.namespace }} has {{ $value | humanize }} times the average load",
+        "Keys are being split, and yet λ after routing is {{ $value | humanize }}: the grouping in force, or its "
+        "thresholds, do not fit this traffic, and the busiest worker limits all of them.",
+    ),
+    Alert(
+        "KeygroupingWorkerSaturated",
+        "keygrouping:worker_delay:seconds > 30 and on (namespace) count by (namespace) "
+        "(keygrouping:worker_delay:seconds > 30) <= 0.5 * count by (namespace) (keygrouping:worker_delay:seconds)",
+        "10m",
+        "warning",
+        "Worker {{ $labels.worker }} in {{ $labels.namespace }} is {{ $value | humanizeDuration }} behind",
+        "What waits for worker {{ $labels.worker }} is as much as it was sent in {{ $value | humanizeDuration }}. At "
+        "least half of the workers keep up. Results wait for the slowest worker.",
+    ),
+    Alert(
+        "KeygroupingPlanFlapping",
+        "max by (namespace) (increase(keygrouping_router_plan_changes_total[10m])) > 30",
+        "20m",
+        "warning",
+        "{{ $value | humanize }} plans in ten minutes in {{ $labels.namespace }}",
+        "The routers have put {{ $value | humanize }} plans in force within ten minutes, for half an hour: keys go to "
+        "and fro, and each time they do, more partials have to be merged.",
+    ),
+)
+
+PARTS = (
+    Alert(
+        "KeygroupingStoreDegraded",
+        "max by (namespace, pod, instance) (keygrouping_router_store_degraded) == 1",
+        "5m",
+        "warning",
+        "{{ $labels.instance }} has not reached its store for five minutes",
+        "The router {{ $labels.instance }} in {{ $labels.namespace }} routes on by its last plan. New hot keys are not "
+        "split by all routers alike, and changes over the API are refused.",
+    ),
+    Alert(
+        "KeygroupingTransactionAborts",
+        "keygrouping:transaction_aborts:ratio_rate10m > 0.05",
+        "10m",
+        "warning",
+        "{{ $value | humanizePercentage }} of the transactions of group {{ $labels.group }} are aborted",
+        "For ten minutes {{ $value | humanizePercentage }} of the transactions of {{ $labels.group }} in "
+        "{{ $labels.namespace }} were begun and not committed. Their work is done again: nothing is lost, but it costs "
+        "time.",
+    ),
+    Alert(
+        "KeygroupingSparkQueryStalled",
+        f"sum by (namespace, query) (increase(keygrouping_spark_batch_seconds_count[10m])) == 0 and {_FLOWING}",
+        "5m",
+        "critical",
+        "Spark's {{ $labels.query }} query in {{ $labels.namespace }} has ended no batch for 15 minutes",
+        "Events flow, and the {{ $labels.query }} query has ended {{ $value | humanize }} batches in the last ten "
+        "minutes. No further results come.",
+    ),
+    Alert(
+        "KeygroupingSparkDriverRestarting",
+        "changes(keygrouping:spark_start:time[1h]) >= 3",
+        "1m",
+        "warning",
+        "Spark's driver in {{ $labels.namespace }} has begun anew {{ $value | humanize }} times in an hour",
+        "It was started anew {{ $value | humanize }} times within an hour. After each start it reads its checkpoint "
+        "and asks for its executors; no results come meanwhile.",
+    ),
+    Alert(
+        "KeygroupingTargetDown",
+        "time() - max by (namespace, job, pod, instance) (max_over_time(timestamp("
+        "keygrouping_event_loop_lag_seconds_count)[1h:1m]) and on (job, instance) up == 0)",
+        "5m",
+        "warning",
+        "{{ $labels.instance }} ({{ $labels.job }}) does not answer Prometheus",
+        "The last metrics of {{ $labels.instance }} of {{ $labels.job }} in {{ $labels.namespace }} came "
+        "{{ $value | humanizeDuration }} ago, and it is still on Prometheus' list: it is dead, hangs, or is cut off.",
+    ),
+    Alert(
+        "KeygroupingExporterMissing",
+        "max_over_time(keygrouping:instances:count[1h]) unless keygrouping:instances:count",
+        "10m",
+        "warning",
+        "No {{ $labels.part }} in {{ $labels.namespace }} shows metrics any more",
+        "Within the last hour {{ $value | humanize }} of them did. Alerts that need these metrics are blind.",
+    ),
+)
+
+GROUPS: dict[str, tuple[Alert, ...]] = {
+    "keygrouping.results": RESULTS,
+    "keygrouping.balance": BALANCE,
+    "keygrouping.parts": PARTS,
+}
+"""All alerts, by the name of their group."""
+
+ALERTS: tuple[Alert, ...] = tuple(alert for alerts in GROUPS.values() for alert in alerts)

@@ -1,0 +1,108 @@
+"""Kafka and Redis as the services see them; their own exporters tell the rest."""
+
+from monitoring.boards.kit import Board, Panel, Query, Row, one
+
+DEPENDENCIES = Board(
+    "keygrouping-dependencies",
+    "Keygrouping / Kafka and Redis",
+    "Kafka and Redis as the services see them.",
+    (
+        Row(
+            "Kafka",
+            (
+                Panel(
+                    "Commits",
+                    "Commits of output, offset and progress per second, by consumer group.",
+                    "cps",
+                    one("sum by (group) (rate(keygrouping_commits_total[$__rate_interval]))", "{{group}}"),
+                    alert="KeygroupingStageStalled",
+                ),
+                Panel(
+                    "Aborted transactions",
+                    "Part of the transactions that were begun and not committed, in ten minutes.",
+                    "percentunit",
+                    one("keygrouping:transaction_aborts:ratio_rate10m", "{{group}}"),
+                    limits=(0.05, 0.5),
+                    alert="KeygroupingTransactionAborts",
+                ),
+                Panel(
+                    "Begun anew",
+                    "Times within ten minutes that partitions were taken back or begun anew after an error.",
+                    "short",
+                    (
+                        Query("sum by (group) (increase(keygrouping_rebalances_total[10m]))", "taken back: {{group}}"),
+                        Query(
+                            "sum by (group) (increase(keygrouping_partition_restarts_total[10m]))", "error: {{group}}"
+                        ),
+                    ),
+                    alert="KeygroupingTransactionAborts",
+                ),
+                Panel(
+                    "Lag",
+                    "Records that a group has yet to read.",
+                    "short",
+                    one("sum by (group) (keygrouping_lag_records)", "{{group}}"),
+                    alert="KeygroupingLagGrowing",
+                ),
+                Panel(
+                    "Expired offsets",
+                    "Offsets that retention deleted unread, within an hour: these events are in no result.",
+                    "short",
+                    one("sum by (group) (increase(keygrouping_expired_offsets_total[1h]))", "{{group}}"),
+                    limits=(1,),
+                    alert="KeygroupingLagGrowing",
+                ),
+                Panel(
+                    "Events accepted",
+                    "Events per second that the producer has written, from a source or over HTTP.",
+                    "cps",
+                    (
+                        Query(
+                            "sum by (namespace) (rate(keygrouping_producer_sent_total[$__rate_interval]))", "replayed"
+                        ),
+                        Query(
+                            "sum by (namespace) (rate(keygrouping_producer_accepted_total[$__rate_interval]))", "HTTP"
+                        ),
+                        Query(
+                            "sum by (namespace) (rate(keygrouping_producer_bad_lines_total[$__rate_interval]))", "bad"
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        Row(
+            "Redis",
+            (
+                Panel(
+                    "Store away",
+                    "1 while a router can't use the store that it shares with the others.",
+                    "none",
+                    one("max by (instance) (keygrouping_router_store_degraded)", "{{instance}}"),
+                    limits=(1,),
+                    alert="KeygroupingStoreDegraded",
+                ),
+                Panel(
+                    "Replicas that see each other",
+                    "Routers that share the store and are alive, as each of them sees it, and those that show metrics.",
+                    "short",
+                    (
+                        Query("max by (instance) (keygrouping_router_replicas)", "seen by {{instance}}"),
+                        Query("count by (namespace) (keygrouping_router_replicas)", "there are"),
+                    ),
+                    alert="KeygroupingStoreDegraded",
+                ),
+                Panel(
+                    "Open files and connections",
+                    "Of each process, as part of the most that it may open.",
+                    "percentunit",
+                    one(
+                        "max by (instance) (process_open_fds / process_max_fds "
+                        "and on (namespace, instance) keygrouping_event_loop_lag_seconds_count)",
+                        "{{instance}}",
+                    ),
+                    limits=(0.7, 0.9),
+                ),
+            ),
+        ),
+    ),
+)

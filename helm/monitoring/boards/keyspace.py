@@ -1,0 +1,126 @@
+"""The KeySpace and the plans: which keys are split, how often that changes, and what it costs."""
+
+from monitoring.boards.kit import Board, Panel, Query, Row, one, quantiles
+
+KEYSPACE = Board(
+    "keygrouping-keyspace",
+    "Keygrouping / KeySpace and plans",
+    "Which keys are split, how often that changes, and what it costs.",
+    (
+        Row(
+            "KeySpace",
+            (
+                Panel(
+                    "Hot keys",
+                    "Keys that are spread over more workers than a cold key, and whether keys may be split at all.",
+                    "short",
+                    (
+                        Query("max by (namespace) (keygrouping_router_hot_keys)", "hot keys"),
+                        Query("max by (namespace) (keygrouping_router_splitting)", "splitting: 1 is yes"),
+                    ),
+                    alert="KeygroupingUnbalanced",
+                ),
+                Panel(
+                    "Width of the widest keys",
+                    "Over how many workers the ten widest keys are spread.",
+                    "short",
+                    one("max by (rank) (keygrouping_router_width)", "rank {{rank}}"),
+                ),
+                Panel(
+                    "Keys with a count",
+                    "Keys that a router counts, of all that there are; the rest is known together only.",
+                    "short",
+                    one("max by (instance) (keygrouping_router_tracked_keys)", "{{instance}}"),
+                ),
+            ),
+        ),
+        Row(
+            "Plans",
+            (
+                Panel(
+                    "Changes of the plan",
+                    "Plans that were put in force within ten minutes, by router, and rounds without a plan in time.",
+                    "short",
+                    (
+                        Query(
+                            "max by (instance) (increase(keygrouping_router_plan_changes_total[10m]))", "{{instance}}"
+                        ),
+                        Query(
+                            "max by (namespace) (increase(keygrouping_router_lost_rounds_total[10m]))", "lost rounds"
+                        ),
+                    ),
+                    limits=(30,),
+                    alert="KeygroupingPlanFlapping",
+                ),
+                Panel(
+                    "Moved keys",
+                    "Keys per second that a plan gave to other workers.",
+                    "cps",
+                    one(
+                        "max by (instance) (rate(keygrouping_router_moved_keys_total[$__rate_interval]))",
+                        "{{instance}}",
+                    ),
+                    alert="KeygroupingPlanFlapping",
+                ),
+                Panel(
+                    "Time to make a plan",
+                    "Time to make a plan of what all replicas have seen.",
+                    "s",
+                    quantiles("keygrouping_router_plan_seconds"),
+                    limits=(1, 2.5),
+                ),
+                Panel(
+                    "Epoch",
+                    "Number of the plan in force, by router: they should be equal but for moments.",
+                    "none",
+                    one("max by (instance) (keygrouping_router_epoch)", "{{instance}}"),
+                    alert="KeygroupingStoreDegraded",
+                ),
+                Panel(
+                    "Version of the settings",
+                    "Version of the control document that each router follows.",
+                    "none",
+                    one("max by (instance) (keygrouping_router_control_version)", "{{instance}}"),
+                    alert="KeygroupingStoreDegraded",
+                ),
+                Panel(
+                    "Changes of the settings",
+                    "Changes of what can be set that were taken over within ten minutes.",
+                    "short",
+                    one("max by (instance) (increase(keygrouping_router_control_changes_total[10m]))", "{{instance}}"),
+                ),
+            ),
+        ),
+        Row(
+            "What splitting brings and costs, as the observer measures it",
+            (
+                Panel(
+                    "λ",
+                    "Load of the busiest worker over the average in the last interval, over all routers.",
+                    "none",
+                    one('max by (routing) (keygrouping_observer_imbalance{span="interval"})', "{{routing}}"),
+                    look="logarithmic",
+                    limits=(1.5,),
+                    alert="KeygroupingUnbalanced",
+                ),
+                Panel(
+                    "STD_DEV",
+                    "Standard deviation of the workers' shares in percentage points.",
+                    "none",
+                    one('max by (routing) (keygrouping_observer_std_dev_points{span="interval"})', "{{routing}}"),
+                ),
+                Panel(
+                    "DIST_COST and messages",
+                    "Distinct workers per distinct key (1: no key is split), and partials per event.",
+                    "none",
+                    (
+                        Query("max by (span) (keygrouping_observer_dist_cost)", "DIST_COST, {{span}}"),
+                        Query(
+                            "max by (span) (keygrouping_observer_messages_per_event)", "partials per event, {{span}}"
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,160 @@
+"""The first look: is the stream balanced, does it keep up, what is hot?"""
+
+from monitoring.boards.kit import Board, Panel, Query, Row, one
+from monitoring.recordings import WITHIN
+
+IMBALANCE = (
+    Query("keygrouping:imbalance:avg5m", "as routed"),
+    Query("max by (namespace) (avg_over_time(keygrouping_router_imbalance_before[5m]))", "by key hash"),
+)
+RESULT_AGE = one("time() - keygrouping:waiting:since")
+
+OVERVIEW = Board(
+    "keygrouping-overview",
+    "Keygrouping / Overview",
+    "Is the stream balanced, is it keeping up, what is hot?",
+    (
+        Row(
+            "Now",
+            (
+                Panel(
+                    "λ",
+                    "Load of the busiest worker over the average, five minutes; 1 is perfect balance.",
+                    "none",
+                    one("keygrouping:imbalance:avg5m"),
+                    look="number",
+                    limits=(1.5, 2),
+                    alert="KeygroupingUnbalanced",
+                    width=4,
+                    decimals=2,
+                ),
+                Panel(
+                    "λ by key hash",
+                    "What λ would be if every key went to one worker by its hash: what is gained by splitting.",
+                    "none",
+                    one("max by (namespace) (avg_over_time(keygrouping_router_imbalance_before[5m]))"),
+                    look="number",
+                    width=4,
+                    decimals=2,
+                ),
+                Panel(
+                    "Events",
+                    "Events that the routers have sent to workers, per second.",
+                    "cps",
+                    one("keygrouping:events:rate5m"),
+                    look="number",
+                    width=4,
+                ),
+                Panel(
+                    "Lag",
+                    "Records that all stages have yet to read.",
+                    "short",
+                    one("sum by (namespace) (keygrouping:lag:sum)"),
+                    look="number",
+                    limits=(10_000, 1_000_000),
+                    alert="KeygroupingLagGrowing",
+                    width=4,
+                ),
+                Panel(
+                    "Age of the results",
+                    "Time since the last final result, or since events began to flow if that is more recent. It rises "
+                    "to the length of a window and falls again.",
+                    "s",
+                    RESULT_AGE,
+                    look="number",
+                    alert="KeygroupingNoResults",
+                    width=4,
+                ),
+                Panel(
+                    "Alerts",
+                    "Alerts that fire now, of the rules in Prometheus.",
+                    "none",
+                    one('count(ALERTS{alertname=~"Keygrouping.*", alertstate="firing"}) or vector(0)'),
+                    look="number",
+                    limits=(1, 3),
+                    width=4,
+                ),
+            ),
+        ),
+        Row(
+            "Is the stream balanced?",
+            (
+                Panel(
+                    "λ through time",
+                    "Load of the busiest worker over the average, as it was routed and as by key hashing.",
+                    "none",
+                    IMBALANCE,
+                    look="logarithmic",
+                    limits=(1.5,),
+                    alert="KeygroupingUnbalanced",
+                    width=12,
+                ),
+                Panel(
+                    "Events by worker",
+                    "Events per second sent to each worker: equal bands are a balanced stream.",
+                    "cps",
+                    one("sum by (worker) (rate(keygrouping_router_routed_total[$__rate_interval]))", "{{worker}}"),
+                    look="stacked",
+                    alert="KeygroupingUnbalanced",
+                    width=12,
+                ),
+            ),
+        ),
+        Row(
+            "Is it keeping up?",
+            (
+                Panel(
+                    "Lag by stage",
+                    "Records that a stage has yet to read. What grows for long will not be worked off.",
+                    "short",
+                    one("keygrouping:lag:sum", "{{stage}}"),
+                    alert="KeygroupingLagGrowing",
+                ),
+                Panel(
+                    "Delay by worker",
+                    "How long each worker would take for what waits for it, at the pace at which it is sent events.",
+                    "s",
+                    one("keygrouping:worker_delay:seconds", "{{worker}}"),
+                    limits=(30,),
+                    alert="KeygroupingWorkerSaturated",
+                ),
+                Panel(
+                    "Slow events",
+                    f"Part of the sampled events that took longer than {WITHIN:.0f} s from their own timestamp to the "
+                    "partial that holds them.",
+                    "percentunit",
+                    one("keygrouping:slow_events:ratio_rate5m", "slow"),
+                    limits=(0.01, 0.144),
+                    alert="KeygroupingLatencyBudgetBurnFast",
+                ),
+            ),
+        ),
+        Row(
+            "What is hot?",
+            (
+                Panel(
+                    "Hot keys",
+                    "Keys that are spread over more workers than a cold key.",
+                    "short",
+                    one("max by (namespace) (keygrouping_router_hot_keys)", "hot keys"),
+                ),
+                Panel(
+                    "Width of the widest keys",
+                    "Workers of the ten widest keys. Which keys they are is on the router's page.",
+                    "short",
+                    one("max by (rank) (keygrouping_router_width)", "rank {{rank}}"),
+                ),
+                Panel(
+                    "Workers in use",
+                    "W, as the routers have it, and the replicas of each part that show metrics.",
+                    "short",
+                    (
+                        Query("max by (namespace) (keygrouping_router_workers)", "W"),
+                        Query("keygrouping:instances:count", "{{part}}"),
+                    ),
+                    alert="KeygroupingExporterMissing",
+                ),
+            ),
+        ),
+    ),
+)

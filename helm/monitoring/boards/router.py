@@ -1,0 +1,149 @@
+"""The router: what it sends where, how fast, and what it sets aside."""
+
+from monitoring.boards.kit import Board, Panel, Query, Row, one, quantiles
+
+ROUTER = Board(
+    "keygrouping-router",
+    "Keygrouping / Router",
+    "What the routers send where, how long it takes them, and what they set aside.",
+    (
+        Row(
+            "Traffic",
+            (
+                Panel(
+                    "Events routed",
+                    "Events per second that each router has sent to workers.",
+                    "cps",
+                    one("sum by (instance) (rate(keygrouping_router_routed_total[$__rate_interval]))", "{{instance}}"),
+                    look="stacked",
+                ),
+                Panel(
+                    "Events to be routed",
+                    "Events in the partitions of a router that it has yet to read.",
+                    "short",
+                    one('sum by (instance) (keygrouping_lag_records{group=~".*-router"})', "{{instance}}"),
+                    alert="KeygroupingLagGrowing",
+                ),
+                Panel(
+                    "Set aside",
+                    "Events per second that went to late and dead-letters, by reason; they are in no result.",
+                    "cps",
+                    (
+                        Query(
+                            "sum by (reason) (rate(keygrouping_router_late_total[$__rate_interval]))",
+                            "late: {{reason}}",
+                        ),
+                        Query(
+                            "sum by (reason) (rate(keygrouping_router_dead_letters_total[$__rate_interval]))",
+                            "dead: {{reason}}",
+                        ),
+                    ),
+                    alert="KeygroupingDeadLetters",
+                ),
+            ),
+        ),
+        Row(
+            "Balance",
+            (
+                Panel(
+                    "Events by worker",
+                    "Events per second sent to each worker.",
+                    "cps",
+                    one("sum by (worker) (rate(keygrouping_router_routed_total[$__rate_interval]))", "{{worker}}"),
+                    look="stacked",
+                    alert="KeygroupingUnbalanced",
+                ),
+                Panel(
+                    "λ by router",
+                    "λ of the last interval, of what each router has seen, and what key hashing would have given.",
+                    "none",
+                    (
+                        Query("max by (instance) (keygrouping_router_imbalance)", "{{instance}}"),
+                        Query("max by (instance) (keygrouping_router_imbalance_before)", "{{instance}}, by key hash"),
+                    ),
+                    look="logarithmic",
+                    limits=(1.5,),
+                    alert="KeygroupingUnbalanced",
+                ),
+                Panel(
+                    "λ of other groupings",
+                    "λ that the groupings in the shadow would give to a sample of the same events.",
+                    "none",
+                    one("max by (grouping) (keygrouping_router_shadow_imbalance)", "{{grouping}}"),
+                    look="logarithmic",
+                ),
+            ),
+        ),
+        Row(
+            "Speed",
+            (
+                Panel(
+                    "Time of a batch",
+                    "Time to route and pack one batch once its records are read.",
+                    "s",
+                    quantiles("keygrouping_router_batch_seconds"),
+                ),
+                Panel(
+                    "Time in the kernel",
+                    "Time to hash and route one batch: the grouping itself.",
+                    "s",
+                    quantiles("keygrouping_router_kernel_seconds"),
+                ),
+                Panel(
+                    "Lag of the event loop",
+                    "How late a router's event loop wakes a task. While it is late no heartbeat is sent and no request "
+                    "answered.",
+                    "s",
+                    one(
+                        "histogram_quantile(0.99, sum by (le, instance) (rate("
+                        "keygrouping_event_loop_lag_seconds_bucket[$__rate_interval]) "
+                        "and on (namespace, instance) keygrouping_router_epoch))",
+                        "p99 {{instance}}",
+                    ),
+                    limits=(0.25, 1),
+                ),
+            ),
+        ),
+        Row(
+            "Process and API",
+            (
+                Panel(
+                    "CPU",
+                    "Cores that each router uses.",
+                    "none",
+                    one(
+                        "sum by (instance) (rate(process_cpu_seconds_total[$__rate_interval]) "
+                        "and on (namespace, instance) keygrouping_router_epoch)",
+                        "{{instance}}",
+                    ),
+                    alert="KeygroupingTargetDown",
+                ),
+                Panel(
+                    "Memory",
+                    "Memory that each router holds.",
+                    "bytes",
+                    one(
+                        "sum by (instance) (process_resident_memory_bytes "
+                        "and on (namespace, instance) keygrouping_router_epoch)",
+                        "{{instance}}",
+                    ),
+                    alert="KeygroupingTargetDown",
+                ),
+                Panel(
+                    "Refused requests",
+                    "Requests per second that were answered with an error, and listeners to events that were cut off.",
+                    "cps",
+                    (
+                        Query(
+                            "sum by (status) (rate(keygrouping_http_problems_total[$__rate_interval]))", "{{status}}"
+                        ),
+                        Query(
+                            "sum by (namespace) (rate(keygrouping_router_dropped_listeners_total[$__rate_interval]))",
+                            "listeners",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,152 @@
+"""Worker and aggregator stage, of both runners."""
+
+from monitoring.boards.kit import Board, Panel, Query, Row, one, quantiles
+
+STAGES = Board(
+    "keygrouping-stages",
+    "Keygrouping / Workers and aggregator",
+    "What the stages behind the router do, on Spark and on the native runner.",
+    (
+        Row(
+            "Both runners",
+            (
+                Panel(
+                    "Delay by worker",
+                    "How long each worker would take for what waits for it, at the pace at which it is sent events.",
+                    "s",
+                    one("keygrouping:worker_delay:seconds", "{{worker}}"),
+                    limits=(30,),
+                    alert="KeygroupingWorkerSaturated",
+                ),
+                Panel(
+                    "Lag by stage",
+                    "Records that a stage has yet to read.",
+                    "short",
+                    one("keygrouping:lag:sum", "{{stage}}"),
+                    alert="KeygroupingLagGrowing",
+                ),
+                Panel(
+                    "Final results",
+                    "Final results written per second.",
+                    "cps",
+                    one("keygrouping:results:rate5m", "results"),
+                    alert="KeygroupingNoResults",
+                ),
+            ),
+        ),
+        Row(
+            "Native workers",
+            (
+                Panel(
+                    "Events and partials",
+                    "Routed events read and partials written, per second: the wider the keys, the more partials.",
+                    "cps",
+                    (
+                        Query("sum by (namespace) (rate(keygrouping_worker_events_total[$__rate_interval]))", "events"),
+                        Query(
+                            "sum by (namespace) (rate(keygrouping_worker_partials_total[$__rate_interval]))", "partials"
+                        ),
+                    ),
+                    alert="KeygroupingStageStalled",
+                ),
+                Panel(
+                    "Flushes",
+                    "Flushes of a partition's partials per second, by worker process.",
+                    "cps",
+                    one("sum by (instance) (rate(keygrouping_worker_flushes_total[$__rate_interval]))", "{{instance}}"),
+                    alert="KeygroupingStageStalled",
+                ),
+                Panel(
+                    "Groups in memory",
+                    "Keys times windows that workers hold until the next flush.",
+                    "short",
+                    one("sum by (instance) (keygrouping_worker_groups)", "{{instance}}"),
+                ),
+            ),
+        ),
+        Row(
+            "Native aggregator",
+            (
+                Panel(
+                    "Partials",
+                    "Partials merged per second, and those passed over: merged before, or too late.",
+                    "cps",
+                    one(
+                        "sum by (outcome) (rate(keygrouping_aggregator_partials_total[$__rate_interval]))",
+                        "{{outcome}}",
+                    ),
+                    look="stacked",
+                    alert="KeygroupingStageStalled",
+                ),
+                Panel(
+                    "Open windows",
+                    "Windows that are not final, per partition of partials. If they only rise, no window gets final.",
+                    "short",
+                    one("sum by (instance) (keygrouping_aggregator_open_windows)", "{{instance}}"),
+                    alert="KeygroupingNoResults",
+                ),
+                Panel(
+                    "Groups in memory",
+                    "Keys times windows that aggregators hold.",
+                    "short",
+                    one("sum by (instance) (keygrouping_aggregator_groups)", "{{instance}}"),
+                ),
+            ),
+        ),
+        Row(
+            "Spark",
+            (
+                Panel(
+                    "Time of a batch",
+                    "From trigger to commit, by query. A batch longer than the trigger's interval delays the next.",
+                    "s",
+                    quantiles("keygrouping_spark_batch_seconds", "query"),
+                    alert="KeygroupingSparkQueryStalled",
+                ),
+                Panel(
+                    "Records read",
+                    "Records per second in finished batches, by query.",
+                    "cps",
+                    one("sum by (query) (rate(keygrouping_spark_input_rows_total[$__rate_interval]))", "{{query}}"),
+                    alert="KeygroupingSparkQueryStalled",
+                ),
+                Panel(
+                    "Lag",
+                    "Records of a topic that a query has yet to read.",
+                    "short",
+                    one("sum by (query, topic) (keygrouping_spark_source_lag_records)", "{{query}}: {{topic}}"),
+                    alert="KeygroupingLagGrowing",
+                ),
+                Panel(
+                    "Rows of state",
+                    "Rows in the state of a query's operator: keys of open windows.",
+                    "short",
+                    one("sum by (query, operator) (keygrouping_spark_state_rows)", "{{query}}: {{operator}}"),
+                ),
+                Panel(
+                    "Memory of the state",
+                    "Memory that the state of a query's operator takes.",
+                    "bytes",
+                    one("sum by (query, operator) (keygrouping_spark_state_memory_bytes)", "{{query}}: {{operator}}"),
+                ),
+                Panel(
+                    "Restarts and dropped rows",
+                    "Restarts of a query and repeated partials that came too late, per second, and the driver's age.",
+                    "short",
+                    (
+                        Query(
+                            "sum by (query) (rate(keygrouping_spark_query_restarts_total[$__rate_interval]))",
+                            "restarts: {{query}}",
+                        ),
+                        Query(
+                            "sum by (query) (rate(keygrouping_spark_dropped_rows_total[$__rate_interval]))",
+                            "dropped: {{query}}",
+                        ),
+                        Query("(time() - keygrouping:spark_start:time) / 3600", "driver's age, h"),
+                    ),
+                    alert="KeygroupingSparkDriverRestarting",
+                ),
+            ),
+        ),
+    ),
+)

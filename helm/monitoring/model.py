@@ -1,0 +1,52 @@
+"""What a rule is, before it is written for Prometheus or for Grafana."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Severity = Literal["critical", "warning", "info"]
+
+SEVERITIES: Mapping[Severity, str] = {
+    "critical": "results are late or stop: wake somebody",
+    "warning": "somebody should look at it today",
+    "info": "good to know",
+}
+
+RUNBOOKS = "https://keygrouping.example.com/docs/runbooks.md"
+"""Where docs/runbooks.md can be read; the chart puts its own value in place of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A series that is computed from others; several with one name and different labels make up one series."""
+
+    name: str
+    expr: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """What is wrong while `expr` gives anything for as long as `lasts` (a duration of Prometheus).
+
+    `summary` and `description` are Prometheus' templates over `$labels` and `$value`.
+    """
+
+    name: str
+    expr: str
+    lasts: str
+    severity: Severity
+    summary: str
+    description: str
+
+    @property
+    def runbook(self) -> str:
+        """Address of the alert's section."""
+        return runbook(self.name)
+
+
+def runbook(alert: str) -> str:
+    """Address of an alert's section in the runbooks."""
+    return f"{RUNBOOKS}#{alert.lower()}"

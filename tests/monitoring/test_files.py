@@ -1,0 +1,224 @@
+"""What the chart ships of rules, alerts and dashboards: current, complete, and of registered metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import monitoring_files
+import pytest
+import yaml
+from keygrouping_service.metrics import DEFINITIONS, LABELS, PROCESS, SERVICES
+from monitoring.alerts import ALERTS, GROUPS
+from monitoring.boards import BOARDS
+from monitoring.boards.kit import as_json, scoped
+from monitoring.model import RUNBOOKS, SEVERITIES, runbook
+from monitoring.recordings import RECORDINGS, inlined
+from monitoring.writing import DATASOURCE
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "runbooks.md").read_text()
+CHART = ROOT / "helm" / "keygrouping"
+EXAMPLES = CHART / "examples" / "alerting"
+SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
+REGISTERED = {d.name + suffix for d in (*DEFINITIONS, *PROCESS) for suffix in SUFFIXES.get(d.kind, ("",))}
+# What Prometheus itself adds to every target.
+ALWAYS = {"namespace", "pod", "job", "instance", "le"}
+PARTS = ("What it means", "Impact", "Diagnosis", "Mitigation")
+
+
+def panels() -> Iterator[Any]:
+    for board in BOARDS:
+        for panel in json.loads(as_json(board))["panels"]:
+            if panel["type"] != "row":
+                yield pytest.param(panel, id=f"{board.uid}: {panel['title']}")
+
+
+def expressions() -> Iterator[Any]:
+    """Every expression of rules and dashboards, with a name."""
+    for recording in RECORDINGS:
+        yield pytest.param(recording.expr, id=recording.name)
+    for alert in ALERTS:
+        yield pytest.param(alert.expr, id=alert.name)
+    for board in BOARDS:
+        for panel in (panel for row in board.rows for panel in row.panels):
+            for number, query in enumerate(panel.queries):
+                yield pytest.param(query.expr, id=f"{board.uid}: {panel.title} {number}")
+
+
+def test_the_files_are_current() -> None:
+    documents = monitoring_files.documents()
+    for path, text in documents.items():
+        assert path.read_text() == text, f"{path.name} is out of date: run `make monitoring`"
+    folders = {path.parent for path in documents}
+    assert {path for folder in folders for path in folder.iterdir()} == set(documents)
+
+
+def test_the_chart_puts_its_values_in_place_of_what_is_written() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["metrics"]
+    assert values["runbookUrl"] == RUNBOOKS
+    assert values["grafanaAlerts"]["datasourceUid"] == DATASOURCE
+    assert RUNBOOKS in (CHART / "templates" / "monitoring" / "_files.tpl").read_text()
+    assert f"datasourceUid: {DATASOURCE}" in (CHART / "templates" / "monitoring" / "grafana-alerts.yaml").read_text()
+
+
+# names
+
+
+@pytest.mark.parametrize("expr", list(expressions()))
+def test_expressions_use_what_is_registered(expr: str) -> None:
+    assert set(re.findall(r"\b(?:keygrouping|process)_\w+", inlined(expr))) <= REGISTERED
+    assert "keygrouping:" not in inlined(expr)
+    assert set(re.findall(r"keygrouping:[\w:]+", expr)) <= {recording.name for recording in RECORDINGS}
+    grouped = {
+        label.strip()
+        for labels in re.findall(r"(?:by|on|ignoring) \(([^)]*)\)", inlined(expr))
+        for label in labels.split(",")
+    }
+    assert grouped <= {*LABELS, *ALWAYS, "stage"}
+
+
+def test_selectors_go_to_every_metric() -> None:
+    assert scoped('a(keygrouping_x_total{b="c"}) / process_cpu_seconds_total') == (
+        'a(keygrouping_x_total{namespace=~"$namespace", b="c"}) / process_cpu_seconds_total{namespace=~"$namespace"}'
+    )
+
+
+def test_recorded_series_are_put_in() -> None:
+    assert inlined("max(keygrouping:events:rate5m[1h])") == (
+        "max((sum by (namespace) (rate(keygrouping_router_routed_total[5m])))[1h:1m])"
+    )
+    assert inlined("keygrouping:instances:count").count("label_replace(") == len(SERVICES)
+
+
+# alerts
+
+
+def test_alerts_say_what_and_where_with_values() -> None:
+    names = [alert.name for alert in ALERTS]
+    assert len(set(names)) == len(names) and all(name.startswith("Keygrouping") for name in names)
+    for alert in ALERTS:
+        assert alert.severity in SEVERITIES
+        assert re.fullmatch(r"\d+[mh]", alert.lasts)
+        assert "{{ $labels." in alert.summary, alert.name
+        assert "{{ $" in alert.description and alert.description.endswith("."), alert.name
+        assert not alert.summary.endswith(".")
+
+
+def test_grafana_has_the_same_alerts() -> None:
+    written = yaml.safe_load((CHART / "files" / "grafana-alerts" / "keygrouping.yaml").read_text())
+    assert {group["name"]: [rule["title"] for rule in group["rules"]] for group in written["groups"]} == {
+        name: [alert.name for alert in alerts] for name, alerts in GROUPS.items()
+    }
+    for rule in (rule for group in written["groups"] for rule in group["rules"]):
+        assert re.fullmatch(r"[a-z0-9-]{1,40}", rule["uid"])
+        assert rule["condition"] in [query["refId"] for query in rule["data"]]
+        assert "$value " not in str(rule["annotations"])
+
+
+# runbooks
+
+
+def anchor(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def sections() -> dict[str, str]:
+    parts = re.split(r"^## (.+)$", PAGE, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
+    assert [name for name in sections() if name.startswith("Keygrouping")] == [alert.name for alert in ALERTS]
+    assert {runbook(name).partition("#")[2] for name in sections()} >= {
+        alert.runbook.partition("#")[2] for alert in ALERTS
+    }
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_a_section_says_all_that_is_needed(alert: Any) -> None:
+    section = sections()[alert.name]
+    assert re.findall(r"^\*\*(.+?)\.\*\*", section, re.MULTILINE) == list(PARTS)
+    assert f"Severity: {alert.severity}" in section
+    diagnosis = section.partition("**Diagnosis.**")[2].partition("**Mitigation.**")[0]
+    assert "`" in diagnosis, "no command"
+    boards = {board.title.removeprefix("Keygrouping / "): board for board in BOARDS}
+    shown = re.findall(r"^- \*([^*]+)\*: (.+)", diagnosis, re.MULTILINE)
+    assert shown, "no panel"
+    for board, titles in shown:
+        known = {panel.title for row in boards[board].rows for panel in row.panels}
+        assert set(titles.rstrip(".").split(", ")) <= known
+
+
+def test_links_of_the_runbooks_resolve() -> None:
+    anchors = {anchor(heading) for heading in re.findall(r"^#+ (.+)$", PAGE, re.MULTILINE)}
+    for target in re.findall(r"\]\(([^)]+)\)", PAGE):
+        path, _, fragment = target.partition("#")
+        page = (ROOT / "docs" / path).read_text() if path else PAGE
+        headings = {anchor(heading) for heading in re.findall(r"^#+ (.+)$", page, re.MULTILINE)} if path else anchors
+        assert not fragment or fragment in headings, target
+    assert {alert.runbook.partition("#")[2] for alert in ALERTS} <= anchors
+
+
+def test_the_page_lists_all_alerts_and_shows_all_dashboards() -> None:
+    page = (ROOT / "docs" / "dashboards.md").read_text()
+    rows = re.findall(r"^\| \[(\w+)\]\(runbooks\.md#(\w+)\) \| (\w+) \| (\d+) min \|", page, re.MULTILINE)
+    assert rows == [(a.name, a.name.lower(), a.severity, a.lasts.removesuffix("m")) for a in ALERTS]
+    pictures = re.findall(r"!\[.+\]\((.+)\)", page)
+    assert pictures == [f"images/dashboards/{board.uid}.png" for board in BOARDS]
+    assert all((ROOT / "docs" / picture).exists() for picture in pictures)
+
+
+# dashboards
+
+
+def test_uids_are_fixed() -> None:
+    assert [board.uid for board in BOARDS] == [
+        f"keygrouping-{name}" for name in ("overview", "router", "stages", "keyspace", "dependencies", "slo")
+    ]
+
+
+@pytest.mark.parametrize("panel", list(panels()))
+def test_a_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
+    assert panel["title"] and panel["description"].endswith(".")
+    assert panel["fieldConfig"]["defaults"]["unit"]
+    assert panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    assert panel["datasource"]["uid"] == "${datasource}"
+    assert all(link["url"] in [alert.runbook for alert in ALERTS] for link in panel["links"])
+    for target in panel["targets"]:
+        named = len(re.findall(r"\b(?:keygrouping|process)_\w+|ALERTS", target["expr"]))
+        assert target["expr"].count('namespace=~"$namespace"') == named
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+def test_a_dashboard_can_be_used_everywhere(board: Any) -> None:
+    written = json.loads(as_json(board))
+    assert [variable["name"] for variable in written["templating"]["list"]] == ["datasource", "namespace"]
+    assert [note["name"] for note in written["annotations"]["list"]] == ["Plans", "Settings"]
+    places = [tuple(panel["gridPos"][name] for name in "xywh") for panel in written["panels"]]
+    assert all(x + w <= 24 for x, _, w, _ in places)
+    cells = [(i, j) for x, y, w, h in places for i in range(x, x + w) for j in range(y, y + h)]
+    assert len(cells) == len(set(cells)), "panels overlap"
+    numbers = [panel["id"] for panel in written["panels"]]
+    assert len(numbers) == len(set(numbers))
+
+
+def test_every_alert_is_linked_from_a_panel() -> None:
+    linked = {panel.alert for board in BOARDS for row in board.rows for panel in row.panels}
+    assert linked - {None} == {alert.name for alert in ALERTS}
+
+
+# examples
+
+
+def test_examples_route_all_severities_to_receivers_that_there_are() -> None:
+    points = yaml.safe_load((EXAMPLES / "grafana-contact-points.yaml").read_text())
+    policies = yaml.safe_load((EXAMPLES / "grafana-policies.yaml").read_text())
+    names = {point["name"] for point in points["contactPoints"]}
+    (policy,) = policies["policies"]
+    assert {policy["receiver"], *(route["receiver"] for route in policy["routes"])} <= names
+    matched = {value for route in policy["routes"] for _, _, value in route["object_matchers"]}
+    assert matched <= set(SEVERITIES)

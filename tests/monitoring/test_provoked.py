@@ -1,0 +1,181 @@
+"""Alerts that a real pipeline in trouble brings about, under rules that run 60 times as fast."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.deployment import Deployment, Event, Shape
+from keygrouping_local.monitoring import Prometheus, metrics_address
+from keygrouping_service.store.testing import RedisServer
+from keygrouping_service.testing import until
+from monitoring.writing import prometheus_rules
+
+pytestmark = [pytest.mark.kafka, pytest.mark.fault]
+
+JOB = '{"window": "1s", "lateness": "0s", "aggregates": [{"name": "total", "op": "sum", "field": "n"}]}'
+SERVICES = ("router-0", "worker-0", "worker-1", "aggregator-0", "observer-0")
+WORKERS = 4
+PATIENCE = 180.0
+
+
+def hastened(rules: str) -> str:
+    """The rules with a second for each minute."""
+
+    def shorter(match: re.Match[str]) -> str:
+        count, unit = int(match[2]), match[3]
+        return f"{match[1]}{count * {'m': 1, 'h': 60, 'd': 1440}[unit]}s"
+
+    quick = re.sub(r"(\[|:|for: )(\d+)([mhd])(?=[\]:\n])", shorter, rules)
+    return quick.replace("+ 300", "+ 5").replace("worker_delay:seconds > 30", "worker_delay:seconds > 3")
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process that hangs: it lives and does nothing."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+async def keep_writing(deployment: Deployment, stamp_behind: float = 12) -> None:
+    """A stream of old events, most of one key and one in ten no JSON."""
+    for number in itertools.count():
+        now = int((time.time() - stamp_behind) * 1000)
+        events = [
+            Event(n % 2, b"hot" if n % 10 else b"key-%d" % (number % 50), b"{}" if n % 10 != 3 else b"no", now)
+            for n in range(50)
+        ]
+        await deployment.write(events)
+        await asyncio.sleep(0.1)
+
+
+class Pipeline:
+    """The native pipeline, its broker, its Redis, and the Prometheus that watches it."""
+
+    def __init__(self, deployment: Deployment, broker: EmbeddedBroker, redis: RedisServer) -> None:
+        self.deployment = deployment
+        self.broker = broker
+        self.redis = redis
+        self.prometheus: Prometheus
+        self.router: str
+
+    async def fires(self, *alerts: str) -> None:
+        """Waits until all these have been seen firing."""
+        missing = set(alerts)
+
+        def looked() -> bool:
+            found = self.prometheus.query('ALERTS{alertstate="firing"}')
+            missing.difference_update(labels["alertname"] for labels, _ in found)
+            return not missing
+
+        try:
+            await until(looked, PATIENCE)
+        except AssertionError:
+            raise AssertionError(f"does not fire: {sorted(missing)}") from None
+
+
+async def address_of(log: Path) -> str:
+    await until(partial(metrics_address, log), PATIENCE)
+    return str(metrics_address(log))
+
+
+@asynccontextmanager
+async def watched(
+    folder: Path, application: str, broker: EmbeddedBroker, redis: RedisServer
+) -> AsyncIterator[Pipeline]:
+    deployment = Deployment(broker.bootstrap_servers, application, folder, JOB, shape=Shape(2, WORKERS))
+    async with deployment:
+        pipeline = Pipeline(deployment, broker, redis)
+        store = f"redis://{redis.address}"
+        deployment.start("router-0", workers=WORKERS, grouping="pkg", interval=1, store_url=store)
+        pipeline.router = f"http://{await address_of(deployment.log('router-0'))}"
+        for name in SERVICES[1:]:
+            own = {"interval": 1, "idle_timeout": 0.5} if name == "observer-0" else {}
+            deployment.start(name, session_timeout=60, **own)
+        addresses = [await address_of(deployment.log(name)) for name in SERVICES]
+        (folder / "rules.yaml").write_text(hastened(prometheus_rules()))
+        targets = [(address, {"namespace": "here"}) for address in addresses]
+        with Prometheus(folder / "prometheus", targets, rules=folder / "rules.yaml", seconds=0.5) as prometheus:
+            pipeline.prometheus = prometheus
+            yield pipeline
+
+
+async def change_workers_again_and_again(router: str) -> None:
+    async with httpx.AsyncClient(base_url=router) as client:
+        for number in itertools.count():
+            await client.put("/workers", json={"workers": WORKERS - number % 2})
+            await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def meanwhile(task: asyncio.Task[None]) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def test_rules_are_hastened_and_their_names_are_not() -> None:
+    quick = hastened("expr: x:rate5m[1h:1m] > a[10m] + 300\n  for: 5m\n")
+    assert quick == "expr: x:rate5m[60s:1s] > a[10s] + 5\n  for: 5s\n"
+
+
+@pytest.mark.usefixtures("prometheus")
+@pytest.mark.timeout(1800)
+async def test_a_pipeline_in_trouble_is_told_of(application: str, tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "broker") as broker, RedisServer(tmp_path / "redis") as redis:
+        async with watched(tmp_path, application, broker, redis) as pipeline:
+            deployment = pipeline.deployment
+            async with meanwhile(asyncio.create_task(keep_writing(deployment))):
+                # Two workers share nearly all events, some are of no use, all are old.
+                await pipeline.fires(
+                    "KeygroupingUnbalanced",
+                    "KeygroupingDeadLetters",
+                    "KeygroupingLatencyBudgetBurnFast",
+                    "KeygroupingLatencyBudgetBurnSlow",
+                )
+                redis.freeze()
+                await pipeline.fires("KeygroupingStoreDegraded")
+                redis.thaw()
+                async with meanwhile(asyncio.create_task(change_workers_again_and_again(pipeline.router))):
+                    await pipeline.fires("KeygroupingPlanFlapping")
+                with stopped(deployment.pid("worker-0")):
+                    await pipeline.fires("KeygroupingWorkerSaturated", "KeygroupingNoResults", "KeygroupingTargetDown")
+                deployment.stop("observer-0")
+                await pipeline.fires("KeygroupingExporterMissing")
+
+
+@pytest.mark.usefixtures("prometheus")
+@pytest.mark.timeout(1800)
+async def test_a_router_that_is_too_slow_or_has_no_broker_is_told_of(application: str, tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "broker") as broker, RedisServer(tmp_path / "redis") as redis:
+        async with watched(tmp_path, application, broker, redis) as pipeline:
+            deployment = pipeline.deployment
+            deployment.stop("router-0")
+            # One event a transaction: it can't keep up.
+            port = pipeline.router.rpartition(":")[2]
+            deployment.start(
+                "router-0", workers=WORKERS, max_batch=1, http_port=port, store_url=f"redis://{redis.address}"
+            )
+            async with meanwhile(asyncio.create_task(keep_writing(deployment))):
+                await pipeline.fires("KeygroupingLagGrowing")
+            assert broker.pid is not None
+            with stopped(broker.pid):
+                await pipeline.fires("KeygroupingStageStalled")

@@ -1,0 +1,302 @@
+"""Each alert fires on what it is for and is quiet on what looks like it: promtool's unit tests, with their texts."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from monitoring.alerts import ALERTS
+from monitoring.writing import grafana_alerts, prometheus_rules
+
+NS = 'namespace="ns"'
+ROUTER = f'{{{NS}, job="router", instance="r"}}'
+ROUTED = f'keygrouping_router_routed_total{{{NS}, instance="r", worker="0"}}'
+FLOWING = {ROUTED: "0+60000x600"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Series, one sample a minute; when to look; the labels of the alert and how its value reads, if it fires."""
+
+    name: str
+    series: Mapping[str, str]
+    at: str
+    labels: Mapping[str, str] | None = None
+    value: str = ""
+    minutes: int = 1
+
+
+def waiting(results: str, routed: str = "0+60000x600", wait: int = 70) -> dict[str, str]:
+    return {
+        ROUTED: routed,
+        f'keygrouping_last_result_timestamp_seconds{{{NS}, instance="a", group="k-aggregator"}}': results,
+        f"keygrouping_router_result_wait_seconds{ROUTER}": f"{wait}x600",
+        f"process_start_time_seconds{ROUTER}": "0x600",
+        f"keygrouping_router_epoch{ROUTER}": "1x600",
+    }
+
+
+def stage(lag: str, commits: str | None) -> dict[str, str]:
+    labels = f'{{{NS}, instance="r", group="k-router"}}'
+    committed = {} if commits is None else {f"keygrouping_commits_total{labels}": commits}
+    return {f"keygrouping_lag_records{labels}": lag, **committed}
+
+
+def latency(fast: str, all_: str) -> dict[str, str]:
+    return {
+        f'keygrouping_observer_latency_seconds_bucket{{{NS}, instance="o", le="10.0"}}': fast,
+        f'keygrouping_observer_latency_seconds_count{{{NS}, instance="o"}}': all_,
+    }
+
+
+def dead(each_minute: int) -> dict[str, str]:
+    labels = f'{{{NS}, instance="r", reason="bad-json"}}'
+    return {ROUTED: "0+9990x60", f"keygrouping_router_dead_letters_total{labels}": f"0+{each_minute}x60"}
+
+
+def balance(imbalance: str, splitting: int, routed: str) -> dict[str, str]:
+    return {
+        ROUTED: routed,
+        f"keygrouping_router_imbalance{ROUTER}": imbalance,
+        f"keygrouping_router_splitting{ROUTER}": f"{splitting}x60",
+        f"keygrouping_router_workers{ROUTER}": "4x60",
+    }
+
+
+def delays(*lags: int) -> dict[str, str]:
+    series = {}
+    for worker, lag in enumerate(lags):
+        labels = f'{{{NS}, instance="r", worker="{worker}"}}'
+        series[f"keygrouping_router_worker_lag_records{labels}"] = f"{lag}x60"
+        series[f"keygrouping_router_routed_total{labels}"] = "0+60000x60"
+    return series
+
+
+def aborts(aborted: int, committed: int) -> dict[str, str]:
+    labels = f'{{{NS}, instance="r", group="k-router"}}'
+    return {
+        f"keygrouping_transaction_aborts_total{labels}": f"0+{aborted}x60",
+        f"keygrouping_commits_total{labels}": f"0+{committed}x60",
+    }
+
+
+def spark(batches: str, routed: str) -> dict[str, str]:
+    labels = f'{{{NS}, instance="s", query="worker"}}'
+    return {f"keygrouping_spark_batch_seconds_count{labels}": batches, ROUTED: routed}
+
+
+def driver(starts: str) -> dict[str, str]:
+    labels = f'{{{NS}, instance="s"}}'
+    return {f"process_start_time_seconds{labels}": starts, f"keygrouping_spark_results_total{labels}": "0x60"}
+
+
+PLANS = f"keygrouping_router_plan_changes_total{ROUTER}"
+DEGRADED = f"keygrouping_router_store_degraded{ROUTER}"
+LOOP = f"keygrouping_event_loop_lag_seconds_count{ROUTER}"
+BOTH = f'keygrouping_router_epoch{{{NS}, instance="r"}}', f'keygrouping_router_epoch{{{NS}, instance="q"}}'
+HERE = {"namespace": "ns"}
+
+CASES: dict[str, tuple[Case, ...]] = {
+    "KeygroupingNoResults": (
+        Case("results end", waiting("0+60x10 600x100"), "30m", HERE, "20m 0s"),
+        Case("there never was one", {k: v for k, v in waiting("").items() if v}, "30m", HERE, "30m 0s"),
+        Case("the aggregator is gone", waiting("0+60x10 stale"), "30m", HERE, "20m 0s"),
+        Case("results come", waiting("0+60x100"), "30m"),
+        Case("results of long windows are not due", waiting("0+60x10 600x100", wait=3600), "60m"),
+        Case("no events", waiting("0+60x10 600x200", routed="0+60000x10 600000x200"), "60m"),
+        Case(
+            "events come again after a pause",
+            waiting("0+60x10 600x200", routed="0+60000x10 600000x100 660000+60000x60", wait=3600),
+            "140m",
+        ),
+    ),
+    "KeygroupingStageStalled": (
+        Case(
+            "commits end", stage("500x60", "0+5x5 25x60"), "30m", {**HERE, "group": "k-router", "instance": "r"}, "500"
+        ),
+        Case("no commit ever", stage("500x60", None), "30m", {**HERE, "group": "k-router", "instance": "r"}, "500"),
+        Case("it works", stage("500x60", "0+5x60"), "30m"),
+        Case("nothing to do", stage("0x60", "25x60"), "30m"),
+    ),
+    "KeygroupingLagGrowing": (
+        Case("it grows", stage("0+100x120", None), "60m", {**HERE, "stage": "router"}, "4.5k"),
+        Case(
+            "Spark's grows",
+            {f'keygrouping_spark_source_lag_records{{{NS}, query="worker", topic="routed"}}': "0+100x120"},
+            "60m",
+            {**HERE, "stage": "worker"},
+            "4.5k",
+        ),
+        Case("it is large and steady", stage("5000x120", None), "60m"),
+        Case(
+            "it comes and goes", stage("0 9000 0 9000 0 9000 0 9000 0 9000 0 9000 0 9000 0 9000 0+500x30", None), "16m"
+        ),
+        Case("it is worked off", stage("90000-500x120", None), "60m"),
+    ),
+    "KeygroupingLatencyBudgetBurnFast": (
+        Case("every fifth is slow", latency("0+80x100", "0+100x100"), "90m", HERE, "20%"),
+        Case("one of 200 is slow", latency("0+199x100", "0+200x100"), "90m"),
+        Case("it is over", latency("0x60 100+100x60", "0+100x121"), "95m"),
+    ),
+    "KeygroupingLatencyBudgetBurnSlow": (
+        Case("one of 50 is slow for days", latency("0+490x500", "0+500x500"), "2d", HERE, "2%", minutes=10),
+        Case("one of 200 is slow for days", latency("0+995x500", "0+1000x500"), "2d", minutes=10),
+    ),
+    "KeygroupingDeadLetters": (
+        Case("one of 1000", dead(20), "30m", {**HERE, "reason": "bad-json"}, "0.1998%"),
+        Case("one of 10,000", dead(1), "30m"),
+    ),
+    "KeygroupingUnbalanced": (
+        Case("splitting does not help", balance("2.5x60", 1, "0+60000x60"), "30m", HERE, "2.5"),
+        Case("keys are not to be split", balance("2.5x60", 0, "0+60000x60"), "30m"),
+        Case("there are too few events to tell", balance("2.5x60", 1, "0+600x60"), "30m"),
+        Case("one bad interval", balance("1.1x20 9 1.1x30", 1, "0+60000x60"), "30m"),
+    ),
+    "KeygroupingWorkerSaturated": (
+        Case("one of three", delays(90_500, 10, 10), "30m", {**HERE, "worker": "0"}, "1m 30s"),
+        Case("one of two", delays(90_500, 10), "30m", {**HERE, "worker": "0"}, "1m 30s"),
+        Case("all are behind", delays(60_000, 50_000, 70_000), "30m"),
+        Case("none is behind", delays(1000, 10, 10), "30m"),
+    ),
+    "KeygroupingPlanFlapping": (
+        Case("a plan each ten seconds", {PLANS: "0+6x60"}, "40m", HERE, "60"),
+        Case("a plan each minute", {PLANS: "0+1x60"}, "40m"),
+        Case("a burst", {PLANS: "0x10 60+6x10 120x40"}, "40m"),
+    ),
+    "KeygroupingStoreDegraded": (
+        Case("it stays away", {DEGRADED: "0x5 1x30"}, "20m", {**HERE, "instance": "r"}),
+        Case("it was away", {DEGRADED: "0x5 1x3 0x30"}, "20m"),
+    ),
+    "KeygroupingTransactionAborts": (
+        Case("one of ten", aborts(10, 90), "30m", {**HERE, "group": "k-router"}, "10%"),
+        Case("one of 100", aborts(1, 99), "30m"),
+    ),
+    "KeygroupingSparkQueryStalled": (
+        Case("batches end", spark("0+10x10 100x60", "0+60000x60"), "40m", {**HERE, "query": "worker"}, "0"),
+        Case("it works", spark("0+10x60", "0+60000x60"), "40m"),
+        Case("no events", spark("0+10x10 100x60", "0+60000x10 600000x60"), "40m"),
+    ),
+    "KeygroupingSparkDriverRestarting": (
+        Case("three times", driver("0x10 660x10 1320x10 1980x20"), "40m", HERE, "3"),
+        Case("once", driver("0x10 660x50"), "40m"),
+    ),
+    "KeygroupingTargetDown": (
+        Case(
+            "it does not answer",
+            {f"up{ROUTER}": "1x10 0x30", LOOP: "1x10 stale"},
+            "20m",
+            {**HERE, "job": "router", "instance": "r"},
+            "10m 0s",
+        ),
+        Case("it answers", {f"up{ROUTER}": "1x30", LOOP: "1x30"}, "20m"),
+        Case("it is not ours", {f"up{ROUTER}": "0x30"}, "20m"),
+        Case("it was taken away", {f"up{ROUTER}": "1x10 stale", LOOP: "1x10 stale"}, "20m"),
+    ),
+    "KeygroupingExporterMissing": (
+        Case("both are gone", dict.fromkeys(BOTH, "1x20 stale"), "40m", {**HERE, "part": "router"}, "2"),
+        Case("one is left", {BOTH[0]: "1x20 stale", BOTH[1]: "1x60"}, "40m"),
+    ),
+}
+
+
+@dataclass
+class Source:
+    """A file of rules in which the alerts are, and whether it is good without recording rules."""
+
+    name: str
+    rules: dict[str, Any] = field(default_factory=dict)
+
+
+def sources() -> list[Source]:
+    of_grafana = [
+        {
+            "alert": rule["title"],
+            "expr": next(query["model"]["expr"] for query in rule["data"] if query["refId"] == "A"),
+            **{name: rule[name] for name in ("for", "labels")},
+            "annotations": {
+                name: text.replace("$values.A.Value", "$value") for name, text in rule["annotations"].items()
+            },
+        }
+        for group in yaml.safe_load(grafana_alerts())["groups"]
+        for rule in group["rules"]
+    ]
+    return [
+        Source("Prometheus", yaml.safe_load(prometheus_rules())),
+        Source("Grafana", {"groups": [{"name": "grafana", "rules": of_grafana}]}),
+    ]
+
+
+def only(rules: dict[str, Any], alert: str) -> dict[str, Any]:
+    """The rules that an alert needs."""
+    every = [rule for group in rules["groups"] for rule in group["rules"]]
+    needed = [rule for rule in every if rule.get("alert") == alert]
+    names: set[str] = set()
+    while missing := set(re.findall(r"keygrouping:[\w:]+", str(needed))) - names:
+        names |= missing
+        needed += [rule for rule in every if rule.get("record") in missing]
+    order = [rule for rule in every if rule in needed]
+    return {"groups": [{"name": "needed", "rules": order}]}
+
+
+def written(template: str, case: Case) -> str:
+    """A template's text, given the labels and how the value reads."""
+    labels = case.labels or {}
+    text = re.sub(r"{{ \$labels\.(\w+) }}", lambda match: labels.get(match[1], ""), template)
+    return re.sub(r"{{ \$value \| \w+ }}", case.value, text)
+
+
+def unit_test(case: Case, alert: Any) -> dict[str, Any]:
+    expected = {
+        "exp_labels": {"severity": alert.severity, **(case.labels or {})},
+        "exp_annotations": {
+            "summary": written(alert.summary, case),
+            "description": written(alert.description, case),
+            "runbook_url": alert.runbook,
+        },
+    }
+    fires = [] if case.labels is None else [expected]
+    return {
+        "interval": f"{case.minutes}m",
+        "name": case.name,
+        "input_series": [{"series": name, "values": values} for name, values in case.series.items()],
+        "alert_rule_test": [{"eval_time": case.at, "alertname": alert.name, "exp_alerts": fires}],
+    }
+
+
+def test_every_alert_is_seen_firing_and_quiet() -> None:
+    assert set(CASES) == {alert.name for alert in ALERTS}
+    for name, cases in CASES.items():
+        assert {case.labels is None for case in cases} == {True, False}, name
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+@pytest.mark.parametrize("source", sources(), ids=lambda source: source.name)
+def test_it_fires_on_what_it_is_for_and_on_nothing_else(
+    promtool: str, source: Source, alert: Any, tmp_path: Path
+) -> None:
+    cases = CASES[alert.name]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(only(source.rules, alert.name)))
+    content = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": f"{cases[0].minutes}m",
+        "tests": [unit_test(case, alert) for case in cases],
+    }
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(content))
+    done = subprocess.run(
+        [promtool, "test", "rules", tmp_path / "tests.yaml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def test_the_rule_file_is_one_for_prometheus(promtool: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(prometheus_rules())
+    done = subprocess.run(
+        [promtool, "check", "rules", tmp_path / "rules.yaml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

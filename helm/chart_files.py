@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 from keygrouping.aggregate.parse import OPS
 from keygrouping_aggregator.settings import AggregatorSettings
+from keygrouping_load.settings import EventLoadSettings, HttpLoadSettings
 from keygrouping_observer.settings import ObserverSettings
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_router.settings import RouterSettings
@@ -39,6 +40,8 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "aggregator.settings": AggregatorSettings,
     "observer.settings": ObserverSettings,
     "spark.settings": SparkSettings,
+    "load.events.settings": EventLoadSettings,
+    "load.http.settings": HttpLoadSettings,
 }
 """Where in the values a program's settings stand, and the class that knows their types, ranges and defaults."""
 
@@ -52,6 +55,8 @@ PARTS = (
     "spark.executor",
     "kafka.bundled",
     "redis.bundled",
+    "load.events",
+    "load.http",
 )
 """Where in the values the names of `defaults` are known too."""
 
@@ -64,6 +69,9 @@ OPERATORS = (
 )
 KUBERNETES = "1.28.0"
 """The oldest version that the chart is for."""
+
+LOAD = "load-generators"
+"""Folder of the plain manifests that put load on what the other folders deploy."""
 
 _BADGES = "https://img.shields.io/badge"
 _MADE = "# Made by helm/chart_files.py of values.yaml: change that.\n"
@@ -325,7 +333,9 @@ def examples() -> dict[Path, str]:
 def manifests() -> dict[Path, str]:
     """The kustomize base and overlays, by file: each overlay's files turn the base into what its values render to."""
     base = plain("base")
-    files = _base_files(base)
+    files = _folder_files("base", base)
+    load = {key: item for key, item in plain(LOAD).items() if _component(item).startswith("load-")}
+    files |= _folder_files(LOAD, load)
     for overlay in sorted((MANIFESTS / "overlays").glob("*/values.yaml")):
         files |= _overlay_files(overlay.parent, base, plain(f"overlays/{overlay.parent.name}"))
     return files
@@ -338,7 +348,7 @@ def plain(folder: str) -> Objects:
     """What the values of `k8s/<folder>` render to, as plain objects by kind and name."""
     found: Objects = {}
     for item in objects(render("keygrouping", "keygrouping", "--values", str(MANIFESTS / folder / "values.yaml"))):
-        if item["metadata"]["labels"]["app.kubernetes.io/component"] != "test":
+        if _component(item) != "test":
             found[item["kind"], item["metadata"]["name"]] = without_helm(item)
     return found
 
@@ -353,9 +363,13 @@ def without_helm(item: Mapping[str, Any]) -> dict[str, Any]:
     return {**item, "metadata": metadata | ({"annotations": annotations} if annotations else {})}
 
 
-def _base_files(base: Objects) -> dict[Path, str]:
-    files = {MANIFESTS / "base" / _file_name(key): _yaml(item) for key, item in base.items()}
-    files[MANIFESTS / "base" / "kustomization.yaml"] = _kustomization(sorted(path.name for path in files), [])
+def _component(item: Mapping[str, Any]) -> str:
+    return str(item["metadata"]["labels"]["app.kubernetes.io/component"])
+
+
+def _folder_files(folder: str, items: Objects) -> dict[Path, str]:
+    files = {MANIFESTS / folder / _file_name(key): _yaml(item) for key, item in items.items()}
+    files[MANIFESTS / folder / "kustomization.yaml"] = _kustomization(sorted(path.name for path in files), [])
     return files
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SERVICES = ["producer", "router", "worker", "aggregator", "observer"]
 DOCKERFILES = {name: ROOT / "services" / name / "Dockerfile" for name in SERVICES}
 DOCKERFILES["spark"] = ROOT / "spark-jobs" / "Dockerfile"
+DOCKERFILES["load"] = ROOT / "load-generators" / "Dockerfile"
 ENTRYPOINT = ROOT / "spark-jobs" / "image" / "entrypoint.sh"
 
 each_image = pytest.mark.parametrize("name", DOCKERFILES)
@@ -56,13 +58,44 @@ def test_mirrors_can_be_named(name: str) -> None:
         assert defaults["DEBIAN_URL"] == "http://deb.debian.org/debian"
 
 
-@pytest.mark.parametrize("name", ["producer", "worker", "aggregator", "observer"])
-def test_services_differ_in_name_and_description_only(name: str) -> None:
-    def common(service: str) -> str:
-        text = DOCKERFILES[service].read_text().replace(service, "SERVICE")
-        return re.sub(r"description=.*", "description=", text)
+OWN_LINES = {
+    "producer": "",
+    "router": """
++# For any processor of the architecture: kernels of another one would be compiled anew at each start.
++RUN NUMBA_CACHE_DIR=/app/kernels NUMBA_CPU_NAME=generic /app/bin/python -m keygrouping.precompile
++COPY --chmod=755 FOLDER/start.sh /app/bin/start
+-    KEYGROUPING_HTTP_HOST=0.0.0.0 KEYGROUPING_HTTP_PORT=8080
++    KEYGROUPING_HTTP_HOST=0.0.0.0 KEYGROUPING_HTTP_PORT=8080 \\
++    NUMBA_CACHE_DIR=/tmp/kernels NUMBA_CPU_NAME=generic
+-ENTRYPOINT ["keygrouping-NAME"]
++ENTRYPOINT ["start", "keygrouping-NAME"]
+""",
+    "aggregator": "",
+    "observer": "",
+    # It serves no HTTP and runs to its end.
+    "load": """
+-ENV PATH=/app/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \\
+-    KEYGROUPING_HTTP_HOST=0.0.0.0 KEYGROUPING_HTTP_PORT=8080
++ENV PATH=/app/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+-EXPOSE 8080
+-HEALTHCHECK --start-period=30s CMD ["python", "-c", "from urllib.request import urlopen; \
+urlopen('http://127.0.0.1:8080/healthz', timeout=3)"]
++CMD ["events"]
+""",
+}
+"""Lines by which a Dockerfile differs from the worker's, but for names and description."""
 
-    assert common(name) == common("worker")
+
+@pytest.mark.parametrize("name", OWN_LINES)
+def test_dockerfiles_differ_in_stated_lines_only(name: str) -> None:
+    def common(service: str) -> list[str]:
+        folder = str(DOCKERFILES[service].parent.relative_to(ROOT))
+        text = DOCKERFILES[service].read_text().replace(folder, "FOLDER")
+        text = re.sub(rf"(keygrouping[- ]){service}\b", r"\1NAME", text)
+        return re.sub(r"description=.*", "description=", text).splitlines()
+
+    found = list(difflib.unified_diff(common("worker"), common(name), n=0, lineterm=""))[2:]
+    assert [line for line in found if not line.startswith("@@")] == OWN_LINES[name].strip().splitlines()
 
 
 # the entry point of Spark's image

@@ -14,16 +14,18 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = list(yaml.safe_load_all((ROOT / "skaffold.yaml").read_text()))
+FILES = [ROOT / "skaffold.yaml", ROOT / "load-generators" / "skaffold.yaml"]
+MODULES = [(file.parent, module) for file in FILES for module in yaml.safe_load_all(file.read_text())]
 VALUES = yaml.safe_load((ROOT / "helm" / "keygrouping" / "values.yaml").read_text())
 
 
-def artifacts() -> Iterator[dict[str, Any]]:
-    return (artifact for module in MODULES for artifact in module.get("build", {}).get("artifacts", []))
+def artifacts() -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Each with the folder that its paths start from."""
+    return ((folder, artifact) for folder, module in MODULES for artifact in module["build"]["artifacts"])
 
 
 def releases() -> Iterator[dict[str, Any]]:
-    return (release for module in MODULES for release in module["deploy"]["helm"]["releases"])
+    return (release for _, module in MODULES for release in module["deploy"].get("helm", {}).get("releases", []))
 
 
 def test_it_fits_the_schema() -> None:
@@ -31,15 +33,18 @@ def test_it_fits_the_schema() -> None:
     if not file:
         pytest.skip("SKAFFOLD_SCHEMA does not name skaffold's JSON schema: skaffold.yaml is not checked against it")
     schema = jsonschema_rs.Draft7Validator(json.loads(Path(file).read_text()))
-    for module in MODULES:
+    for _, module in MODULES:
         schema.validate(module)
         assert re.fullmatch(r"skaffold/v4beta(\d|1[0-4])", module["apiVersion"])
 
 
 def test_every_file_exists() -> None:
-    for artifact in artifacts():
-        assert (ROOT / artifact.get("context", ".") / artifact["docker"]["dockerfile"]).is_file()
-    profiles = (profile for module in MODULES for profile in module["profiles"])
+    for folder, artifact in artifacts():
+        assert (folder / artifact.get("context", ".") / artifact["docker"]["dockerfile"]).is_file()
+    for folder, module in MODULES:
+        for path in module.get("manifests", {}).get("kustomize", {}).get("paths", []):
+            assert (folder / path / "kustomization.yaml").is_file()
+    profiles = (profile for _, module in MODULES for profile in module.get("profiles", []))
     patched = [value for profile in profiles for patch in profile.get("patches", []) for value in patch["value"]]
     for release in releases():
         assert (ROOT / release["chartPath"] / "Chart.yaml").is_file()
@@ -48,8 +53,8 @@ def test_every_file_exists() -> None:
 
 
 def test_every_value_exists_and_gets_the_image_of_its_part() -> None:
-    images = {artifact["image"] for artifact in artifacts()}
-    used = set()
+    images = {artifact["image"] for _, artifact in artifacts()}
+    used = {VALUES["load"]["image"]["repository"]}
     for release in releases():
         for path, template in release["setValueTemplates"].items():
             part, *rest = path.split(".")
@@ -61,6 +66,6 @@ def test_every_value_exists_and_gets_the_image_of_its_part() -> None:
 
 
 def test_ports_are_those_of_the_services() -> None:
-    for forward in (forward for module in MODULES for forward in module.get("portForward", [])):
+    for forward in (forward for _, module in MODULES for forward in module.get("portForward", [])):
         part = forward["resourceName"].removeprefix("keygrouping-")
         assert VALUES[part]["service"]["port"] == forward["port"]

@@ -17,15 +17,16 @@ import yaml
 from chart_files import CHART, MANIFESTS
 from keygrouping.job import JobSpec
 from keygrouping_aggregator.settings import AggregatorSettings
+from keygrouping_load.settings import EventLoadSettings, HttpLoadSettings
 from keygrouping_observer.settings import ObserverSettings
 from keygrouping_producer.probe import ProbeSettings
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_router.settings import RouterSettings
-from keygrouping_service import metrics
 from keygrouping_service.settings import PREFIX, ServiceSettings, unknown_names
 from keygrouping_service.topics import TopicsSettings
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_worker.settings import WorkerSettings
+from monitoring.model import RUNBOOKS
 
 Objects = list[dict[str, Any]]
 Render = Callable[..., Objects]
@@ -42,7 +43,11 @@ PROGRAMS: dict[str, type[ServiceSettings]] = {
     "topics": TopicsSettings,
     "probe": ProbeSettings,
     "endpoints": ServiceSettings,
+    "load-events": EventLoadSettings,
+    "load-http": HttpLoadSettings,
 }
+ENDING = {"topics", "probe", "endpoints", "load-events", "load-http"}
+"""Programs that run to their end, without HTTP."""
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
 
@@ -227,18 +232,20 @@ def test_pods_have_the_restricted_security(render: Render, case: Path) -> None:
 
 
 @each_case
-def test_only_the_driver_of_executors_has_a_token(render: Render, case: Path) -> None:
-    with_token = [pod["containers"][0]["name"] for pod in pods(render(case)) if pod["automountServiceAccountToken"]]
-    spark = [c for c in our_containers(render(case)) if c["name"] == "spark-driver"]
-    local = any(entry.get("value", "").startswith("local[") for c in spark for entry in c["env"])
-    assert with_token == (["spark-driver"] if spark and not local else [])
+def test_only_those_who_make_or_scale_pods_have_a_token(render: Render, case: Path) -> None:
+    objects = render(case)
+    with_token = {pod["containers"][0]["name"] for pod in pods(objects) if pod["automountServiceAccountToken"]}
+    assert with_token == {
+        item["metadata"]["labels"]["app.kubernetes.io/component"] for item in of_kind(objects, "Role")
+    }
+    assert len(with_token) <= 1
 
 
 @each_case
 def test_pods_are_probed_and_have_time_to_flush(render: Render, case: Path) -> None:
     for pod in pods(render(case)):
         for container in pod["containers"]:
-            if container["name"] in ("topics", "probe", "endpoints") or "image" not in container:
+            if container["name"] in ENDING or "image" not in container:
                 continue
             assert {"startupProbe", "readinessProbe", "livenessProbe", "resources"} <= set(container)
             assert "cpu" in container["resources"]["requests"] and "memory" in container["resources"]["limits"]
@@ -315,6 +322,12 @@ def test_executors_are_named_labelled_and_mounted_as_workers(render: Render) -> 
     assert ports["blocks"] == int(settings["spark.driver.blockManager.port"])
 
 
+@pytest.mark.parametrize(("mode", "asks"), [("client", True), ("operator", True), ("local", False)])
+def test_executors_follow_the_router(render: Render, mode: str, asks: bool) -> None:
+    (driver,) = (c for c in our_containers(render(None, f"spark.mode={mode}")) if c["name"] == "spark-driver")
+    assert ("KEYGROUPING_SPARK_ROUTER_URL" in {entry["name"] for entry in driver["env"]}) is asks
+
+
 def test_an_object_store_needs_no_claim(render: Render) -> None:
     objects = render(None, "spark.checkpoint.uri=s3a://bucket/folder")
     assert of_kind(objects, "PersistentVolumeClaim") == []
@@ -326,8 +339,6 @@ def test_an_object_store_needs_no_claim(render: Render) -> None:
 
 def test_who_scales_owns_the_number_of_pods(render: Render) -> None:
     objects = render(None, "runner=native", "worker.keda.enabled=true", "aggregator.autoscaling.enabled=true")
-    numbers = {item["metadata"]["name"]: item["spec"].get("replicas") for item in of_kind(objects, "StatefulSet")}
-    assert numbers["r-keygrouping-worker"] is None
     numbers = {item["metadata"]["name"]: item["spec"].get("replicas") for item in of_kind(objects, "Deployment")}
     assert numbers == {
         "r-keygrouping-aggregator": None,
@@ -341,40 +352,85 @@ def test_who_scales_owns_the_number_of_pods(render: Render) -> None:
     assert sorted(targets) == ["r-keygrouping-aggregator", "r-keygrouping-worker"]
 
 
-@pytest.mark.parametrize(("wanted", "found"), [(2, 5), (3, 3)])
-def test_who_has_scaled_by_hand_keeps_it_until_the_value_changes(
-    run_helm: Helm, tmp_path: Path, wanted: int, found: int
-) -> None:
-    chart = shutil.copytree(CHART, tmp_path / "keygrouping")
-    helper = chart / "templates" / "worker" / "_replicas.tpl"
-    # As if the cluster had five pods, of which the chart has set two.
-    live = 'dict "metadata" (dict "annotations" (dict "keygrouping/replicas" "2")) "spec" (dict "replicas" 5)'
-    text, changed = re.subn(r"lookup .*(?= -?}})", live, helper.read_text())
-    assert changed == 1
-    helper.write_text(text)
-    values = ("--set", f"runner=native,worker.replicas={wanted}")
-    done = run_helm("template", "r", str(chart), "--kube-version", chart_files.KUBERNETES, *values)
-    (worker,) = (
-        i for i in of_kind(chart_files.objects(done.stdout), "StatefulSet") if "worker" in i["metadata"]["name"]
-    )
-    assert worker["spec"]["replicas"] == found
-    assert worker["metadata"]["annotations"]["keygrouping/replicas"] == str(wanted)
+@pytest.mark.parametrize("workers", [2, 3])
+def test_the_chart_leaves_the_number_of_workers_to_the_router(render: Render, workers: int) -> None:
+    objects = render(None, "runner=native", f"worker.replicas={workers}")
+    (worker,) = (i for i in of_kind(objects, "StatefulSet") if i["metadata"]["name"] == "r-keygrouping-worker")
+    assert "replicas" not in worker["spec"]
+    (router,) = (c for c in our_containers(objects) if c["name"] == "router")
+    told = {entry["name"]: entry.get("value") for entry in router["env"]}
+    assert told["KEYGROUPING_ROUTER_WORKERS"] == str(workers)
+    assert told["KEYGROUPING_ROUTER_WORKER_PODS"] == "r-keygrouping-worker"
+    (role,) = of_kind(objects, "Role")
+    assert role["rules"] == [
+        {
+            "apiGroups": ["apps"],
+            "resources": ["statefulsets/scale"],
+            "resourceNames": ["r-keygrouping-worker"],
+            "verbs": ["get", "patch"],
+        }
+    ]
+    (binding,) = of_kind(objects, "RoleBinding")
+    accounts = {pod["serviceAccountName"] for pod in pods(objects) if pod["automountServiceAccountToken"]}
+    assert accounts == {subject["name"] for subject in binding["subjects"]}
+
+
+def test_spark_needs_no_rights_of_the_router(render: Render) -> None:
+    objects = render()
+    (router,) = (c for c in our_containers(objects) if c["name"] == "router")
+    assert "KEYGROUPING_ROUTER_WORKER_PODS" not in {entry["name"] for entry in router["env"]}
+    assert {item["metadata"]["name"] for item in of_kind(objects, "Role")} == {"r-keygrouping-spark-driver"}
+
+
+# load
+
+
+def test_load_is_off_and_a_job_of_its_own_for_every_change(render: Render) -> None:
+    def jobs(*assignments: str) -> dict[str, Any]:
+        return {item["metadata"]["name"]: item["spec"] for item in of_kind(render(None, *assignments), "Job")}
+
+    assert jobs() == {}
+    names = {
+        name for rate in (1000, 2000) for name in jobs("load.events.enabled=true", f"load.events.settings.rate={rate}")
+    }
+    assert len(names) == 2
+    assert all(re.fullmatch(r"r-keygrouping-load-events-[0-9a-f]{8}", name) for name in names)
+    (http,) = jobs("load.http.enabled=true", "producer.enabled=false").values()
+    (container,) = http["template"]["spec"]["containers"]
+    told = {entry["name"]: entry["value"] for entry in container["env"]}
+    assert told["KEYGROUPING_HTTPLOAD_ROUTER_URL"] == "http://r-keygrouping-router:80"
+    assert "KEYGROUPING_HTTPLOAD_PRODUCER_URL" not in told
+    assert (http["backoffLimit"], http["template"]["spec"]["restartPolicy"]) == (0, "Never")
 
 
 def test_external_kafka_is_checked_before_anything_changes(render: Render) -> None:
-    (job,) = of_kind(render(CHART / "ci" / "external-values.yaml"), "Job")
+    jobs = of_kind(render(CHART / "ci" / "external-values.yaml"), "Job")
+    (job,) = (job for job in jobs if "load" not in job["metadata"]["name"])
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
     assert job["spec"]["template"]["spec"]["serviceAccountName"] == "default"
     assert not any("initContainers" in pod for pod in pods(render(CHART / "ci" / "external-values.yaml")))
 
 
-def test_rules_name_registered_metrics_only() -> None:
-    known = {definition.name for definition in metrics.DEFINITIONS}
-    for path in CHART.glob("files/rules/*.yaml"):
-        for group in yaml.safe_load(path.read_text())["groups"]:
-            for rule in group["rules"]:
-                used = set(re.findall(r"keygrouping_\w+", rule["expr"]))
-                assert used and used <= known, rule
+def test_rules_alerts_and_dashboards_link_to_the_runbooks_that_were_named(render: Render) -> None:
+    url = "https://wiki.example.org/keygrouping"
+    objects = render(
+        CHART / "ci" / "operators-values.yaml",
+        f"metrics.runbookUrl={url}",
+        "metrics.grafanaAlerts.datasourceUid=mine",
+    )
+    monitoring = [
+        item
+        for item in objects
+        if item["kind"] == "PrometheusRule" or any(name.startswith("grafana_") for name in item["metadata"]["labels"])
+    ]
+    assert len(monitoring) == 2 + len(list(CHART.glob("files/dashboards/*.json")))
+    for item in monitoring:
+        text = json.dumps(item)
+        assert f"{url}#keygrouping" in text
+        assert RUNBOOKS not in text
+    (alerts,) = (item for item in monitoring if "grafana_alert" in item["metadata"]["labels"])
+    uids = set(re.findall(r"datasourceUid: (\S+)", alerts["data"]["keygrouping.yaml"]))
+    assert uids == {'"mine"', "__expr__"}
 
 
 @each_case
@@ -412,6 +468,10 @@ REFUSED = {
     "router.settings.apiReads=closed needs router.auth.existingSecret": "router.settings.apiReads=closed",
     "router.settings.apiReads=closed needs router.auth.readerTokenKey": (
         "router.settings.apiReads=closed,router.auth.existingSecret=tokens"
+    ),
+    "observer.settings.apiReads=closed needs router.auth.existingSecret": "observer.settings.apiReads=closed",
+    "load.http.enabled with router.settings.apiReads=closed needs router.auth.readerTokenKey": (
+        "load.http.enabled=true,observer.enabled=false,router.settings.apiReads=closed,router.auth.existingSecret=tokens"
     ),
     "producer.ingress.enabled needs producer.ingress.hosts": "producer.ingress.enabled=true",
     "router.httpRoute.enabled needs router.httpRoute.parentRefs": "router.httpRoute.enabled=true",

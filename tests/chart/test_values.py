@@ -27,11 +27,23 @@ OF_THE_CHART = {
     # A producer that ends is no Deployment; a percentage is part of the workload's name.
     "producer.settings": {"exit_when_done", "skew"},
     "router.settings": STORE
-    | {"job", "instance_id", "api_token_file", "workers", "auto_workers", "grouping", "grouping_settings", "replica"},
+    | {
+        "job",
+        "instance_id",
+        "api_token_file",
+        "workers",
+        "auto_workers",
+        "worker_pods",
+        "grouping",
+        "grouping_settings",
+        "replica",
+    },
     "worker.settings": {"job", "instance_id", "ordinal"},
     "aggregator.settings": {"job", "instance_id"},
-    "observer.settings": {"job", "instance_id", "router_url", "router_token_file"},
+    "observer.settings": {"job", "instance_id", "router_url", "router_token_file", "api_token_file"},
     "spark.settings": {"job", "checkpoint", "jars", "master", "stages", "router_url", "router_token_file"},
+    "load.events.settings": set(),
+    "load.http.settings": {"router_url", "producer_url", "token_file"},
 }
 
 

@@ -48,6 +48,9 @@
 {{- if and (ne .Values.router.settings.apiReads "open") (not .Values.router.auth.existingSecret) }}
 {{- fail "router.settings.apiReads=closed needs router.auth.existingSecret, a Secret with tokens" }}
 {{- end }}
+{{- if and (ne .Values.observer.settings.apiReads "open") .Values.observer.enabled (not .Values.router.auth.existingSecret) }}
+{{- fail "observer.settings.apiReads=closed needs router.auth.existingSecret, a Secret with tokens" }}
+{{- end }}
 {{- if and (ne .Values.router.settings.apiReads "open") .Values.observer.enabled (not .Values.router.auth.readerTokenKey) }}
 {{- fail "router.settings.apiReads=closed needs router.auth.readerTokenKey, the key of one token for the observer" }}
 {{- end }}
@@ -59,6 +62,9 @@
 {{- if and $values.httpRoute.enabled (not $values.httpRoute.parentRefs) }}
 {{- fail (printf "%s.httpRoute.enabled needs %s.httpRoute.parentRefs, such as [{name: GATEWAY}]" $part $part) }}
 {{- end }}
+{{- end }}
+{{- if and .Values.load.http.enabled (ne .Values.router.settings.apiReads "open") (not .Values.router.auth.readerTokenKey) }}
+{{- fail "load.http.enabled with router.settings.apiReads=closed needs router.auth.readerTokenKey, the key of one token for it" }}
 {{- end }}
 {{- $metrics := .Values.metrics }}
 {{- if and $metrics.serviceMonitor.enabled $metrics.podMonitor.enabled }}

@@ -3,7 +3,7 @@
 {{/* The number of pods, unless an autoscaler sets it. */}}
 {{- define "keygrouping.replicas" -}}
 {{- if not (or (dig "autoscaling" "enabled" false .values) (dig "keda" "enabled" false .values)) }}
-replicas: {{ .replicas | default .values.replicas }}
+replicas: {{ .values.replicas }}
 {{- end }}
 {{- end }}
 
@@ -184,7 +184,7 @@ resources:
 {{- end }}
 
 {{/* Who may talk to a part, and to whom it may: also "from" (parts that call it, beside the tests), "closed" (it has no
-HTTP), "to" (kafka, redis, router), "ingress" and "egress" (text: more rules). */}}
+HTTP), "to" (kafka, redis, router, producer), "ingress" and "egress" (text: more rules). */}}
 {{- define "keygrouping.networkPolicy" -}}
 {{- $root := .root -}}
 {{- $policy := $root.Values.networkPolicy -}}
@@ -240,7 +240,7 @@ spec:
 {{- end }}
 
 {{- define "keygrouping.egressTo" -}}
-{{- $ports := dict "kafka" 9092 "redis" 6379 "router" 8080 -}}
+{{- $ports := dict "kafka" 9092 "redis" 6379 "router" 8080 "producer" 8080 -}}
 {{- $server := get .root.Values .target -}}
 {{- if dig "bundled" "enabled" true $server }}
 - to:

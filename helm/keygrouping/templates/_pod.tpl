@@ -26,6 +26,9 @@
 metadata:
   {{- include "keygrouping.podMetadata" . | nindent 2 }}
 spec:
+  {{- if .once }}
+  restartPolicy: Never
+  {{- end }}
   {{- include "keygrouping.podSpec" . | nindent 2 }}
   {{- if and .topics .root.Values.topics.enabled .root.Values.kafka.bundled.enabled }}
   initContainers:

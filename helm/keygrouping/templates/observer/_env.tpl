@@ -5,4 +5,8 @@
 - name: KEYGROUPING_OBSERVER_ROUTER_TOKEN_FILE
   value: /etc/keygrouping/api/{{ . }}
 {{- end }}
+{{- if ne .Values.observer.settings.apiReads "open" }}
+- name: KEYGROUPING_API_TOKEN_FILE
+  value: /etc/keygrouping/api/{{ .Values.router.auth.tokensKey }}
+{{- end }}
 {{- end }}

@@ -48,15 +48,17 @@
 - name: KEYGROUPING_SPARK_MASTER
   value: local[{{ .Values.worker.replicas }}]
 {{- end }}
-{{- if eq .Values.spark.mode "client" }}
-- name: KEYGROUPING_SPARK_MASTER
-  value: k8s://https://kubernetes.default.svc
+{{- if include "keygrouping.sparkOnKubernetes" . }}
 - name: KEYGROUPING_SPARK_ROUTER_URL
   value: http://{{ include "keygrouping.name" (dict "root" . "part" "router") }}:{{ .Values.router.service.port }}
 {{- with .Values.router.auth.readerTokenKey }}
 - name: KEYGROUPING_SPARK_ROUTER_TOKEN_FILE
   value: /etc/keygrouping/api/{{ . }}
 {{- end }}
+{{- end }}
+{{- if eq .Values.spark.mode "client" }}
+- name: KEYGROUPING_SPARK_MASTER
+  value: k8s://https://kubernetes.default.svc
 - name: SPARK_CONF_DIR
   value: /etc/keygrouping/spark
 - name: POD_NAME

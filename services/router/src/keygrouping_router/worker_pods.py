@@ -1,0 +1,90 @@
+"""W and the number of worker pods are one: whichever of them somebody changes, the other follows.
+
+So `PUT /workers`, a changed setting, `kubectl scale` and an autoscaler end in the same state. What both were when they
+last agreed stands in the store; the one that differs from that has been changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from keygrouping_service.store import Conflict, Store, Unavailable
+
+from keygrouping_router.errors import Degraded, Refused
+from keygrouping_router.models import WorkersChange
+from keygrouping_router.plane import Plane
+from keygrouping_router.statefulset import Pods, Unreachable
+
+log = logging.getLogger(__name__)
+
+BY_PODS = "pods"
+"""Who changes W where somebody has scaled the pods."""
+
+_DOCUMENT = "worker-pods"
+_LEASE = "worker-pods"
+_LOOK_SECONDS = 2.0
+
+
+class WorkerPods:
+    """Keeps W and the pods equal; of several routers one at a time does it.
+
+    No pods at all are a pause: then nothing is changed. With W on `auto` the pods decide alone. More pods than the
+    routed topic has partitions are left idle.
+    """
+
+    def __init__(self, plane: Plane, pods: Pods, store: Store) -> None:
+        self._plane = plane
+        self._pods = pods
+        self._store = store
+        self._told = ""
+
+    async def keep_equal(self) -> None:
+        """Looks again and again, for ever; what is away is waited for."""
+        try:
+            while True:
+                await self._try()
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            await self._pods.close()
+
+    async def _try(self) -> None:
+        try:
+            if await self._store.claim(_LEASE, self._plane.replica, 3 * _LOOK_SECONDS):
+                await self.look()
+            self._told = ""
+        except (Unavailable, Degraded, Conflict) as error:
+            log.debug("worker pods are not looked at: %s", error)
+        except (Unreachable, Refused) as error:
+            if self._told != str(error):
+                self._told = str(error)
+                log.warning("W and the worker pods are not kept equal: %s", error)
+        except Exception:
+            log.exception("a defect in looking at the worker pods; routing goes on")
+
+    async def look(self) -> None:
+        """One look; raises `Unreachable`, and what the store and the plane raise."""
+        pods = await self._pods.count()
+        if pods == 0:
+            return
+        report = await self._plane.workers()
+        entry = await self._store.get(_DOCUMENT)
+        agreed = entry.value if entry else {}
+        workers = report.workers
+        if report.mode == "fixed":
+            if agreed and agreed["pods"] != pods:
+                workers = await self._follow(pods, report.max_workers)
+            elif agreed.get("workers") != workers and workers != pods:
+                log.info("W is %d: so many worker pods are asked for, there were %d", workers, pods)
+                await self._pods.scale(workers)
+                pods = workers
+        now: Any = {"pods": pods, "workers": workers}
+        if now != agreed:
+            await self._store.put(_DOCUMENT, now, expected=entry.version if entry else 0)
+
+    async def _follow(self, pods: int, most: int) -> int:
+        workers = min(pods, most)
+        log.info("somebody has scaled the worker pods to %d: W follows", pods)
+        await self._plane.set_workers(WorkersChange(workers=workers), expected=None, by=BY_PODS)
+        return workers

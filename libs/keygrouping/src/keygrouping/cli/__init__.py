@@ -4,14 +4,15 @@ import os
 import sys
 from collections.abc import Sequence
 
-from keygrouping.cli import experiment, simulate
+from keygrouping.cli import experiment, inspect, simulate
 from keygrouping.cli.parser import CommandError, OneLineParser
 from keygrouping.experiment import ExperimentError
 from keygrouping.grouping import GroupingError
+from keygrouping.inspection.batch import InspectionError
 from keygrouping.settings import SettingsError
 from keygrouping.workload.stream import WorkloadError
 
-_COMMANDS = {"simulate": simulate, "experiment": experiment}
+_COMMANDS = {"simulate": simulate, "inspect": inspect, "experiment": experiment}
 """Modules with `HELP`, `declare(parser)` and `run(given)` by name."""
 _EXTRA = ("matplotlib", "rich")
 
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _COMMANDS[given.command].run(given)
         sys.stdout.flush()
-    except (CommandError, ExperimentError, GroupingError, SettingsError, WorkloadError) as error:
+    except (CommandError, ExperimentError, GroupingError, InspectionError, SettingsError, WorkloadError) as error:
         chosen.error(str(error))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]

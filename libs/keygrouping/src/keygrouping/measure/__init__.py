@@ -12,12 +12,15 @@ from keygrouping.measure.formulas import (
     std_dev,
 )
 from keygrouping.measure.indexed import IndexedDistribution
+from keygrouping.measure.key_sample import MOST_PAIRS, KeySample
 from keygrouping.measure.measures import Measures
 
 __all__ = [
+    "MOST_PAIRS",
     "Collector",
     "Distribution",
     "IndexedDistribution",
+    "KeySample",
     "Measures",
     "adaptation",
     "cv",

@@ -61,7 +61,16 @@ class Dump:
         """Number of events; None until the file was read once."""
         return self._events
 
+    @property
+    def weighted(self) -> bool:
+        """Whether its events have weights of their own."""
+        return self._format.weighted
+
     def chunks(self) -> Iterator[Chunk]:
+        return map(self._chunk, self.batches())
+
+    def batches(self) -> Iterator[list[Event]]:
+        """The events themselves, at most `CHUNK` at once: for who needs no table of all keys."""
         self.bad = BadLines()
         met = 0
         with _opened(self._path) as file:
@@ -69,7 +78,7 @@ class Dump:
             events = islice(self._format.events(_lines(file, self.bad), self.bad.add), self._limit)
             while batch := list(islice(events, CHUNK)):
                 met += len(batch)
-                yield self._chunk(batch)
+                yield batch
                 self._tell(file.tell(), total)
             self._events = met
             self._tell(file.tell(), total)

@@ -1,0 +1,198 @@
+"""Command `keygrouping inspect`: what the keys of a topic or file are like, and which grouping suits them."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+
+from keygrouping import workload
+from keygrouping.cli.assignments import assign
+from keygrouping.cli.parser import CommandError, OneLineParser, at_least
+from keygrouping.cli.progress import Bar, progress_bar
+from keygrouping.workload.stream import WorkloadError
+
+if TYPE_CHECKING:
+    from keygrouping.inspection import Inspection, Reading, Report
+
+HELP = "report the skew of a topic or file, and what each grouping would give; only reads"
+READERS = "keygrouping.readers"
+"""Group of entry points that open a reading of another kind than a file."""
+WORKERS = (4, 8, 16)
+_USUAL = "key, pkg, w-choices, dkg, level-fill, shuffle"
+_TOP = 20
+_INTERVAL = 50_000
+_EVERY = 5
+_RECORD = "record"
+
+
+def declare(parser: OneLineParser) -> None:
+    """Add this command's arguments."""
+    parser.description = (
+        "Reads a Kafka topic or a file and shows how skewed its keys are, what each grouping would give on this very "
+        "traffic, and which one suits it. It never writes: no group, no offset, no topic. How a Kafka with TLS and "
+        "passwords is reached is said by KEYGROUPING_SECURITY_PROTOCOL, KEYGROUPING_SASL_... and KEYGROUPING_SSL_..., "
+        "as for the services."
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--topic", metavar="NAME", help="an existing topic; needs keygrouping-service")
+    source.add_argument("--file", type=Path, metavar="FILE", help="plain, gzip or bzip2")
+    add = parser.add_argument
+    add(
+        "--bootstrap-servers",
+        metavar="HOST:PORT",
+        help="brokers of the topic, by commas; default KEYGROUPING_BOOTSTRAP_SERVERS",
+    )
+    add("--format", metavar="FORMAT", help=f"of the file, if its name doesn't tell: {', '.join(workload.formats())}")
+    add("--set", action="extend", nargs="+", default=[], metavar="key=value", help="a setting of the file's format")
+    add("--key", metavar="FROM", help="record (default of a topic), header=NAME, field=NAME, field=/JSON/POINTER")
+    add("--weight", default="1", metavar="FROM", help="1 (default), size, field=NAME, field=/JSON/POINTER")
+    add("--workers", type=at_least(1), nargs="+", default=list(WORKERS), metavar="W", help="to try; default 4 8 16")
+    add("--groupings", nargs="+", metavar="NAME", help=f"to try; default {_USUAL}; all: all that can be")
+    add(
+        "--interval",
+        type=at_least(32),
+        default=_INTERVAL,
+        metavar="EVENTS",
+        help=f"between two plans, and points of the trend; default {_INTERVAL:,}",
+    )
+    add("--sample", type=at_least(0), metavar="N", help="records of the topic to read, spread evenly; default: all")
+    add("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    add(
+        "--every",
+        type=at_least(1),
+        default=_EVERY,
+        metavar="SECONDS",
+        help=f"between two reports with --follow; default {_EVERY}",
+    )
+    add("--top", type=at_least(1), default=_TOP, metavar="K", help=f"keys to show; default {_TOP}")
+    add("--hash-keys", action="store_true", help="show no key, but a keyed hash of it")
+    add("--salt", metavar="TEXT", help="key of these hashes, for the same ones again; default: random")
+    add("--json", action="store_true", help="print one JSON object instead of tables; with --follow one per report")
+    add("--html", type=Path, metavar="FILE", help="write a page with diagrams, which needs no other file")
+
+
+def run(given: argparse.Namespace) -> None:
+    """Inspect what the arguments say, and show it."""
+    from keygrouping.inspection import USUAL, Inspection, KeyNaming, groupings
+
+    _check(given)
+    naming = KeyNaming(hashed=given.hash_keys, salt=given.salt)
+    workers = list(dict.fromkeys(given.workers))
+    inspection = Inspection(groupings(given.groupings or USUAL), workers, naming, given.interval)
+    with progress_bar(f"reading {given.topic or given.file}") as bar:
+        reading = _open(given, bar)
+        _read(given, inspection, reading)
+    if not inspection.events:
+        raise CommandError(_nothing(reading))
+    _show(given, inspection.report(reading, given.top), again=given.follow)
+
+
+def _check(given: argparse.Namespace) -> None:
+    """CommandError for arguments that don't go together."""
+    for option in ("follow", "sample", "bootstrap_servers"):
+        if given.file is not None and getattr(given, option) not in (None, False):
+            raise CommandError(f"--{option.replace('_', '-')}: only with --topic; a file is read whole")
+    for option in ("format", "set"):
+        if given.topic is not None and getattr(given, option):
+            raise CommandError(f"--{option}: only with --file")
+    if given.sample == 0 and not given.follow:
+        raise CommandError("--sample 0: reads nothing; add --follow to begin with what comes, or take a larger sample")
+    if given.salt is not None and not given.hash_keys:
+        raise CommandError("--salt: only with --hash-keys")
+    if given.html is not None and not given.html.absolute().parent.is_dir():
+        raise CommandError(f"--html {given.html}: there is no folder {given.html.absolute().parent}")
+
+
+def _open(given: argparse.Namespace, bar: Bar) -> "Reading":
+    from keygrouping.inspection import Extraction
+
+    if given.topic is not None:
+        extraction = Extraction.parsed(given.key or _RECORD, given.weight)
+        reader = _reader("kafka", "keygrouping-service")
+        reading: Reading = reader(
+            given.topic,
+            extraction,
+            bootstrap_servers=given.bootstrap_servers,
+            sample=given.sample,
+            follow=given.follow,
+            progress=bar,
+        )
+        return reading
+    return _open_file(given, bar)
+
+
+def _open_file(given: argparse.Namespace, bar: Bar) -> "Reading":
+    from keygrouping.inspection import Extraction
+    from keygrouping.inspection.files import BY_EXTRACTION, CSV, JSON_LINES, format_of, open_file
+
+    extraction = Extraction.parsed(given.key or _RECORD, given.weight)
+    format = format_of(given.file, given.format)
+    described = [] if format == JSON_LINES else workload.describe_format(format)
+    free = [each for each in described if format != CSV or each.name not in BY_EXTRACTION]
+    return open_file(given.file, format, extraction, assign(given.set, {format: free})[format], bar)
+
+
+def _reader(name: str, package: str) -> Callable[..., "Reading"]:
+    """What opens such a reading; CommandError names the package that brings it."""
+    found = list(entry_points(group=READERS, name=name))
+    if not found:
+        raise CommandError(f"--topic: needs the package {package}: pip install {package}")
+    loaded: Callable[..., Reading] = found[0].load()
+    return loaded
+
+
+def _read(given: argparse.Namespace, inspection: "Inspection", reading: "Reading") -> None:
+    """Take in all there is; with --follow until Ctrl-C, with a report now and then."""
+    due = time.monotonic() + given.every
+    try:
+        with closing(reading.batches()) as batches:
+            for batch in batches:
+                inspection.add(batch)
+                if given.follow and inspection.events and time.monotonic() >= due:
+                    _show(given, inspection.report(reading, given.top), again=True)
+                    due = time.monotonic() + given.every
+    except KeyboardInterrupt:
+        if not given.follow:
+            raise
+    except WorkloadError:
+        if not given.hash_keys:
+            raise
+        raise CommandError(f"file {given.file}: can't be read as asked; why is told without --hash-keys") from None
+
+
+def _nothing(reading: "Reading") -> str:
+    left_out = ", ".join(f"{reason}: {count:,}" for reason, count in reading.left_out.items())
+    if left_out:
+        return f"{reading.kind} {reading.name}: none of its records can be used ({left_out}); choose another --key"
+    return f"{reading.kind} {reading.name} holds no events"
+
+
+def _show(given: argparse.Namespace, report: "Report", *, again: bool = False) -> None:
+    """The report, as it was asked for; `again`: it takes the place of one before."""
+    from keygrouping.inspection.advice import advise, cautions
+
+    if given.html is not None:
+        _write_page(given.html, report)
+    if given.json:
+        advice = {"advice": [each.to_data() for each in advise(report)], "cautions": cautions(report)}
+        sys.stdout.write(orjson.dumps({**report.to_data(), **advice}).decode() + "\n")
+        sys.stdout.flush()
+    else:
+        from keygrouping.cli.inspect_tables import show
+
+        show(report, again=again)
+
+
+def _write_page(path: Path, report: "Report") -> None:
+    from keygrouping.cli.inspect_page import page
+
+    try:
+        path.write_text(page(report), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"--html {path}: {error.strerror}") from error

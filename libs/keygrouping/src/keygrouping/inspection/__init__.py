@@ -1,0 +1,31 @@
+"""What the keys of a stream are like, and which grouping suits them: a report out of one reading, in bounded memory."""
+
+from keygrouping.inspection.advice import Advice, advise
+from keygrouping.inspection.batch import Batch, InspectionError, Reading
+from keygrouping.inspection.extraction import Extraction
+from keygrouping.inspection.files import open_file
+from keygrouping.inspection.inspection import INTERVAL, Inspection
+from keygrouping.inspection.names import KeyNaming
+from keygrouping.inspection.ranges import Range, divided, spread
+from keygrouping.inspection.report import Report
+from keygrouping.inspection.trial import ALL, USUAL, groupings
+
+__all__ = [
+    "ALL",
+    "INTERVAL",
+    "USUAL",
+    "Advice",
+    "Batch",
+    "Extraction",
+    "Inspection",
+    "InspectionError",
+    "KeyNaming",
+    "Range",
+    "Reading",
+    "Report",
+    "advise",
+    "divided",
+    "groupings",
+    "open_file",
+    "spread",
+]

@@ -1,0 +1,134 @@
+"""The command `keygrouping inspect` on files, as from a terminal."""
+
+import base64
+import gzip
+import json
+from html.parser import HTMLParser
+from importlib.metadata import EntryPoints
+from pathlib import Path
+from typing import Any
+
+import pytest
+from keygrouping.cli import inspect, main
+
+SECRETS = ["alice@example.org", "bob@example.org", "<b>&carol"]
+QUICK = ["--workers", "2", "4", "--groupings", "key", "shuffle", "--interval", "100"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """600 rows, half of them of one key."""
+    file = tmp_path / "orders.csv"
+    rows = [f"{SECRETS[0] if number % 2 else SECRETS[1 + number % 4 // 2]},{number % 3}" for number in range(600)]
+    file.write_text("user,price\n" + "\n".join(rows) + "\nbroken\n")
+    return file
+
+
+def inspected(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    main(["inspect", *map(str, arguments), *QUICK])
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(inspected(capsys, *arguments, "--json"))
+    return data
+
+
+def fault(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", *map(str, arguments)])
+    printed = capsys.readouterr()
+    assert ended.value.code == 2 and printed.out == "" and printed.err.count("\n") == 1
+    assert printed.err.startswith("keygrouping inspect: ")
+    return printed.err
+
+
+def test_the_object_has_the_whole_report(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, "--file", table, "--key", "field=user")
+    assert data["source"]["events"] == 600 and data["source"]["left_out"] == {"bad-line": 1}
+    assert data["keys"]["distinct"] == 3
+    top = data["keys"]["top"][0]
+    assert top["key"] == SECRETS[0] and top["at_least"] == top["at_most"] == 0.5
+    assert [(each["grouping"], each["workers"]) for each in data["groupings"]] == [
+        ("key", 2),
+        ("shuffle", 2),
+        ("key", 4),
+        ("shuffle", 4),
+    ]
+    assert all({"lambda", "std_dev", "dist_cost"} <= each.keys() for each in data["groupings"])
+    assert [point["until"] for point in data["trend"]] == [100, 200, 300, 400, 500, 600]
+    assert [each["workers"] for each in data["advice"]] == [2, 4]
+    weighed = answer(capsys, "--file", table, "--key", "field=user", "--weight", "field=price")
+    assert weighed["source"]["weight"] == 600 and weighed["source"]["events"] == 600
+
+
+def test_json_lines_are_read_like_values_of_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "events.jsonl.gz"
+    lines = [b'{"user": {"id": "a/b"}, "n": 3}', b'{"user": {"id": 7}, "n": 1}', b'{"user": {}}', b"[]"]
+    file.write_bytes(gzip.compress(b"\n".join(lines * 50)))
+    data = answer(capsys, "--file", file, "--key", "field=/user/id", "--weight", "field=n")
+    assert data["source"]["left_out"] == {"bad-line": 100} and data["source"]["events"] == 100
+    assert {key["key"]: key["share"] for key in data["keys"]["top"]} == {"a/b": 0.75, "7": 0.25}
+    sized = answer(capsys, "--file", file, "--key", "field=/user/id", "--weight", "size")
+    assert sized["source"]["weight"] == 50 * (len(lines[0]) + len(lines[1]))
+
+
+def test_keys_that_are_no_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "keys.csv"
+    file.write_bytes(b"key\n" + b"\xff\xfe\n" * 50 + b"\x1b[31mred\n" * 20)
+    data = answer(capsys, "--file", file, "--key", "field=key")
+    assert data["keys"]["top"][0]["key"] == "base64url:" + base64.urlsafe_b64encode(b"\xff\xfe").decode().rstrip("=")
+    assert "\x1b" not in inspected(capsys, "--file", file, "--key", "field=key")
+
+
+def test_tables_and_page(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "report.html"
+    printed = inspected(capsys, "--file", table, "--key", "field=user", "--html", page)
+    for part in ("600 events", SECRETS[0], "50.00%", "DIST_COST", "recommended", "W = 4", "bad-line: 1", "trend"):
+        assert part in printed
+    assert max(map(len, printed.splitlines())) <= 110
+    written = page.read_text()
+    assert written.count("<svg") == 4 and "&lt;b&gt;&amp;carol" in written and "<b>&carol" not in written
+    assert not any(outside in written for outside in ("http", "<script", "<link", "url(", "src="))
+    HTMLParser().feed(written)
+
+
+def test_hashed_keys_appear_nowhere(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "report.html"
+    arguments = ["--file", table, "--key", "field=user", "--hash-keys", "--salt", "s"]
+    shown = inspected(capsys, *arguments, "--html", page) + page.read_text()
+    data = answer(capsys, *arguments)
+    assert not any(secret in text for secret in ("alice", "bob", "carol") for text in (shown, json.dumps(data)))
+    assert data["keys"]["top"][0]["key"] in shown and data["keys"]["top"][0]["share"] == 0.5
+    other = answer(capsys, *arguments[:-2])
+    assert other["keys"]["top"][0]["key"] != data["keys"]["top"][0]["key"]
+    headless = tmp_path / "headless.csv"
+    headless.write_text("alice,1\nbob,2\n")
+    assert "alice" not in fault(capsys, "--file", headless, "--key", "field=user", "--hash-keys")
+
+
+def test_what_does_not_go_together_is_told(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "--topic --file is required" in fault(capsys)
+    assert "not allowed with" in fault(capsys, "--file", table, "--topic", "events")
+    assert "choose field=NAME" in fault(capsys, "--file", table)
+    assert "choose from record, header=NAME" in fault(capsys, "--file", table, "--key", "user")
+    assert "choose from 1, size" in fault(capsys, "--file", table, "--key", "field=user", "--weight", "2")
+    assert "choose from user, price" in fault(capsys, "--file", table, "--key", "field=id")
+    assert "choose from shuffle, key" in fault(capsys, "--file", table, "--key", "field=user", "--groupings", "best")
+    assert "add --format with" in fault(capsys, "--file", tmp_path / "events", "--key", "field=user")
+    assert "choose from" in fault(capsys, "--file", table, "--key", "field=user", "--format", "xml")
+    assert "No such file" in fault(capsys, "--file", tmp_path / "none.csv", "--key", "field=user")
+    assert "only with --topic" in fault(capsys, "--file", table, "--follow")
+    assert "only with --file" in fault(capsys, "--topic", "events", "--format", "csv")
+    assert "only with --hash-keys" in fault(capsys, "--file", table, "--salt", "x")
+    assert "there is no folder" in fault(capsys, "--file", table, "--html", tmp_path / "no" / "page.html")
+    assert "at least 32" in fault(capsys, "--file", table, "--interval", "10")
+    empty = tmp_path / "empty.csv"
+    empty.write_text("user\n")
+    assert "holds no events" in fault(capsys, "--file", empty, "--key", "field=user")
+    monkeypatch.setattr(inspect, "entry_points", lambda **_: EntryPoints())
+    assert "pip install keygrouping-service" in fault(capsys, "--topic", "events")

@@ -17,7 +17,7 @@ WORKLOADS = [
     "country-skew-80",
     "country-half-skew",
 ]
-GROUPINGS = ["shuffle", "key", "pkg", "dkg"]
+GROUPINGS = ["shuffle", "key", "pkg", "dkg", "level-fill"]
 CASES = list(itertools.product(["native", "spark"], WORKLOADS, GROUPINGS, ["1", "4", "10"]))
 
 

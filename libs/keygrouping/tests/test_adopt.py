@@ -103,6 +103,19 @@ def test_settings_that_were_taken_over_are_in_force(name: str) -> None:
     assert [space.capacity for space in adopted.spaces()] == [space.capacity for space in always.spaces()]
 
 
+def test_of_too_many_keys_the_heaviest_stay_known_and_no_weight_is_lost() -> None:
+    before, after = create("mixed", WORKERS, TABLE), create("mixed", WORKERS, {**TABLE, "tracked_keys": 3})
+    assert isinstance(before, Planned) and isinstance(after, Planned)
+    hashes = hash_keys(KEYS[:10], before.seeds)
+    before.route_batch(hashes, np.arange(10.0, 0.0, -1.0), 1.0)
+    after.adopt(before)
+    statistics = after.statistics()
+    assert sorted(statistics["keys"]) == sorted(hashes[:3, 0].tolist())
+    assert sum(statistics["cost"]) == 27 and sum(statistics["background"]) == 28
+    home = create("key", WORKERS).route_batch(hashes, None, 1.0)
+    assert statistics["background"] == np.bincount(home[3:], np.arange(7.0, 0.0, -1.0), WORKERS).tolist()
+
+
 def test_another_grouping_has_nothing_to_give() -> None:
     with pytest.raises(ValueError, match="'pkg' can't go on with what 'key' has learned"):
         create("pkg", 3).adopt(create("key", 3))

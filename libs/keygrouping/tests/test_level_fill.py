@@ -184,9 +184,21 @@ class TestPlans:
         source.apply(source.plan([source.statistics()]))
         source.route_batch(events(2), None, 0.0)
         assert not source.urgent
+        source.statistics()
+        assert not source.urgent
         owner = source.explain(b"x").home
         untracked = np.random.default_rng(1).integers(-(2**63), 2**63, (40_000, 1))
         source.route_batch(untracked[source._arrays.owners[untracked[:, 0] & 1023] == owner], None, 0.0)
+        assert source.urgent
+
+    def test_an_interval_with_no_or_few_events_does_not_count_as_the_first(self) -> None:
+        (source,) = self.shared(1)
+        for few in (0, 0, 500):
+            source.route_batch(events(1, few), None, 0.0)
+            source.apply(source.plan([source.statistics()]))
+        source.route_batch(events(2, 400), None, 0.0)
+        assert not source.urgent
+        source.route_batch(events(3, 200), None, 0.0)
         assert source.urgent
 
     def test_it_plans_by_itself_when_the_interval_has_passed(self) -> None:
@@ -213,6 +225,25 @@ class TestPlans:
         )
         assert placement.keys.width.sum() <= len(shares) + 10 - 1
         assert placement.loads == pytest.approx(np.full(10, 0.1), rel=0.01)
+
+    def test_a_filling_says_why_loads_are_equal(self) -> None:
+        (source,) = self.shared(1)
+        assert source.filling(5) is None
+        source.route_batch(events(1, 60_000, hot=0.5), None, 0.0)
+        source.apply(source.plan([source.statistics()]))
+        filling = source.filling(5)
+        assert filling is not None and filling.level == pytest.approx(1, abs=0.05)
+        planned = (filling.light + filling.hot) / filling.fair
+        assert planned == pytest.approx(np.full(10, filling.level), abs=0.03)
+        assert filling.hot.sum() > 0.45 and np.all(filling.room[filling.hot > 0.001] > 0)
+        hottest = filling.keys[0]
+        assert hottest.hash == HASHES[0, 0] and hottest.share == pytest.approx(0.5, abs=0.1)
+        assert sum(share for _, share in hottest.members) == pytest.approx(hottest.share)
+        assert len(filling.keys) <= 5 and filling.hot_keys >= 1
+        assert not filling.filled.any()
+        source.route_batch(events(2, 60_000, hot=0.5), None, 1.0)
+        filling = source.filling(0)
+        assert filling is not None and not filling.keys and filling.filled == pytest.approx(np.ones(10), abs=0.01)
 
     def test_explains_why_and_when_a_key_was_widened(self) -> None:
         grouping = built()

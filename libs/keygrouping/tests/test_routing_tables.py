@@ -74,7 +74,7 @@ def test_only_the_keys_of_the_plan_move(name: str) -> None:
         hashes = events(seed, swapped=100)
         grouping.route_batch(hashes, None, 0.0)
         statistics = grouping.statistics()
-        state = {hashed: state for hashed, _, state in statistics["keys"]}
+        state = dict(zip(statistics["keys"], statistics["state"], strict=True))
         before = workers_of(grouping)
         plan = through_json(grouping.plan([statistics]))
         assert workers_of(grouping) == before
@@ -131,8 +131,10 @@ def test_the_state_is_the_weight_of_the_window() -> None:
         if weight:
             grouping.route("a", weight)
         grouping.route("b")
-        seen.append([key[1:] for key in grouping.statistics()["keys"] if key[0] == hashed])
-    assert seen == [[[1, 1]], [[2, 3]], [[4, 7]], [[8, 14]], [[0, 12]], [[0, 8]], []]
+        told = grouping.statistics()
+        columns = zip(told["keys"], told["cost"], told["state"], strict=True)
+        seen.append([(cost, state) for key, cost, state in columns if key == hashed])
+    assert seen == [[(1, 1)], [(2, 3)], [(4, 7)], [(8, 14)], [(0, 12)], [(0, 8)], []]
 
 
 def test_a_balanced_interval_changes_nothing() -> None:
@@ -223,11 +225,11 @@ def test_an_old_plan_is_ignored_and_a_wrong_one_refused() -> None:
     "statistics",
     [
         {},
-        {"keys": [], "background": [0.0]},
-        {"keys": [[1, 2.0]], "background": [0.0] * WORKERS},
-        {"keys": [[2**64, 1.0, 1.0]], "background": [0.0] * WORKERS},
-        {"keys": [[1, -1.0, 1.0]], "background": [0.0] * WORKERS},
-        {"keys": [[1, float("nan"), 1.0]], "background": [0.0] * WORKERS},
+        {"keys": [], "cost": [], "state": [], "background": [0.0]},
+        {"keys": [1], "cost": [2.0], "state": [], "background": [0.0] * WORKERS},
+        {"keys": [2**64], "cost": [1.0], "state": [1.0], "background": [0.0] * WORKERS},
+        {"keys": [1], "cost": [-1.0], "state": [1.0], "background": [0.0] * WORKERS},
+        {"keys": [1], "cost": [float("nan")], "state": [1.0], "background": [0.0] * WORKERS},
     ],
 )
 def test_wrong_statistics_are_refused(statistics: dict[str, Any]) -> None:

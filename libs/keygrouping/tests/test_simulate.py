@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping.grouping import Explanation, GroupingError, create, registry
 from keygrouping.grouping.base import BaseGrouping
+from keygrouping.grouping.level_fill import LevelFill, LevelFillSettings
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 from keygrouping.hashing import SEED, hash_key
 from keygrouping.measure import Distribution, Measures
 from keygrouping.settings import Settings, SettingsError, setting
 from keygrouping.simulate import Interval, Performance, Result, SimulatorSettings, create_sources, simulate
 from keygrouping.simulate.cluster import Cluster
+from keygrouping.workload import workload
 from keygrouping.workload.stream import Chunk
 from keygrouping.workload.table import NumberedKeys
 
@@ -353,6 +355,33 @@ def test_one_plan_of_all_statistics_starts_each_interval() -> None:
     moved = [(each.measures.moved_keys, each.measures.moved_state) for each in result.intervals]
     assert moved == [(0, 0.0), (2, 10.0), (2, 10.0)]
     assert (result.measures.moved_keys, result.measures.moved_state) == (4, 20.0)
+
+
+def test_urgent_plans_of_all_sources_are_made_inside_of_intervals_at_the_checks() -> None:
+    seen: list[tuple[int, list[float]]] = []
+
+    class Watched(LevelFill):
+        """Tells which statistics plans were made of."""
+
+        def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+            plan = super().plan(statistics)
+            seen.append((plan["epoch"], [source["mass"] for source in statistics]))
+            return plan
+
+    groupings = [Watched(4, LevelFillSettings(interval=None)) for _ in range(2)]
+    result = simulate(Stream(keys_of(20_000), chunk=700), groupings, interval=6400)
+    within_first = [[events / 2] * 2 for events in (200, 400, 800, 1600, 3200)]
+    ends = [[3200.0] * 2] * 3
+    assert seen == list(enumerate([*within_first, *ends], 1)), "later ones only on evidence"
+    assert [each.plan.get("epoch") for each in result.intervals] == [5, 6, 7, 8]
+    assert {grouping.epoch for grouping in groupings} == {8}
+
+
+@pytest.mark.parametrize("sources", [1, 5])
+def test_level_fill_catches_a_hot_key_inside_the_interval_in_which_it_changes(sources: int) -> None:
+    stream = workload("moving-hot-key", 80_000, 1, {"share": 0.5, "interval": 20_000})
+    result = simulate(stream, create_sources("level-fill", 10, sources), interval=20_000)
+    assert max(each.measures.lambda_ for each in result.intervals) < 1.05
 
 
 def test_offline_groupings_learn_the_stream_beforehand() -> None:

@@ -121,7 +121,7 @@ def test_a_live_run_ends_on_sigterm_and_leaves_no_process(command: Command) -> N
     assert code == 0, said
     assert not any(child.is_running() for child in children)
     (kept,) = (command.folder / "data").glob("*/router.json")
-    assert b'"grouping":"dkg"' in kept.read_bytes()
+    assert b'"grouping":"level-fill"' in kept.read_bytes()
 
 
 @pytest.mark.parametrize("part", ["router", "worker"])

@@ -90,3 +90,9 @@ def test_libraries_are_kept_short(name: str, capsys: pytest.CaptureFixture[str])
         log.error("away %s", "x")
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == (3 if name.startswith("uvicorn") else 1)
+
+
+def test_each_request_of_a_client_is_not_worth_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging("INFO", "text")
+    logging.getLogger("httpx").info("HTTP Request: GET http://router/workers")
+    assert capsys.readouterr().err == ""

@@ -7,11 +7,12 @@ import signal
 import socket
 import sys
 from itertools import islice
+from typing import Any
 
 import httpx
 import pytest
-from aiokafka import AIOKafkaProducer, ConsumerRecord
-from aiokafka.errors import GroupAuthorizationFailedError, KafkaConnectionError
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaConnectionError, UnknownTopicOrPartitionError
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,8 @@ from keygrouping_service import kafka
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.batches import Outbox, origin_headers, partition_of
 from keygrouping_service.logs import Calm
+from keygrouping_service.owned import Clients, OwnedPartition
+from keygrouping_service.progress import Committed
 from keygrouping_service.run import run
 from keygrouping_service.settings import ServiceSettings
 
@@ -58,6 +61,15 @@ class Sent:
         self._real._closed = True
         self.batches: list[tuple[str, int, bytes]] = []
         self.counts: list[int] = []
+        self.client = self
+        self.known, self.there = {0}, {0, 1, 2, 3}
+
+    async def partitions_for(self, _: str) -> set[int]:
+        return self.known
+
+    async def force_metadata_update(self) -> bool:
+        self.known = self.there
+        return True
 
     def create_batch(self) -> object:
         return self._real.create_batch()
@@ -121,6 +133,45 @@ async def test_full_batches_are_followed_by_new_ones_and_a_giant_travels_alone()
     await outbox.send()
     assert [len(value or b"") for _, _, value, _ in sent.records()] == [400, 400, 400, 50_000, 400]
     assert len(sent.batches) == 4
+
+
+async def test_partitions_that_were_added_since_are_looked_for() -> None:
+    sent = Sent(batch_bytes=1000)
+    outbox = Outbox(sent)
+    outbox.append("t", 3, 1, b"k", b"v")
+    await outbox.send()
+    assert sent.known == sent.there and len(sent.batches) == 1
+    beyond = Outbox(sent)
+    beyond.append("t", 4, 1, b"k", b"v")
+    with pytest.raises(UnknownTopicOrPartitionError, match="t has no partition 4"):
+        await beyond.send()
+
+
+class Reader:
+    """Stands for a consumer that reads nothing, and knows the end once it was told."""
+
+    end: int | None = None
+
+    async def getmany(self, *_: object, **__: object) -> dict[TopicPartition, list[Any]]:
+        return {}
+
+    async def position(self, _: TopicPartition) -> int:
+        return 7
+
+    def highwater(self, _: TopicPartition) -> int | None:
+        return self.end
+
+
+async def test_the_lag_is_not_known_before_the_end_was_seen() -> None:
+    reader: Any = Reader()
+    clients = Clients(reader, reader, reader, reader)
+    owned = OwnedPartition(TopicPartition("t", 0), Committed(7), clients, "group", asyncio.Event())
+    assert owned.lag is None
+    await owned.poll(10, 0.0)
+    assert owned.lag is None
+    for reader.end, lag in ((10, 3), (7, 0)):
+        await owned.poll(10, 0.0)
+        assert owned.lag == lag
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from keygrouping_service.settings import StoreSettings
-from keygrouping_service.store import Entry, Record, Store, Unavailable, open_store
+from keygrouping_service.store import Entry, Record, Store, Unanswered, Unavailable, open_store
 from keygrouping_service.store.testing import MISSING, RedisServer, installed
 from keygrouping_service.testing import until
 from pydantic import ValidationError
@@ -87,6 +87,30 @@ async def test_a_server_that_accepts_and_never_answers_costs_no_more_than_the_ti
             assert await refusals(store) == {f"Redis at {server.address} gives no answer within 1 s"}
     server.thaw()
     await until(lambda: works(store), 10)
+    await store.close()
+
+
+async def test_a_change_that_was_sent_is_told_from_one_that_was_not(server: RedisServer) -> None:
+    store = open_store(settings_of(f"redis://{server.address}"))
+    assert await works(store)
+    server.freeze()
+    with pytest.raises(Unanswered):
+        await store.put("control", 1, expected=0)
+    server.thaw()
+
+    async def is_there() -> bool:
+        return await store.get("control") == Entry(1, 1)
+
+    await until(is_there, 10)
+    server.ask("CONFIG", "SET", "maxmemory", "1")
+    with pytest.raises(Unavailable, match="maxmemory") as refused:
+        await store.put("control", 2, expected=1)
+    assert not isinstance(refused.value, Unanswered)
+    server.kill()
+    assert not await works(store), "what was open breaks"
+    with pytest.raises(Unavailable) as unheard:
+        await store.put("control", 2, expected=1)
+    assert not isinstance(unheard.value, Unanswered)
     await store.close()
 
 

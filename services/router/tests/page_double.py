@@ -13,6 +13,7 @@ from keygrouping_router.models import (
     TOP,
     AvailableGrouping,
     DryRun,
+    FillingReport,
     GroupingReport,
     HistoryEntry,
     IntervalReport,
@@ -20,6 +21,7 @@ from keygrouping_router.models import (
     KeyReport,
     KeySpaceReport,
     Model,
+    PlanInForce,
     PlanReport,
     Readiness,
     Setting,
@@ -67,6 +69,7 @@ class Double:
         self.status: Literal["ready", "starting"] = "ready"
         self.degraded = False
         self.observe_only = False
+        self.fills = True
         self.mode: Literal["fixed", "auto"] = "fixed"
         self.workers = workers
         self.version = 7
@@ -127,6 +130,10 @@ class Double:
         self.plans.append(plan)
         self.sent.append((None, "plan", plan))
 
+    def plan_in_force(self) -> PlanInForce:
+        """The last plan; its hot keys fill every worker above a third of its fair share."""
+        return PlanInForce(**dict(self.plans[-1]), filling=self._filling() if self.fills else None)
+
     def control(self, what: Any, before: dict[str, Any], after: dict[str, Any], by: str = "api") -> None:
         """Somebody changed something."""
         self.version += 1
@@ -178,6 +185,28 @@ class Double:
             last_seen=self.now,
             hot_since=self.started + timedelta(seconds=rank * 40) if hot else None,
         )
+
+    def _filling(self) -> FillingReport:
+        fair = 1 / self.workers
+        light = [fair * (0.4 + 0.5 * self._random.random()) for _ in range(self.workers)]
+        hot = [rank for rank in range(min(TOP, len(self.keys))) if self._hot(rank)]
+        poured = sum(fair - share for share in light)
+        workers = [
+            {"worker": worker, "fair": fair, "light": share, "hot": fair - share, "room": fair - share, "filled": 1.0}
+            for worker, share in enumerate(light if hot else [fair] * self.workers)
+        ]
+        keys = [
+            {
+                **named(self.keys[rank]),
+                "share": poured / len(hot),
+                "members": [
+                    {"worker": worker, "share": (fair - share) / len(hot)} for worker, share in enumerate(light)
+                ],
+            }
+            for rank in hot
+        ]
+        report = {"level": 1.0 if hot else None, "workers": workers, "hot_keys": len(hot), "keys": keys}
+        return FillingReport.model_validate(report)
 
     def readiness(self) -> Readiness:
         state: Literal["ok", "degraded"] = "degraded" if self.degraded else "ok"

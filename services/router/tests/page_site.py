@@ -34,6 +34,7 @@ def app_of(double: Double) -> FastAPI:
         "/grouping": double.grouping,
         "/shadow": double.shadow,
         "/thresholds": double.thresholds,
+        "/plan": double.plan_in_force,
         "/plan/history": lambda: PlanHistory(entries=double.plans[::-1][:100]),
         "/thresholds/history": lambda: History(entries=double.history[::-1]),
     }
@@ -192,7 +193,7 @@ class RouterSite:
         self._thread.join(10)
 
     async def _run(self) -> None:
-        settings = settings_of(interval=0.5, workers=4, grouping="w-choices")
+        settings = settings_of(interval=0.5, workers=4)
         plane = ControlPlane(settings, MemoryStore(), most_workers=16)
         await plane.start()
         async with plane.running(), serving(router_app(plane, settings), "127.0.0.1", 0) as port:

@@ -24,7 +24,7 @@ class CaughtUp:
 async def real_app(**given: Any) -> FastAPI:
     """The app of a router after two intervals of skewed traffic, in which there are keys that are no text."""
     time = FakeTime()
-    plane = new_plane(MemoryStore(), time, grouping="dkg")
+    plane = new_plane(MemoryStore(), time, grouping="level-fill")
     plane.watch(CaughtUp())
     await plane.start()
     for _ in range(2):

@@ -30,6 +30,7 @@ from keygrouping_router.models import (
     KeySpaceReport,
     Model,
     PlanHistory,
+    PlanInForce,
     PlanReport,
     Readiness,
     ServerEvent,
@@ -50,15 +51,15 @@ REPORTS: dict[str, type[Model]] = {
     "/thresholds/history": History,
     "/workers": WorkersReport,
     "/grouping": GroupingReport,
-    "/plan": PlanReport,
+    "/plan": PlanInForce,
     "/plan/history": PlanHistory,
     "/shadow": ShadowReport,
 }
 """All that may be closed to readers, and what it answers."""
 
 WRITES: dict[tuple[str, str], Any] = {
-    ("PUT", "/thresholds"): {"check_interval": 30.0},
-    ("PATCH", "/thresholds"): {"check_interval": 30.0},
+    ("PUT", "/thresholds"): {"eps": 0.01},
+    ("PATCH", "/thresholds"): {"eps": 0.01},
     ("PUT", "/workers"): {"workers": 6, "capacities": {"0": 2.0}},
     ("PUT", "/grouping"): {"name": "pkg"},
     ("PUT", "/shadow"): {"groupings": [{"name": "pkg"}]},
@@ -71,7 +72,7 @@ ANSWERS: dict[str, type[Model]] = {
     "history": History,
     "workers": WorkersReport,
     "grouping": GroupingReport,
-    "plan": PlanReport,
+    "plan": PlanInForce,
     "plans": PlanHistory,
     "shadow": ShadowReport,
 }
@@ -254,6 +255,20 @@ async def test_readiness_is_the_status(client: httpx.AsyncClient, plane: FakePla
     plane.ready = plane.ready.model_copy(update={"status": "starting"})
     answer = await client.get("/readyz")
     assert (answer.status_code, answer.json()["status"]) == (503, "starting")
+
+
+async def test_where_the_store_is_stays_hidden_where_reads_are_closed(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("secret")
+    plane = FakePlane()
+    away = plane.ready.store.model_copy(update={"state": "degraded", "detail": "Redis at 10.0.0.9:6379 is away"})
+    plane.ready = plane.ready.model_copy(update={"store": away})
+    for reads, shown in (("open", True), ("closed", False)):
+        given = ApiSettings(bootstrap_servers="unused:9092", api_token_file=tmp_path / "tokens", api_reads=reads)
+        transport = httpx.ASGITransport(router_app(cast(Plane, plane), given))
+        async with httpx.AsyncClient(transport=transport, base_url="http://router") as asking:
+            answer = await asking.get("/readyz")
+        assert answer.json()["store"]["state"] == "degraded"
+        assert ("10.0.0.9" in answer.text) is shown
 
 
 # writing

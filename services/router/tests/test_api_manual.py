@@ -13,9 +13,9 @@ from typing import cast
 import pytest
 from keygrouping_router import models
 from keygrouping_router.api import router_app
-from keygrouping_router.api.openapi import ProblemDetails
 from keygrouping_router.plane import Plane
 from keygrouping_service.app import serving
+from keygrouping_service.openapi import ProblemDetails
 from pydantic import BaseModel
 
 from .planes import settings_of
@@ -37,6 +37,7 @@ ANSWERS: list[type[BaseModel]] = [
     models.History,
     models.WorkersReport,
     models.GroupingReport,
+    models.PlanInForce,
     models.PlanHistory,
     models.ShadowReport,
     models.Readiness,

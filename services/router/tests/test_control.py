@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from keygrouping_router.control import Control
-from keygrouping_router.document import DOCUMENT, ControlDocument
+from keygrouping_router.document import DOCUMENT, SUPERSEDED_SECONDS, ControlDocument
 from keygrouping_router.errors import Degraded, Refused, Stale
 from keygrouping_router.models import GroupingChange, ShadowChange, ShadowGrouping, WorkersChange
-from keygrouping_service.store import Entry, Unavailable
+from keygrouping_service.store import Entry, Unanswered, Unavailable
 from keygrouping_service.store.memory import MemoryStore
 
 from .planes import FakeTime, Unsteady
@@ -21,16 +21,18 @@ def environment(**changes: Any) -> Control:
     return Control(**{"grouping": "w-choices", "workers": 4, **changes})
 
 
-def document_in(store: MemoryStore, control: Control | None = None) -> ControlDocument:
-    return ControlDocument(store, control or environment(), MOST, lambda: 1000.0)
+def document_in(
+    store: MemoryStore, control: Control | None = None, *, most: int = MOST, now: float = 1000.0, others: bool = False
+) -> ControlDocument:
+    return ControlDocument(store, control or environment(), most, lambda: now, others=lambda: others)
 
 
 def epoch() -> int:
     return 7
 
 
-async def settled(store: MemoryStore, control: Control | None = None) -> ControlDocument:
-    document = document_in(store, control)
+async def settled(store: MemoryStore, control: Control | None = None, **changes: Any) -> ControlDocument:
+    document = document_in(store, control, **changes)
     await document.refresh(epoch)
     return document
 
@@ -70,12 +72,21 @@ def test_thresholds_are_set_as_a_whole_or_in_part() -> None:
     assert control.with_thresholds({"threshold": 0.3}, partial=False).settings == {"threshold": 0.3}
 
 
-def test_a_setting_that_the_routers_have_in_hand_is_refused_not_passed_over() -> None:
+def test_the_interval_of_a_grouping_is_that_of_the_routers_where_they_make_the_plans() -> None:
     alone = environment(grouping="mixed").with_thresholds({"interval": 5}, partial=True)
-    assert alone.routing_settings["interval"] == 5
+    assert (alone.interval, alone.routing_settings["interval"]) == (None, 5)
     together = alone.with_grouping(GroupingChange(name="mixed", sharing="shared"))
-    with pytest.raises(Refused, match="unknown setting interval; mixed has"):
-        together.with_thresholds({"interval": 5}, partial=True)
+    assert together.interval is None
+    together = together.with_thresholds({"interval": 5}, partial=True)
+    assert (together.interval, together.routing_settings["interval"]) == (5, None)
+    for wrong in (0.05, 4000):
+        with pytest.raises(Refused, match=r"interval must be from 0\.1 to 3600 s for routers"):
+            together.with_thresholds({"interval": wrong}, partial=True)
+
+
+def test_level_fill_is_planned_in_rounds_even_alone() -> None:
+    control = environment(grouping="level-fill", sharing="independent")
+    assert control.planned_in_rounds and control.routing_settings == {"interval": None}
 
 
 def test_capacities_go_to_groupings_that_take_account_of_them() -> None:
@@ -84,12 +95,12 @@ def test_capacities_go_to_groupings_that_take_account_of_them() -> None:
     assert environment().with_workers(change, MOST).routing_settings == {}
 
 
-def test_only_what_can_be_shared_is_planned_together() -> None:
+def test_only_what_can_be_shared_is_planned_in_rounds() -> None:
     for grouping, together in (("key", False), ("pkg", False), ("mixed", True), ("dkg", True), ("w-choices", True)):
         control = environment(grouping=grouping, sharing="shared")
-        assert control.planned_together is together
-        assert not control.with_grouping(GroupingChange(name=grouping, sharing="independent")).planned_together
-        assert not control.with_grouping(GroupingChange(name=grouping, observe_only=True)).planned_together
+        assert control.planned_in_rounds is together
+        assert not control.with_grouping(GroupingChange(name=grouping, sharing="independent")).planned_in_rounds
+        assert not control.with_grouping(GroupingChange(name=grouping, observe_only=True)).planned_in_rounds
 
 
 async def test_the_first_start_writes_what_the_environment_says_and_later_ones_follow() -> None:
@@ -205,7 +216,95 @@ async def test_a_store_that_lost_everything_gets_it_back() -> None:
     await set_workers(document, 7)
     document._store = MemoryStore()
     await document.refresh(epoch)
-    assert (document.control.workers, document.version) == (7, 1)
+    assert (document.control.workers, document.version, document.control.base) == (7, 3, 8), "and nobody is rerouted"
+    await set_workers(document, 8, expected=3)
+    assert [entry.version for entry in await document.history(9)] == [4]
+    assert (await settled(document._store, environment(workers=4))).version == 4
+
+
+async def test_what_a_replica_has_seen_wins_over_an_environment_that_was_faster() -> None:
+    document, other = await settled(store := MemoryStore()), document_in(store)
+    await set_workers(document, 7)
+    await set_workers(document, 8)
+    await other.refresh(epoch)
+    empty = MemoryStore()
+    fresh = await settled(empty, environment(grouping="dkg"))
+    document._store = other._store = empty
+    await set_workers(fresh, 5)
+    for replica in (document, other, fresh):
+        await replica.refresh(lambda: 20)
+    assert {replica.version for replica in (document, other, fresh)} == {4}
+    assert {(replica.control.grouping, replica.control.workers) for replica in (document, other, fresh)} == {
+        ("w-choices", 8)
+    }
+    assert document.control.base == 21 and document.control.generation > 0, "no plan of the other grouping fits"
+
+
+async def test_two_that_know_different_documents_of_one_version_agree_on_one() -> None:
+    one = await settled(store := MemoryStore())
+    other = document_in(store)
+    await other.refresh(epoch)
+    await set_workers(one, 7)
+    other._store = MemoryStore()
+    await set_workers(other, 9)
+    assert (one.version, other.version) == (2, 3)
+    one._store = other._store
+    await set_workers(one, 6)
+    await other.refresh(epoch)
+    assert (one.control, one.version) == (other.control, 4)
+    lost = MemoryStore()
+    one._store = other._store = lost
+    await one.refresh(epoch)
+    for _ in range(2):
+        await other.refresh(epoch)
+        await one.refresh(epoch)
+    assert (one.version, one.control.workers) == (other.version, other.control.workers) == (5, 6)
+
+
+async def test_an_older_environment_does_not_come_back_while_others_are_alive() -> None:
+    store, old, new = MemoryStore(), environment(workers=4), environment(workers=6, grouping="dkg")
+    await settled(store, old)
+    await settled(store, new, now=2000.0)
+    for again, others, now in ((old, True, 2100.0), (new, True, 2200.0), (old, True, 2000.0 + SUPERSEDED_SECONDS - 1)):
+        found = await settled(store, again, now=now, others=others)
+        assert (found.control.grouping, found.control.workers) == ("dkg", 6), now
+    assert (await settled(store, environment(workers=7), others=True)).control.workers == 7, "a new one wins"
+
+
+@pytest.mark.parametrize(("now", "others"), [(2100.0, False), (2000.0 + SUPERSEDED_SECONDS + 1, True)])
+async def test_an_older_environment_comes_back_where_it_is_meant(now: float, others: bool) -> None:
+    store, old, new = MemoryStore(), environment(workers=4), environment(workers=6)
+    await settled(store, old)
+    await settled(store, new, now=2000.0)
+    assert (await settled(store, old, now=now, others=others)).control.workers == 4
+    assert (await settled(store, new, now=now + 10, others=True)).control.workers == 4, "now that one is the older"
+
+
+async def test_the_environments_that_are_remembered_are_few() -> None:
+    store = MemoryStore()
+    for workers in range(1, MOST + 1):
+        document = await settled(store, environment(workers=workers), now=1000.0 + workers)
+    assert len(document.control.superseded) == 10
+
+
+async def test_a_change_that_may_have_been_made_is_told_from_one_that_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Unsteady(FakeTime())
+    document = await settled(store)
+    put = store.put
+
+    async def unanswered(*given: Any, **named: Any) -> Entry:
+        await put(*given, **named)
+        raise Unanswered("it gives no answer")
+
+    monkeypatch.setattr(store, "put", unanswered)
+    with pytest.raises(Degraded, match="not known whether this was changed: GET it before you send it again; it gives"):
+        await set_workers(document, 6)
+    assert document.version == 1
+    await document.refresh(epoch)
+    assert (document.control.workers, document.version) == (6, 2)
+    store.away = True
+    with pytest.raises(Degraded, match=r"nothing was changed, .* it is away"):
+        await set_workers(document, 7)
 
 
 async def test_a_document_of_another_kind_changes_nothing() -> None:
@@ -220,9 +319,18 @@ async def test_a_document_of_another_kind_changes_nothing() -> None:
 async def test_more_workers_than_partitions_are_not_routed_to() -> None:
     store = MemoryStore()
     await settled(store, environment(workers=MOST))
-    fewer = ControlDocument(store, environment(workers=MOST), 8, lambda: 0.0)
-    await fewer.refresh(epoch)
+    fewer = await settled(store, environment(workers=MOST), most=8)
     assert fewer.control.workers == 8
+    await fewer.change(
+        "thresholds",
+        lambda now: now.with_thresholds({"threshold": 0.5}, partial=True),
+        expected=None,
+        by="api",
+        highest_epoch=epoch,
+    )
+    assert (await settled(store, environment(workers=MOST))).control.workers == MOST, "what is wanted is kept"
+    fewer.most_workers = 12
+    assert fewer.control.workers == 12
 
 
 async def test_without_the_store_the_environment_counts_and_changes_are_not_taken() -> None:

@@ -121,6 +121,28 @@ async def test_an_order_holds_from_the_next_batch_on_and_is_in_the_history() -> 
     assert (await plane.plan()).epoch == plane.epoch == epochs[0]
 
 
+async def test_the_plan_in_force_has_the_epoch_in_force_whatever_that_came_by() -> None:
+    store, time = MemoryStore(), FakeTime()
+    plane = new_plane(store, time, grouping="w-choices", sharing="shared")
+    await plane.start()
+    route(plane, skewed(2000, 0.5, 1), 0.0)
+    time.passed = 10.0
+    await end_interval([plane], time)
+    made = await plane.plan()
+    assert made.epoch == plane.epoch and made.round is not None
+    plane.not_below(made.epoch + 7)
+    assert await plane.plan() == made.model_copy(update={"epoch": made.epoch + 7})
+    again = new_plane(store, time, grouping="w-choices", sharing="shared")
+    again.not_below(made.epoch)
+    assert ((await again.plan()).epoch, (await again.plan()).round) == (made.epoch, None)
+    await again.start()
+    assert (await again.plan(), again.epoch) == (made, made.epoch), "the plan came after its epoch"
+    again.not_below(made.epoch - 1)
+    assert await again.plan() == made
+    await again.set_workers(WorkersChange(workers=5), expected=None, by="api")
+    assert ((await again.plan()).epoch, (await again.plan()).round) == (again.epoch, None), "that was for other workers"
+
+
 async def test_orders_that_cannot_be_carried_out_change_nothing() -> None:
     time = FakeTime()
     store = Unsteady(time)
@@ -209,6 +231,12 @@ async def test_a_comparison_that_has_ended_leaves_no_metric() -> None:
         return [sample.labels["grouping"] for sample in metric.samples]
 
     assert shown() == ["pkg"]
+    twins = [ShadowGrouping(name="pkg", settings={"choices": choices}) for choices in (2, 3)]
+    await plane.set_shadow(ShadowChange(groupings=twins), expected=None, by="api")
+    route(plane, skewed(2000, 0.5, 1), 10.0)
+    time.passed = 20.0
+    await end_interval([plane], time)
+    assert shown() == ["pkg", "pkg-2"]
     await plane.set_shadow(ShadowChange(groupings=[]), expected=None, by="api")
     assert shown() == []
 
@@ -271,21 +299,65 @@ async def test_workers_drain_and_lags_are_told() -> None:
     assert {item.lag for item in (await plane.workers()).items} == {None}
 
 
-async def test_with_auto_w_follows_the_members_that_stay() -> None:
-    stage = Stage()
-    plane = await plane_with(stage, FakeTime(), workers=3)
-    await plane.set_workers(WorkersChange(workers="auto"), expected=None, by="api")
-    counts = []
-    for members in (5, 6, 6, 0, 0, 99, 99):
+async def test_with_auto_w_follows_more_workers_at_once_and_fewer_with_patience() -> None:
+    stage, time = Stage(), FakeTime()
+    plane = await plane_with(stage, time, workers=3, auto_grace=30)
+
+    async def look(members: int, seconds: float) -> int:
+        time.passed += seconds
         stage.members = members
         await plane.core.watch_workers()
-        counts.append((await plane.workers()).workers)
-    assert counts == [3, 3, 6, 6, 6, 6, 8]
+        return (await plane.workers()).workers
+
+    assert await look(5, 0) == 3, "fixed"
+    await plane.set_workers(WorkersChange(workers="auto"), expected=None, by="api")
+    assert [await look(members, 2) for members in (5, 6, 4, 5, 6)] == [5, 6, 6, 6, 6], "a restart of one after another"
+    assert [await look(members, 14) for members in (4, 5, 4, 4)] == [6, 6, 6, 5], "the most there were meanwhile"
+    assert [await look(0, 20) for _ in range(4)] == [4, 4, 4, 4], "none: it is not a group that runs them"
+    assert await look(99, 2) == 8
     assert {entry.by for entry in (await plane.history(2)).entries} == {BY_AUTO}
     await plane.set_workers(WorkersChange(workers=2), expected=None, by="api")
-    for _ in range(2):
-        await plane.core.watch_workers()
-    assert (await plane.workers()).workers == 2, "fixed again"
+    assert [await look(6, 2) for _ in range(2)] == [2, 2], "fixed again"
+
+
+async def test_partitions_that_are_added_are_noticed() -> None:
+    stage, time, store = Stage(), FakeTime(), MemoryStore()
+    wider = new_plane(store, time, workers=8)
+    await wider.start()
+    await wider.set_workers(WorkersChange(workers=12), expected=None, by="api")
+    plane = ControlPlane(settings_of(workers=8), store, 8, stage=stage, times=time.times())
+    await plane.start()
+    assert ((await plane.workers()).workers, (await plane.workers()).max_workers) == (8, 8)
+    stage.lags = dict.fromkeys(range(10), 0)
+    await plane.core.watch_workers()
+    report = await plane.workers()
+    assert (report.workers, report.max_workers, len(report.items)) == (10, 10, 10), "as many as were wanted, or nearly"
+    assert set(route(plane, skewed(2000, 0.0, 1), 0.0).workers) == set(range(10))
+    stage.lags = dict.fromkeys(range(16), 0)
+    await plane.core.watch_workers()
+    assert (await plane.workers()).workers == 12
+    await plane.set_workers(WorkersChange(workers=16), expected=None, by="api")
+
+
+async def test_capacities_renew_what_heeds_them_and_nothing_else() -> None:
+    plane = await started(grouping="w-choices", workers=4)
+    groupings = [ShadowGrouping(name="consistent"), ShadowGrouping(name="pkg")]
+    await plane.set_shadow(ShadowChange(groupings=groupings, sample=1.0), expected=None, by="api")
+    route(plane, skewed(2000, 0.5, 1), 0.0)
+    core = plane.core
+    routing, (heeds, other), epoch = core.steering.grouping, core.traffic.shadow.candidates, plane.epoch
+    await plane.set_workers(WorkersChange(workers=4, capacities={"0": 2.0}), expected=None, by="api")
+    assert (core.steering.grouping, plane.epoch) == (routing, epoch)
+    renewed, kept = core.traffic.shadow.candidates
+    assert kept is other and renewed.grouping is not heeds.grouping and renewed.used == {"capacities": [2.0]}
+    await plane.set_shadow(ShadowChange(groupings=groupings[1:]), expected=None, by="api")
+    comparison = core.traffic.shadow
+    await plane.set_workers(WorkersChange(workers=4, capacities={"0": 3.0}), expected=None, by="api")
+    assert core.traffic.shadow is comparison
+    await plane.set_grouping(GroupingChange(name="consistent"), expected=None, by="api")
+    epoch = plane.epoch
+    await plane.set_workers(WorkersChange(workers=4, capacities={}), expected=None, by="api")
+    assert plane.epoch > epoch and core.steering.control.routing_settings == {}
 
 
 async def test_events_tell_of_intervals_plans_and_changes_and_of_what_was_missed() -> None:
@@ -333,7 +405,7 @@ async def test_a_listener_that_is_too_slow_is_cut_off_and_nobody_else() -> None:
 class Partitions:
     """Input partitions that are as they are told to be."""
 
-    def __init__(self, ready: bool, lags: Mapping[int, int]) -> None:
+    def __init__(self, ready: bool, lags: Mapping[int, int | None]) -> None:
         self.ready = ready
         self.lags = lags
 
@@ -344,6 +416,8 @@ async def test_readiness_is_about_the_partitions_and_not_the_store() -> None:
     plane.watch(Partitions(True, {1: 60, 0: 50}))
     ready = plane.readiness()
     assert (ready.status, ready.assigned, ready.caught_up, ready.lag) == ("ready", [0, 1], False, 110)
+    plane.watch(Partitions(True, {0: 0, 1: None}))
+    assert (plane.readiness().caught_up, plane.readiness().lag) == (False, None), "one has not been looked at yet"
     plane.watch(Partitions(True, {}))
     assert plane.readiness().caught_up and plane.readiness().store.state == "ok"
 

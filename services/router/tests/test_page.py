@@ -138,6 +138,36 @@ def test_it_shows_loads_keys_spaces_timeline_and_comparison(site: Site, opens: O
     expect(page.locator("#shadow-rows tr").nth(1)).to_contain_text("512K")
 
 
+def test_the_plan_says_why_the_loads_are_equal(site: Site, opens: Opens) -> None:
+    page = opens(site.url)
+    expect(page.locator("#filling-words")).to_have_text(
+        re.compile(
+            r"^6 hot keys with \d\d\.\d % of the weight are poured over 8 workers .* up to 1\.00 of the fair share"
+        )
+    )
+    assert drawn(page, "#filling-chart path.light").count("M") == 8
+    assert drawn(page, "#filling-chart path.poured").count("M") == 8
+    expect(page.locator("#filling-keys tr")).to_have_count(6)
+    expect(page.locator("#filling-keys tr").first).to_contain_text(re.compile(r"UA\d.*%0: \d.*and 2 more"))
+    page.locator("#filling-chart svg").hover(position={"x": 70, "y": 100})
+    expect(page.locator("#filling-readout")).to_contain_text(
+        re.compile(r"worker 0: .* light keys, .* \(UA .* and 3 more\)")
+    )
+    page.locator("#filling-details summary").press("Enter")
+    expect(page.locator("#filling-rows tr")).to_have_count(8)
+    expect(page.locator("#filling-rows tr").first).to_contain_text("12.5 %")
+    page.locator("#filling-keys button").first.click()
+    expect(page.locator("#explain-why")).to_contain_text("spread over")
+
+
+def test_a_grouping_that_fills_nothing_has_no_plan_to_show(site: Site, opens: Opens) -> None:
+    site.double.fills = False
+    page = opens(site.url)
+    expect(page.locator("#shadow-rows tr")).to_have_count(4)
+    expect(page.locator("#filling")).to_be_hidden()
+    expect(page.get_by_role("link", name="Plan", exact=True)).to_be_hidden()
+
+
 def test_it_follows_each_interval(site: Site, opens: Opens) -> None:
     page = opens(site.url)
     site.double.traffic = 80_000.0
@@ -599,19 +629,20 @@ def router() -> Iterator[RouterSite]:
 def test_it_works_with_the_router_itself(router: RouterSite, opens: Opens) -> None:
     page = opens(router.url, live=False)
     expect(page.locator("#pill")).to_have_text("Starting")
-    expect(page.locator("#facts")).to_contain_text("w-choices · 4 workers")
+    expect(page.locator("#facts")).to_contain_text("level-fill · 4 workers")
+    expect(page.locator("#filling-keys tr").first).to_contain_text("key-1000")
     expect(page.locator("#keys-rows button").first).to_have_text("key-1000")
     expect(page.locator("#keys-rows tr.hot").first).to_contain_text("4all 4")
     assert drawn(page, "#load-chart path.within").count("M") == 4
     page.locator("#keys-rows button").first.click()
     expect(page.locator("#explain-facts")).to_contain_text(re.compile(r"one of \d(, \d){3}"))
     page.keyboard.press("Escape")
-    page.get_by_label("threshold", exact=True).fill("1.5")
+    page.get_by_label("eps", exact=True).fill("0.01")
     page.locator("#thresholds-try").click()
     expect(page.locator("#thresholds-outcome")).to_contain_text("Nothing is changed yet.")
     page.locator("#thresholds-apply").click()
     expect(page.locator("#thresholds-outcome")).to_have_text("In force now.")
-    expect(page.locator("#changes")).to_contain_text("threshold")
+    expect(page.locator("#changes")).to_contain_text("eps")
     page.locator("#scale-count").fill("6")
     page.locator("#scale-try").click()
     page.locator("#scale-apply").click()

@@ -51,7 +51,7 @@ def test_remains_leave_out_what_is_large_and_tell_the_time() -> None:
     [
         ("GROUPING", "magic", "KEYGROUPING_ROUTER_GROUPING: unknown grouping 'magic'"),
         ("GROUPING_SETTINGS", '{"speed": 1}', "unknown setting speed"),
-        ("GROUPING_SETTINGS", '{"shared": true}', "use sharing=shared"),
+        ("GROUPING_SETTINGS", '{"interval": null}', "use sharing=shared"),
         ("SHARING", "some", "KEYGROUPING_ROUTER_SHARING: Input should be 'shared'"),
         ("GROUPING_SETTINGS", "no json", "KEYGROUPING_ROUTER_GROUPING_SETTINGS: Invalid JSON"),
         ("DELIVERY", "at_most_once", "KEYGROUPING_ROUTER_DELIVERY: Input should be 'exactly_once'"),

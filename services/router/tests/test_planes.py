@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from keygrouping_service.store import Store, Unavailable, open_store
 from keygrouping_service.store.memory import MemoryStore
 from keygrouping_service.store.testing import RedisServer
 from keygrouping_service.testing import until
+from prometheus_client import REGISTRY
 
-from .planes import FakeTime, Unsteady, end_interval, new_plane, route, settings_of, skewed
+from .planes import START, FakeTime, Unsteady, end_interval, new_plane, route, settings_of, skewed
 
 REPLICAS = 3
 QUICK_DKG = {"warm_up": 1.0, "teenage_interval": 5.0, "old_interval": 10.0, "check_interval": 5.0}
@@ -200,7 +201,7 @@ async def check_merging(batches: list[tuple[int, int]]) -> None:
             truth[key] = truth.get(key, 0) + 1
         route(whole, keys, time.passed)
         route(parts[part], keys, time.passed)
-    knowledge = [Knowledge.from_data(part.core.knowledge().to_data()) for part in parts]
+    knowledge = [await Knowledge.from_data(await part.core.knowledge().to_data()) for part in parts]
     merged = KeySpaceView(knowledge, whole.core.steering.explain, 1)
     alone = KeySpaceView([whole.core.knowledge()], whole.core.steering.explain, 1)
     assert (merged.events, merged.loads.tolist()) == (alone.events, alone.loads.tolist())
@@ -270,8 +271,49 @@ async def test_a_start_without_the_store_routes_by_the_environment_and_follows_l
     assert set(route(second, [b"%d" % n for n in range(500)], 0.0).workers) == set(range(7))
 
 
-async def test_a_leader_that_dies_costs_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+async def turns_of_others(work: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
+    """What the work gives, and how often others got a turn meanwhile."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    try:
+        return await work, turns
+    finally:
+        counting.cancel()
+
+
+async def test_what_takes_long_with_many_keys_lets_others_run_in_between() -> None:
     time = FakeTime()
+    plane = new_plane(MemoryStore(), time, grouping="key", tracked_keys=5000)
+    await plane.start()
+    route(plane, [b"key-%d" % number for number in range(5000)], 0.0)
+    known = plane.core.knowledge()
+    data, writing = await turns_of_others(known.to_data())
+    again, reading = await turns_of_others(Knowledge.from_data(data))
+    assert again.sightings == known.sightings and again.counts.to_data() == known.counts.to_data()
+    assert [again.last_seen(hashed) for hashed in known.sightings] == [START] * 5000
+    view = KeySpaceView([again], plane.core.steering.explain, 1)
+    (entries, total), looking = await turns_of_others(view.page(KeyQuery(limit=1, prefix=b"key-", sort="key")))
+    assert (entries[0].key, total) == ("key-0", 5000)
+    assert min(writing, reading, looking) >= 4
+    _, ending = await turns_of_others(plane.core.end_interval(1))
+    assert ending >= 2
+
+
+def lost_rounds() -> float:
+    return REGISTRY.get_sample_value("keygrouping_router_lost_rounds_total") or 0.0
+
+
+async def test_a_leader_that_dies_costs_one_round_and_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    time, lost = FakeTime(), lost_rounds()
     store = MemoryStore(clock=lambda: time.passed)
     planes = await replicas(store, time, grouping="w-choices", sharing="shared", interval=1.0)
 
@@ -286,9 +328,12 @@ async def test_a_leader_that_dies_costs_one_round(monkeypatch: pytest.MonkeyPatc
         time.passed += 1
         await asyncio.gather(*(suppressed(plane, time) for plane in planes))
     assert {plane.epoch for plane in planes} == {0}
+    assert lost_rounds() == lost + REPLICAS
+    told = [record.getMessage() for record in caplog.records if "no plan came in time" in record.getMessage()]
+    assert len(told) == REPLICAS - 1, "the leader itself tells that the store can't be used"
     time.passed += 1
     await end_interval(planes, time)
-    assert {plane.epoch for plane in planes} == {1}
+    assert {plane.epoch for plane in planes} == {1} and lost_rounds() == lost + REPLICAS
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from aiokafka import ConsumerRecord
+from aiokafka.admin import NewPartitions
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -20,6 +21,7 @@ from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.progress import END, InputNotRoutedError, Progress, finish_input
+from keygrouping_service.store.testing import free_port
 from keygrouping_service.testing import Cluster, until
 
 pytestmark = pytest.mark.kafka
@@ -247,6 +249,32 @@ async def test_the_api_shows_health_metrics_and_the_keys(
         ("hot", None, 200.0),
         (None, "_w", 200.0),
     }
+
+
+async def test_partitions_that_are_added_to_routed_are_routed_to_without_a_restart(
+    cluster: Cluster, settings: RouterSettings
+) -> None:
+    port = free_port()
+    rows = [(b"k%d" % n, b"") for n in range(300)]
+    await cluster.write(settings.events_topic, rows, 0, START_MS)
+    async with (
+        routing(settings, grouping="shuffle", http_port=port),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        await until(lambda: handled(cluster, settings, 300))
+        assert (await client.put("/workers", json={"workers": 12})).status_code == 422
+        await cluster.admin.create_partitions({settings.routed_topic: NewPartitions(12)})
+
+        async def is_noticed() -> bool:
+            return bool((await client.get("/workers")).json()["max_workers"] == 12)
+
+        await until(is_noticed)
+        assert (await client.put("/workers", json={"workers": 12})).status_code == 200
+        await cluster.write(settings.events_topic, rows, 0, START_MS)
+        await until(lambda: handled(cluster, settings, 600))
+    found = (await everything(cluster, settings))["routed"]
+    assert {record.partition for record in found} == set(range(12))
+    assert Counter(record.key for record in found) == {key: 2 for key, _ in rows}
 
 
 async def test_what_the_broker_refuses_is_set_aside_and_stops_nothing(

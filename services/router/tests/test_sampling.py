@@ -70,7 +70,7 @@ def test_what_is_kept_of_the_sample_is_bounded() -> None:
 
 def test_a_shadow_measures_what_the_library_measures() -> None:
     control = Control(grouping="key", workers=WORKERS, shadow=(ShadowGrouping(name="pkg"),))
-    shadow = Shadow(control, candidates(control))
+    shadow = Shadow(control, candidates(control, []))
     truth = {name: (create(name, WORKERS), Distribution(WORKERS)) for name in ("key", "pkg")}
     for taken in slices_of(skewed(8000, 0.4, 1, 200)):
         shadow.feed(taken)
@@ -101,7 +101,7 @@ def test_a_shadow_without_whole_interval_shows_what_there_is_and_then_the_last_o
 
 def test_what_is_only_observed_is_compared_with_key_hashing() -> None:
     control = Control(grouping="w-choices", workers=WORKERS, observe_only=True)
-    shadow = Shadow(control, candidates(control))
+    shadow = Shadow(control, candidates(control, []))
     for taken in slices_of(skewed(20_000, 0.5, 1)):
         shadow.feed(taken)
     in_force, observed = shadow.run()

@@ -1,9 +1,11 @@
 """Laws of the change of routing in mid-stream, and of which plans are followed."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from keygrouping.grouping.level_fill import LevelFill
 from keygrouping_router.control import Control
 from keygrouping_router.models import GroupingChange
 from keygrouping_router.rounds import DOCUMENT, Plan
@@ -40,6 +42,20 @@ def test_a_grouping_made_ready_beforehand_is_the_one_that_routes() -> None:
     assert by.grouping is fresh and by.grouping.workers == 3
 
 
+def test_a_plan_with_a_hot_key_is_made_before_the_first_one_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    hot = []
+    plan = LevelFill.plan
+
+    def noted(self: LevelFill, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        made = plan(self, statistics)
+        hot.append(made["hot_keys"])
+        return made
+
+    monkeypatch.setattr(LevelFill, "plan", noted)
+    prepared(Control(grouping="level-fill", workers=3))
+    assert hot == [1]
+
+
 def test_an_epoch_that_rose_after_it_was_told_of_does_not_go_back() -> None:
     by = steering()
     for seed in range(5):
@@ -61,7 +77,7 @@ def test_a_plan_that_is_not_above_the_one_before_it_is_ignored() -> None:
     by = steering(sharing="shared", base=40)
     spread(by)
     statistics = by.statistics(1.0)
-    assert statistics is not None and by.planned_together
+    assert statistics is not None and by.planned_in_rounds
     plan = by.grouping.plan([statistics])  # type: ignore[attr-defined]
     assert not by.apply({**plan, "epoch": 39}), "from before the change that brought this base"
     assert by.widths() == {}

@@ -7,10 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping.hashing import hash_key, hash_keys
-from keygrouping_router.key_sample import KeySample
+from keygrouping.measure import KeySample
 from keygrouping_router.tracker import MOST_NAME_BYTES, PANES, Tracker
 
 keys_of = st.lists(st.integers(0, 60), min_size=1, max_size=200)
+
+
+def end_interval(tracker: Tracker) -> None:
+    tracker.end_interval()
+    for _ in tracker.forget():
+        pass
 
 
 def saw(tracker: Tracker, keys: list[bytes], now: float, weights: list[float] | None = None) -> None:
@@ -27,7 +33,7 @@ def test_true_counts_lie_within_the_bounds(intervals: list[list[int]], capacity:
         saw(tracker, keys, float(now))
         truth.update(keys)
         if now < len(intervals) - 1:
-            tracker.end_interval()
+            end_interval(tracker)
     counts = tracker.counts()
     assert counts.total == truth.total()
     for key, count in truth.items():
@@ -43,7 +49,7 @@ def test_it_looks_back_on_so_many_intervals_and_forgets_older_ones() -> None:
     tracker = Tracker(10, 0.0)
     saw(tracker, [b"old"] * 5, 0.0, [2.0] * 5)
     for _ in range(PANES - 1):
-        tracker.end_interval()
+        end_interval(tracker)
     saw(tracker, [b"new"], 50.0)
     assert tracker.counts().bounds(hash_key(b"old")) == (10.0, 10.0)
     saw(tracker, [b"old"], 60.0)
@@ -51,7 +57,7 @@ def test_it_looks_back_on_so_many_intervals_and_forgets_older_ones() -> None:
     for _ in range(PANES):
         assert tracker.last_seen(hash_key(b"old")) == pytest.approx(60.0, abs=0.1)
         saw(tracker, [b"new"], 70.0)
-        tracker.end_interval()
+        end_interval(tracker)
     assert tracker.last_seen(hash_key(b"old")) == 0.0
     assert tracker.counts().bounds(hash_key(b"old")) == (0.0, 0.0)
     assert {seen.name for seen in tracker.sightings.values()} == {b"new"}
@@ -61,7 +67,7 @@ def test_times_are_those_of_the_first_and_the_newest_event() -> None:
     tracker = Tracker(10, 100.0)
     for now in (100.0, 107.3, 121.9):
         saw(tracker, [b"k"], now)
-        tracker.end_interval()
+        end_interval(tracker)
     hashed = hash_key(b"k")
     assert tracker.sightings[hashed].first_seen == 100.0
     assert tracker.last_seen(hashed) == pytest.approx(121.9, abs=0.1)

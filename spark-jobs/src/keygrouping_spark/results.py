@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping.partial import Result
+from keygrouping_service import metrics
 from keygrouping_service.kafka import Fatal, admin, close, producer, retry, started
 from keygrouping_service.progress import read_offsets
 
@@ -75,6 +76,7 @@ class ResultWriter:
             await self.close()
             raise
         self._written = batch
+        metrics.LAST_RESULT.labels(self._settings.group("aggregator")).set_to_current_time()
         return len(rows)
 
     async def _transaction(self, batch: int, rows: list[Result]) -> None:

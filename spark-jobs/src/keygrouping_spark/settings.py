@@ -19,10 +19,10 @@ class SparkSettings(JobSettings):
     section: ClassVar[str] = "SPARK"
 
     checkpoint: str = Field(min_length=1, description="folder or URI (file:, s3a:, ...) of the queries' checkpoints")
-    stages: Stages = "worker,aggregator"
+    stages: Stages = Field(default="worker,aggregator", description="what this application runs")
     jars: Path | None = Field(default=None, description="folder with the jars of Spark's Kafka connector")
     master: str | None = Field(default=None, description="Spark master; spark-submit's, else local[2]")
-    driver_memory: str = Field(default="1g", pattern=r"^[1-9]\d*[mg]$")
+    driver_memory: str = Field(default="1g", pattern=r"^[1-9]\d*[mg]$", description="heap of the driver")
     java_options: str = Field(
         default="-XX:+UseSerialGC",
         description="of the driver; with -XX:TieredStopAtLevel=1 it starts sooner and computes at a third of the speed",
@@ -40,8 +40,8 @@ class SparkSettings(JobSettings):
     router_token_file: Path | None = Field(
         default=None, description="bearer token for the router's API, if its reads need one"
     )
-    ui: bool = False
-    spark_log_level: Literal["ERROR", "WARN", "INFO", "DEBUG"] = "WARN"
+    ui: bool = Field(default=False, description="whether Spark's own pages are served")
+    spark_log_level: Literal["ERROR", "WARN", "INFO", "DEBUG"] = Field(default="WARN", description="what Spark logs")
 
     @model_validator(mode="after")
     def _jars_are_there(self) -> Self:

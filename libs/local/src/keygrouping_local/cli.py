@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--key", metavar="FIELD", help=f"key field of a file; for flights {', '.join(FLIGHT_KEYS)}")
     parser.add_argument("--time-field", metavar="FIELD", help="event time of a file; default: the time of writing")
     parser.add_argument("--job", type=Path, metavar="FILE", help="JSON of the windows and aggregates to compute")
-    parser.add_argument("--grouping", default="dkg", choices=grouping.names(), help="default dkg")
+    parser.add_argument("--grouping", default="level-fill", choices=grouping.names(), help="default level-fill")
     parser.add_argument("--workers", type=_workers, default=4, metavar="N", help=f"1 to {MAX_WORKERS}, default 4")
     parser.add_argument("--rate", type=_rate, metavar="N", help=f"events/s, 0: no limit; default {_LIVE_RATE:.0f}")
     parser.add_argument("--runner", default="spark", choices=("spark", "native"), help="default spark")

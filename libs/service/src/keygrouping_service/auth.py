@@ -32,6 +32,7 @@ class TokenFile:
         self._path = path
         self._seen: tuple[int, ...] | None = None
         self._digests: list[bytes] = []
+        self._fault: str | None = None
 
     def accepts(self, token: str) -> bool:
         """Whether the token is one of the file's; takes the same time for any token."""
@@ -47,10 +48,11 @@ class TokenFile:
                 return
             lines = self._path.read_text().splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            log.error("KEYGROUPING_API_TOKEN_FILE can't be read, so no token is accepted: %s", error)
-            self._seen, self._digests = None, []
+            if str(error) != self._fault:
+                log.error("KEYGROUPING_API_TOKEN_FILE can't be read, so no token is accepted: %s", error)
+            self._seen, self._digests, self._fault = None, [], str(error)
             return
-        self._seen = seen
+        self._seen, self._fault = seen, None
         self._digests = [_digest(line.strip()) for line in lines if line.strip()]
 
 

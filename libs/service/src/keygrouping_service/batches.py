@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka.errors import UnknownTopicOrPartitionError
 from aiokafka.partitioner import murmur2
 
 Header = tuple[str, bytes | None]
@@ -84,11 +85,23 @@ class Outbox:
         The caller must not commit a transaction of which this has failed: aiokafka would commit it without the
         batches that were refused.
         """
+        await self._know_partitions()
         lanes = (self._send(topic, partition, batches) for (topic, partition), batches in self._batches.items())
         results = await asyncio.gather(*lanes, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+
+    async def _know_partitions(self) -> None:
+        """Lets the producer look anew for partitions that were added after it had looked last."""
+        furthest: dict[str, int] = {}
+        for topic, partition in self._batches:
+            furthest[topic] = max(partition, furthest.get(topic, 0))
+        for topic, partition in furthest.items():
+            if partition not in await self._producer.partitions_for(topic):
+                await self._producer.client.force_metadata_update()
+                if partition not in await self._producer.partitions_for(topic):
+                    raise UnknownTopicOrPartitionError(f"{topic} has no partition {partition}")
 
     async def _send(self, topic: str, partition: int, batches: list[Any]) -> None:
         sent = [await self._producer.send_batch(batch, topic, partition=partition) for batch in batches]

@@ -86,7 +86,8 @@ def set_up_logging(level: str, log_format: LogFormat) -> None:
         logging.getLogger("aiokafka").setLevel(logging.WARNING)
         # A retry that aiokafka makes by itself, as part of every other transaction: nothing to warn of.
         logging.getLogger("aiokafka.producer.sender").setLevel(logging.ERROR)
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        for library in ("uvicorn", "httpx"):
+            logging.getLogger(library).setLevel(logging.WARNING)
         for library in ("aiokafka", "opentelemetry"):
             handler.addFilter(Calm(library))
 

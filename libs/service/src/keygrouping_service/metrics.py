@@ -19,7 +19,7 @@ SERVICES = ("router", "worker", "aggregator", "producer", "observer", "spark")
 
 LABELS = {
     "group": "consumer group of a stage: one per stage",
-    "grouping": "name of a grouping: those that run in the shadow",
+    "grouping": "name of a grouping: those that run in the shadow; the second of one name ends in `-2`",
     "operator": "an operator of a Spark query: a few",
     "outcome": "what became of it: a few words",
     "query": "a query of the Spark job: one per stage",
@@ -150,6 +150,12 @@ LAG = gauge("lag_records", "records", "Offsets between what was read and the end
 TRANSACTION_ABORTS = counter(
     "transaction_aborts_total", "transactions", "Transactions that were begun and not committed.", "group"
 )
+LAST_RESULT = gauge(
+    "last_result_timestamp_seconds",
+    "seconds",
+    "When an aggregator stage last had final results to write, in seconds since 1970.",
+    "group",
+)
 
 # router
 ROUTED = counter("router_routed_total", "events", "Events sent to a worker.", "worker")
@@ -171,6 +177,14 @@ KERNEL_SECONDS = histogram(
     buckets=(0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
 )
 WORKERS = gauge("router_workers", "workers", "W: workers in use.")
+SPLITTING = gauge(
+    "router_splitting", "state", "1 while the grouping in force may spread keys, 0 while all go by their hash."
+)
+RESULT_WAIT = gauge(
+    "router_result_wait_seconds",
+    "seconds",
+    "Length of a window and the allowed lateness: while events flow, results come at least that often.",
+)
 HOT_KEYS = gauge("router_hot_keys", "keys", "Keys that are spread wider than a cold key.")
 WIDTH = gauge("router_width", "workers", "Workers of the widest keys, the widest of rank 1.", "rank")
 TRACKED_KEYS = gauge("router_tracked_keys", "keys", "Keys with a count.")
@@ -182,6 +196,9 @@ PLAN_SECONDS = histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
 MOVED_KEYS = counter("router_moved_keys_total", "keys", "Keys that a plan gave to other workers.")
+LOST_ROUNDS = counter(
+    "router_lost_rounds_total", "rounds", "Rounds of which no plan came in time: the plan before stays in force."
+)
 CONTROL_CHANGES = counter("router_control_changes_total", "changes", "Changes of what can be set, taken over.")
 CONTROL_VERSION = gauge("router_control_version", "version", "Version of the control document in force.")
 STORE_DEGRADED = gauge("router_store_degraded", "state", "1 while the store can't be used, else 0.")

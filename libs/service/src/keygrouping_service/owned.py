@@ -63,7 +63,8 @@ class OwnedPartition:
         self.progress = start.progress
         self.committed = Committed(self.offset, start.progress)
         self.position: int = self.offset
-        self.lag = 0
+        self.lag: int | None = None
+        """Offsets up to the partition's end; None: it has not been looked at yet."""
         self.admin = clients.admin
         self.upstream = Upstream(clients.admin, clients.probe)
         self._clients = clients
@@ -108,7 +109,8 @@ class OwnedPartition:
             self.rewind(self.position)
             return []
         self.position = await self._clients.reader.position(self.tp)
-        self.lag = max(0, (self._clients.reader.highwater(self.tp) or 0) - self.position)
+        end = self._clients.reader.highwater(self.tp)
+        self.lag = None if end is None else max(0, end - self.position)
         records = fetched.get(self.tp, [])
         if self._traced is not None:
             self._traced.saw(records)

@@ -40,6 +40,8 @@ Delivery = Literal["exactly_once", "at_least_once"]
 Work = Callable[[OwnedPartition], Awaitable[None]]
 
 _NEVER_MS = 2**31 - 1
+_METADATA_MS = 30_000
+"""Partitions that are added to the topic are noticed after this time at the latest."""
 
 
 class PartitionRunner:
@@ -95,7 +97,7 @@ class PartitionRunner:
         self._member: AIOKafkaConsumer | None = None
         self._assigned: set[int] | None = None
         self._moved: set[int] = set()
-        metrics.LAG.labels(self.group).set_function(lambda: sum(owned.lag for owned in self.owned.values()))
+        metrics.LAG.labels(self.group).set_function(lambda: sum(owned.lag or 0 for owned in self.owned.values()))
 
     @property
     def ready(self) -> bool:
@@ -164,6 +166,7 @@ class PartitionRunner:
             heartbeat_interval_ms=min(3000, session_ms // 3),
             rebalance_timeout_ms=max(session_ms, 30_000),
             max_poll_interval_ms=_NEVER_MS,
+            metadata_max_age_ms=_METADATA_MS,
             max_partition_fetch_bytes=1,
             consumer_timeout_ms=5000,
             partition_assignment_strategy=(self._assignor,),

@@ -25,7 +25,19 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from keygrouping_service.store.url import parse_url
 
 PREFIX = "KEYGROUPING_"
-SECTIONS = ("ROUTER", "WORKER", "AGGREGATOR", "PRODUCER", "SPARK", "OBSERVER", "TOPICS", "PROBE", "LOCAL")
+SECTIONS = (
+    "ROUTER",
+    "WORKER",
+    "AGGREGATOR",
+    "PRODUCER",
+    "SPARK",
+    "OBSERVER",
+    "TOPICS",
+    "PROBE",
+    "LOCAL",
+    "EVENTLOAD",
+    "HTTPLOAD",
+)
 """Prefixes of the services' own settings; a service looks only into its own section."""
 
 EXIT_SETTINGS = 2
@@ -48,9 +60,11 @@ def read_job(value: object) -> JobSpec:
         raise ValueError("; ".join(str(error).splitlines())) from None
 
 
-Job = Annotated[JobSpec, BeforeValidator(read_job)]
+Job = Annotated[JobSpec, BeforeValidator(read_job), Field(description="what is computed, see aggregates.md")]
 Port = Annotated[int, Field(ge=0, le=65535)]
-Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Compression = Annotated[
+    Literal["none", "gzip", "snappy", "lz4", "zstd"], Field(description="compression of what is written")
+]
 
 
 class _Environment(PydanticBaseSettingsSource):
@@ -87,27 +101,31 @@ class ServiceSettings(BaseSettings):
         pattern=r"^[A-Za-z0-9._-]{1,100}$",
         description="prefix of groups and transactional ids",
     )
-    events_topic: str = "events"
-    routed_topic: str = "routed"
-    partials_topic: str = "partials"
-    results_topic: str = "results"
-    late_topic: str = "late"
-    dead_letters_topic: str = "dead-letters"
-    distribution_topic: str = "distribution"
+    events_topic: str = Field(default="events", description="what is read; nothing is ever changed in it")
+    routed_topic: str = Field(default="routed", description="events by worker: partition w is that of worker w")
+    partials_topic: str = Field(default="partials", description="partial aggregates of the workers")
+    results_topic: str = Field(default="results", description="final results by key and window")
+    late_topic: str = Field(default="late", description="events that came too late, with the reason")
+    dead_letters_topic: str = Field(default="dead-letters", description="records that can't be used, with the reason")
+    distribution_topic: str = Field(default="distribution", description="the observer's snapshots")
 
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
-    sasl_username: str | None = None
-    sasl_password: SecretStr | None = None
-    sasl_password_file: Path | None = None
-    ssl_cafile: Path | None = None
-    ssl_certfile: Path | None = None
-    ssl_keyfile: Path | None = None
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        default="PLAINTEXT", description="how to talk to Kafka"
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        default="PLAIN", description="how to log in at Kafka"
+    )
+    sasl_username: str | None = Field(default=None, description="user name at Kafka")
+    sasl_password: SecretStr | None = Field(default=None, description="its password; better given as a file")
+    sasl_password_file: Path | None = Field(default=None, description="file that holds the password")
+    ssl_cafile: Path | None = Field(default=None, description="the CAs to trust; unset: those of the system")
+    ssl_certfile: Path | None = Field(default=None, description="the client's certificate, if Kafka asks for one")
+    ssl_keyfile: Path | None = Field(default=None, description="its key; unset: in the file of the certificate")
 
-    http_host: str = "127.0.0.1"
+    http_host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0: all")
     http_port: Port = Field(default=0, description="port of health, metrics and API; 0 takes a free one")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="what is logged")
+    log_format: Literal["text", "json"] = Field(default="text", description="lines for people, or JSON objects")
     otel_endpoint: str | None = Field(
         default=None,
         pattern=r"^https?://[^\s/]",
@@ -205,12 +223,12 @@ class StoreSettings(ServiceSettings):
         description="memory://, file:///path/state.json, or redis://host:port/db; rediss:// with TLS; "
         "redis+sentinel://host:port,.../service/db; redis+cluster://host:port,...",
     )
-    store_password: SecretStr | None = None
+    store_password: SecretStr | None = Field(default=None, description="better given as a file")
     store_password_file: Path | None = Field(default=None, description="read anew for every connection")
     store_sentinel_password_file: Path | None = Field(default=None, description="if the sentinels ask for a password")
     store_cafile: Path | None = Field(default=None, description="the CAs to trust; unset: those of the system")
-    store_certfile: Path | None = None
-    store_keyfile: Path | None = None
+    store_certfile: Path | None = Field(default=None, description="the client's certificate, if the store asks for one")
+    store_keyfile: Path | None = Field(default=None, description="its key; unset: in the file of the certificate")
     store_prefix: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9._-]{1,100}$",

@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx
 
 log = logging.getLogger(__name__)
-logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request
 
 _TIMEOUT_SECONDS = 1.0
 

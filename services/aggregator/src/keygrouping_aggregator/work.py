@@ -86,7 +86,9 @@ class Closer:
             outbox.append(self._settings.results_topic, partition, now_ms, result.record_key, result.encode())
             if count % _SLICE == 0:
                 await asyncio.sleep(0)
-        metrics.AGGREGATOR_RESULTS.inc(count)
+        if count:
+            metrics.AGGREGATOR_RESULTS.inc(count)
+            metrics.LAST_RESULT.labels(self._settings.group("aggregator")).set_to_current_time()
 
     def _bury(self, outbox: Outbox) -> None:
         for record, detail in self._unusable:

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, FastAPI, Query
+from keygrouping_service.app import create_app
+from keygrouping_service.auth import Auth
+from keygrouping_service.limits import limit_requests
+from keygrouping_service.openapi import complete, problems
 
+from keygrouping_observer.report import DistributionReport
+from keygrouping_observer.settings import ObserverSettings
 from keygrouping_observer.snapshots import KEPT, Board
 
 
-def distribution_routes(board: Board) -> APIRouter:
-    """`GET /distribution`: λ, STD_DEV, DIST_COST, throughput, lag and latency of the last intervals and the run."""
-    routes = APIRouter()
+def observer_app(settings: ObserverSettings, board: Board, ready: Callable[[], bool]) -> FastAPI:
+    """The app that shows this board."""
+    app = create_app("keygrouping observer", ready, _distribution_routes(board, Auth(settings)))
+    limit_requests(app, body_bytes=settings.api_body_bytes, rate=settings.api_rate)
+    complete(app)
+    return app
 
-    @routes.get("/distribution")
-    async def distribution(limit: Annotated[int, Query(ge=0, le=KEPT)] = 10) -> dict[str, Any]:
+
+def _distribution_routes(board: Board, auth: Auth) -> APIRouter:
+    routes = APIRouter(tags=["distribution"], dependencies=list(auth.reading))
+    refusals = problems(422, 429, *([401] if auth.reading else []))
+
+    @routes.get("/distribution", response_model=DistributionReport, responses=refusals)
+    async def get_distribution(
+        limit: Annotated[int, Query(ge=0, le=KEPT, description="most intervals of the answer")] = 10,
+    ) -> dict[str, Any]:
+        """λ, STD_DEV, DIST_COST, throughput, lag and latency of the last intervals and of the run.
+
+        Beside what was routed stands what key hashing would have given.
+        """
         return board.as_json(limit)
 
     return routes

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from keygrouping_service import kafka
-from keygrouping_service.app import create_app, serving
+from keygrouping_service.app import serving
 from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
-from keygrouping_observer.api import distribution_routes
+from keygrouping_observer.api import observer_app
 from keygrouping_observer.settings import ObserverSettings
 from keygrouping_observer.snapshots import Board
 from keygrouping_observer.topics import prepare_topics
@@ -22,7 +22,7 @@ async def serve(settings: ObserverSettings, stop: asyncio.Event) -> None:
     board = Board(settings.group("observer"))
     stage = ObserverStage(settings, board)
     runner = PartitionRunner(settings, "observer", settings.state_topic, stage.work)
-    app = create_app("keygrouping observer", lambda: runner.ready, distribution_routes(board))
+    app = observer_app(settings, board, lambda: runner.ready)
     async with serving(app, settings.http_host, settings.http_port):
         await kafka.retry(lambda: prepare_topics(settings), "preparing the observer's topics")
         await runner.run(stop)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from keygrouping_service.settings import StageSettings
+from keygrouping_service.settings import ApiSettings, StageSettings
 from pydantic import Field
 
 
-class ObserverSettings(StageSettings):
+class ObserverSettings(StageSettings, ApiSettings):
     """What an observer process needs to know besides the stage's settings."""
 
     section: ClassVar[str] = "OBSERVER"

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from keygrouping_service import metrics
 from prometheus_client import Gauge
 
 from keygrouping_observer.figures import Totals
 from keygrouping_observer.latency import quantile
+from keygrouping_observer.report import State
 
 KEPT = 60
 """Snapshots that are shown."""
-
-State = Literal["standby", "restoring", "observing"]
 
 
 def moment(time_ms: int) -> str:

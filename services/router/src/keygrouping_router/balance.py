@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from keygrouping.measure import lambda_, std_dev
+from keygrouping.measure import MOST_PAIRS, KeySample, lambda_, std_dev
 from numpy.typing import NDArray
-
-from keygrouping_router.key_sample import MOST_PAIRS, KeySample
 
 Loads = NDArray[np.float64]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Self, cast
 
-from keygrouping.grouping import Description, GroupingError, create, describe, shared_settings
+from keygrouping.grouping import Description, GroupingError, UrgentlyPlanned, create, describe, shared_settings
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from keygrouping_router.errors import Refused
@@ -16,7 +17,12 @@ Values = dict[str, JsonValue]
 OBSERVING = "key"
 """The grouping that routes while the configured one is only observed."""
 
+INTERVAL = "interval"
+"""The setting of groupings that says how often they plan."""
+
 _CAPACITIES = "capacities"
+_INTERVALS = (0.1, 3600.0)
+"""Shortest and longest interval of routers."""
 _LARGEST = 2**53 - 1
 """Of whole numbers: beyond that JSON holds not all of them."""
 
@@ -26,7 +32,8 @@ class Control(BaseModel):
 
     `base` is the epoch that a change of the routing begins with, above all epochs before it. `generation` counts
     changes by which plans made before are of no use any more. `configured` is the environment that it was last
-    configured from.
+    configured from, `superseded` says when those before it were replaced, by their fingerprints. `began` is the version
+    after which the store counts anew.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -43,6 +50,8 @@ class Control(BaseModel):
     base: int = 0
     generation: int = 0
     configured: Values = Field(default_factory=dict)
+    superseded: dict[str, float] = Field(default_factory=dict)
+    began: int = 0
 
     # what it means for the routing
 
@@ -52,9 +61,11 @@ class Control(BaseModel):
         return OBSERVING if self.observe_only else self.grouping
 
     @property
-    def planned_together(self) -> bool:
-        """Whether all replicas route by one plan."""
-        return self.sharing == "shared" and not self.observe_only and shared_settings(self.grouping) is not None
+    def planned_in_rounds(self) -> bool:
+        """Whether the routers make the plans, together or each its own, rather than the grouping while it routes."""
+        if self.observe_only or shared_settings(self.grouping) is None:
+            return False
+        return self.sharing == "shared" or _plans_urgently(self.grouping)
 
     @property
     def alone_settings(self) -> Values:
@@ -66,7 +77,7 @@ class Control(BaseModel):
         """Settings of the grouping that decides."""
         if self.observe_only:
             return {}
-        return {**self.alone_settings, **(self._owned if self.planned_together else {})}
+        return {**self.alone_settings, **(self._owned if self.planned_in_rounds else {})}
 
     @property
     def _owned(self) -> Values:
@@ -74,10 +85,19 @@ class Control(BaseModel):
         return cast(Values, dict(shared_settings(self.grouping) or {}))
 
     @property
+    def interval(self) -> float | None:
+        """Seconds between two plans, where the routers make them and this was set."""
+        value = self.settings.get(INTERVAL) if self.planned_in_rounds else None
+        return float(value) if isinstance(value, int | float) else None
+
+    @property
     def tunable(self) -> tuple[Description, ...]:
-        """The settings of the configured grouping that may be set: those that leave planning to the routers are not."""
-        owned = self._owned if self.planned_together else {}
-        return tuple(entry for entry in describe(self.grouping) if entry.name not in owned)
+        """The settings of the configured grouping that may be set.
+
+        Those that leave planning to the routers are not, but for the interval, which then is that of the routers.
+        """
+        owned = self._owned if self.planned_in_rounds else {}
+        return tuple(entry for entry in describe(self.grouping) if entry.name not in owned or entry.name == INTERVAL)
 
     @property
     def capacity_list(self) -> list[float]:
@@ -136,8 +156,9 @@ class Control(BaseModel):
         beyond = sorted(worker for worker in capacities if worker >= most)
         if beyond:
             raise Refused(f"capacities for workers {beyond}: there are at most {most}, numbered from 0")
-        same = capacities == self.capacities
-        generation = self.generation + (0 if same else 1)
+        changed = self.model_copy(update={"capacities": capacities})
+        heeded = changed.routing_settings != self.routing_settings
+        generation = self.generation + (1 if heeded else 0)
         auto = change.workers == "auto"
         return self._checked(workers=workers, auto=auto, capacities=capacities, generation=generation)
 
@@ -145,6 +166,17 @@ class Control(BaseModel):
         """With other groupings to compare."""
         sample = self.sample if change.sample is None else change.sample
         return self._checked(shadow=tuple(change.groupings), sample=sample)
+
+    @property
+    def compared(self) -> tuple[tuple[str, Values, Values], ...]:
+        """Name, settings as they were set, and all settings of each grouping in the shadow.
+
+        Where the configured grouping is only observed it is the first of them. All of them decide alone.
+        """
+        wanted = [(entry.name, entry.settings) for entry in self.shadow]
+        if self.observe_only:
+            wanted.insert(0, (self.grouping, self.settings))
+        return tuple((name, settings, fitted(name, settings, self.capacity_list)) for name, settings in wanted)
 
     def routes_like(self, other: Control) -> bool:
         """Whether the routing is the same."""
@@ -161,7 +193,10 @@ class Control(BaseModel):
         for settings in (self.settings, *(entry.settings for entry in self.shadow)):
             if large := [name for name, value in settings.items() if _too_large(value)]:
                 raise Refused(f"{large[0]} must be at most {_LARGEST}")
+        shortest, longest = _INTERVALS
         try:
+            if self.interval is not None and not shortest <= self.interval <= longest:
+                raise Refused(f"interval must be from {shortest:g} to {longest:g} s for routers, not {self.interval:g}")
             left = [name for name, value in self._owned.items() if self.settings.get(name, _MISSING) == value]
             if left:
                 raise Refused(f"{left[0]}={self.settings[left[0]]} leaves the plan to the routers: use sharing=shared")
@@ -174,6 +209,12 @@ class Control(BaseModel):
 
 
 _MISSING = object()
+
+
+@cache
+def _plans_urgently(grouping: str) -> bool:
+    """Whether it makes plans inside of intervals, which would take too long for the routing path."""
+    return isinstance(create(grouping, 1), UrgentlyPlanned)
 
 
 def _too_large(value: JsonValue) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from keygrouping.hashing import hash_key
 from keygrouping_service.store import Store, Unavailable
 
-from keygrouping_router import rounds, trial
+from keygrouping_router import trial
 from keygrouping_router.control import Control
 from keygrouping_router.core import RouterCore
 from keygrouping_router.errors import Unknown
@@ -27,7 +27,7 @@ from keygrouping_router.models import (
     KeyReport,
     KeySpaceReport,
     PlanHistory,
-    PlanReport,
+    PlanInForce,
     Readiness,
     ServerEvent,
     ShadowChange,
@@ -37,7 +37,7 @@ from keygrouping_router.models import (
     WorkersChange,
     WorkersReport,
 )
-from keygrouping_router.reports import grouping_of, settings_of, thresholds_of, workers_of
+from keygrouping_router.reports import filling_of, grouping_of, settings_of, thresholds_of, workers_of
 from keygrouping_router.routing import Routed, Usable
 from keygrouping_router.settings import RouterSettings
 from keygrouping_router.times import Times
@@ -54,8 +54,8 @@ class Input(Protocol):
         """Whether work has begun on all partitions that the group gave."""
 
     @property
-    def lags(self) -> Mapping[int, int]:
-        """Events yet to be routed, by partition."""
+    def lags(self) -> Mapping[int, int | None]:
+        """Events yet to be routed, by partition; None: not known yet."""
 
 
 class ControlPlane:
@@ -77,11 +77,13 @@ class ControlPlane:
             interval=settings.interval,
             tracked_keys=settings.tracked_keys,
             most_workers=most_workers,
+            auto_grace=settings.auto_grace,
             stage=stage,
             times=times,
             on_interval=self._publish_interval,
         )
         self._max_batch = settings.max_batch
+        self._interval = settings.interval
         self._input: Input | None = None
         self._view: tuple[float, int, KeySpaceView] | None = None
         self._trying = asyncio.Lock()
@@ -139,7 +141,7 @@ class ControlPlane:
 
     async def thresholds(self) -> Thresholds:
         """See `Plane`."""
-        return thresholds_of(self._control, self._version)
+        return thresholds_of(self._control, self._version, self._interval)
 
     async def set_thresholds(
         self, values: Mapping[str, Any], *, partial: bool, expected: int | None, by: str
@@ -184,16 +186,17 @@ class ControlPlane:
         await self._change("grouping", lambda now: now.with_grouping(change), expected, by)
         return await self.grouping()
 
-    async def plan(self) -> PlanReport:
+    async def plan(self, keys: int = TOP) -> PlanInForce:
         """See `Plane`."""
-        return self._core.plan()
+        filling = self._core.steering.filling(keys)
+        report = None if filling is None else filling_of(filling, self._view_of(None).name)
+        return PlanInForce(**dict(self._core.plan()), filling=report)
 
     async def plans(self, limit: int) -> PlanHistory:
-        """The last plans: those that all routers made together, else those of this one."""
-        if self._core.steering.planned_together:
+        """The last plans: those that were made in rounds, else those of this router."""
+        if self._core.steering.planned_in_rounds:
             with contextlib.suppress(Unavailable):
-                stored = await self._core.store.tail(rounds.HISTORY, limit)
-                return PlanHistory(entries=[PlanReport.model_validate(value) for value in stored])
+                return PlanHistory(entries=await self._core.rounds.history(limit))
         return PlanHistory(entries=list(reversed(self._core.plans))[:limit])
 
     # shadow
@@ -224,7 +227,9 @@ class ControlPlane:
     def readiness(self) -> Readiness:
         """See `Plane`."""
         state, partitions = self._core.store.state, self._input
-        lag = sum(partitions.lags.values()) if partitions is not None else None
+        lags = [] if partitions is None else list(partitions.lags.values())
+        known = [lag for lag in lags if lag is not None]
+        lag = sum(known) if partitions is not None and len(known) == len(lags) else None
         ready = partitions is not None and partitions.ready
         return Readiness(
             status="ready" if ready else "starting",
@@ -255,7 +260,7 @@ class ControlPlane:
         """One at a time: each takes up to seconds of a processor, and the threads that plans are made in."""
         async with self._trying:
             changes = await asyncio.to_thread(trial.compare, self._control, changed, self._core.traffic.sample())
-        return DryRun(changes=changes, settings=settings_of(changed))
+        return DryRun(changes=changes, settings=settings_of(changed, self._interval))
 
     def _view_of(self, replica: str | None) -> KeySpaceView:
         """What this replica alone knows, or another one, or None: all of them together."""
@@ -300,6 +305,7 @@ class ControlPlane:
         }
 
     async def _publish_interval(self) -> None:
+        await asyncio.sleep(0)
         self._view = None
         view = self._merged_view()
         hot, _ = await view.page(KeyQuery(limit=TOP))

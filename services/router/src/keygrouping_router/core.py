@@ -12,12 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from keygrouping_service import kafka, metrics
 from keygrouping_service.store import Store, Unavailable
 
+from keygrouping_router.checks import ticks_of
 from keygrouping_router.control import Control
 from keygrouping_router.document import ControlDocument, Edit
 from keygrouping_router.errors import Degraded, Refused
 from keygrouping_router.feed import Feed
 from keygrouping_router.keyspace import Knowledge, moment
 from keygrouping_router.models import HistoryEntry, PlanReport, ServerEvent, WorkersChange
+from keygrouping_router.patience import Patience
 from keygrouping_router.peers import Peers
 from keygrouping_router.rounds import Rounds
 from keygrouping_router.routing import Routed, Usable
@@ -53,30 +55,35 @@ class RouterCore:
         interval: float,
         tracked_keys: int,
         most_workers: int,
+        auto_grace: float,
         on_interval: Callable[[], Awaitable[None]],
         stage: LooksAtWorkers | None = None,
         times: Times | None = None,
     ) -> None:
         self.replica = replica
-        self.interval = interval
-        self.most_workers = most_workers
+        self._interval = interval
         self.times = times or Times()
         self.store = WatchedStore(store, self.times.wall)
-        self.document = ControlDocument(self.store, environment, most_workers, self.times.wall)
+        self.peers = Peers(self.store, replica)
+        self.document = ControlDocument(
+            self.store, environment, most_workers, self.times.wall, others=lambda: len(self.peers.alive()) > 1
+        )
         self.steering = Steering(self.document.control)
         self.traffic = Traffic(self.steering, tracked_keys, self.times)
-        self.peers = Peers(self.store, replica)
-        self.rounds = Rounds(self.store, replica, interval, self.steering, self.peers, self.times.wall)
+        self.rounds = Rounds(self.store, replica, lambda: self.interval, self.steering, self.peers, self.times.wall)
         self.feed = Feed()
         self.plans: deque[PlanReport] = deque(maxlen=_PLANS_KEPT)
         """The last plans of this replica, newest last."""
+        self._noted: int | None = None
+        """Epoch under which the newest of them was made in a round."""
         self.lags: dict[int, int] | None = None
         self.number = math.floor(self.times.wall() / interval)
         self._stage = stage
         self._on_interval = on_interval
-        self._seen_members: int | None = None
+        self._patience = Patience(auto_grace)
         self._version = -1
         self._taking_over = asyncio.Lock()
+        self._planning = asyncio.Lock()
         self._note_plan()
 
     # the routing path
@@ -86,13 +93,27 @@ class RouterCore:
         return self.traffic.route(usable, now)
 
     @property
+    def interval(self) -> float:
+        """Seconds between two plans, and two reports of loads."""
+        return self.steering.control.interval or self._interval
+
+    @property
+    def most_workers(self) -> int:
+        """Partitions of the routed topic, as far as is known."""
+        return self.document.most_workers
+
+    @property
     def epoch(self) -> int:
         """Number of the plan in force."""
         return self.steering.epoch
 
     def not_below(self, epoch: int) -> None:
         """A partition comes whose last owner was in this epoch."""
-        self.steering.not_below(epoch)
+        if epoch > self.epoch:
+            self._note_plan()
+            self.steering.not_below(epoch)
+            self.plans[-1] = self.plans[-1].model_copy(update={"epoch": self.epoch})
+            metrics.EPOCH.set(self.epoch)
 
     # orders
 
@@ -114,13 +135,18 @@ class RouterCore:
         """
         await asyncio.to_thread(warm_up)
         with contextlib.suppress(Unavailable):
+            await self.peers.look()
             await self.follow()
         await self._take_over()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Keeps everything up while it lasts, and says goodbye at the end."""
-        loops = [self._repeat(self.follow, self._until_next_look), self._repeat(self._end, self._until_boundary)]
+        loops = [
+            self._repeat(self.follow, self._until_next_look),
+            self._repeat(self._end, self._until_boundary),
+            self._repeat(self._check, self._until_tick),
+        ]
         if self._stage is not None:
             loops.append(self._repeat(self.watch_workers, lambda: _WATCH_SECONDS))
         tasks = {asyncio.create_task(loop) for loop in loops}
@@ -139,7 +165,7 @@ class RouterCore:
         await self.document.refresh(self._highest_epoch)
         await self._take_over()
         await self.peers.beat(self.epoch)
-        if self.steering.planned_together and self._highest_epoch() > self.steering.planned:
+        if self.steering.planned_in_rounds and self._highest_epoch() > self.steering.planned:
             await self.rounds.adopt()
             self._note_plan()
 
@@ -149,15 +175,19 @@ class RouterCore:
         Raises `Unavailable`; everybody then goes on with what was in force.
         """
         self.number = number
+        for _ in self.traffic.end_interval():
+            await asyncio.sleep(0)
         statistics = self.steering.statistics(self.times.steady())
-        self.traffic.end_interval()
         self._note_plan()
         try:
             together = len(self.peers.alive()) > 1
             if together:
                 await self.peers.publish(self.knowledge(), 3 * self.interval)
             if statistics is not None:
-                await self.rounds.hold(number, statistics)
+                await asyncio.sleep(0)  # Routing has its turns in between: each of these steps takes milliseconds.
+                async with self._planning:
+                    await self.rounds.hold(number, statistics)
+                await asyncio.sleep(0)
                 self.traffic.note_widths()
                 self._note_plan()
             if together:
@@ -166,6 +196,20 @@ class RouterCore:
         finally:
             metrics.EPOCH.set(self.epoch)
             await self._on_interval()
+
+    async def check(self, part: float) -> None:
+        """This part of the interval has passed: a plan is made if this replica finds that urgent, or another does.
+
+        Raises `Unavailable`; everybody then goes on with what was in force.
+        """
+        if self._planning.locked() or not self.steering.urgently_planned:
+            return
+        wanted = self.steering.wants_plan(self.times.steady(), self.interval)
+        async with self._planning:
+            if await self.rounds.hold_inside(self.number, part, wanted):
+                self.traffic.note_widths()
+                self._note_plan()
+                metrics.EPOCH.set(self.epoch)
 
     async def watch_workers(self) -> None:
         """Looks what the workers have yet to do, and with `auto` lets W follow how many there are."""
@@ -179,15 +223,24 @@ class RouterCore:
             self.lags = None
             return
         self.lags = dict(stage.lags)
+        await self._follow_partitions(len(stage.lags))
         for worker, lag in stage.lags.items():
             metrics.WORKER_LAG.labels(str(worker)).set(lag)
         await self._follow_members(stage.members)
 
+    async def _follow_partitions(self, partitions: int) -> None:
+        """W may be larger once there are more partitions."""
+        if partitions > self.most_workers:
+            log.info("the routed topic has %d partitions now: W may be as large", partitions)
+            self.document.most_workers = partitions
+            await self._take_over()
+
     async def _follow_members(self, members: int) -> None:
-        """W becomes the number of members once it was the same in two looks, if there are any."""
-        steady, self._seen_members = members == self._seen_members, members
-        wanted = min(members, self.most_workers)
-        if not (steady and self.document.control.auto and wanted) or wanted == self.document.control.workers:
+        """With `auto`, W becomes the number of members, if there are any."""
+        control = self.document.control
+        running = min(members, self.most_workers)
+        wanted = self._patience.wanted(control.workers, running, self.times.steady())
+        if not control.auto or wanted == control.workers:
             return
         change = WorkersChange(workers=wanted)
 
@@ -209,9 +262,9 @@ class RouterCore:
             if version == self._version and control == before:
                 return
             reroutes = self._version < 0 or not control.routes_like(before)
-            compares = reroutes or (control.shadow, control.sample) != (before.shadow, before.sample)
+            compares = reroutes or (control.compared, control.sample) != (before.compared, before.sample)
             fresh = await asyncio.to_thread(prepared, control) if reroutes else None
-            made = await asyncio.to_thread(candidates, control) if compares else []
+            made = await asyncio.to_thread(candidates, control, self.traffic.shadow.candidates) if compares else []
             self.steering.follow(control, fresh)
             if compares:
                 self.traffic.follow(made)
@@ -223,6 +276,7 @@ class RouterCore:
         metrics.CONTROL_VERSION.set(self._version)
         metrics.CONTROL_CHANGES.inc()
         metrics.WORKERS.set(control.workers)
+        metrics.SPLITTING.set(control.routed_by != "key")
         metrics.EPOCH.set(self.epoch)
         self._note_plan()
 
@@ -244,20 +298,31 @@ class RouterCore:
 
     def plan(self) -> PlanReport:
         """The plan in force."""
+        self._note_plan()
         return self.plans[-1]
 
     def _note_plan(self) -> None:
-        """Takes note of a new epoch, whatever it came by."""
-        if self.plans and self.plans[-1].epoch == self.epoch:
+        """Takes note of a new plan, whatever it came by; its epoch may have been here before it."""
+        planned = self._planned()
+        known = bool(self.plans) and self.plans[-1].epoch == self.epoch
+        if known and (planned is None or planned.epoch == self._noted):
             return
-        newest = self.rounds.newest
-        together = newest is not None and newest.report.epoch == self.epoch
-        report = newest.report if newest is not None and together else self._own_plan()
-        if self.plans:
+        report = self._own_plan() if planned is None else planned.model_copy(update={"epoch": self.epoch})
+        self._noted = None if planned is None else planned.epoch
+        if self.plans and (not known or report.moved_keys):
             metrics.PLAN_CHANGES.inc()
             metrics.MOVED_KEYS.inc(report.moved_keys or 0)
             self.publish(report)
+        if known:
+            self.plans.pop()
         self.plans.append(report)
+
+    def _planned(self) -> PlanReport | None:
+        """The plan in force that was made in a round, None if there is none."""
+        plan, control = self.rounds.newest, self.steering.control
+        if plan is None or (plan.generation, plan.workers) != (control.generation, control.workers):
+            return None
+        return plan.report if plan.report.epoch == self.steering.planned else None
 
     def _own_plan(self) -> PlanReport:
         control = self.steering.control
@@ -303,6 +368,17 @@ class RouterCore:
         """Seconds until the clock on the wall, wherever it was set to meanwhile, is in another interval."""
         wall = self.times.wall()
         return self.interval - wall % self.interval if math.floor(wall / self.interval) == self.number else 0.0
+
+    def _until_tick(self) -> float:
+        """Seconds until routers may call for a plan again."""
+        tick = self.interval / ticks_of(self.interval)
+        return tick - self.times.wall() % tick
+
+    async def _check(self) -> None:
+        ticks = ticks_of(self.interval)
+        number, tick = divmod(round(ticks * self.times.wall() / self.interval), ticks)
+        if tick and number == self.number:
+            await self.check(tick / ticks)
 
     async def _end(self) -> None:
         number = math.floor(self.times.wall() / self.interval)

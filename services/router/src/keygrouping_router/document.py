@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from keygrouping_service.store import Conflict, Entry, Record, Store, Unavailable
+from keygrouping_service.store import Conflict, Entry, Record, Store, Unanswered, Unavailable
 from pydantic import ValidationError
 
 from keygrouping_router.control import Control, Values
@@ -27,7 +29,24 @@ BY_SETTINGS = "settings"
 _ATTEMPTS = 10
 _PARTS = {"grouping": ("grouping", "settings", "sharing", "observe_only"), "workers": ("workers", "auto")}
 
+SUPERSEDED_SECONDS = 3600.0
+"""For so long an environment that was replaced by another one does not come back while others are alive."""
+
+_MOST_SUPERSEDED = 10
+
 Edit = Callable[[Control], Control]
+
+
+class _Stored(NamedTuple):
+    """The document as it stands in the store, and the version that the store has given it."""
+
+    control: Control
+    place: int
+
+    @property
+    def version(self) -> int:
+        """The version that everybody sees: it goes on where the store has lost count."""
+        return self.control.began + self.place
 
 
 class ControlDocument:
@@ -35,19 +54,46 @@ class ControlDocument:
 
     It begins with what the environment says. `refresh` takes over what the store says, or puts it there if there is
     nothing; where the environment differs from the one that the document was last configured from, that wins.
+
+    Versions never go back. A store that has lost the document, or has an older one, gets back what this replica knows,
+    as a newer version. And an environment that was replaced by another one an hour ago or less does not win again
+    while `others` says that there are other replicas: it is that of an old replica which has begun anew in the middle
+    of an update.
     """
 
-    def __init__(self, store: Store, environment: Control, most_workers: int, wall: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        environment: Control,
+        most_workers: int,
+        wall: Callable[[], float],
+        *,
+        others: Callable[[], bool],
+    ) -> None:
         configured = {name: environment.model_dump()[name] for names in _PARTS.values() for name in names}
-        self.control = environment.model_copy(update={"configured": configured})
-        self.version = 0
-        self._value: Any = None
-        self._environment = self.control
+        self._environment = environment.model_copy(update={"configured": configured})
+        self._stored = _Stored(self._environment, 0)
+        self._seen: Entry | None = None
+        self.most_workers = most_workers
+        """Partitions of the routed topic."""
         self._configured = False
         self._store = store
-        self._most_workers = most_workers
         self._wall = wall
+        self._others = others
         self._turn = asyncio.Lock()
+
+    @property
+    def version(self) -> int:
+        """Version of the document; 0: it is not in the store yet."""
+        return self._stored.version
+
+    @property
+    def control(self) -> Control:
+        """What is in force; of more workers than there are partitions only as many."""
+        control = self._stored.control
+        if control.workers <= self.most_workers:
+            return control
+        return control.model_copy(update={"workers": self.most_workers})
 
     async def refresh(self, highest_epoch: Callable[[], int]) -> None:
         """Follows the store; raises `Unavailable`."""
@@ -55,10 +101,19 @@ class ControlDocument:
             await self._refresh(highest_epoch)
 
     async def _refresh(self, highest_epoch: Callable[[], int]) -> None:
-        entry = await self._store.get(DOCUMENT)
-        if entry is None:
-            entry = await self._write_anew()
-        self._take(entry)
+        for _ in range(_ATTEMPTS):
+            entry = await self._store.get(DOCUMENT)
+            if entry is not None and entry == self._seen:
+                break
+            found = None if entry is None else _read(entry)
+            if found is not None and not self._is_older(found):
+                self._take(found)
+                self._seen = entry
+                break
+            if await self._write_back(found, highest_epoch()):
+                break
+        else:
+            raise Unavailable("the control document comes and goes")
         if not self._configured:
             await self._configure(highest_epoch)
 
@@ -82,15 +137,16 @@ class ControlDocument:
                 await self._refresh(highest_epoch)
                 if expected not in (None, self.version):
                     raise Stale(f"the version is {self.version}, not {expected}: read it again")
-                changed = edit(self.control)
-                if changed == self.control.model_copy(update={"generation": changed.generation}):
+                before = self._stored.control
+                changed = edit(before)
+                if changed == before.model_copy(update={"generation": changed.generation}):
                     return None
                 entry = await self._try(what, changed, by, highest_epoch())
                 if entry is not None:
                     return entry
         except Unavailable as error:
-            raise Degraded(f"the store can't take a change now, try again later: {error}") from None
-        raise Degraded("others change the settings all the time: try again")
+            raise Degraded(f"nothing was changed, as the store can't be used now; try again later: {error}") from None
+        raise Degraded("nothing was changed, as others change the settings all the time: try again")
 
     async def history(self, limit: int) -> list[HistoryEntry]:
         """The last changes, newest first; `Degraded` if the store can't be used."""
@@ -101,7 +157,7 @@ class ControlDocument:
 
     async def _try(self, what: str, changed: Control, by: str, highest_epoch: int) -> HistoryEntry | None:
         """Writes a change of the present document; None if somebody else was faster."""
-        before = self.control
+        before, place = self._stored
         if not changed.routes_like(before):
             changed = changed.model_copy(update={"base": max(before.base, highest_epoch) + 1})
         history = HistoryEntry.model_validate(
@@ -116,58 +172,76 @@ class ControlDocument:
         )
         record = Record(HISTORY, history.model_dump(mode="json"), KEPT)
         try:
-            self._take(await self._store.put(DOCUMENT, _to_json(changed), expected=self.version, record=record))
+            self._take(_read(await self._store.put(DOCUMENT, _to_json(changed), expected=place, record=record)))
         except Conflict:
             return None
+        except Unanswered as error:
+            raise Degraded(
+                f"it is not known whether this was changed: GET it before you send it again; {error}"
+            ) from None
         return history
 
-    async def _write_anew(self) -> Entry:
-        try:
-            return await self._store.put(DOCUMENT, _to_json(self.control), expected=0)
-        except Conflict as error:
-            if error.current is None:
-                raise Unavailable("the control document comes and goes") from None
-            return error.current
+    def _is_older(self, found: _Stored) -> bool:
+        """Whether this replica has seen a newer document, or another one of the same version."""
+        if found.version != self.version:
+            return found.version < self.version
+        return found.control.model_dump_json() != self._stored.control.model_dump_json()
 
-    def _take(self, entry: Entry) -> None:
-        if (entry.version, entry.value) == (self.version, self._value):
-            return
+    async def _write_back(self, found: _Stored | None, highest_epoch: int) -> bool:
+        """Puts what this replica knows into the store, above all versions; False if somebody else was faster."""
+        control, place = self._stored.control, found.place if found else 0
+        if found is not None and not control.routes_like(found.control):
+            generation = max(control.generation, found.control.generation) + 1
+            base = max(control.base, found.control.base, highest_epoch) + 1
+            control = control.model_copy(update={"generation": generation, "base": base})
+        control = control.model_copy(update={"began": self.version - place})
         try:
-            control = Control.model_validate(entry.value)
-            control.check()
-        except (ValidationError, Refused) as error:
-            log.error("the control document of version %d can't be used: %s", entry.version, _one_line(error))
-            raise Unavailable(
-                f"document {DOCUMENT!r} was written by another version of the router: delete it"
-            ) from None
-        if control.workers > self._most_workers:
-            log.error("%d workers are wanted, but routed has %d partitions", control.workers, self._most_workers)
-            control = control.model_copy(update={"workers": self._most_workers})
-        self.control, self.version, self._value = control, entry.version, entry.value
+            written = _read(await self._store.put(DOCUMENT, _to_json(control), expected=place))
+        except Conflict:
+            return False
+        if self.version:
+            log.warning("the store has lost what was set: version %d is put back as %d", self.version, written.version)
+        self._take(written)
+        return True
+
+    def _take(self, found: _Stored) -> None:
+        if found.version != self.version and found.control.workers > self.most_workers:
+            log.error("%d workers are wanted, but routed has %d partitions", found.control.workers, self.most_workers)
+        self._stored, self._seen = found, None
 
     async def _configure(self, highest_epoch: Callable[[], int]) -> None:
         """Where the environment has changed since the document was configured, the environment wins."""
         self._configured = True
-        wanted = self._environment.configured
+        wanted, configured = self._environment.configured, self._stored.control.configured
+        if wanted == configured:
+            return
+        if self._is_superseded(wanted):
+            log.warning("the settings of this start are older than those in force, which stay: use the API to set them")
+            return
         try:
             for what, names in _PARTS.items():
-                differs = {name for name in names if self.control.configured.get(name) != wanted[name]}
+                differs = {name for name in names if configured.get(name) != wanted[name]}
                 if differs:
-                    configured = {**self.control.configured, **{name: wanted[name] for name in differs}}
-                    await self._take_from_environment(what, differs, configured, highest_epoch)
+                    await self._take_from_environment(what, differs, highest_epoch)
         except Degraded as error:
             self._configured = False
             log.warning("the changed settings of this start are not taken over yet: %s", error)
 
-    async def _take_from_environment(
-        self, what: str, names: set[str], configured: Values, highest_epoch: Callable[[], int]
-    ) -> None:
+    def _is_superseded(self, environment: Values) -> bool:
+        since = self._stored.control.superseded.get(_fingerprint(environment))
+        return since is not None and self._wall() - since < SUPERSEDED_SECONDS and self._others()
+
+    async def _take_from_environment(self, what: str, names: set[str], highest_epoch: Callable[[], int]) -> None:
         def edit(control: Control) -> Control:
             values: dict[str, Any] = {name: getattr(self._environment, name) for name in names}
             if "grouping" in names:
                 values["settings"] = self._environment.settings
             generation = control.generation + (1 if what == "grouping" else 0)
-            changed = control.model_copy(update={**values, "configured": configured, "generation": generation})
+            configured = {**control.configured, **{name: self._environment.configured[name] for name in names}}
+            superseded = self._superseded(control, configured)
+            changed = control.model_copy(
+                update={**values, "configured": configured, "superseded": superseded, "generation": generation}
+            )
             changed.check()
             return changed
 
@@ -175,6 +249,26 @@ class ControlDocument:
             await self._change(what, edit, None, BY_SETTINGS, highest_epoch)
         except Refused as error:
             log.warning("the changed settings of this start are not taken over: %s", error)
+
+    def _superseded(self, control: Control, configured: Values) -> dict[str, float]:
+        """The environments that were replaced, once this one has replaced the last."""
+        known = {**control.superseded, _fingerprint(control.configured): self._wall()}
+        known.pop(_fingerprint(configured), None)
+        return dict(sorted(known.items(), key=lambda entry: entry[1])[-_MOST_SUPERSEDED:])
+
+
+def _read(entry: Entry) -> _Stored:
+    try:
+        control = Control.model_validate(entry.value)
+        control.check()
+    except (ValidationError, Refused) as error:
+        log.error("the control document of version %d can't be used: %s", entry.version, _one_line(error))
+        raise Unavailable(f"document {DOCUMENT!r} was written by another version of the router: delete it") from None
+    return _Stored(control, entry.version)
+
+
+def _fingerprint(environment: Values) -> str:
+    return hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _to_json(control: Control) -> Any:

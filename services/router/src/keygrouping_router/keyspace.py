@@ -8,21 +8,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from keygrouping.grouping import Explanation
 from keygrouping.keyspace import SpaceSaving
-from keygrouping.measure import lambda_, std_dev
+from keygrouping.measure import MOST_PAIRS, KeySample, lambda_, std_dev
+from numpy.typing import NDArray
 
 from keygrouping_router.balance import Loads
-from keygrouping_router.key_sample import MOST_PAIRS, KeySample
 from keygrouping_router.models import KeyEntry, KeyQuery, KeyReport, SpaceReport
 from keygrouping_router.naming import named
 from keygrouping_router.tracker import Sighting
 
 _SLICE = 100
-"""Keys that are looked at in one stretch."""
+"""Keys that are explained in one stretch."""
+
+_STRETCH = 1000
+"""Keys that are gone through in one stretch."""
+
+_COLUMNS: Mapping[str, Any] = {"hash": np.int64, "count": np.float64, "error": np.float64, "tag": np.int64}
+"""Of what a sketch says of its keys: as JSON, numbers by the thousand would take too long to read."""
 
 Explain = Callable[[bytes], Explanation]
 
@@ -48,19 +55,31 @@ class Knowledge:
     spread: KeySample
     spaces: tuple[SpaceReport, ...]
 
-    def to_data(self) -> dict[str, Any]:
-        """All of it as JSON data of bounded size."""
+    async def to_data(self) -> dict[str, Any]:
+        """All of it as JSON data of bounded size; lets other tasks run between stretches."""
         counts = self.counts.to_data()
-        seen = [self.sightings.get(hashed, _UNSEEN) for hashed in counts["hash"]]
+        hashes = counts["hash"]
+        seen: list[Sighting] = []
+        names: list[str | None] = []
+        times: list[float] = []
+        for start in range(0, len(hashes), _STRETCH):
+            await asyncio.sleep(0)
+            stretch = hashes[start : start + _STRETCH]
+            times += map(self.last_seen, stretch)
+            found = [self.sightings.get(hashed, _UNSEEN) for hashed in stretch]
+            names += [None if one.name is None else base64.b64encode(one.name).decode() for one in found]
+            seen += found
+        await asyncio.sleep(0)
         return {
             "replica": self.replica,
             "events": self.events,
             "capacity": self.counts.capacity,
-            "counts": counts,
+            "counts": {name: _packed(counts[name], kind) for name, kind in _COLUMNS.items()}
+            | {name: value for name, value in counts.items() if name not in _COLUMNS},
             "distinct": self.distinct.to_data(),
-            "names": [None if one.name is None else base64.b64encode(one.name).decode() for one in seen],
-            "first_seen": [round(one.first_seen, 3) for one in seen],
-            "last_seen": [round(self.last_seen(hashed), 3) for hashed in counts["hash"]],
+            "names": names,
+            "first_seen": _packed([one.first_seen for one in seen], np.float64),
+            "last_seen": _packed(times, np.float64),
             "hot": [[hashed, width, self.hot_since.get(hashed)] for hashed, width in self.widths.items()],
             "loads": self.loads.tolist(),
             "before": self.before.tolist(),
@@ -69,21 +88,28 @@ class Knowledge:
         }
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Knowledge:
-        """The knowledge that gave `to_data`; a KeyError, TypeError or ValueError if there is none."""
-        hashes = data["counts"]["hash"]
-        names = [None if name is None else base64.b64decode(name) for name in data["names"]]
-        seen = {
-            hashed: Sighting(name, float(first))
-            for hashed, name, first in zip(hashes, names, data["first_seen"], strict=True)
-            if first
-        }
-        last_seen = dict(zip(hashes, map(float, data["last_seen"]), strict=True))
+    async def from_data(cls, data: Mapping[str, Any]) -> Knowledge:
+        """The knowledge that gave `to_data`; a KeyError, TypeError or ValueError if there is none.
+
+        Lets other tasks run between stretches.
+        """
+        counts = {**data["counts"], **{name: _unpacked(data["counts"][name], kind) for name, kind in _COLUMNS.items()}}
+        hashes, first_seen = counts["hash"].tolist(), _unpacked(data["first_seen"], np.float64).tolist()
+        seen: dict[int, Sighting] = {}
+        rows = zip(hashes, data["names"], first_seen, strict=True)
+        while stretch := list(islice(rows, _STRETCH)):
+            seen |= {
+                hashed: Sighting(None if name is None else base64.b64decode(name), first)
+                for hashed, name, first in stretch
+                if first
+            }
+            await asyncio.sleep(0)
+        last_seen = dict(zip(hashes, _unpacked(data["last_seen"], np.float64).tolist(), strict=True))
         loads = np.array(data["loads"], np.float64)
         return cls(
             replica=str(data["replica"]),
             events=int(data["events"]),
-            counts=SpaceSaving.from_data(int(data["capacity"]), data["counts"]),
+            counts=SpaceSaving.from_data(int(data["capacity"]), counts),
             distinct=KeySample.from_data(data["distinct"]),
             sightings=seen,
             last_seen=lambda hashed: last_seen.get(hashed, 0.0),
@@ -94,6 +120,14 @@ class Knowledge:
             spread=KeySample.from_data(data["spread"], max(MOST_PAIRS, 4 * len(loads))),
             spaces=tuple(SpaceReport.model_validate(space) for space in data["spaces"]),
         )
+
+
+def _packed(values: Any, kind: Any) -> str:
+    return base64.b64encode(np.array(values, kind).tobytes()).decode()
+
+
+def _unpacked(packed: str, kind: Any) -> NDArray[Any]:
+    return np.frombuffer(base64.b64decode(packed), kind)
 
 
 _UNSEEN = Sighting(None, 0.0)
@@ -159,9 +193,14 @@ class KeySpaceView:
 
     def entry(self, hashed: int) -> KeyEntry:
         """What is known of a key that is counted."""
-        name = self._name(hashed)
+        name = self.name(hashed)
         explanation = None if name is None else self._explain(name)
         return KeyEntry.model_construct(**self._members(hashed, name, explanation))
+
+    def name(self, hashed: int) -> bytes | None:
+        """The key of a hash; None if it is not known."""
+        names = (part.sightings.get(hashed, _UNSEEN).name for part in self._parts)
+        return next((name for name in names if name is not None), None)
 
     def report(self, key: bytes, hashed: int) -> KeyReport:
         """What is known of any key, and why it goes where it goes."""
@@ -199,10 +238,6 @@ class KeySpaceView:
         low, high = max(0.0, (count - error) / total), min(1.0, count / total)
         return {"count": count, "error": error, "share": (low + high) / 2, "share_low": low, "share_high": high}
 
-    def _name(self, hashed: int) -> bytes | None:
-        names = (part.sightings.get(hashed, _UNSEEN).name for part in self._parts)
-        return next((name for name in names if name is not None), None)
-
     def _first_seen(self, hashed: int) -> float:
         return min((part.sightings[hashed].first_seen for part in self._parts if hashed in part.sightings), default=0.0)
 
@@ -214,34 +249,48 @@ class KeySpaceView:
 
     async def _matching(self, query: KeyQuery) -> list[int]:
         """Hashes of the tracked keys that match, in the order that was asked for."""
-        known = self.counts.known()
+        counts = self.counts
+        await asyncio.sleep(0)
+        known = counts.known()
         rows: list[int] = known["hash"][np.argsort(known["error"] / 2 - known["count"], kind="stable")].tolist()
         if query.prefix:
-            rows = [hashed for hashed in rows if (self._name(hashed) or b"").startswith(query.prefix)]
+            names = await self._of_each(rows, self.name)
+            rows = [hashed for hashed, name in zip(rows, names, strict=True) if (name or b"").startswith(query.prefix)]
         if query.space is not None:
             rows = await self._in_space(rows, query.space)
         if query.sort != "share":
-            rows.sort(key=self._order(query.sort))
+            rows = await self._ordered(rows, query.sort)
         return rows
+
+    async def _of_each(self, rows: list[int], look: Callable[[int], Any]) -> list[Any]:
+        found: list[Any] = []
+        for start in range(0, len(rows), _STRETCH):
+            await asyncio.sleep(0)
+            found += map(look, rows[start : start + _STRETCH])
+        return found
 
     async def _in_space(self, rows: list[int], space: str) -> list[int]:
         found: list[int] = []
         for start in range(0, len(rows), _SLICE):
-            named_rows = ((hashed, self._name(hashed)) for hashed in rows[start : start + _SLICE])
+            named_rows = ((hashed, self.name(hashed)) for hashed in rows[start : start + _SLICE])
             found += [hashed for hashed, name in named_rows if name is not None and self._explain(name).space == space]
             await asyncio.sleep(0)
         return found
 
-    def _order(self, sort: str) -> Callable[[int], Any]:
+    async def _ordered(self, rows: list[int], sort: str) -> list[int]:
         """Widest first, newest first, or by name; what is not known comes last."""
         orders: dict[str, Callable[[int], Any]] = {
             "width": lambda hashed: -self.widths.get(hashed, self._cold_width),
             "first_seen": lambda hashed: -self._first_seen(hashed),
             "last_seen": lambda hashed: -self._last_seen(hashed),
             "hot_since": lambda hashed: -self._hot_since(hashed),
-            "key": lambda hashed: (self._name(hashed) is None, self._name(hashed)),
+            "key": self.name,
         }
-        return orders[sort]
+        ranks = dict(zip(rows, await self._of_each(rows, orders[sort]), strict=True))
+        known = [hashed for hashed in rows if ranks[hashed] is not None]
+        unknown = [hashed for hashed in rows if ranks[hashed] is None]
+        await asyncio.sleep(0)
+        return sorted(known, key=ranks.__getitem__) + unknown
 
 
 def moment(seconds: float) -> datetime | None:

@@ -327,6 +327,12 @@ class PlanReport(Model):
     epoch: int
     at: Moment | None
     round: int | None = Field(description="number of the round in which all routers made it together")
+    part: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="0: made at the end of an interval; else inside of one, after this part of it",
+    )
     by: str | None = Field(description="the router that made it")
     grouping: str
     workers: int
@@ -336,6 +342,50 @@ class PlanReport(Model):
     feasible: bool | None = Field(description="whether the plan keeps the loads within what was asked")
     plan_ms: float | None = Field(description="time to make it, in milliseconds")
     details: Settings
+
+
+class PlannedWorker(Model):
+    """How a plan fills one worker; shares are parts of all weight."""
+
+    worker: int = Field(ge=0)
+    fair: Share = Field(description="its due")
+    light: Share = Field(description="planned for keys that have one worker")
+    hot: Share = Field(description="planned of keys that several workers share")
+    room: Share = Field(description="what was left for hot keys above the light ones")
+    filled: float = Field(
+        description="load of this interval over the level that all should have by now, at this router", ge=0
+    )
+
+
+class PlannedMember(Model):
+    """A worker of a hot key, and the part of all weight that it is to get of the key."""
+
+    worker: int = Field(ge=0)
+    share: Share
+
+
+class PlannedKey(KeyName):
+    """A key that a plan spreads over several workers."""
+
+    share: Share = Field(description="its part of all weight, as the plan expects it")
+    members: list[PlannedMember] = Field(description="its workers, in the order in which they are filled")
+
+
+class FillingReport(Model):
+    """How a plan fills the workers up to one level, with hot keys above the light ones."""
+
+    level: float | None = Field(
+        description="water level: planned load over the fair one, up to which hot keys fill workers; null without any"
+    )
+    workers: list[PlannedWorker]
+    hot_keys: int = Field(description="keys that are spread over workers by the plan", ge=0)
+    keys: list[PlannedKey] = Field(description="the heaviest of these", max_length=MAX_KEYS)
+
+
+class PlanInForce(PlanReport):
+    """The plan in force, and how it fills the workers."""
+
+    filling: FillingReport | None = Field(description="null for groupings that don't fill workers up to a level")
 
 
 class PlanHistory(Model):

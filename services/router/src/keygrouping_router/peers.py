@@ -40,19 +40,24 @@ class Peers:
     async def beat(self, epoch: int) -> None:
         """Says that this one is alive and in this epoch, and looks who else is; raises `Unavailable`."""
         await self._store.announce(_ALIVE, self._replica, {"epoch": epoch}, _BEAT_TTL)
+        await self.look()
+
+    async def look(self) -> None:
+        """Looks who is alive; raises `Unavailable`."""
         self._beats = await self._store.announced(_ALIVE)
         self.knowledge = {name: known for name, known in self.knowledge.items() if name in self._beats}
         metrics.REPLICAS.set(len(self.alive()))
 
     async def publish(self, knowledge: Knowledge, seconds: float) -> None:
         """Tells the others, for so many seconds; raises `Unavailable`."""
-        await self._store.announce(_KNOWN, self._replica, knowledge.to_data(), seconds)
+        await self._store.announce(_KNOWN, self._replica, await knowledge.to_data(), seconds)
 
     async def listen(self) -> None:
         """Takes note of what the others have published; raises `Unavailable`."""
         found = await self._store.announced(_KNOWN)
         found.pop(self._replica, None)
-        self.knowledge = {name: known for name, data in found.items() if (known := _parsed(name, data)) is not None}
+        parsed = {name: await _parsed(name, data) for name, data in found.items()}
+        self.knowledge = {name: known for name, known in parsed.items() if known is not None}
 
     async def leave(self) -> None:
         """Says goodbye; raises `Unavailable`."""
@@ -60,9 +65,9 @@ class Peers:
             await self._store.withdraw(board, self._replica)
 
 
-def _parsed(replica: str, data: Any) -> Knowledge | None:
+async def _parsed(replica: str, data: Any) -> Knowledge | None:
     try:
-        return Knowledge.from_data(data)
+        return await Knowledge.from_data(data)
     except (KeyError, TypeError, ValueError) as error:
         log.warning("what replica %r tells of its keys is of no use here: %r", replica, error)
         return None

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from keygrouping_router.models import (
+    TOP,
     DryRun,
     GroupingChange,
     GroupingReport,
@@ -14,7 +15,7 @@ from keygrouping_router.models import (
     KeyReport,
     KeySpaceReport,
     PlanHistory,
-    PlanReport,
+    PlanInForce,
     Readiness,
     ServerEvent,
     ShadowChange,
@@ -70,8 +71,8 @@ class Plane(Protocol):
     async def set_grouping(self, change: GroupingChange, *, expected: int | None, by: str) -> GroupingReport:
         """Routes by another grouping."""
 
-    async def plan(self) -> PlanReport:
-        """The plan in force."""
+    async def plan(self, keys: int = TOP) -> PlanInForce:
+        """The plan in force, with at most so many of the keys that it spreads."""
 
     async def plans(self, limit: int) -> PlanHistory:
         """The last plans."""

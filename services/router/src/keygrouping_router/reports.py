@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from keygrouping.grouping import Description, create, describe, names
+from keygrouping.grouping import Description, Filling, create, describe, names
 from keygrouping.measure import lambda_
 
 from keygrouping_router.balance import Loads
-from keygrouping_router.control import Control
+from keygrouping_router.control import INTERVAL, Control
 from keygrouping_router.models import (
     AvailableGrouping,
+    FillingReport,
     GroupingReport,
+    PlannedKey,
+    PlannedMember,
+    PlannedWorker,
     Setting,
     SettingDescription,
     Thresholds,
     WorkerReport,
     WorkersReport,
 )
+from keygrouping_router.naming import named
 
 
-def thresholds_of(control: Control, version: int) -> Thresholds:
-    """The settings of the configured grouping."""
-    return Thresholds(grouping=control.grouping, version=version, settings=settings_of(control))
+def thresholds_of(control: Control, version: int, interval: float) -> Thresholds:
+    """The settings of the configured grouping; `interval`: seconds between two plans unless it is set."""
+    return Thresholds(grouping=control.grouping, version=version, settings=settings_of(control, interval))
 
 
-def settings_of(control: Control) -> list[Setting]:
+def settings_of(control: Control, interval: float) -> list[Setting]:
     """All settings that may be set now, with their values."""
+    described = [
+        entry._replace(default=interval) if control.planned_in_rounds and entry.name == INTERVAL else entry
+        for entry in control.tunable
+    ]
     return [
         Setting(**_described(entry), value=_plain(control.settings.get(entry.name, entry.default)))
-        for entry in control.tunable
+        for entry in described
     ]
 
 
@@ -95,6 +104,28 @@ def workers_of(
         lambda_=lambda_(loads),
         epoch=epoch,
         version=version,
+    )
+
+
+def filling_of(filling: Filling, name: Callable[[int], bytes | None]) -> FillingReport:
+    """How a plan fills the workers; `name` knows keys by their hashes."""
+    columns = (filling.fair, filling.light, filling.hot, filling.room, filling.filled)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return FillingReport(
+        level=filling.level,
+        workers=[
+            PlannedWorker(worker=worker, fair=fair, light=light, hot=hot, room=room, filled=filled)
+            for worker, (fair, light, hot, room, filled) in enumerate(rows)
+        ],
+        hot_keys=filling.hot_keys,
+        keys=[
+            PlannedKey(
+                **named(name(key.hash), key.hash),
+                share=key.share,
+                members=[PlannedMember(worker=worker, share=share) for worker, share in key.members],
+            )
+            for key in filling.keys
+        ],
     )
 
 

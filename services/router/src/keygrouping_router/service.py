@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -26,7 +26,9 @@ from keygrouping_router.clock import REASONS, PartitionClock
 from keygrouping_router.control_plane import ControlPlane
 from keygrouping_router.routing import Extractor, Judged, Record, Records, Usable, parts, sort_out_late
 from keygrouping_router.settings import RouterSettings
+from keygrouping_router.statefulset import StatefulSetPods
 from keygrouping_router.turns import Turns
+from keygrouping_router.worker_pods import WorkerPods
 from keygrouping_router.worker_stage import KafkaWorkerStage
 
 log = logging.getLogger(__name__)
@@ -218,7 +220,7 @@ class _Input:
         return self._runner.ready
 
     @property
-    def lags(self) -> dict[int, int]:
+    def lags(self) -> dict[int, int | None]:
         return {partition: owned.lag for partition, owned in self._runner.owned.items()}
 
 
@@ -226,6 +228,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     """Runs the router until `stop` is set."""
     topics = await kafka.retry(lambda: _look_up_topics(settings), "reading the topics")
     async with contextlib.AsyncExitStack() as stack:
+        metrics.RESULT_WAIT.set((settings.job.window_ms + settings.job.lateness_ms) / 1000)
         store = open_store(settings)
         stack.push_async_callback(store.close)
         plane = ControlPlane(settings, store, topics.routed, stage=KafkaWorkerStage(settings))
@@ -235,7 +238,19 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         plane.watch(_Input(runner))
         await stack.enter_async_context(serving(router_app(plane, settings), settings.http_host, settings.http_port))
         await stack.enter_async_context(plane.running())
+        if settings.worker_pods is not None:
+            await stack.enter_async_context(_going_on(WorkerPods(plane, StatefulSetPods(settings.worker_pods), store)))
         await runner.run(stop)
+
+
+@contextlib.asynccontextmanager
+async def _going_on(pods: WorkerPods) -> AsyncIterator[None]:
+    keeping = asyncio.create_task(pods.keep_equal())
+    try:
+        yield
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
 
 
 async def _look_up_topics(settings: RouterSettings) -> Topics:

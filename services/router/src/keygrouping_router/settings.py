@@ -23,8 +23,16 @@ class RouterSettings(StageSettings, StoreSettings, ApiSettings):
     auto_workers: bool = Field(
         default=False, description="W follows the number of native workers that are running, from `workers` on"
     )
-    grouping: str = Field(default="dkg", description="how keys are spread over the workers")
-    grouping_settings: Json[dict[str, Any]] = Field(default_factory=dict, description="JSON object")
+    auto_grace: float = Field(
+        default=45, ge=0, le=3600, description="seconds that fewer workers must have run until W follows them"
+    )
+    worker_pods: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9.-]+$",
+        description="the native workers' StatefulSet in this namespace: its pods and W follow each other; unset: none",
+    )
+    grouping: str = Field(default="level-fill", description="how keys are spread over the workers")
+    grouping_settings: Json[dict[str, Any]] = Field(default_factory=dict, description="its settings")
     sharing: Literal["shared", "independent"] | None = Field(
         default=None,
         description="whether all routers have one plan, made of what all of them see, or each its own; unset: one plan "
@@ -38,7 +46,9 @@ class RouterSettings(StageSettings, StoreSettings, ApiSettings):
         pattern=r"^[A-Za-z0-9._-]{1,200}$",
         description="name among the routers that share a store; unset: host and process",
     )
-    delivery: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    delivery: Literal["exactly_once", "at_least_once"] = Field(
+        default="exactly_once", description="whether output and offsets are one Kafka transaction"
+    )
     idle_timeout: float = Field(
         default=15, ge=0.1, description="seconds without events until an input partition holds nothing back"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,34 +11,38 @@ from keygrouping.hashing import hash_keys
 from keygrouping_service import metrics
 
 from keygrouping_router.balance import Balance, Spread
-from keygrouping_router.control import Control, Values, fitted
+from keygrouping_router.control import Control, Values
 from keygrouping_router.models import ShadowResult
 from keygrouping_router.sampling import Slice, Workers
 from keygrouping_router.steering import hot_widths
 
 
 class Candidate(NamedTuple):
-    """A grouping that only looks on."""
+    """A grouping that only looks on: `settings` are those that were set, `used` has the capacities too."""
 
     name: str
     settings: Values
+    used: Values
     grouping: Grouping
 
 
-def candidates(control: Control) -> list[Candidate]:
+def candidates(control: Control, before: Sequence[Candidate]) -> list[Candidate]:
     """The groupings to compare, with their kernels compiled; takes seconds at worst, so not for the event loop.
 
-    Where the configured grouping is only observed it is the first of them. All of them decide alone.
+    Those of before that are as they should be are kept, with all that they have learned.
     """
-    wanted: list[tuple[str, Values]] = [(entry.name, entry.settings) for entry in control.shadow]
-    if control.observe_only:
-        wanted.insert(0, (control.grouping, control.settings))
+    kept = list(before)
     made = []
-    for name, settings in wanted:
-        used = fitted(name, settings, control.capacity_list)
-        trial = create(name, control.workers, used)
-        trial.route_batch(hash_keys([b"key"], trial.seeds), None, 0.0)
-        made.append(Candidate(name, settings, create(name, control.workers, used)))
+    for name, settings, used in control.compared:
+        same = (known for known in kept if (known.name, known.used) == (name, used))
+        known = next((known for known in same if known.grouping.workers == control.workers), None)
+        if known is None:
+            trial = create(name, control.workers, used)
+            trial.route_batch(hash_keys([b"key"], trial.seeds), None, 0.0)
+            known = Candidate(name, settings, used, create(name, control.workers, used))
+        else:
+            kept.remove(known)
+        made.append(known)
     return made
 
 
@@ -62,9 +67,10 @@ class Shadow:
 
     def __init__(self, control: Control, made: Sequence[Candidate]) -> None:
         self._control = control
-        self._candidates = made
+        self.candidates = made
         self._in_force = _Measured(control.workers)
         self._measured = [_Measured(control.workers) for _ in made]
+        self._labels = _labels([candidate.name for candidate in made])
         self._hot_in_force = 0
         metrics.SHADOW_IMBALANCE.clear()
 
@@ -76,7 +82,7 @@ class Shadow:
     def feed(self, taken: Slice) -> None:
         """Shows all of them a slice of the traffic."""
         self._in_force.add(taken, taken.workers)
-        for candidate, measured in zip(self._candidates, self._measured, strict=True):
+        for candidate, measured in zip(self.candidates, self._measured, strict=True):
             grouping = candidate.grouping
             hashes = hash_keys(taken.keys, grouping.seeds)
             measured.add(taken, grouping.route_batch(hashes, taken.weights, taken.now))
@@ -85,9 +91,9 @@ class Shadow:
         """Begins a new interval; so many keys are hot in the grouping in force."""
         self._hot_in_force = hot_in_force
         self._in_force.balance.end_interval()
-        for candidate, measured in zip(self._candidates, self._measured, strict=True):
+        for label, measured in zip(self._labels, self._measured, strict=True):
             measured.balance.end_interval()
-            metrics.SHADOW_IMBALANCE.labels(candidate.name).set(measured.balance.recent.lambda_)
+            metrics.SHADOW_IMBALANCE.labels(label).set(measured.balance.recent.lambda_)
 
     def recent(self) -> list[ShadowResult]:
         """Measures of the last whole interval, the grouping in force first."""
@@ -101,10 +107,20 @@ class Shadow:
         control = self._control
         settings = {} if control.observe_only else control.settings
         found = [_result(control.routed_by, settings, spreads[0], self._hot_in_force, in_force=True)]
-        for candidate, spread in zip(self._candidates, spreads[1:], strict=True):
+        for candidate, spread in zip(self.candidates, spreads[1:], strict=True):
             hot = len(hot_widths(candidate.grouping))
             found.append(_result(candidate.name, candidate.settings, spread, hot, in_force=False))
         return found
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """A label for each, by its name; further ones of the same name are numbered, from 2 on."""
+    earlier: Counter[str] = Counter()
+    labels = []
+    for name in names:
+        earlier[name] += 1
+        labels.append(name if earlier[name] == 1 else f"{name}-{earlier[name]}")
+    return labels
 
 
 def _result(name: str, settings: Values, spread: Spread, hot_keys: int, *, in_force: bool) -> ShadowResult:

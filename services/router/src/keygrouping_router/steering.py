@@ -6,14 +6,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from keygrouping.grouping import Explanation, Grouping, Planned, create
+from keygrouping.grouping import Explanation, Filled, Filling, Grouping, Planned, UrgentlyPlanned, create
 from keygrouping.hashing import hash_keys
 from keygrouping_service import metrics
 
+from keygrouping_router.checks import Checks
 from keygrouping_router.control import Control
 from keygrouping_router.routing import Routed, Usable, route
 
 _HOTTEST = 1000
+_ENOUGH = 64
+"""Events by which a key is hot for every grouping, so that plans with hot keys are compiled, too."""
 _RANKS = 10
 
 
@@ -30,6 +33,7 @@ class Steering:
         self._shift = control.base - self.grouping.epoch
         self.planned = control.base - 1
         """Epoch of the plan that was applied last; below that of every plan for this control document if none was."""
+        self._checks = Checks()
 
     @property
     def epoch(self) -> int:
@@ -37,12 +41,13 @@ class Steering:
         return self.grouping.epoch + self._shift
 
     @property
-    def planned_together(self) -> bool:
-        """Whether it waits for plans that all replicas make together."""
+    def planned_in_rounds(self) -> bool:
+        """Whether it waits for plans that are made in rounds."""
         return isinstance(self.grouping, Planned) and self.grouping.shared
 
     def route(self, usable: Usable, now: float) -> Routed:
         """The worker of each usable event; `now` in seconds of the clock."""
+        self._checks.saw(now)
         began = time.perf_counter()
         routed = route(self.grouping, usable, now)
         metrics.KERNEL_SECONDS.observe(time.perf_counter() - began)
@@ -67,6 +72,7 @@ class Steering:
             self.grouping = fresh
         self._begin_at(max(control.base, epoch + 1))
         self.planned = control.base - 1
+        self._checks.begin()
 
     def not_below(self, epoch: int) -> None:
         """The epoch of a partition that comes from another router may be ahead: go on from there."""
@@ -74,10 +80,27 @@ class Steering:
             self._begin_at(epoch)
 
     def statistics(self, now: float) -> dict[str, Any] | None:
-        """What this replica adds to the next plan; None if plans are not made together."""
+        """What this replica adds to the next plan, and a new interval begins; None if plans are not made in rounds."""
+        self._checks.begin()
         if not isinstance(self.grouping, Planned) or not self.grouping.shared:
             return None
         return {**self.grouping.statistics(now), "epoch": self.epoch}
+
+    @property
+    def urgently_planned(self) -> bool:
+        """Whether it may want plans inside of intervals, in rounds."""
+        return isinstance(self.grouping, UrgentlyPlanned) and self.grouping.shared
+
+    def wants_plan(self, now: float, interval: float) -> bool:
+        """Whether it is time to ask in this interval of so many seconds, and a plan is urgent."""
+        due = self._checks.due(now, interval)
+        return due and isinstance(self.grouping, UrgentlyPlanned) and self.grouping.shared and self.grouping.urgent
+
+    def glimpse(self) -> dict[str, Any] | None:
+        """What this replica adds to a plan inside of the interval; None if there are none."""
+        if not isinstance(self.grouping, UrgentlyPlanned) or not self.grouping.shared:
+            return None
+        return {**self.grouping.glimpse(), "epoch": self.epoch}
 
     def apply(self, plan: Mapping[str, Any]) -> bool:
         """Routes by a plan; False, and no change, if it is not above the one applied last.
@@ -92,6 +115,10 @@ class Steering:
         self.planned = epoch
         self._begin_at(max(epoch, before))
         return True
+
+    def filling(self, limit: int) -> Filling | None:
+        """How the plan in force fills the workers, if it fills them to a level; with at most so many keys."""
+        return self.grouping.filling(limit) if isinstance(self.grouping, Filled) else None
 
     def explain(self, key: bytes) -> Explanation:
         """Why a key goes where it goes."""
@@ -132,7 +159,7 @@ def prepared(control: Control) -> Grouping:
     Otherwise the first batch, or the first change, would block the heartbeats for that long.
     """
     trial = new_grouping(control)
-    trial.route_batch(hash_keys([b"key"], trial.seeds), None, 0.0)
+    trial.route_batch(hash_keys([b"key"] * _ENOUGH, trial.seeds), None, 0.0)
     if isinstance(trial, Planned) and trial.shared:
         trial.apply(trial.plan([trial.statistics(0.0)]))
     new_grouping(control).adopt(trial)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from keygrouping.keyspace import SpaceSaving
@@ -18,10 +18,10 @@ MOST_NAME_BYTES = 1024
 
 _TICKS_PER_SECOND = 10
 _NO_WEIGHTS: NDArray[np.float64] = np.empty(0)
+_NO_HASHES: NDArray[np.int64] = np.empty(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(NamedTuple):
     """Name of a key (None: too long to be kept) and the time (seconds since 1970) of its first event.
 
     Where more keys come than can be counted it is that of the second one.
@@ -34,8 +34,9 @@ class Sighting:
 class Tracker:
     """Counts all routed traffic of the last `PANES` intervals by SpaceSaving, whatever the grouping counts itself.
 
-    Keys that have no counter in any of the intervals are forgotten. Times are seconds since 1970, exact to a tenth of
-    a second and to the batch. Memory: up to PANES x 256 bytes x `capacity`, and the names.
+    Keys that have no counter in any of the intervals are forgotten by `forget`, and when they are many. Times are
+    seconds since 1970, exact to a tenth of a second and to the batch. Memory: up to PANES x 256 bytes x `capacity`, and
+    the names.
     """
 
     def __init__(self, capacity: int, now: float) -> None:
@@ -45,7 +46,8 @@ class Tracker:
         self._merged: SpaceSaving | None = None
         self._sightings: dict[int, Sighting] = {}
         self._hot_since: dict[int, float] = {}
-        self._ticks: dict[int, int] = {}
+        self._past = _NO_HASHES, _NO_HASHES
+        """Of all keys that are counted in the panes before this one: hashes in order, and when each came last."""
 
     def saw(
         self, keys: Sequence[bytes], hashes: NDArray[np.int64], weights: NDArray[np.float64] | None, now: float
@@ -63,15 +65,25 @@ class Tracker:
             self._learn(keys, hashes, fresh[:entered], now)
 
     def end_interval(self) -> None:
-        """Begins a new pane, and forgets what was in the oldest one only."""
+        """Begins a new pane."""
         counters = self._panes[-1].counters
         used = counters[counters["used"] != 0]
-        self._ticks.update(zip(used["hash"].tolist(), np.abs(used["tag"]).tolist(), strict=True))
+        hashes = np.concatenate([used["hash"], self._past[0]])
+        ticks = np.concatenate([np.abs(used["tag"]), self._past[1]])
+        hashes, newest = np.unique(hashes, return_index=True)
+        self._past = hashes, ticks[newest]
         self._panes.append(SpaceSaving(self.capacity))
         self._merged = None
-        counted = self._counted()
-        self._ticks = {hashed: tick for hashed, tick in self._ticks.items() if hashed in counted}
-        self._forget_others(counted)
+
+    def forget(self) -> Iterator[None]:
+        """Forgets the keys that have no counter any more. Yields in between; batches may come then."""
+        counted = self._counted(self._panes)
+        yield
+        hashes, ticks = self._past
+        kept = np.fromiter(map(counted.__contains__, hashes.tolist()), bool, len(hashes))
+        self._past = hashes[kept], ticks[kept]
+        yield
+        self._forget_others(counted | self._counted([self._panes[-1]]))
 
     def note_hot(self, hashes: Iterable[int], now: float) -> None:
         """These keys are hot now, and no others."""
@@ -89,15 +101,20 @@ class Tracker:
 
     def counts(self) -> SpaceSaving:
         """The counts of all panes as a new sketch."""
-        merged = self._earlier().with_capacity(self.capacity)
+        merged = self._earlier().copy()
         merged.merge(self._panes[-1])
         return merged
 
     def last_seen(self, hashed: int) -> float:
         """The time of a key's newest event, 0 if it isn't counted."""
         counter = self._panes[-1].find(hashed)
-        tick = self._ticks.get(hashed) if counter is None else abs(int(counter["tag"]))
-        return 0.0 if tick is None else self._began + (tick - 1) / _TICKS_PER_SECOND
+        if counter is not None:
+            return self._began + (abs(int(counter["tag"])) - 1) / _TICKS_PER_SECOND
+        hashes, ticks = self._past
+        place = int(np.searchsorted(hashes, hashed))
+        if place == len(hashes) or hashes[place] != hashed:
+            return 0.0
+        return self._began + (int(ticks[place]) - 1) / _TICKS_PER_SECOND
 
     def _earlier(self) -> SpaceSaving:
         """All panes but the current one, merged once in each interval."""
@@ -116,11 +133,11 @@ class Tracker:
                 key = keys[position]
                 sightings[hashed] = Sighting(key if len(key) <= MOST_NAME_BYTES else None, now)
         if len(sightings) > 4 * PANES * self.capacity:
-            self._forget_others(self._counted())
+            self._forget_others(self._counted(self._panes))
 
-    def _counted(self) -> set[int]:
+    def _counted(self, panes: Iterable[SpaceSaving]) -> set[int]:
         counted: set[int] = set()
-        for pane in self._panes:
+        for pane in panes:
             counters = pane.counters
             counted.update(counters["hash"][counters["used"] != 0].tolist())
         return counted

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from keygrouping.grouping import create
 from keygrouping.hashing import SEED, hash_keys
-from keygrouping.measure import lambda_
+from keygrouping.measure import KeySample, lambda_
 from keygrouping_service import metrics
 from numpy.typing import NDArray
 
 from keygrouping_router.balance import Balance, Loads, Spread
-from keygrouping_router.key_sample import KeySample
 from keygrouping_router.keyspace import Knowledge
 from keygrouping_router.models import SpaceReport
 from keygrouping_router.routing import Routed, Usable
@@ -65,17 +64,20 @@ class Traffic:
             self.shadow.feed(taken)
         return routed
 
-    def end_interval(self) -> None:
-        """An interval is over."""
+    def end_interval(self) -> Iterator[None]:
+        """An interval is over. Yields after each stretch of what that takes; batches may be routed in between."""
         self._offset = self._times.wall() - self._times.steady()
         self._remember()
         self._balance.end_interval()
         self._whole_before, self._loads_before = self._loads_before, np.zeros(len(self._loads_before))
-        self._tracker.end_interval()
-        self.note_widths()
-        self.shadow.end_interval(len(self._tracker.hot_since))
         metrics.IMBALANCE.set(self._balance.recent.lambda_)
         metrics.IMBALANCE_BEFORE.set(lambda_(self._whole_before))
+        self._tracker.end_interval()
+        yield
+        yield from self._tracker.forget()
+        yield
+        self.note_widths()
+        self.shadow.end_interval(len(self._tracker.hot_since))
 
     def note_widths(self) -> None:
         """Takes note of which keys are hot now."""

@@ -17,7 +17,10 @@ _STAGE = "worker"
 
 
 class WorkerStage(NamedTuple):
-    """Events that each worker has not worked off, and members of the workers' group (0 for a Spark job)."""
+    """Events that each worker has not worked off, and members of the workers' group (0 for a Spark job).
+
+    There is a lag for each partition of the routed topic.
+    """
 
     lags: Mapping[int, int]
     members: int

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from keygrouping.grouping import Grouping, Planned
-from keygrouping.grouping.level_fill import CHECKS, LevelFill
+from keygrouping.grouping import CHECKS, Grouping, Planned, UrgentlyPlanned
 from keygrouping.measure import IndexedDistribution
 from keygrouping.workload import Workload
 
@@ -73,7 +72,7 @@ class _Course:
         self._groupings = groupings
         self._interval = interval
         self._planned = [each for each in groupings if isinstance(each, Planned) and each.shared]
-        self._level = [each for each in groupings if isinstance(each, LevelFill) and each.shared]
+        self._urgent = [each for each in groupings if isinstance(each, UrgentlyPlanned) and each.shared]
         self._distribution = IndexedDistribution(groupings[0].workers)
         self._events = 0
         self._rows: list[tuple[float, ...]] = []
@@ -91,9 +90,9 @@ class _Course:
             end = round(check * len(keys))
             loads += self._route(keys[begin:end])
             begin = end
-            if check < 1 and any(each.urgent for each in self._level):
-                plan = self._level[0].plan([each.glimpse() for each in self._level])
-                for each in self._level:
+            if check < 1 and any(each.urgent for each in self._urgent):
+                plan = self._urgent[0].plan([each.glimpse() for each in self._urgent])
+                for each in self._urgent:
                     each.apply(plan)
         measures = self._distribution.interval()
         run_cost = self._distribution.run().dist_cost

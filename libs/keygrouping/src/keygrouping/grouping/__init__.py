@@ -1,19 +1,37 @@
 """Groupings: the algorithms that say which worker gets an event, all behind one protocol."""
 
-from keygrouping.grouping.protocol import Explanation, Grouping, HotKey, Offline, Planned, SnapshotError, Space
+from keygrouping.grouping.protocol import (
+    CHECKS,
+    Explanation,
+    Filled,
+    Filling,
+    Grouping,
+    HotKey,
+    Offline,
+    Planned,
+    PouredKey,
+    SnapshotError,
+    Space,
+    UrgentlyPlanned,
+)
 from keygrouping.grouping.registry import GroupingError, create, describe, names, shared_settings
 from keygrouping.settings import Description
 
 __all__ = [
+    "CHECKS",
     "Description",
     "Explanation",
+    "Filled",
+    "Filling",
     "Grouping",
     "GroupingError",
     "HotKey",
     "Offline",
     "Planned",
+    "PouredKey",
     "SnapshotError",
     "Space",
+    "UrgentlyPlanned",
     "create",
     "describe",
     "names",

@@ -63,7 +63,8 @@ def message(
     `owner`: the worker of each bucket; `heaviest_rock`: the share above which a key is hot; `hashes`, `shares`,
     `width`, `known`: columns of the tracked keys, by hash; `members`, `taken`: those of the first key, then of the
     next, and the share planned for each; `room`: share of each worker that is free for hot keys; `loads`: planned
-    share of each worker; `lambda`: the largest of them over its fair share; `estimates`: what outlasts the plan.
+    share of each worker; `lambda`: the largest of them over its fair share; `level`: the water level in fair shares,
+    null without hot keys; `estimates`: what outlasts the plan.
     """
     keys = placement.keys
     largest = float((placement.loads / fair).max())
@@ -76,6 +77,7 @@ def message(
         "feasible": largest <= 1 + eps + _ROUNDING,
         "hot_keys": int(np.count_nonzero(keys.width > 1)),
         "lambda": largest,
+        "level": placement.level,
         "owner": placement.owners.tolist(),
         "room": placement.room.tolist(),
         "loads": placement.loads.tolist(),

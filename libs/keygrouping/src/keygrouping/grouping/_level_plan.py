@@ -106,6 +106,8 @@ class Placement:
     """Planned share of each worker."""
     room: Weights
     """Share that each worker has for hot keys, above its rocks and cold hashes and below its limit."""
+    level: float | None
+    """The water level, in fair shares; None without hot keys."""
     moved_buckets: int
 
 
@@ -138,7 +140,7 @@ def place(
     ways = (pool, start, known, space, width, taken)
     steps.place(removed, keys.hashes, keys.shares, *ways, loads, limit, split_light)
     room = np.maximum(0.0, limit - loads)
-    poured = order[hot[order]]
+    poured, level = order[hot[order]], None
     if len(poured):
         level = steps.water_level(loads, fair, float(keys.shares[hot].sum()))
         free = np.maximum(0.0, level * fair - loads)
@@ -147,7 +149,7 @@ def place(
         loads = loads - free
     members, taken = _gathered(pool, known, start), _gathered(taken, known, start)
     placed = Keys(keys.hashes, keys.shares, width, known, members, taken)
-    return Placement(owners, placed, heaviest_rock, loads, room, moved_buckets)
+    return Placement(owners, placed, heaviest_rock, loads, room, level, moved_buckets)
 
 
 def rock_share(shares: Shares, workers: int, eps: float) -> float:

@@ -156,8 +156,10 @@ class Estimates:
         """The estimates after this interval, and the shares to plan by.
 
         `threshold`: share from which on a key is tracked (it stays down to half of it), at most `most` of them. What
-        is seen of a part of an interval is planned by, but no estimate is made of it, as it will be seen again.
+        is seen of a part of an interval is planned by, but no estimate is made of it, as it will be seen again; nor is
+        one of an interval without events.
         """
+        whole = seen.whole and seen.mass > 0
         buckets = len(self.cold) - 1
         shares, ages = self._looked_up(seen.keys.hashes)
         new, new_ages = _updated(shares, ages, seen.keys.shares, seen.events, memory)
@@ -169,14 +171,14 @@ class Estimates:
         dropped = ~kept & (ages > 0)
         np.add.at(new_cold, seen.keys.hashes[dropped] & buckets, new[dropped])
         intervals = min(self.intervals + 1, memory)
-        events = max(self.events, seen.events) if not seen.whole else seen.events * intervals
+        events = seen.events * intervals if whole else max(self.events, seen.events)
         planned = Shares(
             _selected(seen.keys, kept, new[kept]),
             new_cold,
             events,
             max(self.interval, seen.events / max(1, seen.sources)),
         )
-        if not seen.whole:
+        if not whole:
             return self, planned
         hashes = seen.keys.hashes[kept]
         return Estimates(

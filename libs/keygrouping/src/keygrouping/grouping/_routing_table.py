@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from keygrouping.grouping._compact import MAX_EXPONENT
 from keygrouping.grouping._interval import Interval, Numbers, Outcome, limited
-from keygrouping.grouping._tracked_keys import ROUTED, TrackedKeys, homes
+from keygrouping.grouping._tracked_keys import ROUTED, TrackedKeys, fitted_window, homes
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from, next_epoch
 from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.hashing import SEED, hash_key, worker_of
@@ -72,15 +72,15 @@ class Statistics:
     def parsed(cls, data: Mapping[str, Any], workers: int) -> "Statistics":
         """Out of JSON data; a ValueError if they are none, or for another number of workers."""
         try:
-            keys = [(int(hashed), float(cost), float(state)) for hashed, cost, state in data["keys"]]
+            hashes = np.array(data["keys"], np.int64).reshape(-1)
+            cost, state = (np.array(data[name], np.float64).reshape(len(hashes)) for name in ("cost", "state"))
             background = loads_from(data["background"], workers)
-            hashes = np.array([key[0] for key in keys], np.int64)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not statistics for {workers} workers: {error}") from error
-        weights = np.array([key[1:] for key in keys], np.float64).reshape(len(keys), 2)
+        weights = np.concatenate([cost, state])
         if not np.all(np.isfinite(weights)) or np.any(weights < 0):
             raise ValueError("statistics have a cost or state that is no weight")
-        return cls(hashes, weights[:, 0], weights[:, 1], background)
+        return cls(hashes, cost, state, background)
 
     @classmethod
     def merged(cls, parts: Sequence["Statistics"], workers: int) -> "Statistics":
@@ -137,12 +137,16 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         return self._keys.route(hashes, weights, self._background, self._now)
 
     def statistics(self, now: float | None = None) -> dict[str, Any]:
-        """`keys`: [hash, cost, state] of all keys with state; `background`: load of each worker by other keys."""
+        """`keys`: hashes of all keys with state, `cost` and `state` of each; `background`: the workers' other load."""
         self._now = max(self._now, self._now if now is None else now)
         statistics = self._end_interval()
-        columns = (statistics.hashes.tolist(), statistics.cost.tolist(), statistics.state.tolist())
-        keys = list(map(list, zip(*columns, strict=True)))
-        return {"epoch": self._epoch, "keys": keys, "background": statistics.background.tolist()}
+        return {
+            "epoch": self._epoch,
+            "keys": statistics.hashes.tolist(),
+            "cost": statistics.cost.tolist(),
+            "state": statistics.state.tolist(),
+            "background": statistics.background.tolist(),
+        }
 
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The next routing table; raises ValueError if these are not statistics for the present number of workers.
@@ -198,14 +202,14 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         return self._settings.tracked_keys
 
     def hot(self, limit: int) -> list[HotKey]:
-        hashes, _, state = self._keys.counted()
+        hashes, cost, state = self._keys.counted()
         heaviest = np.argsort(-state, kind="stable")[: max(0, limit)]
-        total = self._total()
+        total = float(cost.sum() + self._background.sum() + self._totals.sum())
         return [HotKey(int(hashes[i]), 1, float(state[i]) / total) for i in heaviest]
 
     def _total(self) -> float:
         """All weight of the window."""
-        return float(self._keys.counted()[1].sum() + self._background.sum() + self._totals.sum())
+        return self._keys.cost + float(self._background.sum() + self._totals.sum())
 
     def _advance(self, now: float) -> None:
         """Plan if the interval has passed; several that have passed since the last event end at once."""
@@ -272,26 +276,15 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         self._keys.resize(self._workers)
         self._background = np.full(self._workers, self._background.sum() / self._workers)
 
-    def _fitted(self, state: Any, other: Self) -> Any:
+    def _take_over(self, other: Self) -> bool:
         """Keys with most state are kept; of a longer window the intervals before that are unknown, so nothing."""
-        length = self._settings.window - 1
-        rows = [[*row[:4], _window(row[4], length)] for row in state["keys"]]
-        home = homes(np.array([row[0] for row in rows], np.int64), self._workers).tolist()
-        at_home = [row for row, worker in zip(rows, home, strict=True) if row[1] == worker]
-        heaviest = sorted(at_home, key=lambda row: (-row[3] - sum(row[4]), row[0]))
-        kept, dropped = heaviest[: self._settings.tracked_keys], heaviest[self._settings.tracked_keys :]
-        background = list(state["background"])
-        for row in dropped:
-            background[row[1]] += row[3]
-        away = [row for row, worker in zip(rows, home, strict=True) if row[1] != worker]
         passed = 0.0 if other._started is None else other._now - other._started
-        return {
-            **state,
-            "keys": away + kept,
-            "background": background,
-            "totals": _window(state["totals"], length),
-            "intervals": int(passed / (self._settings.interval or math.inf)),
-        }
+        self._background = other._background.copy()
+        self._keys.take_over(other._keys, self._background)
+        self._totals = fitted_window(other._totals[None], len(self._totals))[0]
+        self._now, self._started = other._now, other._started
+        self._intervals = int(passed / (self._settings.interval or math.inf))
+        return True
 
     def _state(self) -> Any:
         return {
@@ -311,11 +304,6 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         self._keys.replace(*keys)
         self._background, self._totals = background, totals
         self._started, self._intervals = started, intervals
-
-
-def _window(past: Sequence[float], length: int) -> list[float]:
-    """The weights of so many intervals before this one."""
-    return [*past, *[0.0] * length][:length]
 
 
 def _pairs(*columns: Numbers) -> list[list[int]]:

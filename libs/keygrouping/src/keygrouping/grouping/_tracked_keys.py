@@ -26,6 +26,12 @@ SLOT = np.dtype(
 _FEWEST_SLOTS = 1024
 
 
+def fitted_window(past: Weights, length: int) -> Weights:
+    """The weights of so many intervals, in columns, the newest first; those that are not known are 0."""
+    kept = past[:, :length]
+    return np.pad(kept, ((0, 0), (0, length - kept.shape[1])))
+
+
 def homes(hashes: NDArray[np.int64], workers: int) -> Numbers:
     """The workers at home for these hashes."""
     return (np.abs(hashes).view(np.uint64) % np.uint64(workers)).astype(np.int64)
@@ -56,6 +62,11 @@ class TrackedKeys:
     def entry_count(self) -> int:
         """Number of keys in the routing table."""
         return self._entries
+
+    @property
+    def cost(self) -> float:
+        """The weight of all keys in this interval."""
+        return float(self._slots["cost"].sum())
 
     def route(self, hashes: Hashes, weights: Weights, background: Weights, now: float) -> Workers:
         """The workers of these events; counts their weights, those of keys that can't be tracked in `background`."""
@@ -118,6 +129,22 @@ class TrackedKeys:
         _send(keys, keys["hash"][stay], keys["worker"][stay], all_workers)
         self._hold(keys, past, self._capacity)
 
+    def take_over(self, other: "TrackedKeys", background: Weights) -> None:
+        """Hold the other's keys for as many workers, the heaviest of those at home that there is room for.
+
+        The weight in this interval of those that are not kept goes to the `background` of their workers.
+        """
+        keys, past = other._keys()
+        past = fitted_window(past, self._past.shape[1])
+        at_home = np.flatnonzero(keys["kind"] == TRACKED)
+        if len(at_home) > self._capacity:
+            state = keys["cost"][at_home] + past[at_home].sum(axis=1)
+            ranked = at_home[np.lexsort((keys["hash"][at_home], -state))]
+            dropped = ranked[self._capacity :]
+            background += np.bincount(keys["worker"][dropped], keys["cost"][dropped], len(background))
+            keys, past = np.delete(keys, dropped), np.delete(past, dropped, axis=0)
+        self._replace(keys, past, _FEWEST_SLOTS)
+
     def to_data(self) -> list[list[Any]]:
         """All keys as plain JSON data, by hash."""
         keys, past = self._keys()
@@ -158,9 +185,10 @@ class TrackedKeys:
         """Keep the routing table, and as many of the heaviest other keys as there is room for."""
         state = keys["cost"] + past.sum(axis=1)
         routed = keys["kind"] == ROUTED
-        others = np.flatnonzero(~routed & (state > 0))
-        heaviest = others[np.lexsort((keys["hash"][others], -state[others]))][:room]
-        kept = np.concatenate([np.flatnonzero(routed), heaviest])
+        kept = routed | (state > 0)
+        others = np.flatnonzero(kept & ~routed)
+        if len(others) > room:
+            kept[others[np.lexsort((keys["hash"][others], -state[others]))][room:]] = False
         self._replace(keys[kept], past[kept], len(self._slots))
 
     def _replace(self, keys: NDArray[np.void], past: Weights, slots: int) -> None:

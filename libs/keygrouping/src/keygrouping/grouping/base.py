@@ -104,16 +104,21 @@ class BaseGrouping(ABC, Generic[SettingsType]):
     def adopt(self, other: Grouping) -> bool:
         if not isinstance(other, type(self)):
             raise ValueError(f"{self.name!r} can't go on with what {other.name!r} has learned")
-        snapshot, workers, epoch = other.snapshot(), self._workers, other.epoch + 1
+        workers, epoch = self._workers, other.epoch + 1
         self.resize(other.workers)
-        try:
-            self.restore({**snapshot, "state": self._fitted(snapshot["state"], other)})
-            kept = True
-        except SnapshotError:
-            kept = False
+        kept = self._take_over(other)
         self.resize(workers)
         self._epoch += max(0, epoch - self.epoch)
         return kept
+
+    def _take_over(self, other: Self) -> bool:
+        """Go on with the other's state, for as many workers; False, and no change, if nothing of it can be kept."""
+        snapshot = other.snapshot()
+        try:
+            self.restore({**snapshot, "state": self._fitted(snapshot["state"], other)})
+        except SnapshotError:
+            return False
+        return True
 
     def _fitted(self, state: Any, other: Self) -> Any:  # noqa: ARG002 (most states fit all settings)
         """What the other instance's _state() gave, fit for these settings; both have as many workers."""

@@ -20,13 +20,20 @@ from keygrouping.grouping._level_table import owners_for, resized
 from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping._virtual_workers import capacities_of
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays
-from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
+from keygrouping.grouping.protocol import (
+    CHECKS,
+    Explanation,
+    Filling,
+    Hashes,
+    HotKey,
+    PouredKey,
+    Space,
+    Weights,
+    Workers,
+)
 from keygrouping.hashing import SEED, hash_key
 
-__all__ = ["CHECKS", "VARIANTS", "LevelFill", "LevelFillSettings"]
-
-CHECKS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
-"""Parts of an interval after which it is asked whether a plan is `urgent`."""
+__all__ = ["VARIANTS", "LevelFill", "LevelFillSettings"]
 
 _MOST_COUNTERS = 1 << 20
 _BUCKETS_PER_WORKER = 64
@@ -72,13 +79,18 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     @property
     def urgent(self) -> bool:
-        """Whether a plan is wanted inside of the interval: there is none yet, or loads show that it is wrong."""
+        """Whether a plan is wanted inside of the interval.
+
+        There is none yet, the present one is made of fewer events than this interval has had, or loads show that it is
+        wrong.
+        """
         average = self._arrays.mass / self._workers
         if not self._settings.planned or not average:
             return False
         factor, noise = _URGENT
-        limit = factor * average + noise * np.sqrt(average * float(self._arrays.state["unit"][0]))
-        return self._estimates.intervals == 0 or float(self._arrays.loads.max()) > limit
+        unit = float(self._arrays.state["unit"][0])
+        limit = factor * average + noise * np.sqrt(average * unit)
+        return self._estimates.events < self._arrays.mass / unit or float(self._arrays.loads.max()) > limit
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
         hashes, weights = kernel_arrays(hashes, weights, 1)
@@ -123,7 +135,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         counted = np.flatnonzero((arrays.hashes == hashed) & ((arrays.counts > 0) | arrays.tracked))
         tracked = len(counted) > 0 and bool(arrays.tracked[counted[0]])
         members = self._members(int(counted[0])) if tracked else [owner]
-        following = int(_routed(arrays.copied(), np.array([[hashed]], np.int64), np.ones(1))[0])
+        following = int(_routed(_around(arrays, hashed), np.array([[hashed]], np.int64), np.ones(1))[0])
         candidates = tuple(members if following in members else [*members, following])
         home = owner if candidates[0] == owner else None
         if not tracked:
@@ -144,9 +156,11 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def hot(self, limit: int) -> list[HotKey]:
         slots = np.flatnonzero(self._arrays.tracked)
-        keys, hashes = self._arrays.keys[slots], self._arrays.hashes[slots]
-        order = np.lexsort((hashes, -keys["share"], -keys["width"]))[: max(0, limit)]
-        return [HotKey(int(hashes[i]), int(keys["width"][i]), float(keys["share"][i])) for i in order]
+        hashes, keys = self._arrays.hashes[slots], self._arrays.keys
+        widths, shares = keys["width"][slots], keys["share"][slots]
+        order = np.lexsort((hashes, -shares, -widths))[: max(0, limit)]
+        columns = (hashes[order].tolist(), widths[order].tolist(), shares[order].tolist())
+        return [HotKey(*key) for key in zip(*columns, strict=True)]
 
     def spaces(self) -> tuple[Space, ...]:
         arrays, slots = self._arrays, len(self._arrays.hashes)
@@ -158,6 +172,34 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             Space("tracked", tracked - hot, slots, f"keys from {100 * self._threshold():.2g} % on, of one worker"),
             Space("hot", hot, slots, "tracked keys that several workers share"),
         )
+
+    def filling(self, limit: int) -> Filling | None:
+        data, keys, workers = self._plan_in_force, self._planned_keys, self._workers
+        if data is None:
+            return None
+        poured = (keys.width > 1) | (keys.shares > data["heaviest_rock"])
+        places = np.repeat(poured, keys.known)
+        hot = np.bincount(keys.members[places], keys.taken[places], workers).astype(np.float64)
+        chosen = np.flatnonzero(poured)
+        heaviest = chosen[np.lexsort((keys.hashes[chosen], -keys.shares[chosen]))][:limit].tolist()
+        average = self._arrays.mass / workers
+        return Filling(
+            data["level"],
+            self._fair(),
+            np.maximum(np.array(data["loads"]) - hot, 0.0),
+            hot,
+            np.array(data["room"]),
+            self._arrays.loads / average if average else np.zeros(workers),
+            tuple(self._poured(k) for k in heaviest),
+            len(chosen),
+        )
+
+    def _poured(self, k: int) -> PouredKey:
+        keys = self._planned_keys
+        first = int(keys.known[:k].sum())
+        part = slice(first, first + int(keys.width[k]))
+        members = tuple(zip(keys.members[part].tolist(), keys.taken[part].tolist(), strict=True))
+        return PouredKey(int(keys.hashes[k]), float(keys.shares[k]), members)
 
     def _members(self, slot: int) -> list[int]:
         key = self._arrays.keys[slot]
@@ -224,7 +266,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         eps, split = self._settings.eps, self._settings.split == "all"
         if self._settings.planned:
             return place(shares, owners, fair, eps, split_light=split, move_buckets=move_buckets)
-        return Placement(owners, shares.keys, rock_share(shares, self._workers, eps), fair, fair, 0)
+        return Placement(owners, shares.keys, rock_share(shares, self._workers, eps), fair, fair, None, 0)
 
     def _message(self, epoch: int, before: Keys, placement: Placement, estimates: Estimates) -> dict[str, Any]:
         moved_keys = moved(before, placement.keys, self._workers)
@@ -320,6 +362,15 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         numbers["pool_used"] = INLINE * slots
         columns = ("slots", "hashes", "counts", "errors", "begun", "tracked", "keys", "members")
         return {**state, **{name: [] for name in columns}, "numbers": list(numbers[0].tolist())}
+
+
+def _around(arrays: Arrays, hashed: int) -> Arrays:
+    """Copies of all that an event of this key can change, with no more counters than those of its set."""
+    from keygrouping.grouping._level_fill_kernel import set_of
+
+    first = int(set_of(np.int64(hashed), len(arrays.hashes)))
+    columns = ("hashes", "counts", "errors", "begun", "tracked", "keys")
+    return arrays._replace(**{name: getattr(arrays, name)[first : first + WAYS] for name in columns}).copied()
 
 
 def _routed(arrays: Arrays, hashes: Hashes, weights: Weights) -> Workers:

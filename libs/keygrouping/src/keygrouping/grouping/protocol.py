@@ -11,6 +11,9 @@ Hashes = NDArray[np.int64]
 Weights = NDArray[np.float64]
 Workers = NDArray[np.int32]
 
+CHECKS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+"""Parts of an interval after which it is asked whether a plan is urgent, see `UrgentlyPlanned`."""
+
 
 class SnapshotError(ValueError):
     """A snapshot that this grouping can't be restored from."""
@@ -59,6 +62,39 @@ class Explanation:
     """Name of the space (see `Grouping.spaces`) that the key is in, the innermost of several; None: in none."""
     hot_since: float | None = None
     """Seconds since when it is hot; None if it isn't, or where the grouping doesn't know."""
+
+
+class PouredKey(NamedTuple):
+    """A key that a plan spreads over several workers."""
+
+    hash: int
+    """By the first of the grouping's seeds."""
+    share: float
+    """Its part of all weight, as the plan expects it."""
+    members: tuple[tuple[int, float], ...]
+    """Each worker with the part of all weight that it is to get of the key."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """How the plan in force fills the workers, for people; one entry per worker, shares are parts of all weight."""
+
+    level: float | None
+    """Water level: planned load, over the fair one, up to which workers are filled with hot keys; None: with none."""
+    fair: Weights
+    """The share that is each worker's due."""
+    light: Weights
+    """What the keys bring that have one worker."""
+    hot: Weights
+    """What is planned of the keys that have several, or are too heavy for one."""
+    room: Weights
+    """What was left for hot keys above the light ones."""
+    filled: Weights
+    """Load of the present interval over the level that all should have by now, as this source has routed it."""
+    keys: tuple[PouredKey, ...]
+    """The heaviest of the hot keys."""
+    hot_keys: int
+    """Number of all of them."""
 
 
 class Grouping(Protocol):
@@ -166,6 +202,30 @@ class Planned(Grouping, Protocol):
 
         Raises ValueError, and changes nothing, if it is no plan for the present number of workers.
         """
+
+
+@runtime_checkable
+class UrgentlyPlanned(Planned, Protocol):
+    """A planned grouping that can't always wait for the end of an interval.
+
+    Its owner asks after each of the parts `CHECKS` of an interval whether any source finds a plan `urgent`. If so, one
+    is made of the glimpses of all sources, and applied by all: counts go on, as the interval does.
+    """
+
+    @property
+    def urgent(self) -> bool:
+        """Whether a plan is wanted inside of the interval."""
+
+    def glimpse(self) -> dict[str, Any]:
+        """As `statistics`, of the interval so far, which goes on."""
+
+
+@runtime_checkable
+class Filled(Grouping, Protocol):
+    """A grouping whose plans fill the workers up to a level."""
+
+    def filling(self, limit: int) -> Filling | None:
+        """How the plan in force does that, with at most `limit` keys; None if there is no plan yet."""
 
 
 @runtime_checkable

@@ -148,6 +148,12 @@ class SpaceSaving:
             raise ValueError(f"can't merge a sketch of capacity {other.capacity} into one of {self.capacity}")
         merge(self.counters, self.sketch, other.counters.copy(), other.sketch.copy())
 
+    def copy(self) -> "SpaceSaving":
+        """A sketch that goes on by itself."""
+        twin = SpaceSaving(self.capacity)
+        twin.counters, twin.sketch = self.counters.copy(), self.sketch.copy()
+        return twin
+
     def with_capacity(self, capacity: int) -> "SpaceSaving":
         """A new sketch of another capacity that goes on with these counts.
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keygrouping.grouping import Grouping
+from keygrouping.grouping import CHECKS, Grouping
 from keygrouping.measure import IndexedDistribution, imbalance
 from keygrouping.simulate.cluster import Cluster
 from keygrouping.simulate.result import Interval, Result
@@ -34,7 +34,7 @@ def simulate(
 
     Sources route at the times at which events come at the offered load. At the end of each interval all workers flush a
     partial for each of their keys, and groupings that leave planning to their owner get one plan out of the statistics
-    of all sources.
+    of all sources; inside of it, at the parts `CHECKS`, those that find a plan urgent do.
     Latency is that from an event's arrival to the end of its work, at the offered load and with queues without
     end. Throughput is what the same decisions allow when sources offer events as fast as workers take them:
     events over the time until the last worker finishes or, if that takes longer, the aggregators have merged all
@@ -67,6 +67,7 @@ class _Simulation:
         self._workload = workload
         self._groupings = groupings
         self._interval = interval
+        self._checks = frozenset(round(check * interval) for check in CHECKS) - {0}
         self._clock_step = settings.clock_step
         self.sources = Sources(groupings, workload.table)
         self._cluster = Cluster(groupings[0].workers, settings)
@@ -79,8 +80,10 @@ class _Simulation:
         """Simulate the next events."""
         begin = 0
         while begin < len(chunk):
-            end = min(len(chunk), begin + self._interval - self.events % self._interval)
-            self._take_within_interval(_part(chunk, begin, end))
+            passed = self.events % self._interval
+            until = min(mark for mark in (*self._checks, self._interval) if mark > passed)
+            end = min(len(chunk), begin + until - passed)
+            self._take_between_checks(_part(chunk, begin, end))
             begin = end
             if self.events % self._interval == 0:
                 self._end_interval()
@@ -100,9 +103,13 @@ class _Simulation:
             performance=self._cluster.run(measures),
         )
 
-    def _take_within_interval(self, chunk: Chunk) -> None:
-        if self.events and self.events % self._interval == 0:
-            self._plan()
+    def _take_between_checks(self, chunk: Chunk) -> None:
+        passed = self.events % self._interval
+        if self.events and not passed:
+            self._plan_figures = {}
+            self._note(self.sources.plan())
+        elif passed in self._checks:
+            self._note(self.sources.plan_if_urgent())
         times = self._cluster.offer(len(chunk), chunk.weights)
         workers = self._route(chunk, times)
         self._distribution.add_many(workers, chunk.keys, chunk.weights)
@@ -122,11 +129,10 @@ class _Simulation:
             begin = end
         return workers
 
-    def _plan(self) -> None:
-        plan = self.sources.plan()
+    def _note(self, plan: Mapping[str, Any]) -> None:
         if plan:
             self._distribution.moved(plan["moved_keys"], plan["moved_state"])
-        self._plan_figures = _figures(plan)
+            self._plan_figures = _figures(plan)
 
     def _end_interval(self) -> None:
         measures = self._distribution.interval()

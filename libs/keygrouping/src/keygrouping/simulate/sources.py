@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keygrouping.grouping import Grouping, Offline, Planned, create, describe
+from keygrouping.grouping import Grouping, Offline, Planned, UrgentlyPlanned, create, describe
 from keygrouping.grouping.base import kernel_arrays
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 from keygrouping.workload.stream import Chunk
@@ -60,12 +60,14 @@ class Sources:
     def plan(self) -> Mapping[str, Any]:
         """Let all groupings that leave that to their owner go by one plan of all statistics; empty if none does."""
         planned = [grouping for grouping in self._groupings if isinstance(grouping, Planned) and grouping.shared]
-        if not planned:
+        return _applied(planned, [grouping.statistics() for grouping in planned])
+
+    def plan_if_urgent(self) -> Mapping[str, Any]:
+        """The same inside of an interval, which goes on, if any grouping finds that urgent; empty if none does."""
+        planned = [each for each in self._groupings if isinstance(each, UrgentlyPlanned) and each.shared]
+        if not any(grouping.urgent for grouping in planned):
             return {}
-        plan = planned[0].plan([grouping.statistics() for grouping in planned])
-        for grouping in planned:
-            grouping.apply(plan)
-        return plan
+        return _applied(planned, [grouping.glimpse() for grouping in planned])
 
     def route(
         self,
@@ -96,3 +98,13 @@ class Sources:
 
     def _hashes(self, grouping: Grouping, keys: NDArray[np.int64]) -> Hashes:
         return np.take(self._table.hashes(grouping.seeds), keys, axis=0)
+
+
+def _applied(groupings: Sequence[Planned], statistics: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The plan that all of them go by now; empty if there are none."""
+    if not groupings:
+        return {}
+    plan = groupings[0].plan(statistics)
+    for grouping in groupings:
+        grouping.apply(plan)
+    return plan

@@ -12,7 +12,7 @@ import orjson
 
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.store.memory import MemoryStore, State
-from keygrouping_service.store.protocol import Entry, Record, Unavailable
+from keygrouping_service.store.protocol import Entry, Record, Unanswered, Unavailable
 
 
 class FileStore(MemoryStore):
@@ -46,7 +46,7 @@ class FileStore(MemoryStore):
                 self._writing = asyncio.create_task(self._write(state))
                 await asyncio.shield(self._writing)
         except TimeoutError:
-            raise Unavailable(f"{self._path} is not written within {self._timeout:g} s") from None
+            raise Unanswered(f"{self._path} is not written within {self._timeout:g} s") from None
         except OSError as error:
             raise Unavailable(f"{self._path} can't be written: {error.strerror or error}") from None
         return Entry(value, expected + 1)

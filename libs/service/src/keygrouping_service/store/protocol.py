@@ -33,12 +33,16 @@ class Unavailable(Exception):
     """The store can't be used now; the message is one line that says why. A later call may work."""
 
 
+class Unanswered(Unavailable):
+    """It was asked and has not answered: whether what was asked for has happened, or still will, is not known."""
+
+
 class Store(Protocol):
     """Values are JSON values, and what is given back is the caller's own copy. Times are seconds.
 
-    Every call ends within the store's timeout; it raises `Unavailable` if the store can't be used. Whether a change
-    that ended so has happened is not known: read before the next one. Logs are bounded by their records, boards and
-    leases end by themselves; only documents stay.
+    Every call ends within the store's timeout; it raises `Unavailable` if the store can't be used. A change has not
+    happened then, but after `Unanswered` it may have: read before the next one. Logs are bounded by their records,
+    boards and leases end by themselves; only documents stay.
     """
 
     name: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -13,14 +14,17 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
-from redis.exceptions import AuthenticationError, RedisClusterException, RedisError
+from redis.exceptions import AuthenticationError, RedisClusterException, RedisError, ResponseError
 
 from keygrouping_service.settings import StoreSettings
-from keygrouping_service.store.protocol import Conflict, Entry, Record, Unavailable
+from keygrouping_service.store.protocol import Conflict, Entry, Record, Unanswered, Unavailable
 from keygrouping_service.store.url import RedisUrl
 
 _FAULTS = (RedisError, RedisClusterException, OSError, ValueError)
 """What the client raises; ValueError when a password file can't be read."""
+
+_UNHEARD = (ConnectionRefusedError, socket.gaierror)
+"""What lies behind a fault if the server never heard of the call."""
 
 _PUT = """
 local current = redis.call('HMGET', KEYS[1], 'version', 'value')
@@ -134,16 +138,22 @@ class RedisStore:
         return await self._call("EVAL", script, len(keys), *keys, *arguments)
 
     async def _call(self, *command: str | bytes | int) -> Any:
+        kind: type[Unavailable] = Unanswered
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._client.execute_command(*command)
         except TimeoutError:
             why = f"gives no answer within {self._timeout:g} s"
         except AuthenticationError as error:
-            why = f"refuses the password: {_one_line(error)}: check KEYGROUPING_STORE_PASSWORD(_FILE)"
+            kind, why = (
+                Unavailable,
+                f"refuses the password: {_one_line(error)}: check KEYGROUPING_STORE_PASSWORD(_FILE)",
+            )
         except _FAULTS as error:
+            if isinstance(error, ResponseError) or isinstance(error.__context__, _UNHEARD):
+                kind = Unavailable
             why = f"can't be used: {_one_line(error)}"
-        raise Unavailable(f"Redis at {self._place} {why}")
+        raise kind(f"Redis at {self._place} {why}")
 
 
 class _Client(Protocol):

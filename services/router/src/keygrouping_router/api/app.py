@@ -18,7 +18,7 @@ from keygrouping_router.api.openapi import describe_api
 from keygrouping_router.api.page import SecurityHeaders, add_page
 from keygrouping_router.api.plan import plan_routes
 from keygrouping_router.api.ready import readiness_routes
-from keygrouping_router.api.renderings import Renderings
+from keygrouping_router.api.renderings import RenderedOnce, Renderings
 from keygrouping_router.api.shadow import shadow_routes
 from keygrouping_router.api.thresholds import thresholds_routes
 from keygrouping_router.api.workers import workers_routes
@@ -28,14 +28,17 @@ from keygrouping_router.plane import Plane
 STATUSES: dict[type[Exception], int] = {Unknown: 404, Stale: 412, Refused: 422, Degraded: 503}
 """How an order that is not carried out is answered."""
 
+RENDERED_ONCE = frozenset({"/keyspace"})
+"""What many watch, and takes long to make."""
+
 
 def router_app(plane: Plane, settings: ApiSettings) -> FastAPI:
     """The app that asks and orders this plane."""
     renderings = Renderings()
     guard = Guard(Auth(settings), renderings)
-    app = create_app("keygrouping router", None, readiness_routes(plane))
+    app = create_app("keygrouping router", None, readiness_routes(plane, closed=settings.api_reads == "closed"))
     for routes in (
-        keyspace_routes(plane, renderings),
+        keyspace_routes(plane),
         thresholds_routes(plane, guard),
         workers_routes(plane, guard),
         grouping_routes(plane, guard),
@@ -47,6 +50,7 @@ def router_app(plane: Plane, settings: ApiSettings) -> FastAPI:
     add_page(app)
     for error, status in STATUSES.items():
         _answer(app, error, status)
+    app.add_middleware(RenderedOnce, renderings=renderings, paths=RENDERED_ONCE)
     limit_requests(app, body_bytes=settings.api_body_bytes, rate=settings.api_rate)
     app.add_middleware(SecurityHeaders)
     describe_api(app)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from keygrouping_service.openapi import problems
 from keygrouping_service.problems import Problem
 
-from keygrouping_router.api.answers import problems
 from keygrouping_router.plane import Plane
 
 RETRY_MS = 2000
@@ -17,7 +17,7 @@ RETRY_MS = 2000
 
 MAX_LISTENERS = 100
 
-_EXAMPLE = 'id: 17\nevent: interval\ndata: {"grouping":"dkg","workers":4,"lambda":1.0004}\n\n'
+_EXAMPLE = 'id: 17\nevent: interval\ndata: {"grouping":"level-fill","workers":4,"lambda":1.0004}\n\n'
 _STREAM = {"schema": {"type": "string"}, "example": _EXAMPLE}
 
 

@@ -26,7 +26,7 @@ _KEY: dict[str, Any] = {
 }
 
 _HEAD: dict[str, Any] = {
-    "grouping": "dkg",
+    "grouping": "level-fill",
     "workers": 4,
     "epoch": 3,
     "replicas": ["router-0", "router-1"],
@@ -34,7 +34,7 @@ _HEAD: dict[str, Any] = {
     "events": 1250000,
     "total_keys": 213,
     "tracked_keys": 213,
-    "spaces": [{"name": "hot", "size": 1, "capacity": 100, "meaning": "keys that are spread over several workers"}],
+    "spaces": [{"name": "hot", "size": 1, "capacity": 128, "meaning": "tracked keys that several workers share"}],
     "loads": [25010.0, 24990.0, 25000.0, 25000.0],
     "lambda": 1.0004,
     "std_dev": 0.01,
@@ -44,13 +44,13 @@ _HEAD: dict[str, Any] = {
 }
 
 _SETTING = {
-    "name": "check_interval",
-    "value": 30.0,
-    "default": 60.0,
-    "meaning": "least time between two changes of one key's width",
-    "unit": "s",
+    "name": "eps",
+    "value": 0.01,
+    "default": 0.02,
+    "meaning": "how far a worker may be above the average for a light key to stay whole",
+    "unit": "",
     "kind": "a number",
-    "range": "at least 0",
+    "range": "from 0 to 1",
 }
 
 _SHADOW = {
@@ -68,15 +68,42 @@ _PLAN = {
     "epoch": 3,
     "at": "2026-01-31T12:00:00.000Z",
     "round": 17,
+    "part": 0.0,
     "by": "router-0",
-    "grouping": "dkg",
+    "grouping": "level-fill",
     "workers": 4,
     "hot_keys": 1,
     "moved_keys": 2,
     "moved_state": 0.0,
     "feasible": True,
     "plan_ms": 1.3,
-    "details": {},
+    "details": {"lambda": 1.0},
+}
+
+_FILLING = {
+    "level": 1.0,
+    "workers": [
+        {"worker": 0, "fair": 0.25, "light": 0.2, "hot": 0.05, "room": 0.05, "filled": 1.0},
+        {"worker": 1, "fair": 0.25, "light": 0.1, "hot": 0.15, "room": 0.15, "filled": 1.001},
+        {"worker": 2, "fair": 0.25, "light": 0.18, "hot": 0.07, "room": 0.07, "filled": 1.0},
+        {"worker": 3, "fair": 0.25, "light": 0.108, "hot": 0.142, "room": 0.142, "filled": 0.999},
+    ],
+    "hot_keys": 1,
+    "keys": [
+        {
+            "key": "DE",
+            "key_base64": None,
+            "hash": None,
+            "id": "DE",
+            "share": 0.412,
+            "members": [
+                {"worker": 1, "share": 0.15},
+                {"worker": 3, "share": 0.142},
+                {"worker": 2, "share": 0.07},
+                {"worker": 0, "share": 0.05},
+            ],
+        }
+    ],
 }
 
 EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
@@ -85,10 +112,11 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
         "home": 3,
         "candidates": [1, 3],
         "age_seconds": 117.9,
-        "why": "hot: its share of 0.412 is above 1/4, so it is spread over 2 of 4 workers",
+        "why": "a heavy key with 41.20 % of the weight (fair share 25.00 %) fills workers 1 (planned 21.00 %), "
+        "3 (planned 20.20 %) to the level; widened 110.0 s ago: the plan",
     },
     models.KeySpaceReport: {**_HEAD, "keys": [_KEY], "total": 213},
-    models.Thresholds: {"grouping": "dkg", "version": 7, "settings": [_SETTING]},
+    models.Thresholds: {"grouping": "level-fill", "version": 7, "settings": [_SETTING]},
     models.DryRun: {
         "dry_run": True,
         "changes": {
@@ -134,8 +162,8 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
     },
     models.WorkersChange: {"workers": 6, "capacities": {"0": 2.0}},
     models.GroupingReport: {
-        "name": "dkg",
-        "settings": {"check_interval": 30.0},
+        "name": "level-fill",
+        "settings": {"eps": 0.01},
         "version": 7,
         "epoch": 3,
         "sharing": "shared",
@@ -144,6 +172,7 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
     },
     models.GroupingChange: {"name": "w-choices", "settings": {}},
     models.PlanReport: _PLAN,
+    models.PlanInForce: {**_PLAN, "filling": _FILLING},
     models.PlanHistory: {"entries": [_PLAN]},
     models.ShadowReport: {
         "sample": 0.1,

@@ -7,8 +7,8 @@ from typing import Any
 
 from fastapi import Depends
 from keygrouping_service.auth import Auth
+from keygrouping_service.openapi import Responses, problems
 
-from keygrouping_router.api.answers import Responses, problems
 from keygrouping_router.api.renderings import Renderings
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from keygrouping_service.openapi import problems
 from keygrouping_service.problems import Problem
 from pydantic import BaseModel, ConfigDict, Field
 
-from keygrouping_router.api.answers import JSON, gives, problems
-from keygrouping_router.api.renderings import Renderings
+from keygrouping_router.api.answers import JSON, gives
 from keygrouping_router.models import MAX_KEYS, KeyQuery, KeyReport, KeySpaceReport, Sort
 from keygrouping_router.naming import BadKey, key_of, unquoted_key
 from keygrouping_router.plane import Plane
@@ -44,7 +44,7 @@ class KeySpaceParameters(BaseModel):
         return KeyQuery(self.space, self.limit, self.offset, self.sort, prefix, self.replica)
 
 
-def keyspace_routes(plane: Plane, renderings: Renderings) -> APIRouter:
+def keyspace_routes(plane: Plane) -> APIRouter:
     """The KeySpace as a whole, and one key."""
     routes = APIRouter(tags=["keys"])
 
@@ -55,12 +55,8 @@ def keyspace_routes(plane: Plane, renderings: Renderings) -> APIRouter:
         All of it is merged over all routers that share a store. What this router has seen itself is at most two
         seconds old; what the others have seen is of the last whole interval.
         """
-        query = parameters.query()
-
-        async def rendered() -> bytes:
-            return (await plane.keyspace(query)).model_dump_json().encode()
-
-        return Response(await renderings.get(query, rendered), media_type=JSON)
+        report = await plane.keyspace(parameters.query())
+        return Response(report.model_dump_json(), media_type=JSON)
 
     @routes.get("/keyspace/{key:path}", responses=gives(KeyReport) | problems(404, 422))
     async def get_key(key: KeyInPath, replica: Replica = None) -> KeyReport:

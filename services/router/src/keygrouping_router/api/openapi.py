@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import FastAPI
-from pydantic import BaseModel, ConfigDict, Field
+from keygrouping_service.openapi import complete
 
 _DESCRIPTION = """What the router knows of its keys and workers, and what can be changed while it runs.
 
@@ -26,27 +24,8 @@ _TAGS = [
 ]
 
 
-class ProblemDetails(BaseModel):
-    """Why a request was not served (RFC 9457)."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str = Field(description="a URI that says which kind of problem; `about:blank`: what the status says")
-    title: str = Field(description="the status in words")
-    status: int = Field(ge=400, le=599)
-    detail: str = Field(description="what is wrong, and what to do")
-
-
 def describe_api(app: FastAPI) -> None:
     """Completes the document that the app gives at `/openapi.json`."""
     app.description = _DESCRIPTION
     app.openapi_tags = _TAGS
-    generated = app.openapi
-
-    def completed() -> dict[str, Any]:
-        document = generated()
-        schema = ProblemDetails.model_json_schema(mode="serialization")
-        document["components"]["schemas"]["Problem"] = schema | {"title": "Problem"}
-        return document
-
-    app.openapi = completed  # type: ignore[method-assign]
+    complete(app)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from keygrouping_service.openapi import problems
 
-from keygrouping_router.api.answers import gives, problems
-from keygrouping_router.models import PlanHistory, PlanReport
+from keygrouping_router.api.answers import gives
+from keygrouping_router.models import MAX_KEYS, TOP, PlanHistory, PlanInForce
 from keygrouping_router.plane import Plane
 
 MAX_PLANS = 1000
@@ -17,10 +18,12 @@ def plan_routes(plane: Plane) -> APIRouter:
     """The plans."""
     routes = APIRouter(tags=["plan"])
 
-    @routes.get("/plan", responses=gives(PlanReport))
-    async def get_plan() -> PlanReport:
-        """The plan in force: since when, made by whom, what it changed and cost."""
-        return await plane.plan()
+    @routes.get("/plan", responses=gives(PlanInForce) | problems(422))
+    async def get_plan(
+        keys: Annotated[int, Query(ge=0, le=MAX_KEYS, description="most keys of the answer")] = TOP,
+    ) -> PlanInForce:
+        """The plan in force: since when, made by whom, what it changed and cost, and how it fills the workers."""
+        return await plane.plan(keys)
 
     @routes.get("/plan/history", responses=gives(PlanHistory) | problems(422, 503))
     async def get_plans(

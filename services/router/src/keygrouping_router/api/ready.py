@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
+from keygrouping_service.openapi import Responses
 
-from keygrouping_router.api.answers import Responses, gives
+from keygrouping_router.api.answers import gives
 from keygrouping_router.models import Readiness
 from keygrouping_router.plane import Plane
 
 
-def readiness_routes(plane: Plane) -> APIRouter:
-    """Readiness, for the platform and for people."""
+def readiness_routes(plane: Plane, *, closed: bool) -> APIRouter:
+    """Readiness, for the platform and for people; where reads are `closed` it does not tell where the store is."""
     routes = APIRouter(tags=["health"])
     answers = gives(Readiness)
     not_yet: Responses = {503: {**answers[200], "description": "It starts, or waits for its partitions."}}
@@ -23,6 +24,13 @@ def readiness_routes(plane: Plane) -> APIRouter:
         """
         readiness = plane.readiness()
         response.status_code = 200 if readiness.status == "ready" else 503
-        return readiness
+        return _discreet(readiness) if closed else readiness
 
     return routes
+
+
+def _discreet(readiness: Readiness) -> Readiness:
+    if readiness.store.detail is None:
+        return readiness
+    store = readiness.store.model_copy(update={"detail": "the router's log says why"})
+    return readiness.model_copy(update={"store": store})

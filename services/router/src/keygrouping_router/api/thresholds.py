@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Response
+from keygrouping_service.openapi import problems
 from pydantic import JsonValue
 
-from keygrouping_router.api.answers import By, DryRunFlag, gives, problems
+from keygrouping_router.api.answers import By, DryRunFlag, gives
 from keygrouping_router.api.conditions import ETAG_HEADER, Expected, tag
 from keygrouping_router.api.guard import Guard
 from keygrouping_router.models import DryRun, History, Thresholds

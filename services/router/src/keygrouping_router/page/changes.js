@@ -23,6 +23,7 @@ function planWords(plan) {
   const parts = [];
   if (plan.hot_keys !== null) parts.push(count(plan.hot_keys, "hot key"));
   if (plan.moved_keys !== null) parts.push(`${whole(plan.moved_keys)} moved`);
+  if (plan.part) parts.push("made inside an interval");
   if (plan.feasible === false) parts.push("not within what was asked");
   return parts.join(", ") || `${plan.grouping} for ${count(plan.workers, "worker")}`;
 }

@@ -3,6 +3,7 @@
 import { askForToken, read, readiness, renewToken } from "./api.js";
 import { updateChanges } from "./changes.js";
 import { Explain } from "./explain.js";
+import { Filling } from "./filling.js";
 import { Keys } from "./keys.js";
 import { Loads } from "./loads.js";
 import { updateNow } from "./now.js";
@@ -17,12 +18,13 @@ import { enterToken } from "./token.js";
 
 const KEPT = 500;
 const SLOW = 2000; // ms between two questions for what no event brings
-const state = { report: null, previous: null, workers: null, grouping: null, plans: [], controls: [] };
+const state = { report: null, previous: null, workers: null, plan: null, grouping: null, plans: [], controls: [] };
 
 const loads = new Loads();
 const timeline = new Timeline();
 const explain = new Explain();
 const keys = new Keys((key) => explain.open(key));
+const filling = new Filling((key) => explain.open(key));
 const spaces = new Spaces((space) => keys.choose(space));
 const shadow = new Shadow();
 const thresholds = new Thresholds();
@@ -45,9 +47,10 @@ function draw() {
 }
 
 function update() {
-  const { report, previous, workers, grouping, plans, controls } = state;
+  const { report, previous, workers, plan, grouping, plans, controls } = state;
   updateNow(report, previous, workers, grouping);
   loads.update(report, workers);
+  filling.update(plan);
   timeline.update(plans, controls);
   spaces.update(report);
   updateChanges(plans, controls);
@@ -127,6 +130,7 @@ function poll(now = false) {
     state.workers = data;
     scale.update(data, etag);
   });
+  ask("plan", (data) => (state.plan = data));
   ask("shadow", (data) => shadow.update(data));
   explain.refresh();
   readiness().then(

@@ -1,0 +1,61 @@
+"""What every HTTP interface says of its refusals in its OpenAPI document."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import BaseModel, ConfigDict, Field
+
+Responses = dict[int | str, dict[str, Any]]
+
+_REASONS = {
+    400: "What was sent can't be read: no JSON, or no ETag.",
+    401: "The bearer token is missing or wrong.",
+    404: "There is nothing of this name.",
+    412: "Somebody else changed it since: read it again, and try with its ETag.",
+    413: "The body is too large.",
+    422: "What was sent can't be used; the detail says why.",
+    429: "Too many requests; `Retry-After` says when to try again.",
+    503: "Not now; `Retry-After` says when to try again.",
+}
+
+
+class ProblemDetails(BaseModel):
+    """Why a request was not served (RFC 9457)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(description="a URI that says which kind of problem; `about:blank`: what the status says")
+    title: str = Field(description="the status in words")
+    status: int = Field(ge=400, le=599)
+    detail: str = Field(description="what is wrong, and what to do")
+
+
+def problems(*statuses: int) -> Responses:
+    """The problem details (RFC 9457) that a route may answer with; the app needs `complete`."""
+    return {status: _problem(status) for status in statuses}
+
+
+def complete(app: FastAPI) -> None:
+    """Adds the shape of problem details to the document that the app gives at `/openapi.json`."""
+    generated = app.openapi
+
+    def completed() -> dict[str, Any]:
+        document = generated()
+        schema = ProblemDetails.model_json_schema(mode="serialization")
+        document["components"]["schemas"]["Problem"] = schema | {"title": "Problem"}
+        return document
+
+    app.openapi = completed  # type: ignore[method-assign]
+
+
+def _problem(status: int) -> dict[str, Any]:
+    title = HTTPStatus(status).phrase
+    example = {"type": "about:blank", "title": title, "status": status, "detail": _REASONS[status]}
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        "description": _REASONS[status],
+        "content": {"application/problem+json": {"schema": schema, "example": example}},
+    }

@@ -1,0 +1,39 @@
+"""The calls of the router in README, tutorials and how-to pages work, page by page."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from keygrouping_service.app import serving
+
+from .real_api import real_app
+
+ROOT = Path(__file__).parents[3]
+WRITTEN = [ROOT / "README.md", *(ROOT / "docs").glob("tutorials/*.md"), *(ROOT / "docs").glob("howto/*.md")]
+PAGES = [page for page in sorted(WRITTEN) if '"$ROUTER/' in page.read_text()]
+
+
+def calls(page: Path) -> list[str]:
+    """The shell lines of a page that call the router, or set what such a line needs."""
+    scripts = re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.S | re.M)
+    lines = [line for script in scripts for line in script.replace("\\\n", " ").splitlines()]
+    return [line for line in lines if '"$ROUTER/' in line]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl: apt-get install curl to run the pages' examples")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+async def test_every_call_works_one_after_the_other(page: Path) -> None:
+    script = "\n".join(["set -eu -o pipefail", *calls(page)])
+    async with serving(await real_app(), "127.0.0.1", 0) as port:
+        given = {**os.environ, "ROUTER": f"http://127.0.0.1:{port}"}
+        shell = await asyncio.create_subprocess_exec(
+            *("bash", "-c", script), env=given, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        said, _ = await shell.communicate()
+    assert shell.returncode == 0, said.decode()[-2000:]
+    assert b'"status":4' not in said and b'"status":5' not in said, said.decode()[-2000:]

@@ -13,14 +13,17 @@ TEST_PROCESSES ?= 3
 export UV_CACHE_DIR := $(CURDIR)/.tools/uv-cache
 export UV_PYTHON_DOWNLOADS := never
 
-PYPROJECTS := $(wildcard pyproject.toml libs/*/pyproject.toml services/*/pyproject.toml spark-jobs/pyproject.toml)
-SOURCES := $(wildcard libs/*/src services/*/src spark-jobs/src)
-TESTS := $(wildcard libs/*/tests services/*/tests spark-jobs/tests tests)
-CHECKED := $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py) $(wildcard helm/*.py spark-jobs/image/*.py)
+MEMBERS := libs/* services/* spark-jobs load-generators
+PYPROJECTS := $(wildcard pyproject.toml $(MEMBERS:%=%/pyproject.toml))
+SOURCES := $(wildcard $(MEMBERS:%=%/src))
+TESTS := $(wildcard $(MEMBERS:%=%/tests) tests)
+CHECKED := $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py) $(wildcard helm/*.py helm/monitoring spark-jobs/image/*.py docs/site/*.py docs/images/concepts.py)
 
 DOCKER ?= docker
 TAG ?= $(shell sed -n 's/^appVersion: "\(.*\)"/\1/p' helm/keygrouping/Chart.yaml)
-IMAGES := producer router worker aggregator observer spark
+IMAGES := producer router worker aggregator observer spark load
+FOLDER_spark := spark-jobs
+FOLDER_load := load-generators
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,8 +33,14 @@ install: .venv/installed .tools/jars/installed.json .tools/archives/made ## inst
 run: install ## the whole pipeline on this machine; options by ARGS="--once --grouping pkg --workers 10 ..." (ARGS=--help)
 	@exec $(BIN)/keygrouping-run $(ARGS)
 
+load: .venv/installed ## events into a Kafka at a held rate; ARGS="--bootstrap-servers HOST:PORT --rate 5000 ..." (ARGS=--help)
+	@$(BIN)/keygrouping-load events $(ARGS)
+
+load-http: .venv/installed ## calls of router and producer; ARGS="--router-url http://HOST:PORT --producer-url ..." (ARGS=--help)
+	@$(BIN)/keygrouping-load http $(ARGS)
+
 test: install ## all tests, with a real broker and Spark; a selection by ARGS="-k NAME"
-	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not fault and not matrix" $(ARGS)
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not fault and not matrix and not cluster" $(ARGS)
 
 test-faults: install ## the long fault tests: kills at random moments while a million events flow
 	$(BIN)/pytest -m fault --timeout 3600 $(ARGS)
@@ -50,17 +59,28 @@ format: .venv/installed ## rewrite the code in the house format
 
 docs: .venv/installed ## write anew the pages of docs/ that are made from code
 	$(BIN)/python -m keygrouping_service.metrics_page > docs/metrics.md
+	$(BIN)/python docs/site/settings_page.py
+	$(BIN)/python docs/images/concepts.py
 
-chart: .venv/installed ## rewrite what is made of the chart: schema, README, renders, plain manifests (needs helm)
+site: .venv/installed ## the documentation as a site in .data/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+monitoring: .venv/installed ## rewrite the chart's rules, alerts and dashboards from helm/monitoring
+	$(BIN)/python helm/monitoring_files.py
+
+chart: monitoring ## rewrite what is made of the chart: schema, README, renders, plain manifests (needs helm)
 	$(BIN)/python helm/chart_files.py
 
 test-chart: .venv/installed ## the chart's tests (needs helm; with HELM=..., another one)
 	$(BIN)/pytest tests/chart $(ARGS)
 
+test-cluster: .venv/installed ## the tests on a real cluster: that of kubectl's context (needs kubectl, helm, the images); ARGS="-k scaling"
+	$(BIN)/pytest tests/cluster -m cluster --timeout 7200 -s $(ARGS)
+
 images: $(IMAGES:%=image-%) ## all container images; REGISTRY=host/folder TAG=... BUILD_ARGS="--build-arg INDEX_URL=..."
 
 image-%:
-	DOCKER_BUILDKIT=1 $(DOCKER) build --file $(if $(filter spark,$*),spark-jobs,services/$*)/Dockerfile --build-arg VERSION=$(TAG) \
+	DOCKER_BUILDKIT=1 $(DOCKER) build --file $(or $(FOLDER_$*),services/$*)/Dockerfile --build-arg VERSION=$(TAG) \
 	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || true) $(BUILD_ARGS) \
 	  --tag $(if $(REGISTRY),$(REGISTRY:/=)/)keygrouping-$*:$(TAG) .
 
@@ -88,4 +108,4 @@ $(UV):
 .tools/archives/made: .tools/jars/installed.json
 	-@$(BIN)/python -m keygrouping_local.warmup && touch $@
 
-.PHONY: help install run test test-faults test-matrix lint format docs chart test-chart images bench clean
+.PHONY: help install run load load-http test test-faults test-matrix lint format docs site monitoring chart test-chart test-cluster images bench clean

@@ -26,6 +26,11 @@ def columns(title: str, workers: Sequence[Sequence[Part]], level: float, label: 
     shapes.append(f'<text x="{right + 8}" y="{y + 4}">{label}</text>')
     shapes += [f'<text x="{right + 8}" y="{y + 40 + 20 * line}">{note}</text>' for line, note in enumerate(notes)]
     shapes.append(f'<text x="28" y="{BASE + 40}">worker</text>')
+    return document(title, shapes)
+
+
+def document(title: str, shapes: Sequence[str]) -> str:
+    """The picture as SVG."""
     style = "text{font:13px sans-serif;fill:#222}.title{font-weight:bold;font-size:15px}"
     body = "\n".join(shapes)
     return (
@@ -76,9 +81,45 @@ def routing() -> str:
     return columns("Routing: fill a member to the level, then the next", workers, 150.0, "level", notes)
 
 
+SECOND, LEFT, LANES = 31, 118, {"router-0": 92, "store": 162, "router-1": 232}
+FIRST_EVENT, BOUNDARIES, NEW_HOT_KEY = 3.0, (10.0, 20.0), 13.2
+INSIDE = (*(FIRST_EVENT + 10 * part for part in (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)), 15.0)
+"""Seconds at which plans are made inside of an interval."""
+
+
+def live() -> str:
+    """Two routers that send their counts to the store, and take the plan from there."""
+    title = "Two routers, one plan: at the end of each interval, and earlier where it is wanted"
+
+    def at(second: float) -> float:
+        return LEFT + second * SECOND
+
+    shapes = [f'<text x="20" y="28" class="title">{title}</text>']
+    for name, y in LANES.items():
+        shapes.append(f'<text x="20" y="{y + 4}">{name}</text>')
+        shapes.append(f'<line x1="{LEFT}" x2="{at(20.4):.0f}" y1="{y}" y2="{y}" stroke="#7f8fa3" stroke-width="2"/>')
+    for second, colour in (*((second, "#e08a3c") for second in INSIDE), *((second, "#222") for second in BOUNDARIES)):
+        x, store = at(second), LANES["store"]
+        shapes.append(
+            f'<path d="M{x:.0f} {LANES["router-0"]}V{store}M{x:.0f} {LANES["router-1"]}V{store}" stroke="{colour}"/>'
+        )
+        shapes.append(f'<circle cx="{x:.0f}" cy="{store}" r="4" fill="{colour}"/>')
+    for second in (0, 5, 10, 15, 20):
+        shapes.append(f'<text x="{at(second):.0f}" y="{BASE + 4}" text-anchor="middle">{second} s</text>')
+    notes = ((FIRST_EVENT, "first event"), (NEW_HOT_KEY, "another hot key"))
+    for second, note in notes:
+        x = at(second)
+        shapes.append(f'<line x1="{x:.0f}" x2="{x:.0f}" y1="62" y2="248" stroke="#c25450" stroke-dasharray="3 3"/>')
+        shapes.append(f'<text x="{x:.0f}" y="54" text-anchor="middle">{note}</text>')
+    shapes.append(
+        f'<text x="20" y="{BASE + 36}">black: the plan of a whole interval; orange: of what has been seen so far</text>'
+    )
+    return document(title, shapes)
+
+
 def main() -> None:
     folder = Path(__file__).parent
-    for name, picture in (("plan", plan()), ("routing", routing())):
+    for name, picture in (("plan", plan()), ("routing", routing()), ("live", live())):
         (folder / f"level-fill-{name}.svg").write_text(picture, "utf-8")
 
 

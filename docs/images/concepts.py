@@ -1,0 +1,156 @@
+"""Draws before-after.svg, pipeline.svg and event-time.svg: `python docs/images/concepts.py`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from keygrouping.grouping import Planned
+from keygrouping.simulate import create_sources
+from keygrouping.workload import workload
+from numpy.typing import NDArray
+
+EVENTS, INTERVAL, WORKERS, SHARE = 100_000, 10_000, 10, 40
+STYLE = "text{font:13px sans-serif;fill:#222}.title{font-weight:bold;font-size:15px}.small{font-size:12px;fill:#555}"
+GREY, HOT, BLUE = "#b9c2cc", "#e08a3c", "#7f8fa3"
+
+
+def svg(width: int, height: int, title: str, shapes: Sequence[str]) -> str:
+    """A drawing on white, so that it can be read on dark pages too."""
+    body = "\n".join(shapes)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{title}">'
+        f'<style>{STYLE}</style>\n<rect width="{width}" height="{height}" fill="#fff"/>\n{body}\n</svg>\n'
+    )
+
+
+def loads(grouping: str) -> NDArray[np.float64]:
+    """Shares of the workers, shape (2, W): of the hot key, and of all others; the first interval is left out."""
+    stream = workload(f"country-skew-{SHARE}", EVENTS, 0)
+    (source,) = create_sources(grouping, WORKERS, 1)
+    counts, seen = np.zeros((2, WORKERS)), 0
+    for chunk in stream.chunks():
+        for begin in range(0, len(chunk.keys), INTERVAL):
+            keys = chunk.keys[begin : begin + INTERVAL]
+            workers = source.route_batch(stream.table.hashes(source.seeds)[keys], None, seen / EVENTS)
+            seen += len(keys)
+            if seen > INTERVAL:
+                hot = np.bincount(chunk.keys).argmax() == keys
+                counts[0] += np.bincount(workers[hot], minlength=WORKERS)
+                counts[1] += np.bincount(workers[~hot], minlength=WORKERS)
+            if isinstance(source, Planned):
+                source.apply(source.plan([source.statistics()]))
+    shares: NDArray[np.float64] = counts / counts.sum()
+    return shares
+
+
+def bars(x: int, title: str, shares: NDArray[np.float64], note: str) -> list[str]:
+    """Workers as bars: the hot key on top of the others, and the average as a line."""
+    base, scale, step = 210, 300, 32
+    shapes = [f'<text x="{x}" y="26" class="title">{title}</text>', f'<text x="{x}" y="44" class="small">{note}</text>']
+    for worker in range(WORKERS):
+        left, y = x + worker * step, float(base)
+        for share, colour in zip((shares[1, worker], shares[0, worker]), (GREY, HOT), strict=True):
+            y -= share * scale
+            shapes.append(f'<rect x="{left}" y="{y:.1f}" width="24" height="{share * scale:.1f}" fill="{colour}"/>')
+        shapes.append(f'<text x="{left + 12}" y="{base + 17}" text-anchor="middle" class="small">{worker}</text>')
+    level = base - scale / WORKERS
+    shapes.append(
+        f'<line x1="{x - 6}" x2="{x + WORKERS * step}" y1="{level}" y2="{level}" stroke="#222" stroke-dasharray="6 4"/>'
+    )
+    return shapes
+
+
+def before_after() -> str:
+    """The same stream by key hashing and by level-fill."""
+    shapes: list[str] = []
+    for x, name, title in ((24, "key", "Before: key grouping"), (404, "level-fill", "After: level-fill")):
+        shares = loads(name)
+        most = shares.sum(axis=0).max()
+        pairs = f"busiest worker: {most:.1%} of all events, λ = {most * WORKERS:.2f}"
+        shapes += bars(x, title, shares, pairs)
+    shapes.append(
+        f'<text x="24" y="252" class="small">{WORKERS} workers, one key with {SHARE} % of the events (orange); '
+        "the dashed line is the average</text>"
+    )
+    return svg(760, 266, "Load of ten workers before and after", shapes)
+
+
+def box(x: int, y: int, width: int, text: str, colour: str = "#fff", note: str = "") -> str:
+    """A named box; topics are grey, programs white."""
+    middle = x + width / 2
+    lines = f'<text x="{middle}" y="{y + (20 if note else 25)}" text-anchor="middle">{text}</text>'
+    if note:
+        lines += f'<text x="{middle}" y="{y + 34}" text-anchor="middle" class="small">{note}</text>'
+    return f'<rect x="{x}" y="{y}" width="{width}" height="40" rx="5" fill="{colour}" stroke="#555"/>{lines}'
+
+
+def arrow(x1: float, y1: float, x2: float, y2: float, dashed: bool = False) -> str:
+    """A line that ends in a head."""
+    dash = ' stroke-dasharray="5 4"' if dashed else ""
+    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="#555" marker-end="url(#head)"{dash}/>'
+
+
+HEAD = (
+    '<defs><marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
+    '<path d="M0,0 L8,4 L0,8 z" fill="#555"/></marker></defs>'
+)
+
+
+def pipeline() -> str:
+    """Programs and topics from the event to the result."""
+    topic = "#e6eaee"
+    shapes = [
+        HEAD,
+        box(10, 90, 84, "events", topic, "your topic"),
+        box(126, 90, 84, "router"),
+        box(242, 90, 96, "routed", topic, "part. = worker"),
+        *(box(370, 30 + 60 * n, 88, f"worker {n}") for n in range(3)),
+        box(490, 90, 84, "partials", topic),
+        box(602, 90, 88, "aggregator"),
+        box(602, 170, 88, "results", topic),
+        arrow(94, 110, 124, 110),
+        arrow(210, 110, 240, 110),
+        *(arrow(338, 110, 368, 50 + 60 * n) for n in range(3)),
+        *(arrow(458, 50 + 60 * n, 488, 110) for n in range(3)),
+        arrow(574, 110, 600, 110),
+        arrow(646, 130, 646, 168),
+        box(100, 170, 136, "late, dead-letters", topic),
+        arrow(168, 130, 168, 168, dashed=True),
+        box(126, 14, 84, "store", "#fff", "Redis"),
+        arrow(168, 88, 168, 56, dashed=True),
+        box(490, 14, 84, "observer"),
+        arrow(532, 88, 532, 56, dashed=True),
+        box(602, 14, 88, "distribution", topic),
+        arrow(574, 34, 600, 34, dashed=True),
+    ]
+    return svg(702, 224, "From event to result", shapes)
+
+
+def event_time() -> str:
+    """How far each stage vouches for event time, and when a window closes."""
+    shapes = [
+        HEAD,
+        '<text x="20" y="26" class="title">A window is final when every worker has vouched for its end</text>',
+    ]
+    rows = (
+        ("events 0", 520, BLUE, "router has seen up to here"),
+        ("events 1", 430, BLUE, "the slowest input partition"),
+        ("worker 0", 400, HOT, "its minimum less the lateness"),
+        ("worker 1", 340, HOT, "not yet there: it holds the window back"),
+    )
+    for number, (name, end, colour, note) in enumerate(rows):
+        y = 50 + number * 36
+        shapes.append(f'<text x="20" y="{y + 15}">{name}</text>')
+        shapes.append(f'<rect x="100" y="{y}" width="{end - 100}" height="20" fill="{colour}"/>')
+        shapes.append(f'<text x="{max(end, 370) + 8}" y="{y + 15}" class="small">{note}</text>')
+    shapes.append('<line x1="370" x2="370" y1="44" y2="206" stroke="#222" stroke-dasharray="6 4"/>')
+    shapes.append('<text x="370" y="222" text-anchor="middle" class="small">end of the window</text>')
+    shapes.append(arrow(100, 240, 560, 240) + '<text x="568" y="244" class="small">event time</text>')
+    return svg(760, 256, "Event time of the stages", shapes)
+
+
+DRAWINGS = {"before-after": before_after, "pipeline": pipeline, "event-time": event_time}
+
+if __name__ == "__main__":
+    for name, draw in DRAWINGS.items():
+        (Path(__file__).parent / f"{name}.svg").write_text(draw())

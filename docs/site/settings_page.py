@@ -1,0 +1,141 @@
+"""Writes docs/reference/settings.md from the settings classes: `python docs/site/settings_page.py`."""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
+from keygrouping.job import JobSpec
+from keygrouping_aggregator.settings import AggregatorSettings
+from keygrouping_load.settings import EventLoadSettings, HttpLoadSettings
+from keygrouping_observer.settings import ObserverSettings
+from keygrouping_producer.settings import ProducerSettings
+from keygrouping_router.settings import RouterSettings
+from keygrouping_service.settings import ApiSettings, ServiceSettings, StageSettings, StoreSettings, names_of
+from keygrouping_service.topics import TopicsSettings
+from keygrouping_spark.settings import SparkSettings
+from keygrouping_worker.settings import WorkerSettings
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+PAGE = Path(__file__).parents[1] / "reference" / "settings.md"
+SHARED: dict[str, type[ServiceSettings]] = {
+    "All services": ServiceSettings,
+    "Stages: router, native worker and aggregator, observer": StageSettings,
+    "Store: router": StoreSettings,
+    "HTTP interface: router, observer": ApiSettings,
+}
+OWN: dict[str, type[ServiceSettings]] = {
+    "Router": RouterSettings,
+    "Worker (native)": WorkerSettings,
+    "Aggregator (native)": AggregatorSettings,
+    "Spark job": SparkSettings,
+    "Observer": ObserverSettings,
+    "Producer": ProducerSettings,
+    "Topics": TopicsSettings,
+    "Load generator: events": EventLoadSettings,
+    "Load generator: HTTP": HttpLoadSettings,
+}
+_HEAD = """# Settings
+
+Every setting of a service is an environment variable. A shared one, `KEYGROUPING_X`, holds for all services;
+`KEYGROUPING_ROUTER_X` overrides it for the router, and so on. An empty variable counts as unset. A name that no service
+knows, or a value out of range, stops the start with one line per fault and exit code 2. [operating.md](../operating.md)
+tells what the settings of store, access, logs and traces are for; the
+[chart's values](../../helm/keygrouping/README.md) set most of them.
+
+Settings of a grouping are listed by `keygrouping.grouping.describe(name)` and by `GET /thresholds`
+([api.md](../api.md)).
+
+This page is made from the settings classes by `make docs`; a test sees to it that it is current.
+"""
+_KINDS: dict[Any, str] = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    Path: "path",
+    SecretStr: "secret text",
+    JobSpec: "JSON, or the path of a JSON file",
+}
+
+
+def render() -> str:
+    """The page."""
+    parts = [_HEAD]
+    known: set[str] = set()
+    for title, settings in {**SHARED, **OWN}.items():
+        own = [name for name in settings.model_fields if name not in known]
+        parts.append(_section(title, settings, own, shared=title in SHARED))
+        known |= set(own) if title in SHARED else set()
+    return "\n".join(parts)
+
+
+def without_meaning() -> Iterator[str]:
+    """Settings that nothing explains."""
+    for settings in (*SHARED.values(), *OWN.values()):
+        for name, field in settings.model_fields.items():
+            if not field.description:
+                yield f"{settings.__name__}.{name}"
+
+
+def _section(title: str, settings: type[ServiceSettings], names: Iterable[str], shared: bool) -> str:
+    rows = [
+        f"| `{names_of(ServiceSettings if shared else settings, name)[0]}` "
+        f"| {_default(settings.model_fields[name])} | {_kind(settings.model_fields[name])} "
+        f"| {_meaning(settings.model_fields[name])} |"
+        for name in names
+    ]
+    return "\n".join([f"## {title}", "", "| name | default | value | meaning |", "|---|---|---|---|", *rows, ""])
+
+
+def _meaning(field: FieldInfo) -> str:
+    return (field.description or "").replace("|", "\\|")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if field.default is PydanticUndefined or field.default is None:
+        return ""
+    value = field.default
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`" if value != "" else ""
+
+
+def _kind(field: FieldInfo) -> str:
+    hint = field.annotation
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        hint = next(choice for choice in typing.get_args(hint) if choice is not type(None))
+    if typing.get_origin(hint) is typing.Literal:
+        return ", ".join(f"`{choice}`" for choice in typing.get_args(hint))
+    kind = _KINDS.get(hint, "JSON object")
+    limits = list(_limits(field))
+    return f"{kind} {' and '.join(limits)}" if limits else kind
+
+
+def _limits(field: FieldInfo) -> Iterator[str]:
+    for limit in field.metadata:
+        match limit:
+            case Ge(ge=value):
+                yield f"≥ {value}"
+            case Gt(gt=value):
+                yield f"> {value}"
+            case Le(le=value):
+                yield f"≤ {value}"
+            case Lt(lt=value):
+                yield f"< {value}"
+            case MinLen() | MaxLen():
+                pass
+
+
+if __name__ == "__main__":
+    page = render()
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(page)
+    sys.stdout.write(f"{PAGE}: {page.count(chr(10))} lines\n")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from keygrouping_service.settings import StoreSettings
 from keygrouping_service.store import Entry, Record, Store, Unanswered, Unavailable, open_store
-from keygrouping_service.store.testing import MISSING, RedisServer, installed
+from keygrouping_service.store.testing import MISSING, RedisServer, free_port, installed
 from keygrouping_service.testing import until
 from pydantic import ValidationError
 
@@ -166,7 +166,9 @@ async def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
 
 
 async def test_a_cluster_takes_every_call_and_is_found_again(tmp_path: Path) -> None:
-    with RedisServer(tmp_path / "redis", "--cluster-enabled", "yes", "--appendonly", "yes") as server:
+    # By itself it takes the port 10,000 higher for its bus, which there may not be.
+    bus = ("--cluster-port", str(free_port()))
+    with RedisServer(tmp_path / "redis", "--cluster-enabled", "yes", *bus, "--appendonly", "yes") as server:
         server.ask("cluster", "addslotsrange", "0", "16383")
         await until(lambda: "cluster_state:ok" in server.ask("cluster", "info"), 20)
         store = open_store(settings_of(f"redis+cluster://127.0.0.1:1,{server.address}"))

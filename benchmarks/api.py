@@ -1,6 +1,6 @@
 """What the router's API costs its routing, and how fast it answers meanwhile: GET /keyspace, 20 times per second.
 
-    python benchmarks/api.py [--records 6000000] [--rounds 4] [--rate 20] [--grouping dkg]
+    python benchmarks/api.py [--records 6000000] [--rounds 4] [--rate 20] [--grouping level-fill]
 
 One router works off a preloaded topic, in turns left alone and asked, in equal parts of its records; so both are
 measured in one run, from outside, by the committed offsets. A request's time counts from the moment when it was due.
@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--rate", type=float, default=20, help="requests per second")
     parser.add_argument("--idle-seconds", type=float, default=5)
-    parser.add_argument("--grouping", default="dkg")
+    parser.add_argument("--grouping", default="level-fill")
     parser.add_argument("--delivery", default="exactly_once")
     parser.add_argument("--compression", default="none")
     parser.add_argument("--max-batch", type=int, default=MAX_BATCH)

@@ -1,6 +1,6 @@
 """What an outage of Redis costs the routing: a server that hangs, and one that is gone.
 
-    python benchmarks/outage.py [--records 9000000] [--rounds 2] [--grouping dkg]
+    python benchmarks/outage.py [--records 9000000] [--rounds 2] [--grouping level-fill]
 
 One router with a Redis store works off a preloaded topic in equal parts of its records, in turns with the server up,
 frozen (it accepts connections and never answers) and killed; measured from outside, by the committed offsets.
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=9_000_000)
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--grouping", default="dkg")
+    parser.add_argument("--grouping", default="level-fill")
     parser.add_argument("--delivery", default="exactly_once")
     parser.add_argument("--compression", default="none")
     parser.add_argument("--max-batch", type=int, default=MAX_BATCH)

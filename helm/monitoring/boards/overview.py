@@ -1,6 +1,7 @@
 """The first look: is the stream balanced, does it keep up, what is hot?"""
 
 from monitoring.boards.kit import Board, Panel, Query, Row, one
+from monitoring.boards.stages import DELAY_BY_WORKER
 from monitoring.recordings import WITHIN
 
 IMBALANCE = (
@@ -110,14 +111,7 @@ OVERVIEW = Board(
                     one("keygrouping:lag:sum", "{{stage}}"),
                     alert="KeygroupingLagGrowing",
                 ),
-                Panel(
-                    "Delay by worker",
-                    "How long each worker would take for what waits for it, at the pace at which it is sent events.",
-                    "s",
-                    one("keygrouping:worker_delay:seconds", "{{worker}}"),
-                    limits=(30,),
-                    alert="KeygroupingWorkerSaturated",
-                ),
+                DELAY_BY_WORKER,
                 Panel(
                     "Slow events",
                     f"Part of the sampled events that took longer than {WITHIN:.0f} s from their own timestamp to the "

@@ -2,6 +2,15 @@
 
 from monitoring.boards.kit import Board, Panel, Query, Row, one, quantiles
 
+DELAY_BY_WORKER = Panel(
+    "Delay by worker",
+    "How long each worker would take for what waits for it, at the pace at which it is sent events.",
+    "s",
+    one("keygrouping:worker_delay:seconds", "{{worker}}"),
+    limits=(30,),
+    alert="KeygroupingWorkerSaturated",
+)
+
 STAGES = Board(
     "keygrouping-stages",
     "Keygrouping / Workers and aggregator",
@@ -10,14 +19,7 @@ STAGES = Board(
         Row(
             "Both runners",
             (
-                Panel(
-                    "Delay by worker",
-                    "How long each worker would take for what waits for it, at the pace at which it is sent events.",
-                    "s",
-                    one("keygrouping:worker_delay:seconds", "{{worker}}"),
-                    limits=(30,),
-                    alert="KeygroupingWorkerSaturated",
-                ),
+                DELAY_BY_WORKER,
                 Panel(
                     "Lag by stage",
                     "Records that a stage has yet to read.",

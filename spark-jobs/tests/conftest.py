@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
+from keygrouping_local import archives
+from keygrouping_local.small_spark import java_options
 from keygrouping_spark import session
 from keygrouping_spark.settings import SparkSettings
 from pyspark.sql import SparkSession
@@ -16,6 +18,7 @@ def spark() -> Iterator[SparkSession]:
         job='{"aggregates": []}',
         shuffle_partitions=2,
         driver_memory="1g",
+        java_options=java_options(archives.reading("spark")),
     )
     spark = session.create(settings)
     yield spark

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from keygrouping_local.small_spark import java_options
 
 PROGRAM = """
 import asyncio, os, sys, time
@@ -14,7 +15,8 @@ from pyspark.sql import SparkSession
 from keygrouping_spark.executors import Executors
 
 settings = {"spark.executor.memory": "500m", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false",
-            "spark.driver.bindAddress": "127.0.0.1"}
+            "spark.driver.bindAddress": "127.0.0.1", "spark.driver.extraJavaOptions": sys.argv[1],
+            "spark.executor.extraJavaOptions": sys.argv[1]}
 builder = SparkSession.builder.master("local-cluster[2,1,600]")
 for name, value in settings.items():
     builder = builder.config(name, value)
@@ -43,6 +45,8 @@ spark.stop()
 @pytest.mark.spark
 def test_there_are_as_many_executors_as_workers_and_no_task_is_lost(tmp_path: Path) -> None:
     # A process of its own: there is one Spark context in each, and the other tests have theirs.
-    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, java_options([])], cwd=tmp_path, capture_output=True, text=True, timeout=280
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines() == ["2 2 4950", "1 1 4950", "2 2 4950"]

@@ -17,9 +17,11 @@ import psutil
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from keygrouping.partial import Partial, Result
+from keygrouping_local import archives
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.jars import default_jars_dir
 from keygrouping_local.process import last_lines, spawn, terminate
+from keygrouping_local.small_spark import java_options
 from keygrouping_service.kafka import started
 from keygrouping_service.progress import END, Committed, Progress, commit_progress, finish_input, stage_watermark
 from keygrouping_service.testing import Cluster, until
@@ -89,7 +91,8 @@ class Pipeline:
         tools = Path(sys.executable).parent
         jars = ",".join(map(str, (default_jars_dir() / "spark").glob("*.jar")))
         job = Path(keygrouping_spark.__file__).parent / "__main__.py"
-        self._run([str(tools / "spark-submit"), "--master", "local[2]", "--jars", jars, str(job)], {"spark_jars": ""})
+        options = ["--master", "local[2]", "--driver-java-options", java_options([]), "--jars", jars]
+        self._run([str(tools / "spark-submit"), *options, str(job)], {"spark_jars": "", "spark_java_options": ""})
 
     def _run(self, command: list[str], changes: dict[str, str]) -> None:
         settings = {
@@ -102,6 +105,7 @@ class Pipeline:
             "spark_progress_topic": self.topic("progress"),
             "spark_shuffle_partitions": "2",
             "spark_trigger_seconds": "0.2",
+            "spark_java_options": java_options(archives.reading("spark")),
             **changes,
         }
         environment = {**os.environ, **{f"KEYGROUPING_{name.upper()}": value for name, value in settings.items()}}

@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,7 @@ import jsonschema_rs
 import pytest
 import yaml
 from keygrouping import cli as simulator
+from keygrouping.grouping import registry
 from keygrouping.job import JobSpec
 from keygrouping_local import cli as local
 from keygrouping_service.settings import PREFIX
@@ -173,8 +175,16 @@ def test_the_tutorials_file_gives_results_by_its_job() -> None:
     assert JobSpec.from_json(job.text).fields[0].path == ("watts",)
 
 
+@pytest.mark.parametrize("block", all_blocks("toml"), ids=lambda block: block.place)
+def test_toml_adds_a_class_of_its_page(block: Any) -> None:
+    points = tomllib.loads(block.text)["project"]["entry-points"][registry.PLUGINS]
+    for value in points.values():
+        name = value.partition(":")[2]
+        assert any(f"class {name}(" in code.text for code in blocks(block.page, "python"))
+
+
 def test_no_other_language_goes_unnoticed() -> None:
-    assert {block.language for block in all_blocks()} <= {"sh", "python", "json", "yaml", "csv"}
+    assert {block.language for block in all_blocks()} <= {"sh", "python", "json", "yaml", "toml", "csv"}
 
 
 @pytest.mark.parametrize(

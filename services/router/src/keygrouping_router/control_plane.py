@@ -190,14 +190,14 @@ class ControlPlane:
         """See `Plane`."""
         filling = self._core.steering.filling(keys)
         report = None if filling is None else filling_of(filling, self._view_of(None).name)
-        return PlanInForce(**dict(self._core.plan()), filling=report)
+        return PlanInForce(**dict(self._core.plans.newest()), filling=report)
 
     async def plans(self, limit: int) -> PlanHistory:
         """The last plans: those that were made in rounds, else those of this router."""
         if self._core.steering.planned_in_rounds:
             with contextlib.suppress(Unavailable):
                 return PlanHistory(entries=await self._core.rounds.history(limit))
-        return PlanHistory(entries=list(reversed(self._core.plans))[:limit])
+        return PlanHistory(entries=self._core.plans.newest_first()[:limit])
 
     # shadow
 

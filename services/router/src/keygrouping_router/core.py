@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from keygrouping_service import kafka, metrics
@@ -17,10 +16,11 @@ from keygrouping_router.control import Control
 from keygrouping_router.document import ControlDocument, Edit
 from keygrouping_router.errors import Degraded, Refused
 from keygrouping_router.feed import Feed
-from keygrouping_router.keyspace import Knowledge, moment
+from keygrouping_router.keyspace import Knowledge
 from keygrouping_router.models import HistoryEntry, PlanReport, ServerEvent, WorkersChange
 from keygrouping_router.patience import Patience
 from keygrouping_router.peers import Peers
+from keygrouping_router.plan_log import PlanLog
 from keygrouping_router.rounds import Rounds
 from keygrouping_router.routing import Routed, Usable
 from keygrouping_router.shadow import candidates
@@ -36,7 +36,6 @@ _FOLLOW_SECONDS = 1.0
 _LONGEST_SECONDS = 5.0
 _WATCH_SECONDS = 2.0
 _SETTLE_SECONDS = 0.2
-_PLANS_KEPT = 200
 _MOST_MISSED = 20
 
 BY_AUTO = "auto"
@@ -72,10 +71,7 @@ class RouterCore:
         self.traffic = Traffic(self.steering, tracked_keys, self.times)
         self.rounds = Rounds(self.store, replica, lambda: self.interval, self.steering, self.peers, self.times.wall)
         self.feed = Feed()
-        self.plans: deque[PlanReport] = deque(maxlen=_PLANS_KEPT)
-        """The last plans of this replica, newest last."""
-        self._noted: int | None = None
-        """Epoch under which the newest of them was made in a round."""
+        self.plans = PlanLog(replica, self.steering, self.rounds, self.times.wall, self.publish)
         self.lags: dict[int, int] | None = None
         self.number = math.floor(self.times.wall() / interval)
         self._stage = stage
@@ -84,7 +80,6 @@ class RouterCore:
         self._version = -1
         self._taking_over = asyncio.Lock()
         self._planning = asyncio.Lock()
-        self._note_plan()
 
     # the routing path
 
@@ -110,9 +105,7 @@ class RouterCore:
     def not_below(self, epoch: int) -> None:
         """A partition comes whose last owner was in this epoch."""
         if epoch > self.epoch:
-            self._note_plan()
-            self.steering.not_below(epoch)
-            self.plans[-1] = self.plans[-1].model_copy(update={"epoch": self.epoch})
+            self.plans.not_below(epoch)
             metrics.EPOCH.set(self.epoch)
 
     # orders
@@ -167,7 +160,7 @@ class RouterCore:
         await self.peers.beat(self.epoch)
         if self.steering.planned_in_rounds and self._highest_epoch() > self.steering.planned:
             await self.rounds.adopt()
-            self._note_plan()
+            self.plans.note()
 
     async def end_interval(self, number: int) -> None:
         """The interval before this number is over: counts begin anew, and a plan is made of what all have seen.
@@ -178,7 +171,7 @@ class RouterCore:
         for _ in self.traffic.end_interval():
             await asyncio.sleep(0)
         statistics = self.steering.statistics(self.times.steady())
-        self._note_plan()
+        self.plans.note()
         try:
             together = len(self.peers.alive()) > 1
             if together:
@@ -189,7 +182,7 @@ class RouterCore:
                     await self.rounds.hold(number, statistics)
                 await asyncio.sleep(0)
                 self.traffic.note_widths()
-                self._note_plan()
+                self.plans.note()
             if together:
                 await asyncio.sleep(min(_SETTLE_SECONDS, self.interval / 10))
                 await self.peers.listen()
@@ -208,7 +201,7 @@ class RouterCore:
         async with self._planning:
             if await self.rounds.hold_inside(self.number, part, wanted):
                 self.traffic.note_widths()
-                self._note_plan()
+                self.plans.note()
                 metrics.EPOCH.set(self.epoch)
 
     async def watch_workers(self) -> None:
@@ -278,7 +271,7 @@ class RouterCore:
         metrics.WORKERS.set(control.workers)
         metrics.SPLITTING.set(control.routed_by != "key")
         metrics.EPOCH.set(self.epoch)
-        self._note_plan()
+        self.plans.note()
 
     async def _tell_changes(self, was: int, version: int) -> None:
         """Passes on the entries of the history that are new."""
@@ -293,53 +286,6 @@ class RouterCore:
     def _highest_epoch(self) -> int:
         planned = self.rounds.newest.report.epoch if self.rounds.newest else 0
         return max(self.epoch, planned, self.peers.highest_epoch())
-
-    # plans
-
-    def plan(self) -> PlanReport:
-        """The plan in force."""
-        self._note_plan()
-        return self.plans[-1]
-
-    def _note_plan(self) -> None:
-        """Takes note of a new plan, whatever it came by; its epoch may have been here before it."""
-        planned = self._planned()
-        known = bool(self.plans) and self.plans[-1].epoch == self.epoch
-        if known and (planned is None or planned.epoch == self._noted):
-            return
-        report = self._own_plan() if planned is None else planned.model_copy(update={"epoch": self.epoch})
-        self._noted = None if planned is None else planned.epoch
-        if self.plans and (not known or report.moved_keys):
-            metrics.PLAN_CHANGES.inc()
-            metrics.MOVED_KEYS.inc(report.moved_keys or 0)
-            self.publish(report)
-        if known:
-            self.plans.pop()
-        self.plans.append(report)
-
-    def _planned(self) -> PlanReport | None:
-        """The plan in force that was made in a round, None if there is none."""
-        plan, control = self.rounds.newest, self.steering.control
-        if plan is None or (plan.generation, plan.workers) != (control.generation, control.workers):
-            return None
-        return plan.report if plan.report.epoch == self.steering.planned else None
-
-    def _own_plan(self) -> PlanReport:
-        control = self.steering.control
-        return PlanReport(
-            epoch=self.epoch,
-            at=moment(self.times.wall()),
-            round=None,
-            by=self.replica,
-            grouping=control.routed_by,
-            workers=control.workers,
-            hot_keys=len(self.steering.widths()),
-            moved_keys=None,
-            moved_state=None,
-            feasible=None,
-            plan_ms=None,
-            details={},
-        )
 
     def publish(self, data: PlanReport | HistoryEntry) -> None:
         """Tells those who listen."""

@@ -1,7 +1,13 @@
-"""Groupings by name, so that every program builds them the same way from the same settings."""
+"""Groupings by name, so that every program builds them the same way from the same settings.
 
+Other packages add theirs by an entry point of the group `keygrouping.groupings`: its name is the grouping's, its object
+the class, a `BaseGrouping`.
+"""
+
+import functools
 import importlib
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from keygrouping.grouping.base import BaseGrouping
@@ -34,14 +40,17 @@ _GROUPINGS = {
 }
 """Module and class by name; imported when they are first asked for."""
 
+PLUGINS = "keygrouping.groupings"
+"""Group of the entry points of other packages."""
+
 
 class GroupingError(ValueError):
     """A grouping that can't be built; one line that names the choices."""
 
 
 def names() -> tuple[str, ...]:
-    """The names of all groupings."""
-    return tuple(_GROUPINGS)
+    """The names of all groupings, those of other packages last."""
+    return (*_GROUPINGS, *_plugins())
 
 
 def describe(name: str) -> tuple[Description, ...]:
@@ -70,8 +79,27 @@ def create(name: str, workers: int, settings: Mapping[str, object] | None = None
 
 
 def _class(name: str) -> type[BaseGrouping[Any]]:
+    if name in _plugins():
+        return _plugged_in(_plugins()[name])
     if name not in _GROUPINGS:
-        raise GroupingError(f"unknown grouping {name!r}; choose from {', '.join(_GROUPINGS)}")
+        raise GroupingError(f"unknown grouping {name!r}; choose from {', '.join(names())}")
     module, _, class_name = _GROUPINGS[name].partition(":")
     found: type[BaseGrouping[Any]] = getattr(importlib.import_module(f"keygrouping.grouping.{module}"), class_name)
+    return found
+
+
+@functools.cache
+def _plugins() -> Mapping[str, EntryPoint]:
+    """The groupings of other packages; a name that is taken already is none of theirs."""
+    found = sorted(entry_points(group=PLUGINS), key=lambda point: point.name)
+    return {point.name: point for point in found if point.name not in _GROUPINGS}
+
+
+def _plugged_in(point: EntryPoint) -> type[BaseGrouping[Any]]:
+    try:
+        found = point.load()
+    except (ImportError, AttributeError) as error:
+        raise GroupingError(f"grouping {point.name!r}: {point.value} can't be loaded: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, BaseGrouping)):
+        raise GroupingError(f"grouping {point.name!r}: {point.value} must be a subclass of BaseGrouping")
     return found

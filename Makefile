@@ -10,8 +10,12 @@ UV := .tools/bootstrap/bin/uv
 BIN := .venv/bin
 # More than cores: half of the tests' time is waiting for brokers. Each takes up to 2.5 GB.
 TEST_PROCESSES ?= 3
+PYTEST_ALL := $(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 export UV_CACHE_DIR := $(CURDIR)/.tools/uv-cache
 export UV_PYTHON_DOWNLOADS := never
+# Python's compiled code is kept, whatever the caller's shell says: every service and test starts with it.
+export UV_COMPILE_BYTECODE := 1
+export PYTHONDONTWRITEBYTECODE :=
 
 MEMBERS := libs/* services/* spark-jobs load-generators
 PYPROJECTS := $(wildcard pyproject.toml $(MEMBERS:%=%/pyproject.toml))
@@ -39,8 +43,11 @@ load: .venv/installed ## events into a Kafka at a held rate; ARGS="--bootstrap-s
 load-http: .venv/installed ## calls of router and producer; ARGS="--router-url http://HOST:PORT --producer-url ..." (ARGS=--help)
 	@$(BIN)/keygrouping-load http $(ARGS)
 
-test: install ## all tests, with a real broker and Spark; a selection by ARGS="-k NAME"
-	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not fault and not matrix and not cluster" $(ARGS)
+test: install ## the tests, with a real broker and Spark; a selection by ARGS="-k NAME"
+	$(PYTEST_ALL) -m "not long and not fault and not matrix and not cluster" $(ARGS)
+
+test-long: install ## the tests that take longest: mixed runners, changes in mid-stream, foreign clients; CI runs them, too
+	$(PYTEST_ALL) -m long $(ARGS)
 
 test-faults: install ## the long fault tests: kills at random moments while a million events flow
 	$(BIN)/pytest -m fault --timeout 3600 $(ARGS)
@@ -108,4 +115,4 @@ $(UV):
 .tools/archives/made: .tools/jars/installed.json
 	-@$(BIN)/python -m keygrouping_local.warmup && touch $@
 
-.PHONY: help install run load load-http test test-faults test-matrix lint format docs site monitoring chart test-chart test-cluster images bench clean
+.PHONY: help install run load load-http test test-long test-faults test-matrix lint format docs site monitoring chart test-chart test-cluster images bench clean

@@ -83,6 +83,7 @@ async def test_kills_of_every_part_change_nothing(deploy: Deploy, broker: Embedd
     assert generations(deployment) < 30
 
 
+@pytest.mark.long
 async def test_routers_and_workers_may_come_and_go_in_mid_stream(deploy: Deploy) -> None:
     deployment = await deploy(JOB, Shape(max_workers=10))
     for name in STAGES["native"]:

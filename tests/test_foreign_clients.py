@@ -78,6 +78,7 @@ async def test_a_header_name_that_is_not_utf8_stops_nothing(deploy: Deploy, brok
     assert dict(dead[0].headers)["keygrouping-reason"] == b"invalid-header"
 
 
+@pytest.mark.long
 async def test_java_console_tools_write_read_and_see_the_groups(deploy: Deploy, broker: EmbeddedBroker) -> None:
     deployment = await routing(deploy, "worker-0", "aggregator-0")
     settings = deployment.settings

@@ -95,6 +95,7 @@ async def order(api: httpx.AsyncClient, path: str, body: dict[str, object]) -> N
     assert answer.is_success, answer.text
 
 
+@pytest.mark.long
 async def test_w_goes_from_10_to_50_to_7_and_follows_the_workers_under_load_and_results_are_exact(
     deploy: Deploy,
 ) -> None:

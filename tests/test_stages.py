@@ -31,16 +31,15 @@ JOB = orjson.dumps(
         ],
     }
 ).decode()
-MIXTURES = {
-    "native": ["worker-0", "aggregator-0"],
-    "spark": ["spark-0"],
+RUNNERS = {"native": ["worker-0", "aggregator-0"], "spark": ["spark-0"]}
+MIXED = {
     "spark worker, native aggregator": ["spark-worker", "aggregator-0"],
     "native worker, spark aggregator": ["worker-0", "spark-aggregator"],
 }
 
 
 def start_stages(deployment: Deployment, mixture: str) -> None:
-    for name in MIXTURES[mixture]:
+    for name in (RUNNERS | MIXED)[mixture]:
         service, _, stages = name.partition("-")
         if service == "spark":
             deployment.start("spark-0", stages="worker,aggregator" if stages == "0" else stages)
@@ -70,7 +69,7 @@ def backlog(seed: int, count: int) -> Iterator[Event]:
         yield Event(partition, key, value_of(chance), clocks[partition] - late)
 
 
-@pytest.mark.parametrize("mixture", MIXTURES)
+@pytest.mark.parametrize("mixture", [*RUNNERS, *(pytest.param(name, marks=pytest.mark.long) for name in MIXED)])
 async def test_results_come_while_the_stream_flows_and_a_backlog_equals_the_oracle(
     deploy: Deploy, mixture: str
 ) -> None:

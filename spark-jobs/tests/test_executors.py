@@ -43,6 +43,7 @@ spark.stop()
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_there_are_as_many_executors_as_workers_and_no_task_is_lost(tmp_path: Path) -> None:
     # A process of its own: there is one Spark context in each, and the other tests have theirs.
     done = subprocess.run(

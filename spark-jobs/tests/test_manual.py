@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "pyspark.md"
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def test_the_page_on_pyspark_works(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,12 +114,14 @@ def test_all_our_values_fit(validator: jsonschema_rs.Draft7Validator, path: Any)
     validator.validate(yaml.safe_load(path.read_text()))
 
 
+DOCUMENTED = {entry.path for entry in chart_files.entries((CHART / "values.yaml").read_text())}
+
+
 def maps(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """All maps of the values whose names are fixed."""
-    documented = {entry.path for entry in chart_files.entries((CHART / "values.yaml").read_text())}
     yield path
     for name, value in values.items():
-        if isinstance(value, dict) and ".".join((*path, name)) not in documented:
+        if isinstance(value, dict) and ".".join((*path, name)) not in DOCUMENTED:
             yield from maps(value, (*path, name))
 
 

@@ -142,6 +142,7 @@ async def test_every_expression_gives_data_where_all_metrics_are(tmp_path: Path)
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 @pytest.mark.usefixtures("prometheus")
 async def test_every_expression_gives_data_of_a_live_pipeline(deploy: Deploy, tmp_path: Path) -> None:
     deployment = await deploy(JOB, Shape(partitions=2, max_workers=4))

@@ -97,6 +97,7 @@ def test_once_ends_by_itself_with_all_that_the_oracle_expects(command: Command, 
     assert re.search(rf"dead-letters\W+{EVENTS // 500}\W+{EVENTS // 500}\W+0", said)
 
 
+@pytest.mark.long
 def test_an_interrupted_run_goes_on_to_the_exact_end(command: Command, address: str) -> None:
     first = command.start_on_file("--once", "--rate", "2000", "--bootstrap-servers", address)
     wait_for(first, has_routed)

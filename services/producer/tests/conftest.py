@@ -51,15 +51,18 @@ class Cluster:
         """Settings of a producer that writes to the test's topics."""
         return ProducerSettings(**{**self._settings(), **changes})
 
-    def start(self, **changes: Any) -> Service:
-        """Starts the service as a process of its own, configured by the environment."""
+    def start(self, *arguments: str, **changes: Any) -> Service:
+        """Starts the service, or another module, as a process of its own, configured by the environment."""
         shared = {name.upper(): value for name, value in self._settings().items()}
         own = {f"PRODUCER_{name.upper()}": value for name, value in changes.items()}
         environment = {f"KEYGROUPING_{name}": str(value) for name, value in (shared | own).items()}
         log = self.folder / f"producer-{len(self.processes)}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "keygrouping_producer"], env={**os.environ, **environment}, stderr=output
+                [sys.executable, "-m", *(arguments or ["keygrouping_producer"])],
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stderr=output,
             )
         self.processes.append(process)
         return Service(process, log)

@@ -13,11 +13,15 @@ from typing import Any
 import httpx
 import orjson
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
 from keygrouping_producer.filling import Partitions
+from keygrouping_producer.ledger import fence_predecessors, read_places
 from keygrouping_producer.plan import Pace, Plan
 from keygrouping_producer.replay import Replay
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_producer.sources.flights import Flights
+from keygrouping_service import kafka
 
 Cluster = Any  # the fixtures' classes, of which conftest.py is the only home
 Service = Any
@@ -128,6 +132,30 @@ async def test_processes_share_the_partitions_and_may_be_fewer_after_a_sigkill(c
     await check_lines(cluster, LINES)
     assert await cluster.start(file=file, processes=1, exit_when_done=True, **FILE).ends() == 0
     await check_lines(cluster, LINES)
+
+
+async def test_a_process_that_starts_when_its_leader_is_gone_changes_nothing(cluster: Cluster) -> None:
+    file = cluster.write_lines(LINES)
+    service = cluster.start(file=file, rate=8_000, **FILE)
+    await service.sent_at_least(2_000)
+    service.process.kill()
+    gone = await service.ends() and service.process.pid
+    before = await read_places(cluster.settings())
+    late = cluster.start("keygrouping_producer.slot", "1", "3", str(gone), file=file, **FILE)
+    assert await late.ends() == 0, late.log.read_text()
+    assert await read_places(cluster.settings()) == before
+
+
+async def test_a_slot_is_shut_out_though_it_has_recorded_nothing_yet(cluster: Cluster) -> None:
+    settings = cluster.settings()
+    partition = TopicPartition(settings.events_topic, 3)
+    late = kafka.producer(settings, transactional_id=settings.transactional_id("producer", 3))
+    async with kafka.started(late):
+        await fence_predecessors(settings, first=1)
+        with pytest.raises((ProducerFenced, InvalidProducerEpoch)):
+            async with late.transaction():
+                await late.send_offsets_to_transaction({partition: 5}, settings.positions_group)
+    assert (await read_places(settings))[0][3] is None
 
 
 async def test_a_broker_that_is_killed_and_comes_back_costs_nothing(cluster: Cluster) -> None:
@@ -256,6 +284,7 @@ async def test_two_producers_of_one_name_end_with_one_and_lose_nothing(cluster: 
     await check_lines(cluster, LINES)
 
 
+@pytest.mark.long
 async def test_an_outage_longer_than_the_transaction_timeout_costs_nothing(cluster: Cluster) -> None:
     file = cluster.write_lines(LINES)
     service = cluster.start(file=file, rate=5_000, exit_when_done=True, transaction_timeout=5, **FILE)

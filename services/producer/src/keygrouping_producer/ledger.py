@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from aiokafka import TopicPartition
 from aiokafka.errors import CoordinatorLoadInProgressError, UnknownTopicOrPartitionError
 from keygrouping_service import kafka
@@ -9,6 +11,8 @@ from keygrouping_service.progress import partitions_of
 
 from keygrouping_producer.position import Place
 from keygrouping_producer.settings import ProducerSettings
+
+_FENCED_AT_ONCE = 8
 
 
 async def read_places(settings: ProducerSettings) -> tuple[dict[int, Place | None], int]:
@@ -25,11 +29,21 @@ async def read_places(settings: ProducerSettings) -> tuple[dict[int, Place | Non
 
 
 async def fence_predecessors(settings: ProducerSettings, first: int) -> None:
-    """Shuts out the slots from `first` on that earlier starts have used, and settles their transactions."""
-    stored, _ = await read_places(settings)
-    slots = max((place.run.slots for place in stored.values() if place), default=0)
-    for slot in range(first, slots):
-        async with kafka.started(
-            kafka.producer(settings, transactional_id=settings.transactional_id("producer", slot))
-        ):
+    """Shuts out the slots from `first` on that earlier starts may have used, and settles their transactions.
+
+    There are no more slots than partitions; how many an earlier start has had it may not have come to record.
+    """
+    _, partitions = await read_places(settings)
+    at_once = asyncio.Semaphore(_FENCED_AT_ONCE)
+
+    async def fence(slot: int) -> None:
+        identity = settings.transactional_id("producer", slot)
+        async with at_once, kafka.started(kafka.producer(settings, transactional_id=identity)):
             pass
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for slot in range(first, partitions):
+                group.create_task(fence(slot))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None

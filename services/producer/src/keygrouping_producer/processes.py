@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from asyncio.subprocess import PIPE, Process
 
@@ -137,9 +138,13 @@ class ProcessReplay:
             await fencing
 
     async def _spawn(self, slot: int) -> Process:
-        command = (sys.executable, "-m", "keygrouping_producer.slot", str(slot), str(self._settings.processes))
+        numbers = (slot, self._settings.processes, os.getpid())
         return await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, limit=_LINE_LIMIT, start_new_session=True
+            *(sys.executable, "-m", "keygrouping_producer.slot", *map(str, numbers)),
+            stdin=PIPE,
+            stdout=PIPE,
+            limit=_LINE_LIMIT,
+            start_new_session=True,
         )
 
     async def _listen(self, slot: int) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -83,14 +83,24 @@ class Replayer(Protocol):
 
 
 class Replay:
-    """One slot of `slots`: writes the partitions p with p % slots == slot. See `Replayer`."""
+    """One slot of `slots`: writes the partitions p with p % slots == slot. See `Replayer`.
+
+    led: whether who started it is still there. If not, another start may have begun and given its partitions to others.
+    """
 
     def __init__(
-        self, settings: ProducerSettings, slot: int = 0, slots: int = 1, clock: Clock = time.monotonic
+        self,
+        settings: ProducerSettings,
+        slot: int = 0,
+        slots: int = 1,
+        *,
+        led: Callable[[], bool] = lambda: True,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._settings = settings
         self._slot = slot
         self._slots = slots
+        self._led = led
         self._clock = clock
         self._bucket = TokenBucket(settings.rate, clock)
         self._run: Run | None = None
@@ -205,6 +215,9 @@ class Replay:
             batch_bytes=settings.batch_bytes,
         )
         async with kafka.started(producer):
+            if not self._led():  # A later start fences this producer, or has before it was here to be fenced.
+                self.stop()
+                return
             run, places = await self._find_places()
             await self._commit(producer, None, places)
             source = await asyncio.to_thread(open_source, run.plan.workload)

@@ -1,8 +1,12 @@
-"""One process of a replay over several: `python -m keygrouping_producer.slot SLOT SLOTS`, started by `processes`."""
+"""One process of a replay over several, started by `processes`.
+
+`python -m keygrouping_producer.slot SLOT SLOTS LEADER`; the last is the process id of who starts it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 from keygrouping_service.run import run
@@ -17,9 +21,10 @@ _REPORT_SECONDS = 0.1
 
 def main() -> None:
     """Replays this slot's partitions until standard input ends."""
-    slot, slots = map(int, sys.argv[1:3])
+    slot, slots, leader = map(int, sys.argv[1:4])
     settings = load(ProducerSettings)
-    sys.exit(run(lambda stop: work(Replay(settings, slot, slots), stop), settings))
+    replay = Replay(settings, slot, slots, led=lambda: os.getppid() == leader)
+    sys.exit(run(lambda stop: work(replay, stop), settings))
 
 
 async def work(replay: Replay, stop: asyncio.Event) -> None:

@@ -84,6 +84,24 @@ async def test_everything_is_copied_once_and_progress_goes_with_the_offsets(
     assert {p: (c.offset, c.progress.time) for p, c in committed.items()} == {0: (500, 500), 1: (300, 300)}
 
 
+async def test_the_lag_grows_while_work_is_at_a_standstill(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, _ = await topics(cluster, topic_prefix, 1)
+    await cluster.write(source, numbered(50), 0)
+
+    async def work(owned: OwnedPartition) -> None:
+        await owned.poll(10, 5.0)
+        while not owned.stopping:
+            await asyncio.sleep(0.1)
+
+    runner = PartitionRunner(settings, STAGE, source, work)
+    async with running(runner):
+        await until(lambda: [owned.lag for owned in runner.owned.values()] == [40])
+        await cluster.write(source, numbered(25), 0)
+        await until(lambda: [owned.lag for owned in runner.owned.values()] == [65])
+
+
 async def copied(cluster: Cluster, target: str, count: int) -> bool:
     return len(await cluster.read(target)) >= count
 

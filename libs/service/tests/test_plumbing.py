@@ -169,7 +169,7 @@ async def test_the_lag_is_not_known_before_the_end_was_seen() -> None:
     assert owned.lag is None
     await owned.poll(10, 0.0)
     assert owned.lag is None
-    for reader.end, lag in ((10, 3), (7, 0)):
+    for reader.end, lag in ((7, 0), (10, 3)):
         await owned.poll(10, 0.0)
         assert owned.lag == lag
 

@@ -63,8 +63,7 @@ class OwnedPartition:
         self.progress = start.progress
         self.committed = Committed(self.offset, start.progress)
         self.position: int = self.offset
-        self.lag: int | None = None
-        """Offsets up to the partition's end; None: it has not been looked at yet."""
+        self._end: int | None = None
         self.admin = clients.admin
         self.upstream = Upstream(clients.admin, clients.probe)
         self._clients = clients
@@ -75,6 +74,16 @@ class OwnedPartition:
         self._in_transaction = False
         spans = tracing.active()
         self._traced = None if spans is None else spans.transactions(tp, group)
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets up to the partition's end as it was seen last; None: it has not been seen yet."""
+        return None if self._end is None else max(0, self._end - self.position)
+
+    def ends_at(self, offset: int | None) -> None:
+        """The partition has been seen to reach this far, None: it was not seen."""
+        if offset is not None:
+            self._end = max(self._end or 0, offset)
 
     @property
     def stopping(self) -> bool:
@@ -109,8 +118,7 @@ class OwnedPartition:
             self.rewind(self.position)
             return []
         self.position = await self._clients.reader.position(self.tp)
-        end = self._clients.reader.highwater(self.tp)
-        self.lag = None if end is None else max(0, end - self.position)
+        self.ends_at(self._clients.reader.highwater(self.tp))
         records = fetched.get(self.tp, [])
         if self._traced is not None:
             self._traced.saw(records)

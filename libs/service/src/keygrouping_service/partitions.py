@@ -41,6 +41,7 @@ Work = Callable[[OwnedPartition], Awaitable[None]]
 
 _NEVER_MS = 2**31 - 1
 _METADATA_MS = 30_000
+_WATCH_SECONDS = 2.0
 """Partitions that are added to the topic are noticed after this time at the latest."""
 
 
@@ -109,17 +110,18 @@ class PartitionRunner:
         async with AsyncExitStack() as stack:
             shared = await kafka.retry(lambda: self._start_shared(stack), "connecting to Kafka")
             membership = asyncio.create_task(self._keep_membership(shared))
+            watching = asyncio.create_task(self._watch_ends(shared[1]))
             stopping = asyncio.create_task(stop.wait())
             try:
-                ends: list[asyncio.Future[Any]] = [stopping, membership, self._failure]
+                ends: list[asyncio.Future[Any]] = [stopping, membership, watching, self._failure]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 self._stop.set()
                 await self._finish()
             finally:
                 self._stop.set()
-                await _cancel([stopping, membership])
+                await _cancel([stopping, membership, watching])
                 await self._drop_all()
-            for outcome in (membership, self._failure):
+            for outcome in (membership, watching, self._failure):
                 if outcome.done() and not outcome.cancelled():
                     outcome.result()
 
@@ -127,6 +129,21 @@ class PartitionRunner:
         admin = await stack.enter_async_context(kafka.started(kafka.admin(self._settings)))
         probe = await stack.enter_async_context(kafka.started(kafka.reader(self._settings, committed=False)))
         return admin, probe
+
+    async def _watch_ends(self, probe: AIOKafkaConsumer) -> None:
+        """Keeps the lags true where work takes so long that the ends known from its reading are old."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            try:
+                ends = await probe.end_offsets([owned.tp for owned in self.owned.values()]) if self.owned else {}
+            except Exception as error:
+                if not kafka.can_be_retried(error):
+                    raise
+                log.debug("the ends of %s can't be seen: %s", self._topic, error)
+                continue
+            for tp, end in ends.items():
+                if tp.partition in self.owned:
+                    self.owned[tp.partition].ends_at(end)
 
     async def _finish(self) -> None:
         if self._tasks and not self._failure.done():

@@ -52,7 +52,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         broker.stop()
 
 
-@pytest.mark.parametrize("runner", [pytest.param("native", marks=pytest.mark.long), pytest.param("spark", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize(
+    "runner",
+    [pytest.param("native", marks=pytest.mark.long), pytest.param("spark", marks=pytest.mark.matrix)],
+)
 @pytest.mark.timeout(300)
 def test_a_run_is_exact(secured: Secured, tmp_path: Path, runner: str) -> None:
     done = run_once(secured.address, tmp_path, {**os.environ, **secured.environment}, runner)

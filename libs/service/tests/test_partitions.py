@@ -92,8 +92,7 @@ async def test_the_lag_grows_while_work_is_at_a_standstill(
 
     async def work(owned: OwnedPartition) -> None:
         await owned.poll(10, 5.0)
-        while not owned.stopping:
-            await asyncio.sleep(0.1)
+        await until(lambda: owned.stopping)
 
     runner = PartitionRunner(settings, STAGE, source, work)
     async with running(runner):

@@ -8,8 +8,8 @@ PYTHON ?= python3.11
 UV_VERSION := 0.13.8
 UV := .tools/bootstrap/bin/uv
 BIN := .venv/bin
-# More than cores: half of the tests' time is waiting for brokers. Each takes up to 2.5 GB.
-TEST_PROCESSES ?= 3
+# More than cores: part of the tests' time is waiting for brokers. Four take up to 5 GB together.
+TEST_PROCESSES ?= 4
 PYTEST_ALL := $(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 export UV_CACHE_DIR := $(CURDIR)/.tools/uv-cache
 export UV_PYTHON_DOWNLOADS := never
@@ -32,7 +32,7 @@ FOLDER_load := load-generators
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: .venv/installed .tools/jars/installed.json .tools/archives/made ## install all into this folder (once; later offline)
+install: .venv/installed .tools/kernels/compiled .tools/jars/installed.json .tools/archives/made ## install all into this folder (once; later offline)
 
 run: install ## the whole pipeline on this machine; options by ARGS="--once --grouping pkg --workers 10 ..." (ARGS=--help)
 	@exec $(BIN)/keygrouping-run $(ARGS)
@@ -106,6 +106,11 @@ $(UV):
 .venv/installed: uv.lock $(PYPROJECTS) | $(UV)
 	$(UV) sync --frozen $(if $(wildcard .venv/bin/python),,--python "$$(command -v $(PYTHON))")
 	@touch $@
+
+.tools/kernels/compiled: .venv/installed
+	@echo "compiling the groupings' kernels, so that no start has to wait for that (a minute, once)"
+	@$(BIN)/python -m keygrouping.precompile
+	@mkdir -p $(@D) && touch $@
 
 .tools/jars/installed.json: .venv/installed libs/local/src/keygrouping_local/jars.py
 	$(BIN)/python -m keygrouping_local.jars

@@ -29,7 +29,11 @@ def files(pattern: str) -> Iterator[Path]:
         for choice in choices.split(","):
             yield from files(first + choice + rest)
     else:
-        yield from (path for path in ROOT.glob(pattern) if path.is_file() and "node_modules" not in path.parts)
+        yield from (
+            path
+            for path in ROOT.glob(pattern)
+            if path.is_file() and not {"node_modules", "__pycache__"} & {*path.parts}
+        )
 
 
 def names_in(text: str) -> set[str]:

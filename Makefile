@@ -46,7 +46,7 @@ load-http: .venv/installed ## calls of router and producer; ARGS="--router-url h
 test: install ## the tests, with a real broker and Spark; a selection by ARGS="-k NAME"
 	$(PYTEST_ALL) -m "not long and not fault and not matrix and not cluster" $(ARGS)
 
-test-long: install ## the tests that take longest: mixed runners, changes in mid-stream, foreign clients; CI runs them, too
+test-long: install ## the tests that take longest: mixed runners, outages and changes in mid-stream; CI runs them, too
 	$(PYTEST_ALL) -m long $(ARGS)
 
 test-faults: install ## the long fault tests: kills at random moments while a million events flow

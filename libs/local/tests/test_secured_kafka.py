@@ -63,6 +63,7 @@ def test_a_run_is_exact(secured: Secured, tmp_path: Path, runner: str) -> None:
     assert "every window equals the oracle's" in done.stdout
 
 
+@pytest.mark.long
 def test_a_wrong_password_is_one_line_that_says_so(secured: Secured, tmp_path: Path) -> None:
     wrong = {"KEYGROUPING_SASL_PASSWORD_FILE": str(tmp_path / "password")}
     (tmp_path / "password").write_text("guess")

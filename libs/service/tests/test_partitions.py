@@ -239,6 +239,7 @@ async def test_at_least_once_commits_offsets_and_progress_too(
     assert (await cluster.committed(runner.group, source))[0].progress == Progress(100)
 
 
+@pytest.mark.long
 async def test_the_loop_survives_a_killed_broker(
     broker: EmbeddedBroker, cluster: Cluster, settings: StageSettings, topic_prefix: str
 ) -> None:
@@ -309,6 +310,7 @@ async def gone(cluster: Cluster, topic: str) -> bool:
     return topic not in await cluster.admin.list_topics()
 
 
+@pytest.mark.long
 async def test_clients_close_within_seconds_while_the_broker_is_away(
     broker: EmbeddedBroker, cluster: Cluster, settings: StageSettings, topic_prefix: str
 ) -> None:

@@ -168,6 +168,7 @@ async def test_routed_records_that_no_router_wrote_go_to_dead_letters(pipeline: 
     assert dict(dead.headers)["keygrouping-reason"] == b"no-key"
 
 
+@pytest.mark.long
 async def test_the_broker_may_be_killed_in_mid_stream(pipeline: Pipeline, broker: Any) -> None:
     pipeline.start("worker-0")
     pipeline.start("aggregator-0")

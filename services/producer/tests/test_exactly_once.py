@@ -158,6 +158,7 @@ async def test_a_slot_is_shut_out_though_it_has_recorded_nothing_yet(cluster: Cl
     assert (await read_places(settings))[0][3] is None
 
 
+@pytest.mark.long
 async def test_a_broker_that_is_killed_and_comes_back_costs_nothing(cluster: Cluster) -> None:
     service = cluster.start(file=cluster.write_lines(LINES), rate=6_000, exit_when_done=True, **FILE)
     await service.sent_at_least(3_000)
@@ -253,6 +254,7 @@ async def test_events_by_http_are_there_when_the_answer_comes(cluster: Cluster) 
     )
 
 
+@pytest.mark.long
 async def test_while_the_broker_is_away_requests_are_refused_in_bounded_time(cluster: Cluster) -> None:
     service = cluster.start(acknowledge_timeout=0.5)
     assert (await posted(cluster, service, {"value": 1})).status_code == 202

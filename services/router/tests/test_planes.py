@@ -373,6 +373,7 @@ class RunningPlanes:
         await self._stack.aclose()
 
 
+@pytest.mark.long
 async def test_a_redis_that_is_killed_frozen_and_started_again_never_blocks_the_routing(
     running: list[ControlPlane], own_redis: RedisServer
 ) -> None:

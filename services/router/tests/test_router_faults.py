@@ -124,6 +124,7 @@ async def test_a_router_killed_twenty_times_loses_and_doubles_nothing(
     await kill_while_routing(cluster, settings, kills=20)
 
 
+@pytest.mark.long
 async def test_replicas_come_and_go_and_a_broker_dies_in_mid_stream(
     broker: EmbeddedBroker, cluster: Cluster, settings: RouterSettings
 ) -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import itertools
 import json
 import random
 import re
@@ -62,8 +64,10 @@ class Usage:
 
     def look(self) -> None:
         """Takes the present figures."""
-        self.cpu = self._cpu() - self.before
-        self.peak = max(self.peak, sum(process.memory_info().rss for process in self._all()) / 2**20)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.cpu = self._cpu() - self.before
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.peak = max(self.peak, sum(process.memory_info().rss for process in self._all()) / 2**20)
 
     def _all(self) -> Iterator[psutil.Process]:
         for process in self.processes:
@@ -181,23 +185,27 @@ async def latency(deployment: Deployment, figures: Figures, rate: int, seconds: 
         fetch_max_wait_ms=20,
     )
     async with consumer:
-        watching = asyncio.create_task(_watch(consumer, settings.partials_topic, figures))
-        pause = 0.02
+        watching = asyncio.create_task(_watch(consumer, settings.partials_topic, figures, time.time() * 1000))
+        pause, stream = 0.02, events(rate * seconds)
         for _ in range(int(seconds / pause)):
-            await asyncio.gather(deployment.write(events(int(rate * pause))), asyncio.sleep(pause))
+            chunk = itertools.islice(stream, int(rate * pause))
+            await asyncio.gather(deployment.write(chunk), asyncio.sleep(pause))
         await asyncio.sleep(5)
         watching.cancel()
         await asyncio.wait([watching])
 
 
-async def _watch(consumer: AIOKafkaConsumer, partials_topic: str, figures: Figures) -> None:
+async def _watch(consumer: AIOKafkaConsumer, partials_topic: str, figures: Figures, since: float) -> None:
+    """Takes the latencies; the windows that the warm-up has begun wait for its pause and do not count."""
     async for record in consumer:
         now = time.time() * 1000
         if record.topic == partials_topic:
             partial = Partial.decode(record.value)
             figures.to_partial += [now - partial.aggregates["first"], now - partial.aggregates["last"]]
-        else:
-            figures.to_result.append(now - Result.decode(record.value).aggregates["last"])
+            continue
+        result = Result.decode(record.value)
+        if result.start >= since:
+            figures.to_result.append(now - result.aggregates["last"])
 
 
 async def measure(broker: EmbeddedBroker, runner: str, options: argparse.Namespace) -> Figures:

@@ -63,10 +63,9 @@ class Usage:
         self.before = self._cpu()
 
     def look(self) -> None:
-        """Takes the present figures."""
+        """Takes the present figures; those of the look before stay when a process ends meanwhile."""
         with contextlib.suppress(psutil.NoSuchProcess):
             self.cpu = self._cpu() - self.before
-        with contextlib.suppress(psutil.NoSuchProcess):
             self.peak = max(self.peak, sum(process.memory_info().rss for process in self._all()) / 2**20)
 
     def _all(self) -> Iterator[psutil.Process]:

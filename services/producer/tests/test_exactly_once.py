@@ -289,10 +289,11 @@ async def test_two_producers_of_one_name_end_with_one_and_lose_nothing(cluster: 
 @pytest.mark.long
 async def test_an_outage_longer_than_the_transaction_timeout_costs_nothing(cluster: Cluster) -> None:
     file = cluster.write_lines(LINES)
-    service = cluster.start(file=file, rate=5_000, exit_when_done=True, transaction_timeout=5, **FILE)
+    timeout = 5
+    service = cluster.start(file=file, rate=5_000, exit_when_done=True, transaction_timeout=timeout, **FILE)
     await service.sent_at_least(3_000)
     cluster.broker.kill()
-    await asyncio.sleep(7)
+    await asyncio.sleep(timeout + 2)  # the outage itself
     await asyncio.to_thread(cluster.broker.start)
     assert await service.ends() == 0, service.log.read_text()
     await check_lines(cluster, LINES)

@@ -10,7 +10,7 @@ from keygrouping_service import kafka
 from keygrouping_service.progress import partitions_of
 
 from keygrouping_producer.position import Place
-from keygrouping_producer.settings import ProducerSettings
+from keygrouping_producer.settings import MOST_PROCESSES, ProducerSettings
 
 _FENCED_AT_ONCE = 8
 
@@ -31,7 +31,8 @@ async def read_places(settings: ProducerSettings) -> tuple[dict[int, Place | Non
 async def fence_predecessors(settings: ProducerSettings, first: int) -> None:
     """Shuts out the slots from `first` on that earlier starts may have used, and settles their transactions.
 
-    There are no more slots than partitions; how many an earlier start has had it may not have come to record.
+    There are no more slots than partitions, or than processes may be. How many an earlier start has had, it may not have
+    come to record.
     """
     _, partitions = await read_places(settings)
     at_once = asyncio.Semaphore(_FENCED_AT_ONCE)
@@ -43,7 +44,7 @@ async def fence_predecessors(settings: ProducerSettings, first: int) -> None:
 
     try:
         async with asyncio.TaskGroup() as group:
-            for slot in range(first, partitions):
+            for slot in range(first, min(partitions, MOST_PROCESSES)):
                 group.create_task(fence(slot))
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None

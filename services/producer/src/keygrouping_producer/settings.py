@@ -10,6 +10,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from keygrouping_producer.plan import Pace, Plan, Workload
 
+MOST_PROCESSES = 64
+
 
 class ProducerSettings(ServiceSettings):
     """What is replayed from the start, how, and the limits of the HTTP interface."""
@@ -28,7 +30,7 @@ class ProducerSettings(ServiceSettings):
     loop: bool = Field(default=False, description=Pace.model_fields["loop"].description)
     data_folder: Path | None = Field(default=None, description="files under it may be chosen over HTTP; unset: none")
 
-    processes: int = Field(default=1, ge=1, le=64, description="processes that share the partitions")
+    processes: int = Field(default=1, ge=1, le=MOST_PROCESSES, description="processes that share the partitions")
     exit_when_done: bool = Field(default=False, description="exit with 0 once everything is acknowledged")
 
     compression: Compression = "none"

@@ -31,8 +31,8 @@ async def read_places(settings: ProducerSettings) -> tuple[dict[int, Place | Non
 async def fence_predecessors(settings: ProducerSettings, first: int) -> None:
     """Shuts out the slots from `first` on that earlier starts may have used, and settles their transactions.
 
-    There are no more slots than partitions, or than processes may be. How many an earlier start has had, it may not have
-    come to record.
+    There are no more slots than partitions, or than processes may be. An earlier start may have ended before it had
+    recorded how many it had.
     """
     _, partitions = await read_places(settings)
     at_once = asyncio.Semaphore(_FENCED_AT_ONCE)

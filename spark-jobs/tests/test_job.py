@@ -14,6 +14,7 @@ from typing import Any
 import keygrouping_spark
 import orjson
 import psutil
+import pyspark
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from keygrouping.partial import Partial, Result
@@ -109,7 +110,9 @@ class Pipeline:
             **changes,
         }
         environment = {**os.environ, **{f"KEYGROUPING_{name.upper()}": value for name, value in settings.items()}}
-        self.driver = spawn(command, self.log, {**environment, "PYSPARK_PYTHON": sys.executable})
+        # Without SPARK_HOME, spark-submit looks for itself by a script that a folder with a space ends.
+        spark = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PYTHON": sys.executable}
+        self.driver = spawn(command, self.log, {**environment, **spark})
 
     @property
     def log(self) -> Path:

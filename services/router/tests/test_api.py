@@ -215,6 +215,8 @@ def test_any_key_can_be_asked_for(plane: FakePlane) -> None:
     @example(b"")
     @example(b"a/../b//?#%00")
     @example(b"/keyspace/")
+    @example(b"\n\x00")
+    @example(b"a\n/\n")
     def reaches_the_plane(key: bytes) -> None:
         assert asyncio.run(ask(key)).status_code == 200
         assert plane.asked[-1] == ("key", key, "r2")

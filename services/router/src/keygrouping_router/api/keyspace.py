@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from keygrouping_service.openapi import problems
 from keygrouping_service.problems import Problem
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from keygrouping_router.api.answers import JSON, gives
 from keygrouping_router.models import MAX_KEYS, KeyQuery, KeyReport, KeySpaceReport, Sort
@@ -20,6 +21,15 @@ MAX_OFFSET = 10_000_000
 Replica = Annotated[
     str | None, Query(max_length=200, description="what this router alone knows; left out: all of them merged")
 ]
+
+
+class Anything(StringConvertor):
+    """The rest of a path, whatever is in it: Starlette's `path` ends at a newline."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("anything", Anything())
 
 
 class KeySpaceParameters(BaseModel):
@@ -58,7 +68,7 @@ def keyspace_routes(plane: Plane) -> APIRouter:
         report = await plane.keyspace(parameters.query())
         return Response(report.model_dump_json(), media_type=JSON)
 
-    @routes.get("/keyspace/{key:path}", responses=gives(KeyReport) | problems(404, 422))
+    @routes.get("/keyspace/{key:anything}", responses=gives(KeyReport) | problems(404, 422))
     async def get_key(key: KeyInPath, replica: Replica = None) -> KeyReport:
         """Where a key goes and why, whether it was ever seen or not."""
         return await plane.key(key, replica)

@@ -311,7 +311,8 @@ def render(release: str, namespace: str, *arguments: str) -> str:
     )
     if done.returncode:
         raise ChartError(done.stderr.strip())
-    return done.stdout
+    # Helm 3 and 4 leave different numbers of empty lines between objects.
+    return re.sub(r"\n+(---\n|\Z)", r"\n\1", done.stdout)
 
 
 def objects(manifests: str) -> list[dict[str, Any]]:

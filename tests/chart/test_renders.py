@@ -48,6 +48,8 @@ PROGRAMS: dict[str, type[ServiceSettings]] = {
 }
 ENDING = {"topics", "probe", "endpoints", "load-events", "load-http"}
 """Programs that run to their end, without HTTP."""
+NOT_BUILT_IN = {kind.rpartition("/")[2] for kind in chart_files.OPERATORS} | {"HTTPRoute"}
+"""Kinds that an API server knows if somebody has installed their definitions."""
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
 
@@ -122,8 +124,9 @@ def test_the_api_server_knows_every_field(helm: str, case: Path) -> None:
     if kubeconform is None or not schemas:
         pytest.skip("kubeconform or KUBERNETES_SCHEMAS (a folder of an API server's schemas) is missing")
     location = f"{schemas}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
+    unknown = [kind for kind in NOT_BUILT_IN if not any(Path(schemas).glob(f"{kind.lower()}-*.json"))]
     done = subprocess.run(
-        [kubeconform, "-strict", "-schema-location", location],
+        [kubeconform, "-strict", "-skip", ",".join(unknown), "-schema-location", location],
         input=chart_files.render("r", "ns", "--values", str(case)),
         capture_output=True,
         text=True,

@@ -21,7 +21,7 @@ MEMBERS := libs/* services/* spark-jobs load-generators
 PYPROJECTS := $(wildcard pyproject.toml $(MEMBERS:%=%/pyproject.toml))
 SOURCES := $(wildcard $(MEMBERS:%=%/src))
 TESTS := $(wildcard $(MEMBERS:%=%/tests) tests)
-CHECKED := $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py) $(wildcard helm/*.py helm/monitoring spark-jobs/image/*.py docs/site/*.py docs/images/concepts.py)
+CHECKED := $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py) $(wildcard helm/*.py helm/keygrouping/files/*.py helm/monitoring spark-jobs/image/*.py docs/site/*.py docs/images/concepts.py)
 
 DOCKER ?= docker
 TAG ?= $(shell sed -n 's/^appVersion: "\(.*\)"/\1/p' helm/keygrouping/Chart.yaml)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from keygrouping_load.calls import locust_command
 from keygrouping_load.settings import EventLoadSettings, HttpLoadSettings
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.ports import free_ports
+from keygrouping_service.settings import REQUEST_TIMEOUT_MS
 from keygrouping_service.testing import Cluster
 from pydantic import ValidationError
 
@@ -84,6 +86,26 @@ async def test_a_short_run_holds_its_rate_and_every_event_is_there(broker: Embed
         assert numbers == Counter(range(1000))
         stamps = {json.loads(record.value)["number"]: record.timestamp for record in records}
         assert all(abs(stamps[n] - stamps[0] - 2 * n) <= 1000 for n in numbers), "the times they were intended for"
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+async def test_after_a_long_outage_of_the_broker_events_are_acknowledged_again(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        async with Cluster(broker.bootstrap_servers) as cluster:
+            await cluster.create(events=2)
+        options = ("--rate", "100", "--seconds", "60", "--tolerance", "0.9", "--patience", "60", "--log-format", "json")
+        running = asyncio.create_task(
+            asyncio.to_thread(load, "events", "--bootstrap-servers", broker.bootstrap_servers, *options)
+        )
+        await asyncio.sleep(8)
+        broker.kill()
+        await asyncio.sleep(2 * REQUEST_TIMEOUT_MS / 1000)
+        await asyncio.to_thread(broker.restart)
+        found = await running
+    report = json.loads(found.stdout)
+    assert report["acknowledged"] + report["failed"] == 6000
+    assert report["failed"] < 5000, "those of the outage at most"
 
 
 def test_a_rate_that_is_not_held_is_a_failure(tmp_path: Path) -> None:

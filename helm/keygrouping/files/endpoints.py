@@ -8,7 +8,7 @@ faults = []
 for url in sys.argv[1:]:
     for path in ("/metrics", "/readyz"):
         with urlopen(url + path, timeout=10) as answer:
-            print(url + path, answer.status)
+            sys.stdout.write(f"{url + path} {answer.status}\n")
             text = answer.read()
     store = json.loads(text).get("store") or {}
     if store.get("state") == "degraded":

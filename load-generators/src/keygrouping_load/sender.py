@@ -168,7 +168,10 @@ class Sender:
 async def send_slot(settings: EventLoadSettings, slot: int) -> Report:
     """Sends the events of this slot when the leader says so, and gives the report."""
     schedule = Schedule(settings.rate, settings.events, slot, settings.processes)
-    producer = kafka.producer(settings, compression=settings.compression, batch_bytes=settings.batch_bytes)
+    # Not idempotent: a batch that was given up would leave a gap after which the broker takes no other.
+    producer = kafka.producer(
+        settings, idempotent=False, compression=settings.compression, batch_bytes=settings.batch_bytes
+    )
     async with kafka.started(kafka.admin(settings)) as admin, kafka.started(producer):
         partitions = len(await partitions_of(admin, settings.events_topic))
         if not partitions:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from keygrouping_router.control import Control
-from keygrouping_router.document import DOCUMENT, SUPERSEDED_SECONDS, ControlDocument
+from keygrouping_router.document import DOCUMENT, STARTS, STARTS_SECONDS, ControlDocument
 from keygrouping_router.errors import Degraded, Refused, Stale
 from keygrouping_router.models import GroupingChange, ShadowChange, ShadowGrouping, WorkersChange
 from keygrouping_service.store import Entry, Unanswered, Unavailable
@@ -22,9 +22,9 @@ def environment(**changes: Any) -> Control:
 
 
 def document_in(
-    store: MemoryStore, control: Control | None = None, *, most: int = MOST, now: float = 1000.0, others: bool = False
+    store: MemoryStore, control: Control | None = None, *, most: int = MOST, replica: str = "r1"
 ) -> ControlDocument:
-    return ControlDocument(store, control or environment(), most, lambda: now, others=lambda: others)
+    return ControlDocument(store, control or environment(), most, lambda: 1000.0, replica=replica)
 
 
 def epoch() -> int:
@@ -261,30 +261,33 @@ async def test_two_that_know_different_documents_of_one_version_agree_on_one() -
     assert (one.version, one.control.workers) == (other.version, other.control.workers) == (5, 6)
 
 
-async def test_an_older_environment_does_not_come_back_while_others_are_alive() -> None:
+async def test_an_old_replica_that_begins_anew_in_an_update_changes_nothing() -> None:
     store, old, new = MemoryStore(), environment(workers=4), environment(workers=6, grouping="dkg")
-    await settled(store, old)
-    await settled(store, new, now=2000.0)
-    for again, others, now in ((old, True, 2100.0), (new, True, 2200.0), (old, True, 2000.0 + SUPERSEDED_SECONDS - 1)):
-        found = await settled(store, again, now=now, others=others)
-        assert (found.control.grouping, found.control.workers) == ("dkg", 6), now
-    assert (await settled(store, environment(workers=7), others=True)).control.workers == 7, "a new one wins"
+    starts = [("old-1", old), ("old-2", old), ("new-1", new), ("old-1", old), ("new-2", new), ("old-2", old)]
+    for replica, control in starts:
+        document = await settled(store, control, replica=replica)
+    assert (document.control.grouping, document.control.workers, document.version) == ("dkg", 6, 3), (
+        "the grouping and W, once each"
+    )
 
 
-@pytest.mark.parametrize(("now", "others"), [(2100.0, False), (2000.0 + SUPERSEDED_SECONDS + 1, True)])
-async def test_an_older_environment_comes_back_where_it_is_meant(now: float, others: bool) -> None:
-    store, old, new = MemoryStore(), environment(workers=4), environment(workers=6)
-    await settled(store, old)
-    await settled(store, new, now=2000.0)
-    assert (await settled(store, old, now=now, others=others)).control.workers == 4
-    assert (await settled(store, new, now=now + 10, others=True)).control.workers == 4, "now that one is the older"
-
-
-async def test_the_environments_that_are_remembered_are_few() -> None:
+async def test_an_update_can_be_undone() -> None:
     store = MemoryStore()
-    for workers in range(1, MOST + 1):
-        document = await settled(store, environment(workers=workers), now=1000.0 + workers)
-    assert len(document.control.superseded) == 10
+    for workers, replica in ((4, "a"), (6, "b"), (5, "c"), (4, "d"), (6, "d"), (4, "d")):
+        assert (await settled(store, environment(workers=workers), replica=replica)).control.workers == workers
+
+
+async def test_what_a_replica_began_with_is_known_while_it_lives_and_for_an_hour() -> None:
+    time = FakeTime()
+    store = MemoryStore(lambda: time.passed)
+    old = ControlDocument(store, environment(workers=4), MOST, lambda: time.passed, replica="old")
+    for _ in range(100):
+        await old.refresh(epoch)
+        time.passed += STARTS_SECONDS / 20
+    await settled(store, environment(workers=6), replica="new")
+    assert (await settled(store, environment(workers=4), replica="old")).control.workers == 6
+    time.passed += 2 * STARTS_SECONDS
+    assert await store.announced(STARTS) == {}
 
 
 async def test_a_change_that_may_have_been_made_is_told_from_one_that_was_not(monkeypatch: pytest.MonkeyPatch) -> None:

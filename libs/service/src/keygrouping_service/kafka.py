@@ -101,14 +101,16 @@ def producer(
     settings: ServiceSettings,
     *,
     transactional_id: str | None = None,
+    idempotent: bool = True,
     compression: str = "none",
     batch_bytes: int = 1 << 20,
     **options: Any,
 ) -> AIOKafkaProducer:
-    """An idempotent producer, transactional if an id is given."""
+    """A producer that waits for all replicas; transactional if an id is given."""
     return AIOKafkaProducer(
         **settings.kafka_options(),
-        enable_idempotence=True,
+        acks="all",
+        enable_idempotence=idempotent,
         transactional_id=transactional_id,
         compression_type=None if compression == "none" else compression,
         max_batch_size=batch_bytes,

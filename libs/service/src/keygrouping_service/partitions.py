@@ -173,15 +173,18 @@ class PartitionRunner:
 
     def _new_member(self, shared: tuple[AIOKafkaAdminClient, AIOKafkaConsumer]) -> AIOKafkaConsumer:
         session_ms = int(self._settings.session_timeout * 1000)
+        rebalance_ms = max(session_ms, 30_000)
+        # Who joins is answered when all have joined.
+        options = self._settings.kafka_options() | {"request_timeout_ms": rebalance_ms + 5000}
         member = AIOKafkaConsumer(
-            **self._settings.kafka_options(),
+            **options,
             group_id=self.group,
             group_instance_id=self._settings.instance_id,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             session_timeout_ms=session_ms,
             heartbeat_interval_ms=min(3000, session_ms // 3),
-            rebalance_timeout_ms=max(session_ms, 30_000),
+            rebalance_timeout_ms=rebalance_ms,
             max_poll_interval_ms=_NEVER_MS,
             metadata_max_age_ms=_METADATA_MS,
             max_partition_fetch_bytes=1,

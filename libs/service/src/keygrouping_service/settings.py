@@ -25,6 +25,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from keygrouping_service.store.url import parse_url
 
 PREFIX = "KEYGROUPING_"
+REQUEST_TIMEOUT_MS = 15_000
+"""Also for connecting: packets to the pod that a broker was in before vanish; only a new attempt finds the new pod."""
 SECTIONS = (
     "ROUTER",
     "WORKER",
@@ -180,6 +182,7 @@ class ServiceSettings(BaseSettings):
         options: dict[str, Any] = {
             "bootstrap_servers": self.bootstrap_servers,
             "security_protocol": self.security_protocol,
+            "request_timeout_ms": REQUEST_TIMEOUT_MS,
         }
         if self.security_protocol.startswith("SASL"):
             options |= {

@@ -32,8 +32,7 @@ class Control(BaseModel):
 
     `base` is the epoch that a change of the routing begins with, above all epochs before it. `generation` counts
     changes by which plans made before are of no use any more. `configured` is the environment that it was last
-    configured from, `superseded` says when those before it were replaced, by their fingerprints. `began` is the version
-    after which the store counts anew.
+    configured from. `began` is the version after which the store counts anew.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -50,7 +49,6 @@ class Control(BaseModel):
     base: int = 0
     generation: int = 0
     configured: Values = Field(default_factory=dict)
-    superseded: dict[str, float] = Field(default_factory=dict)
     began: int = 0
 
     # what it means for the routing

@@ -64,9 +64,7 @@ class RouterCore:
         self.times = times or Times()
         self.store = WatchedStore(store, self.times.wall)
         self.peers = Peers(self.store, replica)
-        self.document = ControlDocument(
-            self.store, environment, most_workers, self.times.wall, others=lambda: len(self.peers.alive()) > 1
-        )
+        self.document = ControlDocument(self.store, environment, most_workers, self.times.wall, replica=replica)
         self.steering = Steering(self.document.control)
         self.traffic = Traffic(self.steering, tracked_keys, self.times)
         self.rounds = Rounds(self.store, replica, lambda: self.interval, self.steering, self.peers, self.times.wall)

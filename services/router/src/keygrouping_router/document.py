@@ -29,10 +29,10 @@ BY_SETTINGS = "settings"
 _ATTEMPTS = 10
 _PARTS = {"grouping": ("grouping", "settings", "sharing", "observe_only"), "workers": ("workers", "auto")}
 
-SUPERSEDED_SECONDS = 3600.0
-"""For so long an environment that was replaced by another one does not come back while others are alive."""
-
-_MOST_SUPERSEDED = 10
+STARTS = "starts"
+"""Board of what replicas have begun with: fingerprints of their environments."""
+STARTS_SECONDS = 3600.0
+"""How long it is known what a replica that is gone began with."""
 
 Edit = Callable[[Control], Control]
 
@@ -56,9 +56,8 @@ class ControlDocument:
     nothing; where the environment differs from the one that the document was last configured from, that wins.
 
     Versions never go back. A store that has lost the document, or has an older one, gets back what this replica knows,
-    as a newer version. And an environment that was replaced by another one an hour ago or less does not win again
-    while `others` says that there are other replicas: it is that of an old replica which has begun anew in the middle
-    of an update.
+    as a newer version. And a replica that begins anew with what it has begun with before changes nothing: it is an old
+    one that has crashed in the middle of an update. What came back by a new replica is meant: an update was undone.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class ControlDocument:
         most_workers: int,
         wall: Callable[[], float],
         *,
-        others: Callable[[], bool],
+        replica: str,
     ) -> None:
         configured = {name: environment.model_dump()[name] for names in _PARTS.values() for name in names}
         self._environment = environment.model_copy(update={"configured": configured})
@@ -79,7 +78,8 @@ class ControlDocument:
         self._configured = False
         self._store = store
         self._wall = wall
-        self._others = others
+        self._replica = replica
+        self._told_start = -STARTS_SECONDS
         self._turn = asyncio.Lock()
 
     @property
@@ -99,6 +99,8 @@ class ControlDocument:
         """Follows the store; raises `Unavailable`."""
         async with self._turn:
             await self._refresh(highest_epoch)
+            if self._configured:
+                await self._tell_start()
 
     async def _refresh(self, highest_epoch: Callable[[], int]) -> None:
         for _ in range(_ATTEMPTS):
@@ -211,11 +213,10 @@ class ControlDocument:
 
     async def _configure(self, highest_epoch: Callable[[], int]) -> None:
         """Where the environment has changed since the document was configured, the environment wins."""
-        self._configured = True
         wanted, configured = self._environment.configured, self._stored.control.configured
-        if wanted == configured:
-            return
-        if self._is_superseded(wanted):
+        again = wanted != configured and await self._has_begun_with(wanted)
+        self._configured = True
+        if again:
             log.warning("the settings of this start are older than those in force, which stay: use the API to set them")
             return
         try:
@@ -227,9 +228,15 @@ class ControlDocument:
             self._configured = False
             log.warning("the changed settings of this start are not taken over yet: %s", error)
 
-    def _is_superseded(self, environment: Values) -> bool:
-        since = self._stored.control.superseded.get(_fingerprint(environment))
-        return since is not None and self._wall() - since < SUPERSEDED_SECONDS and self._others()
+    async def _has_begun_with(self, environment: Values) -> bool:
+        return (await self._store.announced(STARTS)).get(self._replica) == _fingerprint(environment)
+
+    async def _tell_start(self) -> None:
+        now = self._wall()
+        if now - self._told_start >= STARTS_SECONDS / 4:
+            start = _fingerprint(self._environment.configured)
+            await self._store.announce(STARTS, self._replica, start, STARTS_SECONDS)
+            self._told_start = now
 
     async def _take_from_environment(self, what: str, names: set[str], highest_epoch: Callable[[], int]) -> None:
         def edit(control: Control) -> Control:
@@ -238,10 +245,7 @@ class ControlDocument:
                 values["settings"] = self._environment.settings
             generation = control.generation + (1 if what == "grouping" else 0)
             configured = {**control.configured, **{name: self._environment.configured[name] for name in names}}
-            superseded = self._superseded(control, configured)
-            changed = control.model_copy(
-                update={**values, "configured": configured, "superseded": superseded, "generation": generation}
-            )
+            changed = control.model_copy(update={**values, "configured": configured, "generation": generation})
             changed.check()
             return changed
 
@@ -249,12 +253,6 @@ class ControlDocument:
             await self._change(what, edit, None, BY_SETTINGS, highest_epoch)
         except Refused as error:
             log.warning("the changed settings of this start are not taken over: %s", error)
-
-    def _superseded(self, control: Control, configured: Values) -> dict[str, float]:
-        """The environments that were replaced, once this one has replaced the last."""
-        known = {**control.superseded, _fingerprint(control.configured): self._wall()}
-        known.pop(_fingerprint(configured), None)
-        return dict(sorted(known.items(), key=lambda entry: entry[1])[-_MOST_SUPERSEDED:])
 
 
 def _read(entry: Entry) -> _Stored:

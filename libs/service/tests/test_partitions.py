@@ -101,6 +101,26 @@ async def test_the_lag_grows_while_work_is_at_a_standstill(
         await until(lambda: [owned.lag for owned in runner.owned.values()] == [65])
 
 
+async def test_work_goes_on_after_a_call_that_its_client_gave_up(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, target = await topics(cluster, topic_prefix, 1)
+    await cluster.write(source, numbered(50), 0)
+    given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    given_up.cancel()
+    calls = [given_up]
+    copy = copy_to(target)
+
+    async def work(owned: OwnedPartition) -> None:
+        while calls:
+            await calls.pop()
+        await copy(owned)
+
+    runner = PartitionRunner(settings, STAGE, source, work)
+    async with running(runner):
+        await until(lambda: copied(cluster, target, 50))
+
+
 async def copied(cluster: Cluster, target: str, count: int) -> bool:
     return len(await cluster.read(target)) >= count
 

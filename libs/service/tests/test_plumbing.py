@@ -34,6 +34,29 @@ def test_pauses_grow_to_a_limit(first: float, most: float) -> None:
     assert pauses[-1] >= 0.7 * most
 
 
+async def test_a_call_that_a_client_gave_up_is_an_error_and_a_cancellation_stays_one() -> None:
+    async def call(given_up: asyncio.Future[None]) -> None:
+        with kafka.given_up_calls():
+            await given_up
+
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    calling = asyncio.create_task(call(future))
+    await asyncio.sleep(0)
+    future.cancel()
+    with pytest.raises(KafkaConnectionError, match="given up"):
+        await calling
+
+    cancelled = asyncio.create_task(call(asyncio.get_running_loop().create_future()))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    assert cancelled.cancelled()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await call(asyncio.get_running_loop().create_future())
+
+
 async def test_a_retry_goes_on_until_it_works_and_not_with_what_cannot() -> None:
     attempts = 0
 

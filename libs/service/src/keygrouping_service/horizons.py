@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
-from keygrouping_service.kafka import can_be_retried
+from keygrouping_service.kafka import can_be_retried, given_up_calls
 from keygrouping_service.progress import MIN_TIME, Horizon, Progress, Upstream
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,8 @@ class SharedHorizon:
 
     async def _refresh(self, upstream: Upstream) -> None:
         try:
-            found = await self._read(upstream)
+            with given_up_calls():
+                found = await self._read(upstream)
         except Exception as error:
             if not can_be_retried(error):
                 raise

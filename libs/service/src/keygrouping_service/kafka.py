@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -19,6 +19,7 @@ from aiokafka.errors import (
     IncompatibleBrokerVersion,
     InconsistentGroupProtocolError,
     InvalidTopicError,
+    KafkaConnectionError,
     KafkaError,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
@@ -59,6 +60,21 @@ def can_be_retried(error: BaseException) -> bool:
     return isinstance(error, KafkaError) and not isinstance(error, _FATAL)
 
 
+@contextmanager
+def given_up_calls() -> Iterator[None]:
+    """Makes a connection error of a call that a client itself has cancelled, as it does when it drops a connection.
+
+    Without this it would look as if somebody had cancelled the task that waits for the call.
+    """
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise KafkaConnectionError("a call was given up, as its connection is gone") from error
+
+
 def backoff(first: float = 0.1, most: float = 5.0) -> Iterator[float]:
     """Seconds to wait before each retry: doubling from `first` to `most`, with jitter. Endless."""
     delay = first
@@ -71,7 +87,8 @@ async def retry(action: Callable[[], Awaitable[Result]], what: str) -> Result:
     """Runs `action` until it succeeds, waiting between attempts; raises what can't be retried."""
     for delay in backoff():
         try:
-            return await action()
+            with given_up_calls():
+                return await action()
         except Exception as error:
             if not can_be_retried(error):
                 raise

@@ -135,7 +135,8 @@ class PartitionRunner:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
-                ends = await probe.end_offsets([owned.tp for owned in self.owned.values()]) if self.owned else {}
+                with kafka.given_up_calls():
+                    ends = await probe.end_offsets([owned.tp for owned in self.owned.values()]) if self.owned else {}
             except Exception as error:
                 if not kafka.can_be_retried(error):
                     raise
@@ -160,10 +161,11 @@ class PartitionRunner:
         while True:
             member = self._new_member(shared)
             try:
-                async with kafka.started(member):
-                    self._member = member
-                    while True:
-                        await member.getmany(timeout_ms=1000)
+                with kafka.given_up_calls():
+                    async with kafka.started(member):
+                        self._member = member
+                        while True:
+                            await member.getmany(timeout_ms=1000)
             except Exception as error:
                 if not kafka.can_be_retried(error):
                     raise
@@ -219,7 +221,8 @@ class PartitionRunner:
         while not self._stop.is_set():
             self._moved.discard(partition)
             try:
-                return await self._incarnate(TopicPartition(self._topic, partition), *shared)
+                with kafka.given_up_calls():
+                    return await self._incarnate(TopicPartition(self._topic, partition), *shared)
             except (ProducerFenced, CommitFailedError) as error:
                 # Either the partition has gone to another member, of which our next heartbeat will tell, or the
                 # broker gave up a transaction of ours that took too long.

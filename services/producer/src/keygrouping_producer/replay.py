@@ -129,7 +129,8 @@ class Replay:
         while not self._stopping:
             started = self._clock()
             try:
-                await self._session()
+                with kafka.given_up_calls():
+                    await self._session()
             except SourceError as error:
                 raise kafka.Fatal(str(error)) from error
             except Exception as error:

@@ -207,7 +207,8 @@ class RouterCore:
         if self._stage is None:
             return
         try:
-            stage = await self._stage.look()
+            with kafka.given_up_calls():
+                stage = await self._stage.look()
         except Exception as error:
             if not kafka.can_be_retried(error):
                 raise

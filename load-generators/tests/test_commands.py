@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from keygrouping_load.settings import EventLoadSettings, HttpLoadSettings
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.ports import free_ports
 from keygrouping_service.settings import REQUEST_TIMEOUT_MS
-from keygrouping_service.testing import Cluster
+from keygrouping_service.testing import Cluster, until
 from pydantic import ValidationError
 
 
@@ -88,6 +89,10 @@ async def test_a_short_run_holds_its_rate_and_every_event_is_there(broker: Embed
         assert all(abs(stamps[n] - stamps[0] - 2 * n) <= 1000 for n in numbers), "the times they were intended for"
 
 
+async def has_events(cluster: Cluster, topic: str, number: int) -> bool:
+    return len(await cluster.read(topic)) >= number
+
+
 @pytest.mark.long
 @pytest.mark.kafka
 async def test_after_a_long_outage_of_the_broker_events_are_acknowledged_again(tmp_path: Path) -> None:
@@ -98,7 +103,7 @@ async def test_after_a_long_outage_of_the_broker_events_are_acknowledged_again(t
         running = asyncio.create_task(
             asyncio.to_thread(load, "events", "--bootstrap-servers", broker.bootstrap_servers, *options)
         )
-        await asyncio.sleep(8)
+        await until(partial(has_events, cluster, "events", 300))
         broker.kill()
         await asyncio.sleep(2 * REQUEST_TIMEOUT_MS / 1000)
         await asyncio.to_thread(broker.restart)

@@ -97,11 +97,11 @@ class Release:
 
     # installing
 
-    def install(self, values: Mapping[str, Any], *, wait: bool = True) -> float:
+    def install(self, values: Mapping[str, Any], *, chart: Path = CHART, wait: bool = True) -> float:
         """Installs or upgrades with these values; gives the seconds until all pods were ready."""
         own: dict[str, Any] = {"image": {"registry": self.cluster.registry}} if self.cluster.registry else {}
         begin = time.monotonic()
-        command = ["upgrade", "--install", self.name, str(CHART), "--create-namespace", "--set-json"]
+        command = ["upgrade", "--install", self.name, str(chart), "--create-namespace", "--set-json"]
         self.cluster.helm(*command, assignments({**own, **values}))
         if wait:
             self.wait(420)

@@ -208,6 +208,12 @@ class Release:
         held = ("--rate", str(rate), "--seconds", str(seconds), "--patience", "120", "--log-format", "json")
         return self.started("keygrouping-load", "events", *held, *options)
 
+    def flowing_load(self, rate: float, seconds: float, *options: str) -> subprocess.Popen[str]:
+        """As `load`, when the first of its events have been routed."""
+        load = self.load(rate, seconds, *options)
+        self.cluster.until(lambda: self.get("/keyspace?limit=0")["events"], 120, "events are routed")
+        return load
+
     def stop_load(self, load: subprocess.Popen[str]) -> None:
         """Ends load before its time; what was sent until then stays."""
         self.inside("stop")

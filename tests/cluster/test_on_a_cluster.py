@@ -131,8 +131,7 @@ def test_skew_is_spread(release: Release, table: Table, runner: str) -> None:
     release.install(merged(RUNNERS[runner], {"worker": {"replicas": 4}}))
     release.open_toolbox()
     release.wait_for_workers(4)
-    load = release.load(1000, 150, "--workload", "country-skew-80")
-    release.cluster.until(lambda: release.get("/keyspace?limit=0")["events"], 60, "events are routed")
+    load = release.flowing_load(1000, 150, "--workload", "country-skew-80")
     for name, least, most in (("w-choices", 1.0, 1.1), ("level-fill", 1.0, 1.1), ("key", 2.5, 4.0)):
         release.put("/grouping", {"name": name, "settings": {}})
         report = _after_intervals(release, 3)
@@ -177,7 +176,7 @@ def test_scaling_in_every_way_ends_in_the_same_state(release: Release, table: Ta
     release.install(values)
     release.open_toolbox()
     release.wait_for_workers(2)
-    load = release.load(500, 60 + 120 * len(ways), "--tolerance", "0.5")
+    load = release.flowing_load(500, 60 + 120 * len(ways), "--tolerance", "0.5")
     for name, way in ways.items():
         for count in (4, 3, 2):
             way(release, values, count)
@@ -203,7 +202,7 @@ def test_faults_cost_no_event(release: Release, table: Table, runner: str) -> No
     values = merged(RUNNERS[runner], {"worker": {"replicas": 2}})
     release.install(values)
     release.open_toolbox()
-    load = release.load(300, 3000, "--tolerance", "0.9")
+    load = release.flowing_load(300, 3000, "--tolerance", "0.9")
     # Spark's driver last: with it go its executors, and others come under other names.
     names = [pod["metadata"]["name"] for pod in release.pods()]
     for name in sorted(names, key=lambda name: ("-driver-" in name, name)):

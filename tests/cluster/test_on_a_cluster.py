@@ -309,7 +309,7 @@ def test_bad_values_are_refused(release: Release, table: Table) -> None:
 def test_an_upgrade_from_the_previous_chart_keeps_the_data(release: Release, table: Table, tmp_path: Path) -> None:
     tag = os.environ.get("CLUSTER_PREVIOUS", "")
     if not tag:
-        pytest.skip("CLUSTER_PREVIOUS names no git tag of the chart to upgrade from")
+        pytest.skip("CLUSTER_PREVIOUS names no git tag or commit of the chart to upgrade from")
     archive = subprocess.run(["git", "archive", tag, "helm/keygrouping"], cwd=ROOT, capture_output=True, check=True)
     subprocess.run(["tar", "-x", "-C", str(tmp_path)], input=archive.stdout, check=True)
     release.install(NATIVE, chart=tmp_path / "helm" / "keygrouping")

@@ -259,6 +259,17 @@ def test_a_resize_keeps_what_is_known_of_keys(name: str) -> None:
         assert imbalance(workers, routed) < 1e-3
 
 
+@both
+def test_a_resize_is_one_epoch_though_the_sketch_forgets_hot_keys(name: str) -> None:
+    grouping = made(name, 12, {"threshold": 1.0})
+    grouping.route_batch(HASHES[np.tile(np.arange(11), 20)], None, 0.0)
+    assert len(grouping.hot(20)) == 11
+    epoch = grouping.epoch
+    grouping.resize(1)
+    assert len(grouping.hot(20)) < 11
+    assert grouping.epoch == epoch + 1
+
+
 def test_explanations_tell_head_from_tail() -> None:
     grouping = made("w-choices", 10)
     grouping.route_batch(HASHES[np.tile([1, 1, 1, 2], 100)], None, 0.0)

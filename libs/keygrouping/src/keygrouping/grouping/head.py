@@ -271,11 +271,11 @@ class HeadGrouping(SharedWidths[HeadSettingsType], Generic[HeadSettingsType]):
     def _resized(self) -> None:
         from keygrouping.grouping._head_kernel import review
 
+        epoch = self.epoch
         self._rules = self._new_rules()
         self._keys = self._keys.with_capacity(self._capacity())
         self._tree = tree_of(np.zeros(self._workers))
         self._counts["turn"] = 0
-        epoch = self.epoch
         review(self._keys.counters, self._keys.total, self._counts[0], self._rules[0], self._workers)
         self._epoch -= self.epoch - epoch
 

@@ -1,5 +1,7 @@
 """Every block of code in README, tutorials and how-to pages is tried: here, or by the test that is named here.
 
+Tutorials are also executed as a whole: `test_laptop.py`, `test_existing_topic.py`, `tests/cluster/test_tutorial.py`.
+
 Python is executed, page by page. JSON and YAML are checked by what will read them. Each shell command is recognised by
 one of `COMMANDS`: it is executed here, checked against the program that it starts, or executed by another test.
 """
@@ -64,6 +66,7 @@ def check_make(command: str, folder: Path) -> None:
     assert options.keys() <= {"ARGS", "REGISTRY", "TAG", "BUILD_ARGS"}
     if target == "run":
         chosen = local._parser().parse_args(shlex.split(options.get("ARGS", "")))
+        by(LAPTOP)(command, folder)
         by(ONCE if chosen.once else LIVE)(command, folder)
 
 
@@ -96,7 +99,8 @@ def check_names(command: str, folder: Path) -> None:
 
 ONCE = "libs/local/tests/test_run.py::test_once_ends_by_itself_with_all_that_the_oracle_expects"
 LIVE = "libs/local/tests/test_run.py::test_a_live_run_ends_on_sigterm_and_leaves_no_process"
-CLUSTER = "tests/cluster/test_on_a_cluster.py"
+LAPTOP = "tests/docs/test_laptop.py::test_the_tutorial_works"
+CLUSTER = "tests/cluster/test_tutorial.py::test_the_tutorial_works"
 COMMANDS: Mapping[str, Check] = {
     r"make run": check_make,
     r"make (install|lint|test|site|docs|images)\b": check_make,
@@ -110,9 +114,9 @@ COMMANDS: Mapping[str, Check] = {
         "services/producer/tests/test_api.py::test_a_change_of_workload_begins_a_run_and_keeps_what_is_left_out"
     ),
     r"docker push": not_here("it needs a registry"),
-    r"kubectl -n streams port-forward": by(f"{CLUSTER}::test_install_with_defaults"),
-    r"kubectl -n streams delete pod": by(f"{CLUSTER}::test_faults_cost_no_event"),
-    r"kubectl create secret": by(f"{CLUSTER}::test_variant_external_servers"),
+    r"kubectl -n streams port-forward": by(CLUSTER),
+    r"kubectl -n streams delete pod": by(CLUSTER),
+    r"kubectl create secret": not_here("it needs your certificates and passwords"),
     r"JOB=\$\(python|spark-submit": by(
         "spark-jobs/tests/test_job.py::test_results_are_exact_whenever_the_driver_is_killed"
     ),
@@ -165,14 +169,6 @@ def test_json_is_a_job(block: Any) -> None:
 @pytest.mark.parametrize("block", all_blocks("yaml"), ids=lambda block: block.place)
 def test_yaml_is_values_of_the_chart(block: Any) -> None:
     jsonschema_rs.validate(SCHEMA, yaml.safe_load(block.text))
-
-
-def test_the_tutorials_file_gives_results_by_its_job() -> None:
-    page = ROOT / "docs/tutorials/laptop.md"
-    (file,) = blocks(page, "csv")
-    (job,) = blocks(page, "json")
-    assert file.text.startswith("house,at,watts\n")
-    assert JobSpec.from_json(job.text).fields[0].path == ("watts",)
 
 
 @pytest.mark.parametrize("block", all_blocks("toml"), ids=lambda block: block.place)

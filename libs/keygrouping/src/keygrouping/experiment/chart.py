@@ -15,6 +15,8 @@ _MARKERS = "osD^vPX*<>"
 _COLOURS = 10
 _MANY = 50
 """Points from which on a curve has no markers."""
+_ROOM_ABOVE_BARS = 0.25
+"""For the legend, as a part of the highest."""
 
 
 def draw(panels: Sequence[Panel], path: Path) -> None:
@@ -47,7 +49,7 @@ def _panel(axes: Axes, panel: Panel, styles: Mapping[str, int]) -> None:
     axes.tick_params(which="both", labelsize=8)
     axes.grid(alpha=0.3)
     if len(panel.lines) > 1:
-        axes.legend(fontsize=7)
+        axes.legend(fontsize=7, loc="upper center" if panel.categories else "best", ncols=3 if panel.categories else 1)
 
 
 def _bars(axes: Axes, panel: Panel, styles: Mapping[str, int]) -> None:
@@ -57,6 +59,7 @@ def _bars(axes: Axes, panel: Panel, styles: Mapping[str, int]) -> None:
         color = f"C{styles[line.label] % _COLOURS}"
         axes.bar([x + shift for x in line.x], line.y, width, label=line.label, color=color)
     axes.set_xticks(range(len(panel.categories)), panel.categories)
+    axes.margins(y=_ROOM_ABOVE_BARS)
 
 
 def _curves(axes: Axes, panel: Panel, styles: Mapping[str, int]) -> None:

@@ -57,7 +57,7 @@ RESULTS = (
         "critical",
         "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} are late",
         f"Promised are {_PROMISE}; {{{{ $value | humanizePercentage }}}} take longer. At this pace the error budget of "
-        "30 days is gone within five days, at worst within two.",
+        "30 days is gone within five days or sooner.",
     ),
     Alert(
         "KeygroupingLatencyBudgetBurnSlow",
@@ -84,14 +84,14 @@ RESULTS = (
 BALANCE = (
     Alert(
         "KeygroupingUnbalanced",
-        "keygrouping:imbalance:avg5m > 1.5 and on (namespace) max by (namespace) (keygrouping_router_splitting) == 1 "
+        "keygrouping:imbalance:rate5m > 1.5 and on (namespace) max by (namespace) (keygrouping_router_splitting) == 1 "
         "and on (namespace) keygrouping:events:rate5m > on (namespace) 10 * max by (namespace) "
         "(keygrouping_router_workers)",
         "15m",
         "warning",
         "The busiest worker in {{ $labels.namespace }} has {{ $value | humanize }} times the average load",
-        "Keys are being split, and yet λ after routing is {{ $value | humanize }}: the grouping in force, or its "
-        "thresholds, do not fit this traffic, and the busiest worker limits all of them.",
+        "Keys are being split, and yet λ after routing, over all routers, is {{ $value | humanize }}: the grouping in "
+        "force, or its thresholds, do not fit this traffic, and the busiest worker limits all of them.",
     ),
     Alert(
         "KeygroupingWorkerSaturated",
@@ -105,12 +105,12 @@ BALANCE = (
     ),
     Alert(
         "KeygroupingPlanFlapping",
-        "max by (namespace) (increase(keygrouping_router_plan_changes_total[10m])) > 30",
+        "max by (namespace) (increase(keygrouping_router_reshuffles_total[10m])) > 30",
         "20m",
         "warning",
-        "{{ $value | humanize }} plans in ten minutes in {{ $labels.namespace }}",
-        "The routers have put {{ $value | humanize }} plans in force within ten minutes, for half an hour: keys go to "
-        "and fro, and each time they do, more partials have to be merged.",
+        "{{ $value | humanize }} plans in ten minutes have moved keys in {{ $labels.namespace }}",
+        "Within ten minutes {{ $value | humanize }} plans have given at least half of their keys to other workers, for "
+        "half an hour: keys go to and fro, and each time they do, more partials have to be merged.",
     ),
 )
 
@@ -136,7 +136,8 @@ PARTS = (
     ),
     Alert(
         "KeygroupingSparkQueryStalled",
-        f"sum by (namespace, query) (increase(keygrouping_spark_batch_seconds_count[10m])) == 0 and {_FLOWING}",
+        "sum by (namespace, query) (increase(keygrouping_spark_batch_seconds_count[10m])) == 0 and "
+        f"sum by (namespace, query) (keygrouping_spark_batch_seconds_count offset 10m) >= 0 and {_FLOWING}",
         "5m",
         "critical",
         "Spark's {{ $labels.query }} query in {{ $labels.namespace }} has ended no batch for 15 minutes",

@@ -40,6 +40,14 @@ _WAITING_SINCE = (
 """The newest of: the last result, the last moment without events, the start of the routers."""
 
 
+_IMBALANCE_BEFORE = (
+    "sum by (namespace) (sum by (namespace, instance) (avg_over_time(keygrouping_router_imbalance_before[5m])) "
+    "* sum by (namespace, instance) (rate(keygrouping_router_routed_total[5m]))) / on (namespace) "
+    "keygrouping:events:rate5m"
+)
+"""Each router counts as much as it routes: by chance alone, one with few events sees a large λ."""
+
+
 def _slow(window: str) -> Recording:
     buckets, count = "keygrouping_observer_latency_seconds_bucket", "keygrouping_observer_latency_seconds_count"
     fast = f'sum by (namespace) (rate({buckets}{{le="{WITHIN}"}}[{window}]))'
@@ -70,7 +78,12 @@ RECORDINGS: tuple[Recording, ...] = (
         "max by (namespace, worker) (keygrouping_router_worker_lag_records) "
         "/ sum by (namespace, worker) (rate(keygrouping_router_routed_total[5m]))",
     ),
-    Recording("keygrouping:imbalance:avg5m", "max by (namespace) (avg_over_time(keygrouping_router_imbalance[5m]))"),
+    Recording(
+        "keygrouping:imbalance:rate5m",
+        "max by (namespace) (sum by (namespace, worker) (rate(keygrouping_router_routed_total[5m]))) "
+        "/ on (namespace) keygrouping:events:rate5m * on (namespace) max by (namespace) (keygrouping_router_workers)",
+    ),
+    Recording("keygrouping:imbalance_before:avg5m", _IMBALANCE_BEFORE),
     Recording("keygrouping:dead_letters:rate5m", f"sum by (namespace, reason) ({_DEAD})"),
     Recording(
         "keygrouping:transaction_aborts:ratio_rate10m",

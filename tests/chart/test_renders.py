@@ -468,6 +468,7 @@ REFUSED = {
     ),
     "router.pdb.enabled needs at least two replicas, there may be 1": "router.pdb.enabled=true",
     "worker.pdb.enabled needs at least two replicas, there may be 1": "worker.pdb.enabled=true,worker.replicas=1",
+    "metrics.runbookUrl: alerts and dashboards link to runbooks": "metrics.dashboards.enabled=true",
     "router.settings.apiReads=closed needs router.auth.existingSecret": "router.settings.apiReads=closed",
     "router.settings.apiReads=closed needs router.auth.readerTokenKey": (
         "router.settings.apiReads=closed,router.auth.existingSecret=tokens"
@@ -496,7 +497,7 @@ def test_values_that_do_not_fit_are_refused_with_a_sentence(helm: str, sentence:
     [
         ("metrics.serviceMonitor.enabled=true", "ServiceMonitor"),
         ("metrics.podMonitor.enabled=true", "PodMonitor"),
-        ("metrics.prometheusRule.enabled=true", "PrometheusRule"),
+        ("metrics.runbookUrl=r,metrics.prometheusRule.enabled=true", "PrometheusRule"),
         ("router.keda.enabled=true", "ScaledObject"),
         ("runner=native,worker.keda.enabled=true", "ScaledObject"),
         ("spark.mode=operator", "SparkApplication"),

@@ -23,7 +23,7 @@ kubectl() { ${KUBECTL:-kubectl} "$@"; }
 helm() { ${HELM:-helm} "$@"; }
 curl() { ${CLUSTER_EXEC:-} curl "$@"; }
 answers() { until curl --silent --output /dev/null "$1"; do sleep 0.5; done; }
-trap 'kill $(jobs -p)' EXIT
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 """
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from keygrouping_local.monitoring import Alertmanager, Prometheus
@@ -25,15 +30,32 @@ def impatient(rules: str) -> str:
     return yaml.safe_dump(content)
 
 
-def to_webhooks(on_call: str, team: str) -> dict[str, Any]:
-    """The example's routes, without its pauses."""
+def to_webhooks(on_call: str, team: str, wait: str = "0s") -> dict[str, Any]:
+    """The example's routes, without its pauses; `wait`: time for what keeps an alert quiet to come as well."""
     configuration = json.loads(json.dumps(yaml.safe_load(EXAMPLE.read_text())))
-    configuration["route"] |= {"group_wait": "0s", "group_interval": "1s"}
+    configuration["route"] |= {"group_wait": wait, "group_interval": "1s"}
     addresses = {"on-call": on_call, "team": team}
     for receiver in configuration["receivers"]:
         receiver["webhook_configs"] = [{"url": f"http://{addresses[receiver['name']]}/"}]
     assert isinstance(configuration, dict)
     return configuration
+
+
+class Receiver:
+    """A webhook; what it was told, one by one."""
+
+    def __init__(self) -> None:
+        self.notices: list[dict[str, Any]] = []
+
+    def __call__(self, body: bytes) -> str:
+        self.notices.append(json.loads(body))
+        return ""
+
+    @property
+    def heard(self) -> set[tuple[str, str]]:
+        """Names and namespaces of the alerts that fire or fired."""
+        labels = [alert["labels"] for notice in self.notices for alert in notice["alerts"]]
+        return {(label["alertname"], label["namespace"]) for label in labels}
 
 
 @pytest.mark.usefixtures("prometheus", "alertmanager")
@@ -78,3 +100,74 @@ async def test_a_degraded_store_is_told_to_the_team_and_so_is_its_end(
     assert alert["annotations"]["runbook_url"] == STORE_DEGRADED.runbook
     assert alert["annotations"]["summary"] == f"{router} has not reached its store for five minutes"
     assert "{{" not in alert["annotations"]["description"]
+
+
+@pytest.mark.usefixtures("prometheus", "alertmanager")
+async def test_late_events_wake_somebody_and_the_slower_warning_of_the_same_is_quiet(
+    serve: Callable[[Callable[[bytes], str]], str], tmp_path: Path
+) -> None:
+    name, counts = "keygrouping_observer_latency_seconds", itertools.count()
+
+    def show(_: bytes) -> str:
+        return f'{name}_bucket{{le="10.0"}} 0\n{name}_count {100 * next(counts)}\n'
+
+    observer, on_call, team = serve(show), Receiver(), Receiver()
+    (tmp_path / "rules.yaml").write_text(impatient(prometheus_rules()))
+    with (
+        Alertmanager(tmp_path / "alertmanager", to_webhooks(serve(on_call), serve(team), wait="2s")) as alerts,
+        Prometheus(
+            tmp_path / "prometheus",
+            [(observer, {"namespace": "streams"})],
+            rules=tmp_path / "rules.yaml",
+            alertmanager=alerts.address,
+            seconds=0.5,
+        ),
+    ):
+        await until(lambda: on_call.heard, 60)
+
+        def quiet() -> list[str]:
+            found = alerts.get("/api/v2/alerts", inhibited="true", active="false")
+            return [alert["labels"]["alertname"] for alert in found]
+
+        await until(lambda: quiet() == ["KeygroupingLatencyBudgetBurnSlow"], 60)
+        await asyncio.sleep(3)
+    assert on_call.heard == {("KeygroupingLatencyBudgetBurnFast", "streams")}
+    assert {(notice["receiver"], notice["commonLabels"]["severity"]) for notice in on_call.notices} == {
+        ("on-call", "critical")
+    }
+    assert team.heard == set()
+
+
+@pytest.mark.usefixtures("alertmanager")
+async def test_missing_results_keep_quiet_what_they_explain_in_their_namespace_alone(
+    serve: Callable[[Callable[[bytes], str]], str], tmp_path: Path
+) -> None:
+    severities = {alert.name: alert.severity for alert in ALERTS}
+    behind = ("KeygroupingLagGrowing", "KeygroupingWorkerSaturated")
+
+    def fires(name: str, namespace: str, seconds: float = 3600) -> dict[str, Any]:
+        labels = {"alertname": name, "namespace": namespace, "severity": severities[name]}
+        now = datetime.now(UTC)
+        return {
+            "labels": labels,
+            "startsAt": now.isoformat(),
+            "endsAt": (now + timedelta(seconds=seconds)).isoformat(),
+        }
+
+    on_call, team = Receiver(), Receiver()
+    with Alertmanager(tmp_path / "alertmanager", to_webhooks(serve(on_call), serve(team), wait="2s")) as alerts:
+        address = f"http://{alerts.address}/api/v2/alerts"
+        told = [fires("KeygroupingNoResults", "a", 8), fires("KeygroupingStoreDegraded", "a")]
+        told += [fires(name, namespace) for name in behind for namespace in ("a", "b")]
+        async with httpx.AsyncClient() as client:
+            (await client.post(address, json=told)).raise_for_status()
+        others = {("KeygroupingStoreDegraded", "a"), *((name, "b") for name in behind)}
+        await until(lambda: on_call.heard and team.heard >= others, 30)
+        assert (on_call.heard, team.heard) == ({("KeygroupingNoResults", "a")}, others)
+        await until(lambda: team.heard == {*others, *((name, "a") for name in behind)}, 60)
+    assert on_call.heard == {("KeygroupingNoResults", "a")}
+
+
+def test_the_example_names_alerts_that_there_are() -> None:
+    named = set(re.findall(r"Keygrouping\w+", EXAMPLE.read_text()))
+    assert named and named <= {alert.name for alert in ALERTS}

@@ -9,16 +9,19 @@ import os
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
+from keygrouping_local.ports import free_ports
+from keygrouping_service import kafka
 from keygrouping_service.store.testing import RedisServer
 from keygrouping_service.testing import until
 from monitoring.writing import prometheus_rules
@@ -27,6 +30,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.fault]
 
 JOB = '{"window": "1s", "lateness": "0s", "aggregates": [{"name": "total", "op": "sum", "field": "n"}]}'
 SERVICES = ("router-0", "worker-0", "worker-1", "aggregator-0", "observer-0")
+PARTITIONS = 2
 WORKERS = 4
 PATIENCE = 180.0
 
@@ -38,7 +42,7 @@ def hastened(rules: str) -> str:
         count, unit = int(match[2]), match[3]
         return f"{match[1]}{count * {'m': 1, 'h': 60, 'd': 1440}[unit]}s"
 
-    quick = re.sub(r"(\[|:|for: )(\d+)([mhd])(?=[\]:\n])", shorter, rules)
+    quick = re.sub(r"(\[|:|for: |offset\s+)(\d+)([mhd])(?=[\]:)\n])", shorter, rules)
     return quick.replace("+ 300", "+ 5").replace("worker_delay:seconds > 30", "worker_delay:seconds > 3")
 
 
@@ -89,6 +93,10 @@ class Pipeline:
         except AssertionError:
             raise AssertionError(f"does not fire: {sorted(missing)}") from None
 
+    async def is_quiet(self, alert: str) -> None:
+        """Waits until an alert does not fire and is not about to."""
+        await until(lambda: not self.prometheus.query(f'ALERTS{{alertname="{alert}"}}'), PATIENCE)
+
 
 async def address_of(log: Path) -> str:
     await until(partial(metrics_address, log), PATIENCE)
@@ -97,18 +105,21 @@ async def address_of(log: Path) -> str:
 
 @asynccontextmanager
 async def watched(
-    folder: Path, application: str, broker: EmbeddedBroker, redis: RedisServer
+    folder: Path,
+    application: str,
+    broker: EmbeddedBroker,
+    redis: RedisServer,
+    services: Sequence[str] = SERVICES,
 ) -> AsyncIterator[Pipeline]:
-    deployment = Deployment(broker.bootstrap_servers, application, folder, JOB, shape=Shape(2, WORKERS))
+    deployment = Deployment(broker.bootstrap_servers, application, folder, JOB, shape=Shape(PARTITIONS, WORKERS))
     async with deployment:
         pipeline = Pipeline(deployment, broker, redis)
         store = f"redis://{redis.address}"
         deployment.start("router-0", workers=WORKERS, grouping="pkg", interval=1, store_url=store)
         pipeline.router = f"http://{await address_of(deployment.log('router-0'))}"
-        for name in SERVICES[1:]:
-            own = {"interval": 1, "idle_timeout": 0.5} if name == "observer-0" else {}
-            deployment.start(name, session_timeout=60, **own)
-        addresses = [await address_of(deployment.log(name)) for name in SERVICES]
+        for name in services[1:]:
+            deployment.start(name, session_timeout=60, **own_settings(name))
+        addresses = [await address_of(deployment.log(name)) for name in services]
         (folder / "rules.yaml").write_text(hastened(prometheus_rules()))
         targets = [(address, {"namespace": "here"}) for address in addresses]
         with Prometheus(folder / "prometheus", targets, rules=folder / "rules.yaml", seconds=0.5) as prometheus:
@@ -123,6 +134,28 @@ async def change_workers_again_and_again(router: str) -> None:
             await asyncio.sleep(0.1)
 
 
+def own_settings(name: str) -> dict[str, object]:
+    if name.startswith("observer-"):
+        return {"interval": 1, "idle_timeout": 0.5}
+    # It is started again and again, and Prometheus knows it by its address.
+    return {"http_port": free_ports(1)[0]} if name.startswith("spark-") else {}
+
+
+async def keep_fencing(deployment: Deployment) -> None:
+    """Another pipeline of the same name: its producers take the transactional ids of the routers."""
+    settings = deployment.settings
+    for partition in itertools.cycle(range(PARTITIONS)):
+        name = settings.transactional_id("router", partition)
+        async with kafka.started(kafka.producer(settings, transactional_id=name)):
+            await asyncio.sleep(0.2)
+
+
+def java_of(pid: int) -> int:
+    """The JVM of a Spark driver."""
+    (java,) = (child for child in psutil.Process(pid).children(recursive=True) if child.name() == "java")
+    return int(java.pid)
+
+
 @asynccontextmanager
 async def meanwhile(task: asyncio.Task[None]) -> AsyncIterator[None]:
     try:
@@ -133,8 +166,8 @@ async def meanwhile(task: asyncio.Task[None]) -> AsyncIterator[None]:
 
 
 def test_rules_are_hastened_and_their_names_are_not() -> None:
-    quick = hastened("expr: x:rate5m[1h:1m] > a[10m] + 300\n  for: 5m\n")
-    assert quick == "expr: x:rate5m[60s:1s] > a[10s] + 5\n  for: 5s\n"
+    quick = hastened("expr: x:rate5m[1h:1m] > max(a[10m]) + max(b offset\n 10m) + 300\n  for: 5m\n")
+    assert quick == "expr: x:rate5m[60s:1s] > max(a[10s]) + max(b offset\n 10s) + 5\n  for: 5s\n"
 
 
 @pytest.mark.usefixtures("prometheus")
@@ -176,6 +209,31 @@ async def test_a_router_that_is_too_slow_or_has_no_broker_is_told_of(application
             )
             async with meanwhile(asyncio.create_task(keep_writing(deployment))):
                 await pipeline.fires("KeygroupingLagGrowing")
+                async with meanwhile(asyncio.create_task(keep_fencing(deployment))):
+                    await pipeline.fires("KeygroupingTransactionAborts")
+                await pipeline.is_quiet("KeygroupingTransactionAborts")
             assert broker.pid is not None
             with stopped(broker.pid):
                 await pipeline.fires("KeygroupingStageStalled")
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("prometheus")
+@pytest.mark.timeout(1800)
+async def test_a_spark_job_that_hangs_or_ends_is_told_of(application: str, tmp_path: Path) -> None:
+    services = ("router-0", "spark-0")
+    with EmbeddedBroker(tmp_path / "broker") as broker, RedisServer(tmp_path / "redis") as redis:
+        async with watched(tmp_path, application, broker, redis, services) as pipeline:
+            deployment = pipeline.deployment
+            async with meanwhile(asyncio.create_task(keep_writing(deployment))):
+                batches = "min by (namespace) (increase(keygrouping_spark_batch_seconds_count[5s])) > 0"
+                await until(lambda: pipeline.prometheus.query(batches), PATIENCE)
+                await pipeline.is_quiet("KeygroupingSparkQueryStalled")
+                with stopped(java_of(deployment.pid("spark-0"))):
+                    await pipeline.fires("KeygroupingSparkQueryStalled")
+                begun = "changes(keygrouping:spark_start:time[5m])"
+                for times in range(1, 4):
+                    deployment.kill("spark-0")
+                    deployment.revive()
+                    await until(partial(pipeline.prometheus.query, f"{begun} >= {times}"), PATIENCE)
+                await pipeline.fires("KeygroupingSparkDriverRestarting")

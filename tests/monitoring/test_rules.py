@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,13 +60,20 @@ def dead(each_minute: int) -> dict[str, str]:
     return {ROUTED: "0+9990x60", f"keygrouping_router_dead_letters_total{labels}": f"0+{each_minute}x60"}
 
 
-def balance(imbalance: str, splitting: int, routed: str) -> dict[str, str]:
-    return {
-        ROUTED: routed,
-        f"keygrouping_router_imbalance{ROUTER}": imbalance,
-        f"keygrouping_router_splitting{ROUTER}": f"{splitting}x60",
-        f"keygrouping_router_workers{ROUTER}": "4x60",
+def balance(routed: Mapping[str, Sequence[str]], splitting: int = 1) -> dict[str, str]:
+    """What each router has sent to the workers, of which there are four."""
+    series = {
+        f'keygrouping_router_routed_total{{{NS}, instance="{router}", worker="{worker}"}}': total
+        for router, totals in routed.items()
+        for worker, total in enumerate(totals)
     }
+    for router, totals in routed.items():
+        labels = f'{{{NS}, job="router", instance="{router}"}}'
+        # What a router sees itself is of no account.
+        series[f"keygrouping_router_imbalance{labels}"] = f"{4 if len(totals) < 4 else 1}x60"
+        series[f"keygrouping_router_splitting{labels}"] = f"{splitting}x60"
+        series[f"keygrouping_router_workers{labels}"] = "4x60"
+    return series
 
 
 def delays(*lags: int) -> dict[str, str]:
@@ -97,6 +104,9 @@ def driver(starts: str) -> dict[str, str]:
 
 
 PLANS = f"keygrouping_router_plan_changes_total{ROUTER}"
+RESHUFFLES = f"keygrouping_router_reshuffles_total{ROUTER}"
+EVEN = ("0+60000x60",) * 4
+UNEVEN = ("0+150000x60", "0+30000x60", "0+30000x60", "0+30000x60")
 DEGRADED = f"keygrouping_router_store_degraded{ROUTER}"
 LOOP = f"keygrouping_event_loop_lag_seconds_count{ROUTER}"
 BOTH = f'keygrouping_router_epoch{{{NS}, instance="r"}}', f'keygrouping_router_epoch{{{NS}, instance="q"}}'
@@ -153,10 +163,13 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("one of 10,000", dead(1), "30m"),
     ),
     "KeygroupingUnbalanced": (
-        Case("splitting does not help", balance("2.5x60", 1, "0+60000x60"), "30m", HERE, "2.5"),
-        Case("keys are not to be split", balance("2.5x60", 0, "0+60000x60"), "30m"),
-        Case("there are too few events to tell", balance("2.5x60", 1, "0+600x60"), "30m"),
-        Case("one bad interval", balance("1.1x20 9 1.1x30", 1, "0+60000x60"), "30m"),
+        Case("splitting does not help", balance({"r": UNEVEN}), "30m", HERE, "2.5"),
+        Case("all routers send most to one worker", balance({"r": UNEVEN, "q": UNEVEN}), "30m", HERE, "2.5"),
+        Case("one worker gets nothing", balance({"r": EVEN[:2]}), "30m", HERE, "2"),
+        Case("one of two routers has few events, for one worker", balance({"r": EVEN, "q": ("0+60x60",)}), "30m"),
+        Case("keys are not to be split", balance({"r": UNEVEN}, splitting=0), "30m"),
+        Case("there are too few events to tell", balance({"r": ("0+600x60",)}), "30m"),
+        Case("one bad minute", balance({"r": ("0+60000x20 1500000+60000x30", *EVEN[1:])}), "30m"),
     ),
     "KeygroupingWorkerSaturated": (
         Case("one of three", delays(90_500, 10, 10), "30m", {**HERE, "worker": "0"}, "1m 30s"),
@@ -165,9 +178,12 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("none is behind", delays(1000, 10, 10), "30m"),
     ),
     "KeygroupingPlanFlapping": (
-        Case("a plan each ten seconds", {PLANS: "0+6x60"}, "40m", HERE, "60"),
-        Case("a plan each minute", {PLANS: "0+1x60"}, "40m"),
-        Case("a burst", {PLANS: "0x10 60+6x10 120x40"}, "40m"),
+        Case("each ten seconds a plan moves keys", {PLANS: "0+6x60", RESHUFFLES: "0+6x60"}, "40m", HERE, "60"),
+        Case(
+            "each ten seconds there is a plan, and one in an hour moves", {PLANS: "0+6x60", RESHUFFLES: "1x60"}, "40m"
+        ),
+        Case("each minute a plan moves keys", {PLANS: "0+1x60", RESHUFFLES: "0+1x60"}, "40m"),
+        Case("a burst", {PLANS: "0+6x60", RESHUFFLES: "0x10 60+6x10 120x40"}, "40m"),
     ),
     "KeygroupingStoreDegraded": (
         Case("it stays away", {DEGRADED: "0x5 1x30"}, "20m", {**HERE, "instance": "r"}),
@@ -179,6 +195,8 @@ CASES: dict[str, tuple[Case, ...]] = {
     ),
     "KeygroupingSparkQueryStalled": (
         Case("batches end", spark("0+10x10 100x60", "0+60000x60"), "40m", {**HERE, "query": "worker"}, "0"),
+        Case("never one batch", spark("0x60", "0+60000x60"), "40m", {**HERE, "query": "worker"}, "0"),
+        Case("its driver has begun ten minutes ago", spark("_x30 0x60", "0+60000x90"), "42m"),
         Case("it works", spark("0+10x60", "0+60000x60"), "40m"),
         Case("no events", spark("0+10x10 100x60", "0+60000x10 600000x60"), "40m"),
     ),

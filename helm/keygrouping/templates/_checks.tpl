@@ -45,6 +45,10 @@
 {{- fail (printf "%s.pdb.enabled needs at least two replicas, there may be %d: a budget for one pod would block every drain of a node" $part $least) }}
 {{- end }}
 {{- end }}
+{{- $metrics := .Values.metrics }}
+{{- if and (or $metrics.prometheusRule.enabled $metrics.grafanaAlerts.enabled $metrics.dashboards.enabled) (not $metrics.runbookUrl) }}
+{{- fail "metrics.runbookUrl: alerts and dashboards link to runbooks: say where your team reads docs/runbooks.md (or runbooks.html of `make site`), such as https://wiki.example.com/keygrouping/runbooks" }}
+{{- end }}
 {{- if and (ne .Values.router.settings.apiReads "open") (not .Values.router.auth.existingSecret) }}
 {{- fail "router.settings.apiReads=closed needs router.auth.existingSecret, a Secret with tokens" }}
 {{- end }}

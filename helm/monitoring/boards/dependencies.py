@@ -67,6 +67,7 @@ DEPENDENCIES = Board(
                             "sum by (namespace) (rate(keygrouping_producer_bad_lines_total[$__rate_interval]))", "bad"
                         ),
                     ),
+                    alert="KeygroupingDeadLetters",
                 ),
             ),
         ),
@@ -101,6 +102,7 @@ DEPENDENCIES = Board(
                         "{{instance}}",
                     ),
                     limits=(0.7, 0.9),
+                    alert="KeygroupingStageStalled",
                 ),
             ),
         ),

@@ -25,12 +25,14 @@ KEYSPACE = Board(
                     "Over how many workers the ten widest keys are spread.",
                     "short",
                     one("max by (rank) (keygrouping_router_width)", "rank {{rank}}"),
+                    alert="KeygroupingUnbalanced",
                 ),
                 Panel(
                     "Keys with a count",
                     "Keys that a router counts, of all that there are; the rest is known together only.",
                     "short",
                     one("max by (instance) (keygrouping_router_tracked_keys)", "{{instance}}"),
+                    alert="KeygroupingUnbalanced",
                 ),
             ),
         ),
@@ -39,11 +41,17 @@ KEYSPACE = Board(
             (
                 Panel(
                     "Changes of the plan",
-                    "Plans that were put in force within ten minutes, by router, and rounds without a plan in time.",
+                    "Plans within ten minutes, by router: those that moved at least half of their keys, and all that "
+                    "were put in force; and rounds without a plan in time.",
                     "short",
                     (
                         Query(
-                            "max by (instance) (increase(keygrouping_router_plan_changes_total[10m]))", "{{instance}}"
+                            "max by (instance) (increase(keygrouping_router_reshuffles_total[10m]))",
+                            "moved keys: {{instance}}",
+                        ),
+                        Query(
+                            "max by (instance) (increase(keygrouping_router_plan_changes_total[10m]))",
+                            "all: {{instance}}",
                         ),
                         Query(
                             "max by (namespace) (increase(keygrouping_router_lost_rounds_total[10m]))", "lost rounds"
@@ -68,6 +76,7 @@ KEYSPACE = Board(
                     "s",
                     quantiles("keygrouping_router_plan_seconds"),
                     limits=(1, 2.5),
+                    alert="KeygroupingPlanFlapping",
                 ),
                 Panel(
                     "Epoch",
@@ -88,6 +97,7 @@ KEYSPACE = Board(
                     "Changes of what can be set that were taken over within ten minutes.",
                     "short",
                     one("max by (instance) (increase(keygrouping_router_control_changes_total[10m]))", "{{instance}}"),
+                    alert="KeygroupingPlanFlapping",
                 ),
             ),
         ),
@@ -108,6 +118,7 @@ KEYSPACE = Board(
                     "Standard deviation of the workers' shares in percentage points.",
                     "none",
                     one('max by (routing) (keygrouping_observer_std_dev_points{span="interval"})', "{{routing}}"),
+                    alert="KeygroupingUnbalanced",
                 ),
                 Panel(
                     "DIST_COST and messages",
@@ -119,6 +130,7 @@ KEYSPACE = Board(
                             "max by (span) (keygrouping_observer_messages_per_event)", "partials per event, {{span}}"
                         ),
                     ),
+                    alert="KeygroupingPlanFlapping",
                 ),
             ),
         ),

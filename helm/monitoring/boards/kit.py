@@ -57,7 +57,7 @@ class Query:
 class Panel:
     """What is shown, in a unit of Grafana's. `limits`: from where it is orange, then red; falling ones: up to where.
 
-    `alert`: whose section of the runbooks to read when it looks bad.
+    `alert`: whose section of the runbooks to read when it looks bad, the nearest one.
     """
 
     title: str
@@ -66,7 +66,7 @@ class Panel:
     queries: Sequence[Query]
     look: Look = "lines"
     limits: Sequence[float] = ()
-    alert: str | None = None
+    alert: str = field(kw_only=True)
     width: int = 8
     decimals: int | None = None
 
@@ -107,10 +107,8 @@ def quantiles(histogram: str, by: str = "") -> tuple[Query, ...]:
 
 
 def scoped(expr: str) -> str:
-    """The expression over raw metrics alone, of the namespaces that were chosen."""
-    return _METRIC.sub(
-        lambda match: f'{match[1]}{{namespace=~"$namespace"' + (", " if match[2] else "}"), inlined(expr)
-    )
+    """The expression over raw metrics alone, of the namespace that was chosen."""
+    return _METRIC.sub(lambda match: f'{match[1]}{{namespace="$namespace"' + (", " if match[2] else "}"), inlined(expr))
 
 
 def as_json(board: Board) -> str:
@@ -134,7 +132,7 @@ def as_json(board: Board) -> str:
         )
         .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
         .with_variable(_namespace())
-        .annotation(_annotation("Plans", "purple", "changes(keygrouping_router_epoch[1m]) > 0"))
+        .annotation(_annotation("Plans", "purple", "changes(keygrouping_router_reshuffles_total[1m]) > 0"))
         .annotation(_annotation("Settings", "blue", "changes(keygrouping_router_control_version[1m]) > 0"))
     )
     numbers = itertools.count(1)
@@ -154,9 +152,6 @@ def _namespace() -> dashboard.QueryVariable:
         .datasource(_PROMETHEUS)
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(VariableSort.ALPHABETICAL_ASC)
-        .multi(True)
-        .include_all(True)
-        .all_value(".*")
     )
 
 
@@ -200,7 +195,7 @@ def _graph(panel: Panel) -> timeseries.Panel:
         built = built.axis_soft_min(0)
     for letter, query in zip("ABCDEFGH", panel.queries, strict=False):
         built = built.with_target(_target(letter, query).range())
-    return built.links(_links(panel))
+    return built.links([_link(panel.alert)])
 
 
 def _number(panel: Panel) -> stat.Panel:
@@ -222,18 +217,16 @@ def _number(panel: Panel) -> stat.Panel:
         built = built.decimals(panel.decimals)
     for letter, query in zip("ABCDEFGH", panel.queries, strict=False):
         built = built.with_target(_target(letter, query).range())
-    return built.links(_links(panel))
+    return built.links([_link(panel.alert)])
 
 
 def _target(letter: str, query: Query) -> Dataquery:
     return Dataquery().ref_id(letter).expr(scoped(query.expr)).legend_format(query.legend).datasource(_PROMETHEUS)
 
 
-def _links(panel: Panel) -> list[Builder[DashboardLink]]:
-    if panel.alert is None:
-        return []
-    link = dashboard.DashboardLink(f"Runbook: {panel.alert}").type(DashboardLinkType.LINK).target_blank(True)
-    return [link.url(runbook(panel.alert))]
+def _link(alert: str) -> Builder[DashboardLink]:
+    link = dashboard.DashboardLink(f"Runbook: {alert}").type(DashboardLinkType.LINK).target_blank(True)
+    return link.url(runbook(alert))
 
 
 def _thresholds(limits: Sequence[float]) -> dashboard.ThresholdsConfig:

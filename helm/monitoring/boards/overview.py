@@ -5,8 +5,8 @@ from monitoring.boards.stages import DELAY_BY_WORKER
 from monitoring.recordings import WITHIN
 
 IMBALANCE = (
-    Query("keygrouping:imbalance:avg5m", "as routed"),
-    Query("max by (namespace) (avg_over_time(keygrouping_router_imbalance_before[5m]))", "by key hash"),
+    Query("keygrouping:imbalance:rate5m", "as routed"),
+    Query("keygrouping:imbalance_before:avg5m", "by key hash"),
 )
 RESULT_AGE = one("time() - keygrouping:waiting:since")
 
@@ -20,9 +20,9 @@ OVERVIEW = Board(
             (
                 Panel(
                     "λ",
-                    "Load of the busiest worker over the average, five minutes; 1 is perfect balance.",
+                    "Load of the busiest worker over the average, of all routers, five minutes; 1 is perfect balance.",
                     "none",
-                    one("keygrouping:imbalance:avg5m"),
+                    one("keygrouping:imbalance:rate5m"),
                     look="number",
                     limits=(1.5, 2),
                     alert="KeygroupingUnbalanced",
@@ -33,8 +33,9 @@ OVERVIEW = Board(
                     "λ by key hash",
                     "What λ would be if every key went to one worker by its hash: what is gained by splitting.",
                     "none",
-                    one("max by (namespace) (avg_over_time(keygrouping_router_imbalance_before[5m]))"),
+                    one("keygrouping:imbalance_before:avg5m"),
                     look="number",
+                    alert="KeygroupingUnbalanced",
                     width=4,
                     decimals=2,
                 ),
@@ -44,6 +45,7 @@ OVERVIEW = Board(
                     "cps",
                     one("keygrouping:events:rate5m"),
                     look="number",
+                    alert="KeygroupingNoResults",
                     width=4,
                 ),
                 Panel(
@@ -73,6 +75,7 @@ OVERVIEW = Board(
                     one('count(ALERTS{alertname=~"Keygrouping.*", alertstate="firing"}) or vector(0)'),
                     look="number",
                     limits=(1, 3),
+                    alert="KeygroupingExporterMissing",
                     width=4,
                 ),
             ),
@@ -82,7 +85,8 @@ OVERVIEW = Board(
             (
                 Panel(
                     "λ through time",
-                    "Load of the busiest worker over the average, as it was routed and as by key hashing.",
+                    "Load of the busiest worker over the average, as all routers together have sent events, and as by "
+                    "key hashing: the mean of what the routers have seen.",
                     "none",
                     IMBALANCE,
                     look="logarithmic",
@@ -131,12 +135,14 @@ OVERVIEW = Board(
                     "Keys that are spread over more workers than a cold key.",
                     "short",
                     one("max by (namespace) (keygrouping_router_hot_keys)", "hot keys"),
+                    alert="KeygroupingUnbalanced",
                 ),
                 Panel(
                     "Width of the widest keys",
                     "Workers of the ten widest keys. Which keys they are is on the router's page.",
                     "short",
                     one("max by (rank) (keygrouping_router_width)", "rank {{rank}}"),
+                    alert="KeygroupingUnbalanced",
                 ),
                 Panel(
                     "Workers in use",

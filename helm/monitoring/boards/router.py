@@ -16,6 +16,7 @@ ROUTER = Board(
                     "cps",
                     one("sum by (instance) (rate(keygrouping_router_routed_total[$__rate_interval]))", "{{instance}}"),
                     look="stacked",
+                    alert="KeygroupingStageStalled",
                 ),
                 Panel(
                     "Events to be routed",
@@ -55,7 +56,8 @@ ROUTER = Board(
                 ),
                 Panel(
                     "λ by router",
-                    "λ of the last interval, of what each router has seen, and what key hashing would have given.",
+                    "λ of the last interval, of what each router has seen, and what key hashing would have given. "
+                    "With few events it is large by chance.",
                     "none",
                     (
                         Query("max by (instance) (keygrouping_router_imbalance)", "{{instance}}"),
@@ -71,6 +73,7 @@ ROUTER = Board(
                     "none",
                     one("max by (grouping) (keygrouping_router_shadow_imbalance)", "{{grouping}}"),
                     look="logarithmic",
+                    alert="KeygroupingUnbalanced",
                 ),
             ),
         ),
@@ -82,12 +85,14 @@ ROUTER = Board(
                     "Time to route and pack one batch once its records are read.",
                     "s",
                     quantiles("keygrouping_router_batch_seconds"),
+                    alert="KeygroupingLagGrowing",
                 ),
                 Panel(
                     "Time in the kernel",
                     "Time to hash and route one batch: the grouping itself.",
                     "s",
                     quantiles("keygrouping_router_kernel_seconds"),
+                    alert="KeygroupingLagGrowing",
                 ),
                 Panel(
                     "Lag of the event loop",
@@ -101,6 +106,7 @@ ROUTER = Board(
                         "p99 {{instance}}",
                     ),
                     limits=(0.25, 1),
+                    alert="KeygroupingTransactionAborts",
                 ),
             ),
         ),
@@ -142,6 +148,7 @@ ROUTER = Board(
                             "listeners",
                         ),
                     ),
+                    alert="KeygroupingStoreDegraded",
                 ),
             ),
         ),

@@ -98,6 +98,7 @@ SLO = Board(
                         "sum by (namespace) (rate(keygrouping_observer_latency_seconds_count[$__rate_interval]))",
                         "sampled",
                     ),
+                    alert="KeygroupingLatencyBudgetBurnSlow",
                 ),
                 Panel(
                     "Throughput by worker",

@@ -173,7 +173,8 @@ def test_files_need_a_format_and_have_to_be_there(tmp_path: Path, capsys: pytest
 def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "keygrouping.cli.report", raising=False)
     monkeypatch.setitem(sys.modules, "rich.table", None)
-    assert "needs the package rich: pip install 'keygrouping[cli]'" in fault(capsys, *SMALL)
+    line = fault(capsys, *SMALL)
+    assert "needs the package rich: in the repository's folder, pip install './libs/keygrouping[cli]'" in line
 
 
 # --- settings as texts ------------------------------------------------------------------------------------------------

@@ -2,16 +2,22 @@
 
 import base64
 import gzip
+import itertools
 import json
+from collections import Counter
+from collections.abc import Generator
 from html.parser import HTMLParser
 from importlib.metadata import EntryPoints
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from keygrouping.cli import inspect, main
+from keygrouping.inspection import Batch, Sample, Silence
 
 SECRETS = ["alice@example.org", "bob@example.org", "<b>&carol"]
+ROOT = Path(__file__).parents[3]
 QUICK = ["--workers", "2", "4", "--groupings", "key", "shuffle", "--interval", "100"]
 
 
@@ -90,9 +96,20 @@ def test_tables_and_page(table: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         assert part in printed
     assert max(map(len, printed.splitlines())) <= 110
     written = page.read_text()
+    for text in (printed, written):
+        assert "KEYGROUPING_ROUTER_WORKERS=4\n" in text and "KEYGROUPING_ROUTER_GROUPING=shuffle\n" in text
+        assert "chart: --set worker.replicas=4 --set router.grouping.name=shuffle" in text
     assert written.count("<svg") == 4 and "&lt;b&gt;&amp;carol" in written and "<b>&carol" not in written
     assert not any(outside in written for outside in ("http", "<script", "<link", "url(", "src="))
     HTMLParser().feed(written)
+
+
+def test_recommended_values_are_those_of_the_chart(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schema = json.loads((ROOT / "helm/keygrouping/values.schema.json").read_text())
+    data = answer(capsys, "--file", table, "--key", "field=user")
+    assert [each["values"]["worker"]["replicas"] for each in data["advice"]] == [2, 4]
+    for each in data["advice"]:
+        jsonschema_rs.validate(schema, each["values"])
 
 
 def test_hashed_keys_appear_nowhere(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,6 +124,51 @@ def test_hashed_keys_appear_nowhere(table: Path, tmp_path: Path, capsys: pytest.
     headless = tmp_path / "headless.csv"
     headless.write_text("alice,1\nbob,2\n")
     assert "alice" not in fault(capsys, "--file", headless, "--key", "field=user", "--hash-keys")
+
+
+def test_the_salt_may_be_in_the_environment(
+    table: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["--file", table, "--key", "field=user", "--hash-keys"]
+    given = answer(capsys, *arguments, "--salt", "s")["keys"]["top"]
+    monkeypatch.setenv("KEYGROUPING_INSPECT_SALT", "s")
+    assert answer(capsys, *arguments)["keys"]["top"] == given
+    assert answer(capsys, *arguments, "--salt", "t")["keys"]["top"] != given
+    monkeypatch.setenv("KEYGROUPING_INSPECT_SALT", "")
+    random = answer(capsys, *arguments)["keys"]["top"]
+    assert random != given != answer(capsys, *arguments)["keys"]["top"] != random
+
+
+class Silent:
+    """A topic that nobody answers for, until an event comes."""
+
+    kind = "topic"
+    name = "events"
+    partitions = 2
+    sample = Sample(0, 10, 0)
+    followed = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.silence: Silence | None = Silence(1_700_000_000_000, 2, 2)
+        self.left_out: Counter[str] = Counter()
+
+    def batches(self) -> Generator[Batch, None, None]:
+        yield Batch([])
+        yield Batch([])
+        self.silence, self.followed = None, 1
+        yield Batch([b"key"])
+
+
+def test_silence_is_told_before_the_first_event(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspect, "_reader", lambda *_: Silent)
+    monkeypatch.setattr("time.monotonic", itertools.count(0, 10).__next__)
+    main(["inspect", "--topic", "events", "--sample", "0", "--follow", *QUICK])
+    printed = capsys.readouterr()
+    line = "keygrouping inspect: No answer from Kafka for 2 of 2 partitions since 2023-11-14 22:13:20 UTC: "
+    assert [each.startswith(line) for each in printed.err.splitlines()] == [True, True]
+    assert "1 events (1 that came since)" in printed.out
 
 
 def test_what_does_not_go_together_is_told(
@@ -131,4 +193,7 @@ def test_what_does_not_go_together_is_told(
     empty.write_text("user\n")
     assert "holds no events" in fault(capsys, "--file", empty, "--key", "field=user")
     monkeypatch.setattr(inspect, "entry_points", lambda **_: EntryPoints())
-    assert "pip install keygrouping-service" in fault(capsys, "--topic", "events")
+    missing = fault(capsys, "--topic", "events")
+    assert "needs the package keygrouping-service: in the repository's folder, pip install" in missing
+    assert all((ROOT / folder).is_dir() for folder in ("libs/keygrouping", "libs/service"))
+    assert "'./libs/keygrouping[cli]' ./libs/service" in missing

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from keygrouping.cli.inspect_page import page
+from keygrouping.cli.inspect_tables import headline, show
 from keygrouping.hashing import hash_key, hash_keys, worker_of
 from keygrouping.inspection import (
     Batch,
@@ -16,12 +18,16 @@ from keygrouping.inspection import (
     Inspection,
     InspectionError,
     KeyNaming,
+    Report,
+    Sample,
+    Silence,
     advise,
     divided,
     groupings,
     spread,
 )
 from keygrouping.inspection.advice import EVEN, cautions
+from keygrouping.inspection.span import Span, joined, moment, span_of
 from keygrouping.inspection.top_keys import TopKeys
 from keygrouping.inspection.trend import Point, Trend, thirds
 from keygrouping.keyspace import SpaceSaving
@@ -37,8 +43,12 @@ class Reading:
     kind = "topic"
     name = "events"
     partitions = 4
-    sampled_of = None
     left_out: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self, *, sample: Sample | None = None, followed: int = 0, silence: Silence | None = None) -> None:
+        self.sample = sample
+        self.followed = followed
+        self.silence = silence
 
     def batches(self) -> Generator[Batch, None, None]:
         yield from ()
@@ -151,11 +161,12 @@ def test_unknown_places_are_told_with_the_choices(key: str, weight: str) -> None
 @settings(max_examples=20)
 def test_a_trend_keeps_all_in_few_points(intervals: list[int], most: int) -> None:
     trend = Trend(most)
-    for events in intervals:
+    for number, events in enumerate(intervals):
         keys = SpaceSaving(256)
         keys.update(np.array([hash_key(b"key")], np.int64), np.array([float(events)]))
-        trend.add(Point(events, [np.array([float(events), 1.0])], keys))
+        trend.add(Point(events, [np.array([float(events), 1.0])], keys, Span(number, number + 1) if number else None))
     points = trend.points
+    assert joined(*(point.span for point in points)) == (Span(1, len(intervals)) if len(intervals) > 1 else None)
     assert len(points) < max(most, len(intervals) + 1) and len(points) <= most
     assert sum(point.events for point in points) == sum(intervals)
     assert sum(float(point.loads[0][0]) for point in points) == sum(intervals)
@@ -171,16 +182,21 @@ def test_a_trend_keeps_all_in_few_points(intervals: list[int], most: int) -> Non
 def test_figures_do_not_depend_on_how_it_is_read(sizes: list[int]) -> None:
     keys = skewed(5000, 0.5)
     partitions = np.array([number % 3 for number in range(5000)])
+    times = np.arange(5000) * 1000
+    times[0] = -1
     inspection = Inspection(groupings(["pkg", "level-fill", "shuffle"]), [4, 9], PLAIN, interval=1000)
     begin = 0
     for size in sizes:
         part = slice(begin, begin + size)
-        inspection.add(Batch(keys[part], None, partitions[part], 1000 + begin, 2000 + begin))
+        inspection.add(Batch(keys[part], None, partitions[part], times[part]))
         begin += size
     report = inspection.report(Reading(), 3)
     whole = Inspection(groupings(["pkg", "level-fill", "shuffle"]), [4, 9], PLAIN, interval=1000)
-    whole.add(Batch(keys, None, partitions, 1000, 1000 + max(sizes) if len(sizes) == 1 else None))
+    whole.add(Batch(keys, None, partitions, times))
     again = whole.report(Reading(), 3)
+    assert report.source.span == Span(1000, 4_999_000)
+    spans = [Span(begin * 1000, (begin + 999) * 1000) for begin in (0, 1000, 2000, 3000, 4000)]
+    assert [point.span for point in report.trend] == [Span(1000, 999_000), *spans[1:]]
     assert report.outcomes == again.outcomes and report.trend == again.trend and report.top == again.top
     for workers in (4, 9):
         loads = np.bincount([worker_of(hash_key(key), workers) for key in keys], minlength=workers)
@@ -211,6 +227,7 @@ def test_advice_splits_only_where_that_helps() -> None:
     assert advice.grouping == "level-fill" and chosen.lambda_ <= EVEN < report.by_key(8).lambda_
     assert "hot alone has 59.3%" in advice.reason and "the work of 1.7 at most" in advice.reason
     assert advice.environment["KEYGROUPING_ROUTER_GROUPING"] == "level-fill"
+    assert advice.values == {"worker": {"replicas": 8}, "router": {"grouping": {"name": "level-fill"}}}
     assert cautions(report) == []
 
     alone = Inspection(groupings(["key"]), [8], PLAIN, interval=1000)
@@ -236,7 +253,96 @@ def test_cautions_tell_of_moving_keys_and_few_events() -> None:
     for number in range(4):
         moving.add(Batch([b"key-%d" % number] * 100))
     told = " ".join(cautions(moving.report(Reading(), 5)))
-    assert "4 keys are it in 4 parts" in told and "Only 400 events" in told
+    assert "in the 4 parts of the range, 4 different keys were the heaviest" in told and "Only 400 events" in told
+
+
+def seen(reading: Reading, events: int = 500) -> Report:
+    """The report on so many events of one key."""
+    inspection = Inspection(groupings(["key"]), [4], PLAIN, interval=100)
+    inspection.add(Batch([b"key"] * events))
+    return inspection.report(reading, 5)
+
+
+@pytest.mark.parametrize(
+    ("reading", "told", "noted"),
+    [
+        (Reading(), "500 events, 1 keys", []),
+        (Reading(followed=500), "500 events (500 that came since), 1 keys", []),
+        (Reading(followed=200), "500 events (300 that were there, 200 that came since), 1 keys", []),
+        (
+            Reading(sample=Sample(300, 3_000_000, 300)),
+            "500 events (500 of a sample of 300 of 3,000,000 offsets), 1 keys",
+            ["A sample of 300 of the 3,000,000 offsets"],
+        ),
+        (
+            Reading(sample=Sample(300, 3_000_000, 280), followed=220),
+            "500 events (280 of a sample of 300 of 3,000,000 offsets, 220 that came since), 1 keys",
+            ["A sample of 300 of the 3,000,000 offsets", "The 300 offsets of the sample hold 280 records"],
+        ),
+        (
+            Reading(sample=Sample(0, 3_000_000, 0), followed=500),
+            "500 events (500 that came since), 1 keys",
+            ["What the topic held, 3,000,000 offsets, was not read"],
+        ),
+    ],
+)
+def test_what_was_there_is_told_from_what_came_since(reading: Reading, told: str, noted: list[str]) -> None:
+    report = seen(reading)
+    assert headline(report) == f"topic events: {told}"
+    others = [each for each in cautions(report) if not each.startswith("Only 500 events")]
+    assert [each.startswith(note) for each, note in zip(others, noted, strict=True)] == [True] * len(noted)
+    assert report.to_data()["source"]["sample"] == (reading.sample and reading.sample._asdict())
+
+
+def test_silence_is_told_first(capsys: pytest.CaptureFixture[str]) -> None:
+    report = seen(Reading(followed=500, silence=Silence(1_700_000_000_000, 1, 4)))
+    line = "No answer from Kafka for 1 of 4 partitions since 2023-11-14 22:13:20 UTC"
+    assert cautions(report)[0].startswith(line)
+    show(report, again=False)
+    assert line in capsys.readouterr().out and line in page(report)
+    assert report.to_data()["source"]["silence"] == {"since_ms": 1_700_000_000_000, "partitions": 1, "of": 4}
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+
+def timed(step_ms: int) -> Report:
+    """The report on 200 events, so far apart, in two parts."""
+    inspection = Inspection(groupings(["key"]), [4], PLAIN, interval=100)
+    times = 1_700_000_000_000 + step_ms * np.arange(200)
+    inspection.add(Batch([b"key"] * 200, times=times))
+    return inspection.report(Reading(), 5)
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "shown"),
+    [(1000, ["22:13:20", "22:14:59", "22:15:00", "22:16:39"]), (3_600_000, ["2023-11-14 22:13", "2023-11-19 01:13"])],
+)
+def test_parts_of_the_trend_have_times(step_ms: int, shown: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    report = timed(step_ms)
+    show(report, again=False)
+    printed = capsys.readouterr().out
+    assert all(time in printed.partition("trend; times are UTC")[2] and time in page(report) for time in shown)
+    first, last = report.to_data()["trend"]
+    assert (first["earliest_ms"], last["latest_ms"]) == (1_700_000_000_000, 1_700_000_000_000 + 199 * step_ms)
+
+
+def test_without_times_nothing_is_said_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    report = seen(Reading())
+    show(report, again=False)
+    assert "UTC" not in capsys.readouterr().out + page(report)
+    assert {point["earliest_ms"] for point in report.to_data()["trend"]} == {None}
+
+
+@given(st.lists(st.lists(st.integers(-1, 50), max_size=5), max_size=5))
+def test_spans_cover_all_known_times(parts: list[list[int]]) -> None:
+    known = [time for part in parts for time in part if time >= 0]
+    span = joined(*(span_of(np.array(part, np.int64)) for part in parts))
+    assert span == (Span(min(known), max(known)) if known else None)
+
+
+def test_any_time_can_be_shown() -> None:
+    assert (moment(0), moment(2**62)) == ("1970-01-01 00:00:00", f"{2**62} ms")
 
 
 def test_groupings_that_need_the_future_are_no_choice() -> None:

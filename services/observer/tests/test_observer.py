@@ -30,6 +30,7 @@ pytestmark = pytest.mark.kafka
 JOB = '{"window": 1000, "lateness": 0, "aggregates": [{"name": "n", "op": "count"}]}'
 PARTITIONS = 3
 PAST = 1_700_000_000_000
+LOOK_SECONDS = 2
 QUICK = {"interval": 1, "idle_timeout": 1, "look_interval": 0.1}
 
 
@@ -196,6 +197,7 @@ async def test_behind_real_workers_lag_latency_and_metrics_are_told(deployment: 
     async with httpx.AsyncClient(base_url=address) as client:
         shown = (await client.get("/distribution", params={"limit": 60})).json()
         assert (await client.get("/distribution", params={"limit": 61})).status_code == 422
+        await asyncio.sleep(2 * LOOK_SECONDS)  # By then the ends of the observer's own topic would have been seen.
         figures = text_string_to_metric_families((await client.get("/metrics")).text)
     assert shown["state"] == "observing"
     assert [s["offsets"] for s in shown["intervals"]] == [s["offsets"] for s in snapshots[::-1]]
@@ -206,6 +208,7 @@ async def test_behind_real_workers_lag_latency_and_metrics_are_told(deployment: 
     assert values["keygrouping_observer_imbalance", "key", "run"] == shown["run"]["lambda_before"]
     assert values["keygrouping_observer_efficiency", "run"] == shown["run"]["efficiency"]
     assert values[("keygrouping_observer_latency_seconds_count",)] == latency["samples"]
+    assert [sample for sample in values if sample[0] == "keygrouping_lag_records"] == [], "it reads its state once"
 
 
 async def when_worked(deployment: Deployment, events: int) -> None:

@@ -17,6 +17,7 @@ from keygrouping_router.control_plane import ControlPlane
 from keygrouping_router.errors import Refused
 from keygrouping_router.models import KeyQuery, WorkersChange
 from keygrouping_router.routing import Usable
+from keygrouping_service import metrics
 from keygrouping_service.store import Conflict, Store, Unavailable, open_store
 from keygrouping_service.store.memory import MemoryStore
 from keygrouping_service.store.testing import RedisServer
@@ -318,3 +319,30 @@ async def test_the_store_holds_a_plan_for_each_router_that_plans_alone(
     widths = [json.dumps(plane.core.steering.widths()) for plane in planes]
     assert widths[0] != widths[1]
     await store.close()
+
+
+async def test_plans_of_a_steady_stream_move_few_keys_and_those_of_a_flapping_one_reshuffle_them() -> None:
+    """What the alert KeygroupingPlanFlapping goes by: level-fill has a plan with an epoch of its own each interval."""
+    time = FakeTime()
+    (plane,) = await replicas(MemoryStore(clock=lambda: time.passed), time, 1)
+
+    def counted() -> tuple[float, float]:
+        return metrics.PLAN_CHANGES._value.get(), metrics.RESHUFFLES._value.get()
+
+    async def figures_of(intervals: Sequence[Sequence[bytes]]) -> tuple[float, float]:
+        before = counted()
+        for keys in intervals:
+            time.passed += 10
+            route(plane, keys, time.passed)
+            await end_interval([plane], time)
+        plans, reshuffles = counted()
+        return plans - before[0], reshuffles - before[1]
+
+    assert await figures_of([skewed(6000, 0.1 * (seed % 2), seed) for seed in range(30)]) == (30, 0)
+    to_and_fro = [[b"%d of %d" % (key % 20, number % 2) for key in range(6000)] for number in range(30)]
+    plans, reshuffles = await figures_of(to_and_fro)
+    assert plans == 30 and reshuffles >= 25
+    before = counted()[1]
+    for workers in (9, 10):
+        await plane.set_workers(WorkersChange(workers=workers), expected=None, by="api")
+    assert counted()[1] == before + 2

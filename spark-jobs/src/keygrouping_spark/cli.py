@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from keygrouping_spark import session
 from keygrouping_spark.executors import Executors
 from keygrouping_spark.listener import Listener
+from keygrouping_spark.metrics import show
 from keygrouping_spark.reports import Report
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_spark.stages import Environment, Stage, aggregator_stage, worker_stage
@@ -36,6 +37,8 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
     """Runs the stages of the settings until `stop`."""
     logging.getLogger("py4j").setLevel(logging.WARNING)
     stages: list[Stage] = []
+    for query in settings.stages.split(","):
+        show(query)
     app = create_app("keygrouping Spark job", lambda: bool(stages))
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(app, settings.http_host, settings.http_port))

@@ -157,9 +157,12 @@ async def close(client: Any) -> None:
         await _close_producer(client)
         return
     try:
-        await asyncio.wait_for(finish(), _CLOSE_TIMEOUT)
+        with given_up_calls():  # a consumer cancels its own fetches, and may raise that
+            await asyncio.wait_for(finish(), _CLOSE_TIMEOUT)
     except (KafkaError, TimeoutError, OSError) as error:
         log.warning("closing a Kafka client failed: %s", _one_line(error))
+        if isinstance(client, AIOKafkaConsumer):
+            await client._client.close()
 
 
 async def _close_producer(client: AIOKafkaProducer) -> None:

@@ -196,6 +196,12 @@ PLAN_SECONDS = histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
 MOVED_KEYS = counter("router_moved_keys_total", "keys", "Keys that a plan gave to other workers.")
+RESHUFFLES = counter(
+    "router_reshuffles_total",
+    "plans",
+    "Plans that gave at least half of the keys that they name to other workers, or that were not made in a round: "
+    "nobody has counted what those move.",
+)
 LOST_ROUNDS = counter(
     "router_lost_rounds_total", "rounds", "Rounds of which no plan came in time: the plan before stays in force."
 )

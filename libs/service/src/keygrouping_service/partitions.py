@@ -67,6 +67,9 @@ class PartitionRunner:
     - The offset that is committed may lie behind what was read (open windows): the next incarnation reads it again.
     - Commit as seldom as latency allows: a transaction costs about 10 round trips and one marker per partition.
 
+    `own_state`: the topic is not input but state that the work itself writes. It is read at the begin only, so there is
+    no lag to show.
+
     `assignor` decides who gets which partition (default: round robin); it is an instance of aiokafka's
     AbstractPartitionAssignor, whose `metadata` may send user data such as the replica's ordinal. All members must
     offer the same one.
@@ -80,6 +83,7 @@ class PartitionRunner:
         work: Work,
         *,
         delivery: Delivery = "exactly_once",
+        own_state: bool = False,
         assignor: type[AbstractPartitionAssignor] | AbstractPartitionAssignor = RoundRobinPartitionAssignor,
         grace: float = 20.0,
     ) -> None:
@@ -98,7 +102,8 @@ class PartitionRunner:
         self._member: AIOKafkaConsumer | None = None
         self._assigned: set[int] | None = None
         self._moved: set[int] = set()
-        metrics.LAG.labels(self.group).set_function(lambda: sum(owned.lag or 0 for owned in self.owned.values()))
+        if not own_state:
+            metrics.LAG.labels(self.group).set_function(lambda: sum(owned.lag or 0 for owned in self.owned.values()))
 
     @property
     def ready(self) -> bool:

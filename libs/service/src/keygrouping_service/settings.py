@@ -37,6 +37,7 @@ SECTIONS = (
     "TOPICS",
     "PROBE",
     "LOCAL",
+    "INSPECT",
     "EVENTLOAD",
     "HTTPLOAD",
 )

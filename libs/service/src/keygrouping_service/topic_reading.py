@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
-from keygrouping.inspection import Batch, Extraction, InspectionError, Range, divided, spread
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+from keygrouping.inspection import Batch, Extraction, InspectionError, Range, Sample, Silence, divided, spread
 from keygrouping.inspection.extraction import extract
 from keygrouping.job import JobSpec, Rejection
 from pydantic import ValidationError
@@ -23,8 +21,8 @@ from keygrouping_service import kafka
 from keygrouping_service.lenient import read_leniently
 from keygrouping_service.progress import partitions_of
 from keygrouping_service.settings import ServiceSettings, describe_faults
+from keygrouping_service.topic_fetching import WAIT_MS, Event, Fetching, Following, Record
 
-Record: TypeAlias = ConsumerRecord[bytes, bytes]
 Progress: TypeAlias = Callable[[int, int], None]
 
 _STEP = 10_000
@@ -32,14 +30,15 @@ _STEP = 10_000
 _RANGES = 100
 """Ranges of each partition that make up a sample; more of them where they would be longer than a step."""
 _LEAST_RANGE = 100
-_WAIT_MS = 200
-_RECORDS = 10_000
 _FETCH_BYTES = 4 << 20
+_REFRESH_MS = 30_000
+"""How often the topic is asked for partitions that were added."""
 
 
 class TopicReading:
-    """A topic. What was there at the begin is read in step over all partitions, or a sample of it; then, with
-    `follow`, what comes, with an empty batch now and then while nothing does. Memory: a step, and what was fetched."""
+    """A topic. What was there at the beginning is read in step over all partitions, or a sample of it; then, with
+    `follow`, what comes, with an empty batch now and then while nothing does. Memory: keys and weights of a step, and
+    what was fetched."""
 
     kind = "topic"
 
@@ -48,51 +47,63 @@ class TopicReading:
     ) -> None:
         self.name = topic
         self.partitions: int | None = None
-        self.sampled_of: int | None = None
+        self.sample: Sample | None = None
+        self.followed = 0
+        self.silence: Silence | None = None
         self.left_out: Counter[str] = Counter()
         self._settings = settings
         self._job = job
-        self._sample = sample
+        self._wanted = sample
         self._follow = follow
         self._progress = progress
 
     def batches(self) -> Generator[Batch, None, None]:
-        """All that is to be read. Raises InspectionError where Kafka can't be asked, or there is no such topic."""
+        """All that is to be read. Raises InspectionError where Kafka doesn't answer, or there is no such topic."""
         read_leniently()
         with _quiet(), asyncio.Runner() as runner:
-            records = self._records()
+            events = self._events()
             try:
-                while (found := runner.run(_next(records))) is not None:
+                while (found := runner.run(_next(events))) is not None:
                     yield self._batch(found)
             except (KafkaError, OSError) as error:
                 said = " ".join(str(error).split()) or type(error).__name__
+                if kafka.can_be_retried(error):
+                    said += "; see whether its brokers run and can be reached, then begin anew"
                 raise InspectionError(
                     f"topic {self.name} at {self._settings.bootstrap_servers} can't be read: {said}"
                 ) from None
             finally:
-                runner.run(records.aclose())
+                runner.run(events.aclose())
 
-    async def _records(self) -> AsyncGenerator[Sequence[Record], None]:
+    async def _events(self) -> AsyncGenerator[Sequence[Event], None]:
         tps = await self._find()
-        client = kafka.reader(self._settings, wait_ms=_WAIT_MS, max_partition_fetch_bytes=_FETCH_BYTES)
+        client = kafka.reader(
+            self._settings,
+            wait_ms=WAIT_MS,
+            max_partition_fetch_bytes=_FETCH_BYTES,
+            metadata_max_age_ms=_REFRESH_MS,
+        )
         _create_no_topics(client)
         async with kafka.started(client) as consumer:
             consumer.assign(tps)
             firsts, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
-            for tp in tps:
-                consumer.seek(tp, firsts[tp])
-            spare: dict[TopicPartition, list[Record]] = {}
+            fetching = Fetching(consumer, self._kept)
+            fetching.seek(firsts)
             for ranges in self._steps(tps, firsts, ends):
-                if self.sampled_of is not None:
-                    spare.clear()
-                    for tp, wanted in ranges.items():
-                        consumer.seek(tp, wanted.start)
-                yield await _read(consumer, ranges, spare)
-            if self._follow:
-                for tp in tps:
-                    consumer.seek(tp, ends[tp])
+                if self.sample is not None:
+                    fetching.seek({tp: wanted.start for tp, wanted in ranges.items()})
+                found = await fetching.read(ranges)
+                if self.sample is not None:
+                    size = self.sample.size + sum(map(len, ranges.values()))
+                    self.sample = self.sample._replace(size=size, records=self.sample.records + len(found))
+                yield found
+            fetching.seek(ends)
+            following = Following(fetching, self.name, tps)
             while self._follow:
-                yield _mixed(await _fetched(consumer, tps))
+                found = await following.next()
+                self.partitions, self.silence = following.partitions, following.silence
+                self.followed += sum(event.fault is None for event in found)
+                yield found
 
     async def _find(self) -> list[TopicPartition]:
         """The topic's partitions. All topics are asked for: by its name alone a broker might create it."""
@@ -112,33 +123,31 @@ class TopicReading:
         sizes = [ends[tp] - firsts[tp] for tp in tps]
         wanted = sizes
         parts = max(1, -(-sum(sizes) // _STEP))
-        if self._sample is not None and self._sample < sum(sizes):
-            self.sampled_of = sum(sizes)
-            wanted = divided(self._sample, sizes)
-            most = max(_RANGES, self._sample // _STEP)
-            parts = max(1, min(most, self._sample // (_LEAST_RANGE * len(tps))))
+        if self._wanted is not None and self._wanted < sum(sizes):
+            self.sample = Sample(0, sum(sizes), 0)
+            wanted = divided(self._wanted, sizes)
+            most = max(_RANGES, self._wanted // _STEP)
+            parts = max(1, min(most, self._wanted // (_LEAST_RANGE * len(tps))))
         ranges = {tp: spread(firsts[tp], ends[tp], count, parts) for tp, count in zip(tps, wanted, strict=True)}
         for part in range(parts):
             yield {tp: mine[part] for tp, mine in ranges.items()}
             self._progress(part + 1, parts)
 
-    def _batch(self, records: Sequence[Record]) -> Batch:
-        keys, weights, partitions, times = [], [], [], []
-        for record in records:
-            extracted = extract(self._job, record.key, record.value, record.headers)
-            if isinstance(extracted, Rejection):
-                self.left_out[extracted.reason] += 1
-                continue
-            keys.append(extracted.key)
-            weights.append(extracted.weight)
-            partitions.append(record.partition)
-            times.append(record.timestamp)
+    def _kept(self, record: Record) -> Event:
+        extracted = extract(self._job, record.key, record.value, record.headers)
+        place = (record.partition, record.offset, record.timestamp)
+        if isinstance(extracted, Rejection):
+            return Event(*place, b"", 0.0, extracted.reason)
+        return Event(*place, extracted.key, extracted.weight, None)
+
+    def _batch(self, events: Sequence[Event]) -> Batch:
+        self.left_out.update(event.fault for event in events if event.fault is not None)
+        used = [event for event in events if event.fault is None]
         return Batch(
-            keys,
-            None if self._job.weight.kind == "one" else np.array(weights, np.float64),
-            np.array(partitions, np.int64),
-            min(times, default=None),
-            max(times, default=None),
+            [event.key for event in used],
+            None if self._job.weight.kind == "one" else np.array([event.weight for event in used], np.float64),
+            np.array([event.partition for event in used], np.int64),
+            np.array([event.time_ms for event in used], np.int64),
         )
 
 
@@ -164,51 +173,9 @@ def open_topic(
     return TopicReading(settings, topic, extraction.job(), sample, follow, progress)
 
 
-async def _next(records: AsyncGenerator[Sequence[Record], None]) -> Sequence[Record] | None:
-    """The next records, None at the end."""
-    return await anext(records, None)
-
-
-async def _read(
-    consumer: AIOKafkaConsumer, ranges: Mapping[TopicPartition, Range], spare: dict[TopicPartition, list[Record]]
-) -> list[Record]:
-    """The records in these ranges, those of all partitions evenly mixed; `spare` keeps what was fetched beyond."""
-    found: dict[TopicPartition, list[Record]] = {tp: [] for tp in ranges}
-    behind = [tp for tp, wanted in ranges.items() if wanted]
-    while behind:
-        for tp in behind:
-            fetched = spare.pop(tp, [])
-            cut = bisect_left(fetched, ranges[tp].stop, key=lambda record: record.offset)
-            found[tp] += fetched[:cut]
-            if fetched[cut:]:
-                spare[tp] = fetched[cut:]
-        behind = [tp for tp in behind if tp not in spare and await consumer.position(tp) < ranges[tp].stop]
-        if behind:
-            spare.update(await _fetched(consumer, behind))
-    return _mixed(found)
-
-
-def _mixed(found: Mapping[TopicPartition, Sequence[Record]]) -> list[Record]:
-    """The records of all partitions, each partition's evenly spread over the whole."""
-    placed = [
-        ((number + 0.5) / len(records), record) for records in found.values() for number, record in enumerate(records)
-    ]
-    return [record for _, record in sorted(placed, key=itemgetter(0))]
-
-
-async def _fetched(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition]) -> dict[TopicPartition, list[Record]]:
-    """What comes next of these partitions; what retention has deleted meanwhile is passed over."""
-    try:
-        found: dict[TopicPartition, list[Record]] = await consumer.getmany(
-            *tps, timeout_ms=_WAIT_MS, max_records=_RECORDS
-        )
-    except OffsetOutOfRangeError:
-        firsts = await consumer.beginning_offsets(tps)
-        for tp in tps:
-            if await consumer.position(tp) < firsts[tp]:
-                consumer.seek(tp, firsts[tp])
-        return {}
-    return found
+async def _next(events: AsyncGenerator[Sequence[Event], None]) -> Sequence[Event] | None:
+    """The next events, None at the end."""
+    return await anext(events, None)
 
 
 def _create_no_topics(consumer: AIOKafkaConsumer) -> None:
@@ -222,11 +189,13 @@ def _create_no_topics(consumer: AIOKafkaConsumer) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What the client would log meanwhile is told by the error that it raises."""
-    logger = logging.getLogger("aiokafka")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
+    """What would be logged of clients meanwhile is told by the error that is raised, or by `silence`."""
+    loggers = [logging.getLogger(name) for name in ("aiokafka", kafka.__name__)]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

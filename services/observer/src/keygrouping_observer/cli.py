@@ -21,7 +21,7 @@ async def serve(settings: ObserverSettings, stop: asyncio.Event) -> None:
     """Observes until `stop` is set; what is known of the open interval is read again at the next start."""
     board = Board(settings.group("observer"))
     stage = ObserverStage(settings, board)
-    runner = PartitionRunner(settings, "observer", settings.state_topic, stage.work)
+    runner = PartitionRunner(settings, "observer", settings.state_topic, stage.work, own_state=True)
     app = observer_app(settings, board, lambda: runner.ready)
     async with serving(app, settings.http_host, settings.http_port):
         await kafka.retry(lambda: prepare_topics(settings), "preparing the observer's topics")

@@ -9,7 +9,7 @@ from keygrouping_service import metrics
 
 from keygrouping_router.keyspace import moment
 from keygrouping_router.models import PlanReport
-from keygrouping_router.rounds import Rounds
+from keygrouping_router.rounds import Plan, Rounds
 from keygrouping_router.steering import Steering
 
 _KEPT = 200
@@ -58,24 +58,25 @@ class PlanLog:
         """Takes note of a new plan, whatever it came by; its epoch may have been here before it."""
         epoch, planned = self._steering.epoch, self._planned()
         known = bool(self._entries) and self._entries[-1].epoch == epoch
-        if known and (planned is None or planned.epoch == self._noted):
+        if known and (planned is None or planned.report.epoch == self._noted):
             return
-        report = self._own() if planned is None else planned.model_copy(update={"epoch": epoch})
-        self._noted = None if planned is None else planned.epoch
+        report = self._own() if planned is None else planned.report.model_copy(update={"epoch": epoch})
+        self._noted = None if planned is None else planned.report.epoch
         if self._entries and (not known or report.moved_keys):
             metrics.PLAN_CHANGES.inc()
             metrics.MOVED_KEYS.inc(report.moved_keys or 0)
+            metrics.RESHUFFLES.inc(planned is None or planned.reshuffles)
             self._publish(report)
         if known:
             self._entries.pop()
         self._entries.append(report)
 
-    def _planned(self) -> PlanReport | None:
+    def _planned(self) -> Plan | None:
         """The plan in force that was made in a round, None if there is none."""
         plan, control = self._rounds.newest, self._steering.control
         if plan is None or (plan.generation, plan.workers) != (control.generation, control.workers):
             return None
-        return plan.report if plan.report.epoch == self._steering.planned else None
+        return plan if plan.report.epoch == self._steering.planned else None
 
     def _own(self) -> PlanReport:
         control = self._steering.control

@@ -42,6 +42,8 @@ _INSIDE = 1 / 8
 _ATTEMPTS = 3
 _PLAIN = (str, int, float, bool, type(None))
 _TOLD = ("epoch", "hot_keys", "moved_keys", "moved_state", "feasible")
+_NAMED = ("hashes", "keys", "table")
+"""Under one of these a plan has a row, or an entry of a column, for each key that it knows by itself."""
 _MOST_DETAILS = 20
 
 
@@ -65,6 +67,12 @@ class Plan:
     def order(self) -> tuple[int, float]:
         """Plans of later rounds, or later in the same interval, have a larger one."""
         return self.report.round or 0, self.report.part
+
+    @property
+    def reshuffles(self) -> bool:
+        """Whether it gives at least half of the keys that it names to other workers: noise moves fewer."""
+        moved = self.report.moved_keys or 0
+        return moved > 0 and 2 * moved >= max(len(self.content.get(name, ())) for name in _NAMED)
 
     def to_data(self) -> dict[str, Any]:
         """All of it as JSON data."""

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from keygrouping.cli import experiment, inspect, simulate
-from keygrouping.cli.parser import CommandError, OneLineParser
+from keygrouping.cli.parser import INSTALL, CommandError, OneLineParser
 from keygrouping.experiment import ExperimentError
 from keygrouping.grouping import GroupingError
 from keygrouping.inspection.batch import InspectionError
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRA:
             raise
-        chosen.error(f"needs the package {package}: pip install 'keygrouping[cli]'")
+        chosen.error(f"needs the package {package}: {INSTALL}")
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:

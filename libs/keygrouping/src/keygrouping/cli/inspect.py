@@ -1,6 +1,7 @@
 """Command `keygrouping inspect`: what the keys of a topic or file are like, and which grouping suits them."""
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import orjson
 
 from keygrouping import workload
 from keygrouping.cli.assignments import assign
-from keygrouping.cli.parser import CommandError, OneLineParser, at_least
+from keygrouping.cli.parser import INSTALL, CommandError, OneLineParser, at_least
 from keygrouping.cli.progress import Bar, progress_bar
 from keygrouping.workload.stream import WorkloadError
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 HELP = "report the skew of a topic or file, and what each grouping would give; only reads"
 READERS = "keygrouping.readers"
 """Group of entry points that open a reading of another kind than a file."""
+SALT = "KEYGROUPING_INSPECT_SALT"
+"""Environment variable with the key of hashed keys: what stands on the command line is in the shell's history."""
 WORKERS = (4, 8, 16)
 _USUAL = "key, pkg, w-choices, dkg, level-fill, shuffle"
 _TOP = 20
@@ -35,9 +38,9 @@ def declare(parser: OneLineParser) -> None:
     """Add this command's arguments."""
     parser.description = (
         "Reads a Kafka topic or a file and shows how skewed its keys are, what each grouping would give on this very "
-        "traffic, and which one suits it. It never writes: no group, no offset, no topic. How a Kafka with TLS and "
-        "passwords is reached is said by KEYGROUPING_SECURITY_PROTOCOL, KEYGROUPING_SASL_... and KEYGROUPING_SSL_..., "
-        "as for the services."
+        "traffic, and which one suits it. It never writes: no group, no offset, no topic. "
+        "KEYGROUPING_SECURITY_PROTOCOL, KEYGROUPING_SASL_... and KEYGROUPING_SSL_... say how to reach a Kafka with "
+        "TLS and passwords, as for the services."
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--topic", metavar="NAME", help="an existing topic; needs keygrouping-service")
@@ -61,7 +64,7 @@ def declare(parser: OneLineParser) -> None:
         metavar="EVENTS",
         help=f"between two plans, and points of the trend; default {_INTERVAL:,}",
     )
-    add("--sample", type=at_least(0), metavar="N", help="records of the topic to read, spread evenly; default: all")
+    add("--sample", type=at_least(0), metavar="N", help="offsets of the topic to read, spread evenly; default: all")
     add("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
     add(
         "--every",
@@ -72,7 +75,7 @@ def declare(parser: OneLineParser) -> None:
     )
     add("--top", type=at_least(1), default=_TOP, metavar="K", help=f"keys to show; default {_TOP}")
     add("--hash-keys", action="store_true", help="show no key, but a keyed hash of it")
-    add("--salt", metavar="TEXT", help="key of these hashes, for the same ones again; default: random")
+    add("--salt", metavar="TEXT", help=f"key of these hashes, for the same ones again; default: {SALT}, or random")
     add("--json", action="store_true", help="print one JSON object instead of tables; with --follow one per report")
     add("--html", type=Path, metavar="FILE", help="write a page with diagrams, which needs no other file")
 
@@ -82,7 +85,8 @@ def run(given: argparse.Namespace) -> None:
     from keygrouping.inspection import USUAL, Inspection, KeyNaming, groupings
 
     _check(given)
-    naming = KeyNaming(hashed=given.hash_keys, salt=given.salt)
+    salt = given.salt if given.salt is not None else os.environ.get(SALT) or None
+    naming = KeyNaming(hashed=given.hash_keys, salt=salt)
     workers = list(dict.fromkeys(given.workers))
     inspection = Inspection(groupings(given.groupings or USUAL), workers, naming, given.interval)
     with progress_bar(f"reading {given.topic or given.file}") as bar:
@@ -114,7 +118,7 @@ def _open(given: argparse.Namespace, bar: Bar) -> "Reading":
 
     if given.topic is not None:
         extraction = Extraction.parsed(given.key or _RECORD, given.weight)
-        reader = _reader("kafka", "keygrouping-service")
+        reader = _reader("kafka", "keygrouping-service", "./libs/service")
         reading: Reading = reader(
             given.topic,
             extraction,
@@ -138,11 +142,11 @@ def _open_file(given: argparse.Namespace, bar: Bar) -> "Reading":
     return open_file(given.file, format, extraction, assign(given.set, {format: free})[format], bar)
 
 
-def _reader(name: str, package: str) -> Callable[..., "Reading"]:
-    """What opens such a reading; CommandError names the package that brings it."""
+def _reader(name: str, package: str, folder: str) -> Callable[..., "Reading"]:
+    """What opens such a reading; CommandError names the package that brings it, and its folder in the repository."""
     found = list(entry_points(group=READERS, name=name))
     if not found:
-        raise CommandError(f"--topic: needs the package {package}: pip install {package}")
+        raise CommandError(f"--topic: needs the package {package}: {INSTALL} {folder}")
     loaded: Callable[..., Reading] = found[0].load()
     return loaded
 
@@ -154,8 +158,8 @@ def _read(given: argparse.Namespace, inspection: "Inspection", reading: "Reading
         with closing(reading.batches()) as batches:
             for batch in batches:
                 inspection.add(batch)
-                if given.follow and inspection.events and time.monotonic() >= due:
-                    _show(given, inspection.report(reading, given.top), again=True)
+                if given.follow and time.monotonic() >= due:
+                    _show_now(given, inspection, reading)
                     due = time.monotonic() + given.every
     except KeyboardInterrupt:
         if not given.follow:
@@ -164,6 +168,15 @@ def _read(given: argparse.Namespace, inspection: "Inspection", reading: "Reading
         if not given.hash_keys:
             raise
         raise CommandError(f"file {given.file}: can't be read as asked; why is told without --hash-keys") from None
+
+
+def _show_now(given: argparse.Namespace, inspection: "Inspection", reading: "Reading") -> None:
+    """The report so far; before the first event a line on stderr if nobody answers."""
+    if inspection.events:
+        _show(given, inspection.report(reading, given.top), again=True)
+    elif reading.silence is not None:
+        sys.stderr.write(f"keygrouping inspect: {reading.silence}\n")
+        sys.stderr.flush()
 
 
 def _nothing(reading: "Reading") -> str:

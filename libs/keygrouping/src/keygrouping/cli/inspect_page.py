@@ -73,7 +73,7 @@ def _advice(report: Report) -> str:
 
 
 def _card(advice: Advice) -> str:
-    settings = "\n".join(f"{name}={value}" for name, value in advice.environment.items())
+    settings = "\n".join(advice.lines)
     return (
         f'<div class="card"><b>{advice.workers} workers: {escape(advice.grouping)}</b><br>{escape(advice.reason)}'
         f"<pre>{escape(settings)}</pre></div>"
@@ -154,7 +154,23 @@ def _trend(report: Report) -> str:
         f'<h2>Trend</h2><div class="two"><figure><figcaption>λ of each part, W = {workers}</figcaption>'
         f"{diagram(lambdas, 'events read', 'λ of each part', least=1)}</figure><figure><figcaption>share of the "
         f"heaviest key, %</figcaption>{diagram(shares, 'events read', 'share of the heaviest key')}</figure></div>"
+        f"{_parts(report)}"
     )
+
+
+def _parts(report: Report) -> str:
+    """The parts of the trend in figures."""
+    from keygrouping.cli.inspect_tables import clock, ends
+
+    layout = clock(report)
+    times = "<th>earliest, UTC<th>latest, UTC" if layout else ""
+    rows = ""
+    for point in report.trend:
+        shown = "".join(f"<td>{each}</td>" for each in ends(point.span, layout)) if layout else ""
+        name = escape(point.heaviest or "-")
+        key = f'<td class="key" title="{name}">{name}</td>'
+        rows += f"<tr><td>{point.until:,}</td>{shown}{key}<td>{point.share:.2%}</td></tr>"
+    return f'<div class="scroll"><table><tr><th>until event{times}<th>heaviest key<th>share</tr>{rows}</table></div>'
 
 
 def _partitions(report: Report) -> str:

@@ -1,7 +1,6 @@
 """An inspection as tables."""
 
 import sys
-from datetime import UTC, datetime
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -10,7 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 
 from keygrouping.inspection.advice import EVEN, advise, cautions
-from keygrouping.inspection.report import Report
+from keygrouping.inspection.report import Report, SourceReport
+from keygrouping.inspection.span import Span, joined, moment
 
 _WIDTH = 110
 _NAME = 40
@@ -37,9 +37,8 @@ def show(report: Report, *, again: bool) -> None:
     for advice in advise(report):
         console.print(f"  [bold]W = {advice.workers}: {advice.grouping}[/bold]")
         console.print(Padding(escape(printable(advice.reason)), (0, 0, 0, 4)))
-        if advice.settings:
-            settings = advice.environment["KEYGROUPING_ROUTER_GROUPING_SETTINGS"]
-            console.print(Padding(escape(f"with {settings}"), (0, 0, 0, 4)))
+        for line in advice.lines:
+            console.print(f"    {line}", markup=False, soft_wrap=True)
     for caution in cautions(report):
         console.print(Padding(escape(f"note: {caution}"), (0, 0, 0, 2)))
 
@@ -47,15 +46,27 @@ def show(report: Report, *, again: bool) -> None:
 def headline(report: Report) -> str:
     """What was read, in a sentence."""
     source = report.source
-    found = f"{source.kind} {source.name}: {source.events:,} events"
-    if source.sampled_of is not None:
-        found += f" of {source.sampled_of:,}"
+    found = f"{source.kind} {source.name}: {source.events:,} events{_origin(source)}"
     if source.weight != source.events:
         found += f", weight {source.weight:,.0f}"
     found += f", {report.keys:,} keys"
-    if source.earliest_ms is not None and source.latest_ms is not None:
-        found += f", {_moment(source.earliest_ms)} to {_moment(source.latest_ms)}"
+    if source.span is not None:
+        found += f", {moment(source.span.earliest_ms)} to {moment(source.span.latest_ms)}"
     return found
+
+
+def clock(report: Report) -> str | None:
+    """How the times of the trend are best written: without the date if it is one day; None where none are known."""
+    span = joined(*(point.span for point in report.trend))
+    if span is None:
+        return None
+    first, last = (moment(ms, "%Y-%m-%d") for ms in span)
+    return "%H:%M:%S" if first == last else "%Y-%m-%d %H:%M"
+
+
+def ends(span: Span | None, layout: str) -> tuple[str, str]:
+    """Earliest and latest time as texts."""
+    return (moment(span.earliest_ms, layout), moment(span.latest_ms, layout)) if span else ("-", "-")
 
 
 def printable(text: str) -> str:
@@ -63,11 +74,17 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def _moment(ms: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
-        return f"{ms} ms"
+def _origin(source: SourceReport) -> str:
+    """Which of the events were there, and which came since."""
+    sample = source.sample
+    found = []
+    if sample is not None and sample.size:
+        found.append(f"{source.events - source.followed:,} of a sample of {sample.size:,} of {sample.of:,} offsets")
+    elif source.followed < source.events and source.followed:
+        found.append(f"{source.events - source.followed:,} that were there")
+    if source.followed:
+        found.append(f"{source.followed:,} that came since")
+    return f" ({', '.join(found)})" if found else ""
 
 
 def _name(text: str) -> str:
@@ -138,9 +155,15 @@ def _trend(report: Report) -> Table:
         and (each.grouping == "key" or (each.grouping, each.settings) == chosen[each.workers])
     ]
     names = [f"λ of {each.label}, W = {each.workers}" for _, each in columns]
-    table = _table("trend", "until event", "heaviest key", "share", *names)
+    layout = clock(report)
+    times = ("earliest", "latest") if layout else ()
+    title = "trend; times are UTC" if layout else "trend"
+    table = _table(title, "until event", *times, "heaviest key", "share", *names)
+    for column in table.columns[: 1 + len(times)]:
+        column.no_wrap = True
     step = -(-len(report.trend) // _POINTS)
     for point in report.trend[step - 1 :: step]:
         figures = [f"{point.lambdas[number]:.3f}" for number, _ in columns]
-        table.add_row(f"{point.until:,}", _name(point.heaviest or "-"), f"{point.share:.2%}", *figures)
+        shown = ends(point.span, layout) if layout else ()
+        table.add_row(f"{point.until:,}", *shown, _name(point.heaviest or "-"), f"{point.share:.2%}", *figures)
     return table

@@ -4,6 +4,9 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+INSTALL = "in the repository's folder, pip install './libs/keygrouping[cli]'"
+"""How to get what is missing, together with the command's own extra."""
+
 
 class CommandError(ValueError):
     """Arguments that can't be used; one line that names the choices."""

@@ -1,7 +1,7 @@
 """What the keys of a stream are like, and which grouping suits them: a report out of one reading, in bounded memory."""
 
 from keygrouping.inspection.advice import Advice, advise
-from keygrouping.inspection.batch import Batch, InspectionError, Reading
+from keygrouping.inspection.batch import Batch, InspectionError, Reading, Sample, Silence
 from keygrouping.inspection.extraction import Extraction
 from keygrouping.inspection.files import open_file
 from keygrouping.inspection.inspection import INTERVAL, Inspection
@@ -23,6 +23,8 @@ __all__ = [
     "Range",
     "Reading",
     "Report",
+    "Sample",
+    "Silence",
     "advise",
     "divided",
     "groupings",

@@ -1,11 +1,12 @@
 """Which grouping suits the traffic, and why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from keygrouping.inspection.batch import Sample
 from keygrouping.inspection.report import Outcome, Report
 
 EVEN = 1.1
@@ -33,6 +34,23 @@ class Advice:
             found["KEYGROUPING_ROUTER_GROUPING_SETTINGS"] = orjson.dumps(dict(self.settings)).decode()
         return found
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """The chart's values that follow it."""
+        grouping: dict[str, Any] = {"name": self.grouping}
+        if self.settings:
+            grouping["settings"] = dict(self.settings)
+        return {"worker": {"replicas": self.workers}, "router": {"grouping": grouping}}
+
+    @property
+    def lines(self) -> list[str]:
+        """How to follow it: the environment of a router, a variable a line, and the options of `helm`."""
+        settings = orjson.dumps(dict(self.settings)).decode()
+        options = f"--set worker.replicas={self.workers} --set router.grouping.name={self.grouping}"
+        if self.settings:
+            options += f" --set-json 'router.grouping.settings={settings}'"
+        return [*(f"{name}={value}" for name, value in self.environment.items()), f"chart: {options}"]
+
     def to_data(self) -> dict[str, Any]:
         """Plain JSON data."""
         return {
@@ -41,6 +59,7 @@ class Advice:
             "settings": dict(self.settings),
             "reason": self.reason,
             "environment": self.environment,
+            "values": self.values,
         }
 
 
@@ -55,8 +74,8 @@ def advise(report: Report) -> list[Advice]:
 
 def cautions(report: Report) -> list[str]:
     """What should be known before the figures are relied on; a sentence each."""
-    found = []
     source = report.source
+    found = [] if source.silence is None else [str(source.silence)]
     left_out = sum(source.left_out.values())
     if left_out:
         part = left_out / (left_out + source.events)
@@ -64,15 +83,30 @@ def cautions(report: Report) -> list[str]:
         found.append(f"{part:.2%} of the records can't be used ({reasons}); a router would put them to dead-letters.")
     if source.events < _FEW_EVENTS:
         found.append(f"Only {source.events:,} events were read: read more for figures that hold.")
-    if source.sampled_of is not None:
-        found.append(f"A sample of {source.sampled_of:,} records: bounds of shares hold for the events that were read.")
+    if source.sample is not None:
+        found += _of_sample(source.sample)
     heaviest = list(dict.fromkeys(point.heaviest for point in report.trend if point.heaviest))
     if len(heaviest) > 1:
         found.append(
-            f"The heaviest key changes: {len(heaviest)} keys are it in {len(report.trend)} parts of the range; a fixed "
-            "list of hot keys would not do."
+            f"The heaviest key changes: in the {len(report.trend)} parts of the range, {len(heaviest)} different keys "
+            "were the heaviest; a fixed list of hot keys would not do."
         )
     return found
+
+
+def _of_sample(sample: Sample) -> Iterator[str]:
+    if not sample.size:
+        yield f"What the topic held, {sample.of:,} offsets, was not read: the figures are those of what came since."
+        return
+    yield (
+        f"A sample of {sample.size:,} of the {sample.of:,} offsets that the topic held: bounds of shares hold for the "
+        "events that were read."
+    )
+    if sample.records < sample.size:
+        yield (
+            f"The {sample.size:,} offsets of the sample hold {sample.records:,} records: offsets are what --sample "
+            "counts, and some of a compacted or transactional topic hold none."
+        )
 
 
 def _advice(report: Report, workers: int) -> Advice:

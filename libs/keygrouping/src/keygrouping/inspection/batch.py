@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from keygrouping.inspection.span import moment
 
 
 class InspectionError(ValueError):
@@ -22,9 +24,34 @@ class Batch:
     """Shape (n,); None: all of them 1."""
     partitions: NDArray[np.int64] | None = None
     """Shape (n,): where each lies; None: the source has no partitions."""
-    earliest_ms: int | None = None
-    """The smallest time of a record in it; None: the source knows no times."""
-    latest_ms: int | None = None
+    times: NDArray[np.int64] | None = None
+    """Shape (n,): of the records, in ms; below 0: not known; None: the source knows no times."""
+
+
+class Sample(NamedTuple):
+    """What is read of all that a topic held at the beginning."""
+
+    size: int
+    """Offsets that were read by now."""
+    of: int
+    """Offsets that there were."""
+    records: int
+    """Records at the offsets that were read; fewer than these where the topic is compacted or transactional."""
+
+
+class Silence(NamedTuple):
+    """Kafka doesn't answer."""
+
+    since_ms: int
+    partitions: int
+    """Partitions for which there is no answer."""
+    of: int
+    """All partitions."""
+
+    def __str__(self) -> str:
+        since = f"{moment(self.since_ms)} UTC"
+        whose = f"{self.partitions:,} of {self.of:,} partitions"
+        return f"No answer from Kafka for {whose} since {since}: what came to them since then is missing."
 
 
 class Reading(Protocol):
@@ -43,8 +70,16 @@ class Reading(Protocol):
         """Number of its partitions; None where there are none."""
 
     @property
-    def sampled_of(self) -> int | None:
-        """Number of records of which a sample is read; None: all are read."""
+    def sample(self) -> Sample | None:
+        """The sample of what was there at the beginning; None: all of it is read."""
+
+    @property
+    def followed(self) -> int:
+        """Number of events that came since the beginning."""
+
+    @property
+    def silence(self) -> Silence | None:
+        """Since when there is no answer while it is followed; None: there is."""
 
     @property
     def left_out(self) -> Counter[str]:

@@ -56,7 +56,9 @@ class FileReading:
 
     kind = "file"
     partitions = None
-    sampled_of = None
+    sample = None
+    followed = 0
+    silence = None
 
     def __init__(self, dump: Dump) -> None:
         self.name = dump.name

@@ -19,6 +19,7 @@ from keygrouping.inspection.report import (
     TrendPoint,
     heaviest_of,
 )
+from keygrouping.inspection.span import Span, joined, span_of
 from keygrouping.inspection.top_keys import TopKeys
 from keygrouping.inspection.trend import CAPACITY, Point, Trend, share, thirds
 from keygrouping.inspection.trial import Trial
@@ -55,11 +56,10 @@ class Inspection:
         self._trials = [Trial(name, count, settings) for count in workers for name, settings in groupings]
         self._keys = TopKeys(naming)
         self._interval_keys = SpaceSaving(CAPACITY)
+        self._interval_span: Span | None = None
         self._trend = Trend()
         self._partition_events = np.zeros(0, np.int64)
         self._partition_weights = np.zeros(0)
-        self._earliest: int | None = None
-        self._latest: int | None = None
 
     def add(self, batch: Batch) -> None:
         """The next events."""
@@ -73,6 +73,8 @@ class Inspection:
         while begin < len(keys):
             tick = self._tick()
             end = min(len(keys), begin + self._marks[tick] - self.events % self._interval)
+            if batch.times is not None:
+                self._interval_span = joined(self._interval_span, span_of(batch.times[begin:end]))
             self._route(hashes, keys, batch.weights, slice(begin, end), tick)
             begin = end
 
@@ -82,7 +84,7 @@ class Inspection:
         if self.events % self._interval:
             points.append(self._point([trial.interval_loads for trial in self._trials]))
         return Report(
-            source=self._source(reading),
+            source=self._source(reading, points),
             keys=self._trials[0].keys,
             top=self._top(points, top),
             partitions=self._partitions(reading.partitions),
@@ -121,9 +123,10 @@ class Inspection:
         loads = [trial.end_interval() for trial in self._trials]
         self._trend.add(self._point(loads, self._interval))
         self._interval_keys = SpaceSaving(CAPACITY)
+        self._interval_span = None
 
     def _point(self, loads: list[NDArray[np.float64]], events: int | None = None) -> Point:
-        return Point(events or self.events % self._interval, loads, self._interval_keys)
+        return Point(events or self.events % self._interval, loads, self._interval_keys, self._interval_span)
 
     def _note(self, batch: Batch) -> None:
         if batch.partitions is not None:
@@ -132,21 +135,18 @@ class Inspection:
             new = len(counted) - len(self._partition_events)
             self._partition_events = np.pad(self._partition_events, (0, new)) + counted
             self._partition_weights = np.pad(self._partition_weights, (0, new)) + weighed
-        for time in (batch.earliest_ms, batch.latest_ms):
-            if time is not None and time >= 0:
-                self._earliest = time if self._earliest is None else min(self._earliest, time)
-                self._latest = time if self._latest is None else max(self._latest, time)
 
-    def _source(self, reading: Reading) -> SourceReport:
+    def _source(self, reading: Reading, points: Sequence[Point]) -> SourceReport:
         return SourceReport(
             kind=reading.kind,
             name=reading.name,
             events=self.events,
             weight=self._keys.total,
-            sampled_of=reading.sampled_of,
+            sample=reading.sample,
+            followed=reading.followed,
+            silence=reading.silence,
             left_out=dict(Counter(reading.left_out).most_common()),
-            earliest_ms=self._earliest,
-            latest_ms=self._latest,
+            span=joined(*(point.span for point in points)),
             interval=self._interval,
         )
 
@@ -174,7 +174,7 @@ class Inspection:
             heaviest = heaviest_of(point.keys)
             name = None if heaviest is None else self._keys.name(heaviest[0])
             lambdas = [lambda_(loads) for loads in point.loads]
-            found.append(TrendPoint(until, name, 0.0 if heaviest is None else heaviest[1], lambdas))
+            found.append(TrendPoint(until, point.span, name, 0.0 if heaviest is None else heaviest[1], lambdas))
         return found
 
 

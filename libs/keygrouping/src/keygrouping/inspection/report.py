@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from keygrouping.inspection.batch import Sample, Silence
+from keygrouping.inspection.span import Span
 from keygrouping.inspection.trend import share
 from keygrouping.inspection.trial import Figures
 from keygrouping.keyspace import SpaceSaving
@@ -18,12 +20,16 @@ class SourceReport:
     name: str
     events: int
     weight: float
-    sampled_of: int | None
-    """Number of records of which these are a sample; None: all were read."""
+    sample: Sample | None
+    """What was read of all that was there at the beginning; None: all of it."""
+    followed: int
+    """Events that came since the beginning."""
+    silence: Silence | None
+    """Since when there is no answer; None: there is."""
     left_out: Mapping[str, int]
     """Records that can't be used, by reason."""
-    earliest_ms: int | None
-    latest_ms: int | None
+    span: Span | None
+    """Of the records' times; None: they are not known."""
     interval: int
     """Events between two plans."""
 
@@ -91,6 +97,8 @@ class TrendPoint:
 
     until: int
     """Number of events up to its end."""
+    span: Span | None
+    """Of its records' times; None: they are not known."""
     heaviest: str | None
     """Its heaviest key; None if that is no longer among the keys that are named."""
     share: float
@@ -143,10 +151,11 @@ class Report:
                 "name": source.name,
                 "events": source.events,
                 "weight": source.weight,
-                "sampled_of": source.sampled_of,
+                "sample": source.sample and source.sample._asdict(),
+                "followed": source.followed,
+                "silence": source.silence and source.silence._asdict(),
                 "left_out": dict(source.left_out),
-                "earliest_ms": source.earliest_ms,
-                "latest_ms": source.latest_ms,
+                **_times(source.span),
                 "interval": source.interval,
             },
             "keys": {
@@ -186,6 +195,7 @@ class Report:
             "trend": [
                 {
                     "until": point.until,
+                    **_times(point.span),
                     "heaviest": point.heaviest,
                     "share": point.share,
                     "lambda": [
@@ -196,6 +206,10 @@ class Report:
                 for point in self.trend
             ],
         }
+
+
+def _times(span: Span | None) -> dict[str, int | None]:
+    return {**span._asdict()} if span else dict.fromkeys(Span._fields)
 
 
 def _measures(figures: Figures) -> dict[str, float]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping.inspection.span import Span, joined
 from keygrouping.keyspace import SpaceSaving
 
 MOST_POINTS = 64
@@ -20,12 +21,15 @@ class Point:
     loads: list[NDArray[np.float64]]
     """Of the workers, by trial."""
     keys: SpaceSaving
+    span: Span | None = None
+    """Of its records' times; None: they are not known."""
 
     def take(self, later: "Point") -> None:
         """Be both intervals."""
         self.events += later.events
         self.loads = [mine + others for mine, others in zip(self.loads, later.loads, strict=True)]
         self.keys.merge(later.keys)
+        self.span = joined(self.span, later.span)
 
 
 class Trend:

@@ -1,0 +1,183 @@
+"""Fetches the records of a topic, keeps of each only what is asked for, and notices when Kafka doesn't answer."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+from typing import NamedTuple, TypeAlias
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaTimeoutError, OffsetOutOfRangeError
+from keygrouping.inspection import Range, Silence
+
+Record: TypeAlias = ConsumerRecord[bytes, bytes]
+
+WAIT_MS = 200
+_PATIENCE = 60.0
+"""Seconds of waiting without progress after which reading is given up."""
+_SILENCE = 10.0
+"""Seconds of waiting after which a partition without an answer is told; a broker answers within `WAIT_MS`."""
+_RECORDS = 500
+_ROUNDS = 20
+
+
+class Event(NamedTuple):
+    """What is kept of a record: not its value, which may be large."""
+
+    partition: int
+    offset: int
+    time_ms: int
+    key: bytes
+    weight: float
+    fault: str | None
+    """Why the record can't be used."""
+
+
+class Fetching:
+    """A started consumer with assigned partitions, and what it has fetched beyond what was asked for.
+
+    Memory: some hundred records at a time, beside the events.
+    """
+
+    def __init__(self, consumer: AIOKafkaConsumer, kept: Callable[[Record], Event]) -> None:
+        self.consumer = consumer
+        self._kept = kept
+        self._spare: dict[TopicPartition, list[Event]] = {}
+
+    def seek(self, places: Mapping[TopicPartition, int]) -> None:
+        """Go on at these offsets; what was fetched beyond is forgotten."""
+        self._spare.clear()
+        for tp, offset in places.items():
+            self.consumer.seek(tp, offset)
+
+    async def positions(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The next offset of each partition."""
+        return {tp: await self.consumer.position(tp) for tp in tps}
+
+    async def read(self, ranges: Mapping[TopicPartition, Range]) -> list[Event]:
+        """The events in these ranges, those of all partitions evenly mixed; TimeoutError if there is no progress."""
+        found: dict[TopicPartition, list[Event]] = {tp: [] for tp in ranges}
+        behind = [tp for tp, wanted in ranges.items() if wanted]
+        before: dict[TopicPartition, int] = {}
+        waited = 0.0
+        while behind:
+            for tp in behind:
+                fetched = self._spare.pop(tp, [])
+                cut = bisect_left(fetched, ranges[tp].stop, key=attrgetter("offset"))
+                found[tp] += fetched[:cut]
+                if fetched[cut:]:
+                    self._spare[tp] = fetched[cut:]
+            positions = await self.positions(tp for tp in behind if tp not in self._spare)
+            behind = [tp for tp, position in positions.items() if position < ranges[tp].stop]
+            if behind:
+                began = time.monotonic()
+                self._spare.update(await self._fetched(behind))
+                waited = waited + time.monotonic() - began if positions == before else 0.0
+                before = positions
+            if waited > _PATIENCE:
+                raise TimeoutError(_standing(behind))
+        return _mixed(found)
+
+    async def next(self, tps: Sequence[TopicPartition]) -> list[Event]:
+        """What comes next of these partitions, mixed; nothing if nothing comes for a moment."""
+        return _mixed(await self._fetched(tps))
+
+    async def _fetched(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, list[Event]]:
+        """What comes next of each; what retention has deleted meanwhile is passed over."""
+        found: dict[TopicPartition, list[Event]] = defaultdict(list)
+        wait_ms = WAIT_MS
+        for _ in range(_ROUNDS):
+            try:
+                records = await self.consumer.getmany(*tps, timeout_ms=wait_ms, max_records=_RECORDS)
+            except OffsetOutOfRangeError:
+                await self._pass_over(tps)
+                break
+            if not records:
+                break
+            for tp, some in records.items():
+                found[tp] += map(self._kept, some)
+            wait_ms = 0
+        return found
+
+    async def _pass_over(self, tps: Sequence[TopicPartition]) -> None:
+        with suppress(KafkaTimeoutError):  # it will be out of range again
+            firsts = await self.consumer.beginning_offsets(tps)
+            for tp, position in (await self.positions(tps)).items():
+                if position < firsts[tp]:
+                    self.consumer.seek(tp, firsts[tp])
+
+
+@dataclass
+class _Answer:
+    """The last answer for a partition, and the seconds that another one has been waited for."""
+
+    mark: tuple[int | None, int]
+    at_ms: int
+    waited: float = 0.0
+
+
+class Following:
+    """What comes to a topic, from the offsets on where the consumer is, and to partitions that are added meanwhile."""
+
+    def __init__(self, fetching: Fetching, topic: str, tps: Sequence[TopicPartition]) -> None:
+        self.partitions = len(tps)
+        self.silence: Silence | None = None
+        self._fetching = fetching
+        self._topic = topic
+        self._tps = list(tps)
+        self._answers: dict[TopicPartition, _Answer] = {}
+
+    async def next(self) -> list[Event]:
+        """What comes next, nothing if nothing comes for a moment; `silence` and `partitions` are known by then."""
+        await self._take_added()
+        began = time.monotonic()
+        found = await self._fetching.next(self._tps)
+        drained = len(found) < _ROUNDS * _RECORDS
+        await self._listen(time.monotonic() - began if drained else 0.0)
+        return found
+
+    async def _take_added(self) -> None:
+        """Reads partitions that are new, too, from their beginning."""
+        consumer = self._fetching.consumer
+        numbers = consumer.partitions_for_topic(self._topic) or set()
+        added = sorted(numbers - {tp.partition for tp in self._tps})
+        if not added:
+            return
+        places = await self._fetching.positions(self._tps)
+        places |= {TopicPartition(self._topic, number): 0 for number in added}
+        self._tps = list(places)
+        self.partitions = len(places)
+        consumer.assign(self._tps)
+        self._fetching.seek(places)
+
+    async def _listen(self, seconds: float) -> None:
+        """Finds out whether there was an answer. Only waiting counts: while events are taken in, or lie ready, nobody
+        asks for more."""
+        now_ms = int(1000 * time.time())
+        for tp, position in (await self._fetching.positions(self._tps)).items():
+            mark = (self._fetching.consumer.last_poll_timestamp(tp), position)
+            answer = self._answers.get(tp)
+            if answer is None or answer.mark != mark:
+                self._answers[tp] = _Answer(mark, now_ms)
+            else:
+                answer.waited += seconds
+        silent = [answer.at_ms for answer in self._answers.values() if answer.waited > _SILENCE]
+        self.silence = Silence(min(silent), len(silent), len(self._tps)) if silent else None
+
+
+def _mixed(found: Mapping[TopicPartition, Sequence[Event]]) -> list[Event]:
+    """The events of all partitions, each partition's evenly spread over the whole."""
+    placed = [((number + 0.5) / len(events), event) for events in found.values() for number, event in enumerate(events)]
+    return [event for _, event in sorted(placed, key=itemgetter(0))]
+
+
+def _standing(behind: Sequence[TopicPartition]) -> str:
+    """What is said of partitions of which nothing comes."""
+    shown = ", ".join(str(tp.partition) for tp in sorted(behind)[:8])
+    more = f" and {len(behind) - 8:,} more" if len(behind) > 8 else ""
+    return f"nothing came for {_PATIENCE:.0f} s from partitions {shown}{more}, though there are records to read"

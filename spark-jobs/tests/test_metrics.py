@@ -1,0 +1,26 @@
+"""The metrics of the Spark job."""
+
+import asyncio
+
+import pytest
+from keygrouping_service.kafka import Fatal
+from keygrouping_spark import cli, session
+from keygrouping_spark.settings import SparkSettings
+from prometheus_client import REGISTRY
+
+
+async def test_a_query_that_has_ended_no_batch_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, float | None] = {}
+
+    def create(settings: SparkSettings) -> None:
+        for name in ("batch_seconds_count", "input_rows_total", "query_restarts_total"):
+            seen[name] = REGISTRY.get_sample_value(f"keygrouping_spark_{name}", {"query": settings.stages})
+        raise Fatal("this far and no farther")
+
+    monkeypatch.setattr(session, "create", create)
+    settings = SparkSettings(
+        bootstrap_servers="none:9", checkpoint="none", job='{"aggregates": []}', stages="worker", http_port=0
+    )
+    with pytest.raises(Fatal, match="this far"):
+        await cli.serve(settings, asyncio.Event())
+    assert seen == {"batch_seconds_count": 0, "input_rows_total": 0, "query_restarts_total": 0}

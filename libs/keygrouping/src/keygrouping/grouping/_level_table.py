@@ -16,8 +16,8 @@ def owners_for(capacities: Weights, buckets: int) -> Workers:
 def resized(owners: Workers, before: int, buckets: int, workers: int) -> Workers:
     """The table of `before` workers for another number of them; both numbers of buckets are powers of two.
 
-    New workers take the same part of every old one's buckets, workers that are gone leave theirs to the others in turn;
-    nothing else moves.
+    New workers take the same part of every old one's buckets, workers that are gone leave theirs to the others in turn.
+    Nothing else moves, but where the number of buckets halves: then two have one owner, that of the first.
     """
     table = np.tile(owners, max(1, buckets // len(owners)))[:buckets].astype(np.int32)
     if workers > before:

@@ -1,21 +1,25 @@
 """Laws of level-fill in the router: plans inside of intervals, beside the routing, and after a restart."""
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from keygrouping.grouping.level_fill import LevelFill
 from keygrouping.hashing import hash_keys
 from keygrouping.measure import lambda_
+from keygrouping_router.api import router_app
 from keygrouping_router.checks import Checks, ticks_of
 from keygrouping_router.control_plane import ControlPlane
 from keygrouping_router.errors import Refused
 from keygrouping_router.models import KeyQuery, WorkersChange
+from keygrouping_router.rounds import DOCUMENT
 from keygrouping_router.routing import Usable
 from keygrouping_service import metrics
 from keygrouping_service.store import Conflict, Store, Unavailable, open_store
@@ -23,6 +27,7 @@ from keygrouping_service.store.memory import MemoryStore
 from keygrouping_service.store.testing import RedisServer
 from keygrouping_service.testing import until
 
+from . import planes as doubles
 from .planes import FakeTime, Unsteady, end_interval, new_plane, route, settings_of, skewed, usable_of
 
 TICKS = 32
@@ -124,6 +129,34 @@ async def test_a_plan_inside_of_an_interval_is_left_out_while_another_is_made_or
     assert plane.epoch == 1
 
 
+@pytest.mark.parametrize("count", [1, 2])
+async def test_while_the_store_is_away_a_router_plans_if_it_is_alone(count: int) -> None:
+    time = FakeTime()
+    store = Unsteady(time)
+    planes = await replicas(store, time, count)
+    for seed in range(3):
+        await an_interval(planes, time, seed)
+    before, lost, plane = planes[0].epoch, metrics.LOST_ROUNDS._value.get(), planes[0]
+    store.away = True
+    for _ in range(3):
+        time.passed += 10
+        route(plane, [b"%d of another stream" % (key % 30) for key in range(5000)], time.passed)
+        with contextlib.suppress(Unavailable):
+            await plane.core.end_interval(plane.core.number + 1)
+    made = 3 if count == 1 else 0
+    plan, cold = await plane.plan(), owners_of_cold_keys(plane)
+    assert plan.epoch == plane.epoch == before + made and plan.round == plane.core.number - 3 + made
+    assert metrics.LOST_ROUNDS._value.get() == lost
+    store.away = False
+    await plane.core.follow()
+    assert plane.epoch == before + made
+    time.passed += 10
+    route(plane, [b"%d of another stream" % (key % 30) for key in range(5000)], time.passed)
+    await end_interval(planes, time)
+    assert {(await each.plan()).epoch for each in planes} == {before + made + 1} and seen_alike(planes)
+    assert count > 1 or np.mean(owners_of_cold_keys(plane) != cold) < 0.1, "goes on from the plan made meanwhile"
+
+
 async def test_a_plan_that_another_one_has_overtaken_is_made_anew_upon_that(monkeypatch: pytest.MonkeyPatch) -> None:
     time = FakeTime()
     (plane,) = await replicas(MemoryStore(clock=lambda: time.passed), time, 1, interval=1.0)
@@ -159,6 +192,122 @@ async def test_a_plan_that_takes_longer_than_the_round_is_followed_by_who_made_i
     time.passed = 0.05
     await plane.core.check(0.5)
     assert plane.epoch == 1
+
+
+async def test_a_change_of_w_after_the_statistics_were_taken_costs_nobody_else_the_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = FakeTime()
+    planes = await replicas(MemoryStore(clock=lambda: time.passed), time, 2, interval=1.0)
+    time.passed += 1
+    for plane in planes:
+        route(plane, skewed(3000, 0.4, 1), time.passed)
+    await end_interval(planes, time)
+    (first, second), number = (plane.core for plane in planes), planes[0].core.number + 1
+    publish, stale, before = first.peers.publish, first.steering.glimpse(), metrics.LOST_ROUNDS._value.get()
+
+    async def meanwhile(*given: Any) -> None:
+        await planes[0].set_workers(WorkersChange(workers=12), expected=None, by="auto")
+        await second.follow()
+        await publish(*given)
+
+    monkeypatch.setattr(first.peers, "publish", meanwhile)
+    await first.end_interval(number)
+    route(planes[1], skewed(3000, 0.4, 2), time.passed)
+    # A router of an older version announces them all the same.
+    await second.store.announce(second.rounds._board(second.steering.control, number), "old", stale, 1.0)
+    await second.end_interval(number)
+    await first.follow()
+    plan = await planes[0].plan()
+    assert (plan.round, plan.workers, plan.by) == (number, 12, "r1") and seen_alike(planes)
+    assert metrics.LOST_ROUNDS._value.get() == before
+
+
+async def an_interval(planes: Sequence[ControlPlane], time: FakeTime, seed: int) -> None:
+    for second in range(5):
+        time.passed += 2
+        for plane in planes:
+            route(plane, skewed(4000, 0.4, 5 * seed + second), time.passed)
+    await end_interval(planes, time)
+
+
+def owners_of_cold_keys(plane: ControlPlane) -> Any:
+    owners = plane.core.steering.grouping._arrays.owners  # type: ignore[attr-defined]
+    return owners[hash_keys([b"cold-%d" % number for number in range(20_000)])[:, 0] & (len(owners) - 1)]
+
+
+async def test_other_settings_leave_cold_keys_where_they_are_and_what_was_learned_of_them() -> None:
+    time = FakeTime()
+    planes = await replicas(MemoryStore(clock=lambda: time.passed), time, 2)
+    await an_interval(planes, time, 0)
+    await planes[0].set_workers(WorkersChange(workers=20), expected=None, by="api")
+    for seed in (1, 2):
+        await an_interval(planes, time, seed)
+    before = owners_of_cold_keys(planes[0])
+    await planes[0].set_thresholds({"eps": 0.03}, partial=True, expected=None, by="api")
+    await an_interval(planes, time, 3)
+    after, plan = owners_of_cold_keys(planes[0]), await planes[0].plan()
+    assert plan.round == planes[0].core.number and seen_alike(planes)
+    assert np.mean(after != before) < 0.1 and (plan.details["moved_buckets"] or np.array_equal(after, before))
+    assert planes[0].core.steering.grouping._estimates.intervals == 4  # type: ignore[attr-defined]
+
+
+async def test_plans_are_made_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = FakeTime()
+    planes = await replicas(MemoryStore(clock=lambda: time.passed), time, 2)
+    for seed in range(2):
+        await an_interval(planes, time, seed)
+    before = planes[0].epoch
+    monkeypatch.setattr(doubles, "START", doubles.START - 3600)
+    for seed in range(2, 5):
+        await an_interval(planes, time, seed)
+        assert (await planes[0].plan()).round == planes[0].core.number and seen_alike(planes)
+    assert planes[0].epoch == before + 3
+    monkeypatch.setattr(doubles, "START", doubles.START + 3600)
+    await an_interval(planes, time, 5)
+    assert planes[0].epoch == before + 4
+
+
+@pytest.mark.parametrize("broken", ["content", "report"])
+async def test_a_plan_in_the_store_that_is_of_no_use_is_told_once_and_the_next_one_takes_its_place(
+    broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    time = FakeTime()
+    store = MemoryStore(clock=lambda: time.passed)
+    (plane,) = await replicas(store, time, 1)
+    await an_interval([plane], time, 0)
+    entry = await store.get(DOCUMENT)
+    assert entry is not None
+    content = {**entry.value["content"], "epoch": 1000, "members": [77]}
+    bad = {"content": content, "report": {**entry.value["report"], "epoch": 1000}}[broken]
+    del bad["moved_keys"]
+    await store.put(DOCUMENT, {**entry.value, broken: bad}, expected=entry.version)
+    for _ in range(3):
+        await plane.core.rounds.adopt()
+    await an_interval([plane], time, 1)
+    told = [record.getMessage() for record in caplog.records]
+    assert [text.partition(":")[0] for text in told if "can't be" in text] == [
+        "the plan in the store can't be used, routing goes on without it",
+        *(["the next plan begins anew, as the one before it can't be applied"] if broken == "content" else []),
+    ]
+    assert (await plane.plan()).round == plane.core.number and (await plane.plan()).hot_keys
+    await an_interval([plane], time, 2)
+    assert (await plane.plan()).round == plane.core.number and len(caplog.records) == len(told)
+
+
+async def test_a_plan_that_nobody_could_follow_is_not_put_into_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = FakeTime()
+    store = MemoryStore(clock=lambda: time.passed)
+    (plane,) = await replicas(store, time, 1)
+    await an_interval([plane], time, 0)
+    good, plan = await store.get(DOCUMENT), LevelFill.plan
+    with monkeypatch.context() as patch:
+        patch.setattr(LevelFill, "plan", lambda *given: {**plan(*given), "members": []})
+        with pytest.raises(ValueError, match="columns"):
+            await an_interval([plane], time, 1)
+    assert await store.get(DOCUMENT) == good
+    await an_interval([plane], time, 2)
+    assert (await plane.plan()).round == plane.core.number
 
 
 @pytest.mark.parametrize("sharing", ["independent", "shared"])
@@ -237,6 +386,44 @@ async def test_a_router_goes_on_with_its_plan_after_a_restart(reopened: Callable
     ]
     assert not again.core.steering.grouping.urgent, "nothing is planned anew"  # type: ignore[attr-defined]
     await store.close()
+
+
+@pytest.mark.parametrize("changes", [{"workers": 20}, {"grouping_settings": {"eps": 0.03}}])
+async def test_a_router_goes_on_from_its_plan_after_a_restart_with_other_settings(changes: dict[str, Any]) -> None:
+    time = FakeTime()
+    store = MemoryStore(clock=lambda: time.passed)
+    (before,) = await replicas(store, time, 1)
+    for seed in range(3):
+        await an_interval([before], time, seed)
+    hot = {key.hash for key in before.core.steering.grouping.hot(100) if key.width > 1}
+    time.passed += 60
+    again = new_plane(store, time, grouping="level-fill", sharing="shared", **changes)
+    await again.start()
+    await before.core.follow()
+    owners = owners_of_cold_keys(again)
+    assert np.array_equal(owners, owners_of_cold_keys(before)), "as one that was there all the time"
+    assert {key.hash for key in again.core.steering.grouping.hot(100) if key.width > 1} >= hot and hot
+    assert again.epoch > (await before.plans(1)).entries[0].epoch
+    await an_interval([again], time, 3)
+    assert (await again.plan()).round == again.core.number
+    assert np.mean(owners_of_cold_keys(again) != owners) < 0.1
+
+
+@pytest.mark.parametrize("hot", [0.0, 0.5, 0.9])
+async def test_the_plan_of_a_single_worker_is_told(hot: float) -> None:
+    time = FakeTime()
+    (plane,) = await replicas(MemoryStore(clock=lambda: time.passed), time, 1, workers=1)
+    transport = httpx.ASGITransport(router_app(plane, settings_of(api_rate=0)))
+    light = []
+    async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
+        for number in range(12):
+            time.passed += 10
+            route(plane, skewed(4000 if number % 3 else 300, hot, number), time.passed)
+            await end_interval([plane], time)
+            answer = await client.get("/plan")
+            assert answer.status_code == 200
+            light.append(answer.json()["filling"]["workers"][0]["light"])
+    assert light == pytest.approx([1.0] * 12, abs=0.2) and max(light) > 1
 
 
 async def test_weights_are_what_is_balanced() -> None:

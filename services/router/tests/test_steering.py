@@ -105,8 +105,9 @@ async def test_a_plan_for_another_grouping_is_not_followed() -> None:
     time.passed = 10.0
     await end_interval([plane], time)
     entry = await store.get(DOCUMENT)
+    assert entry is not None
     plan = Plan.from_entry(entry)
-    assert entry is not None and plan is not None and plane.core.steering.widths()
+    assert plane.core.steering.widths()
     await plane.set_grouping(GroupingChange(name="dkg"), expected=None, by="api")
     late = {**plan.to_data(), "content": {**plan.content, "epoch": 1000}}
     await store.put(DOCUMENT, late, expected=entry.version)

@@ -67,7 +67,7 @@ class RouterCore:
         self.document = ControlDocument(self.store, environment, most_workers, self.times.wall, replica=replica)
         self.steering = Steering(self.document.control)
         self.traffic = Traffic(self.steering, tracked_keys, self.times)
-        self.rounds = Rounds(self.store, replica, lambda: self.interval, self.steering, self.peers, self.times.wall)
+        self.rounds = Rounds(self.store, replica, lambda: self.interval, self.steering, self.peers, self.times)
         self.feed = Feed()
         self.plans = PlanLog(replica, self.steering, self.rounds, self.times.wall, self.publish)
         self.lags: dict[int, int] | None = None
@@ -156,7 +156,8 @@ class RouterCore:
         await self.document.refresh(self._highest_epoch)
         await self._take_over()
         await self.peers.beat(self.epoch)
-        if self.steering.planned_in_rounds and self._highest_epoch() > self.steering.planned:
+        behind = self.steering.anew or self._highest_epoch() > self.steering.planned
+        if self.steering.planned_in_rounds and behind:
             await self.rounds.adopt()
             self.plans.note()
 
@@ -168,7 +169,7 @@ class RouterCore:
         self.number = number
         for _ in self.traffic.end_interval():
             await asyncio.sleep(0)
-        statistics = self.steering.statistics(self.times.steady())
+        control, statistics = self.steering.control, self.steering.statistics(self.times.steady())
         self.plans.note()
         try:
             together = len(self.peers.alive()) > 1
@@ -177,7 +178,7 @@ class RouterCore:
             if statistics is not None:
                 await asyncio.sleep(0)  # Routing has its turns in between: each of these steps takes milliseconds.
                 async with self._planning:
-                    await self.rounds.hold(number, statistics)
+                    await self.rounds.hold(number, control, statistics)
                 await asyncio.sleep(0)
                 self.traffic.note_widths()
                 self.plans.note()

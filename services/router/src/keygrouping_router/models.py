@@ -345,13 +345,13 @@ class PlanReport(Model):
 
 
 class PlannedWorker(Model):
-    """How a plan fills one worker; shares are parts of all weight."""
+    """How a plan fills one worker; shares are parts of all weight, as estimated: their sum may be a little above 1."""
 
     worker: int = Field(ge=0)
     fair: Share = Field(description="its due")
-    light: Share = Field(description="planned for keys that have one worker")
-    hot: Share = Field(description="planned of keys that several workers share")
-    room: Share = Field(description="what was left for hot keys above the light ones")
+    light: float = Field(description="planned for keys that have one worker", ge=0)
+    hot: float = Field(description="planned of keys that several workers share", ge=0)
+    room: float = Field(description="what was left for hot keys above the light ones", ge=0)
     filled: float = Field(
         description="load of this interval over the level that all should have by now, at this router", ge=0
     )

@@ -74,7 +74,7 @@ class PlanLog:
     def _planned(self) -> Plan | None:
         """The plan in force that was made in a round, None if there is none."""
         plan, control = self._rounds.newest, self._steering.control
-        if plan is None or (plan.generation, plan.workers) != (control.generation, control.workers):
+        if plan is None or not plan.fits(control):
             return None
         return plan if plan.report.epoch == self._steering.planned else None
 

@@ -2,7 +2,8 @@
 
 At the end of an interval every replica announces its statistics on the board of that round. One of them, which holds
 the round's lease, waits until all that are alive have spoken (or a third of the interval has passed), makes
-the plan and puts it into the store, and all route by it. Without the store everybody goes on by the last plan.
+the plan and puts it into the store, and all route by it. Without the store a router that was alone goes on planning by
+itself, and several go on by the last plan.
 
 Inside of an interval, at fixed parts of it, a replica whose grouping finds a plan urgent opens a board in the same way;
 the others look whether there is one, and add what they have seen so far.
@@ -19,11 +20,12 @@ from typing import Any, Protocol
 
 from keygrouping.grouping import Planned
 from keygrouping_service import metrics
-from keygrouping_service.store import Conflict, Entry, Record, Store
+from keygrouping_service.store import Conflict, Entry, Record, Store, Unavailable
 
 from keygrouping_router.control import Control
 from keygrouping_router.models import PlanReport
 from keygrouping_router.steering import Steering, new_grouping
+from keygrouping_router.times import Times
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +42,16 @@ _LISTEN_SECONDS = 0.2
 _INSIDE = 1 / 8
 """Time for a plan inside of an interval, as a part of it."""
 _ATTEMPTS = 3
+_AHEAD = 1
+"""By how many rounds the clocks of replicas may differ."""
 _PLAIN = (str, int, float, bool, type(None))
 _TOLD = ("epoch", "hot_keys", "moved_keys", "moved_state", "feasible")
 _NAMED = ("hashes", "keys", "table")
 """Under one of these a plan has a row, or an entry of a column, for each key that it knows by itself."""
 _MOST_DETAILS = 20
+_LONGEST_REASON = 200
+_UNUSABLE = (KeyError, TypeError, ValueError)
+"""What comes of a plan that is none, or none for here."""
 
 
 class Replicas(Protocol):
@@ -52,6 +59,16 @@ class Replicas(Protocol):
 
     def alive(self) -> Collection[str]:
         """Names of the replicas that are alive, as far as is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Which plan is to be made: that of the interval before this number, or one inside of it after this part."""
+
+    control: Control
+    number: int
+    part: float
+    board: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +80,19 @@ class Plan:
     content: Mapping[str, Any]
     report: PlanReport
 
+    def fits(self, control: Control) -> bool:
+        """Whether it was made under this control document."""
+        return (self.generation, self.workers) == (control.generation, control.workers)
+
+    def is_of(self, this: _Round) -> bool:
+        """Whether it is of this round or a later one; if it is far ahead, the clock was set back since it was made."""
+        ahead = (self.report.round or 0) - this.number
+        return self.fits(this.control) and ahead <= _AHEAD and (ahead, self.report.part) >= (0, this.part)
+
     @property
-    def order(self) -> tuple[int, float]:
-        """Plans of later rounds, or later in the same interval, have a larger one."""
-        return self.report.round or 0, self.report.part
+    def made(self) -> float:
+        """When, in seconds since 1970."""
+        return self.report.at.timestamp() if self.report.at else 0.0
 
     @property
     def reshuffles(self) -> bool:
@@ -84,23 +110,11 @@ class Plan:
         }
 
     @classmethod
-    def from_entry(cls, entry: Entry | None) -> Plan | None:
-        """The plan of a document, None if there is none."""
-        if entry is None:
-            return None
+    def from_entry(cls, entry: Entry) -> Plan:
+        """The plan of a document; KeyError, TypeError or ValueError if it is none."""
         value = entry.value
         report = PlanReport.model_validate(value["report"])
         return cls(int(value["generation"]), int(value["workers"]), value["content"], report)
-
-
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """Which plan is to be made: that of the interval before this number, or one inside of it after this part."""
-
-    control: Control
-    number: int
-    part: float
-    board: str
 
 
 class Rounds:
@@ -117,23 +131,27 @@ class Rounds:
         interval: Callable[[], float],
         steering: Steering,
         replicas: Replicas,
-        wall: Callable[[], float],
+        times: Times,
     ) -> None:
         self._store = store
         self._replica = replica
         self._interval = interval
         self._steering = steering
         self._replicas = replicas
-        self._wall = wall
+        self._times = times
         self.newest: Plan | None = None
-        """The newest plan that was read from the store."""
+        """The newest plan that was read from the store, or made without it."""
+        self._told: int | None = None
+        """Version of the plan in the store that was last told to be of no use."""
 
-    async def hold(self, number: int, statistics: Mapping[str, Any]) -> None:
+    async def hold(self, number: int, control: Control, statistics: Mapping[str, Any]) -> None:
         """Takes part in the round of this interval; returns once its plan is in force, or is no more to be expected.
 
-        Raises `Unavailable`; what was in force stays.
+        `control` is what was in force when the statistics were taken: if the routing has changed since, they are of
+        no use. Raises `Unavailable` unless this router is alone and plans by itself; what was in force stays.
         """
-        control = self._steering.control
+        if not control.routes_like(self._steering.control):
+            return
         await self._hold(_Round(control, number, 0.0, self._board(control, number)), statistics, self._interval())
 
     async def hold_inside(self, number: int, part: float, wanted: bool) -> bool:
@@ -151,22 +169,63 @@ class Rounds:
         await self._hold(_Round(control, number, part, board), glimpse, self._interval() * _INSIDE)
         return True
 
-    async def adopt(self, number: int = 0, part: float = 0.0) -> bool:
-        """Routes by the plan in the store; whether that is of this round or a later one."""
+    async def adopt(self) -> Plan | None:
+        """Routes by the plan in the store, if it is one for here; None if there is none."""
         control = self._steering.control
-        plan = Plan.from_entry(await self._store.get(self._scoped(control, DOCUMENT)))
+        entry = await self._store.get(self._scoped(control, DOCUMENT))
+        if entry is None and control == self._steering.control:
+            self._steering.anew = False
+        plan = self._read(entry)
         await asyncio.sleep(0)  # To read a plan for many workers takes as long as to follow it.
-        if plan is None or control != self._steering.control:
-            return False
-        self.newest = plan
-        if (plan.generation, plan.workers) == (control.generation, control.workers):
-            self._steering.apply(plan.content)
-        return plan.order >= (number, part)
+        if entry is None or plan is None or control != self._steering.control:
+            return None
+        try:
+            await self._follow(plan, control)
+        except _UNUSABLE as error:
+            self._tell_unusable(entry, error)
+            return None
+        self.newest = self._later(plan)
+        return plan
 
     async def history(self, limit: int) -> list[PlanReport]:
         """The last plans, newest first; raises `Unavailable`."""
         stored = await self._store.tail(self._scoped(self._steering.control, HISTORY), limit)
         return [PlanReport.model_validate(value) for value in stored]
+
+    async def _follow(self, plan: Plan, control: Control) -> None:
+        """Routes by a plan for here, or goes on from one for before the start; one of `_UNUSABLE` if it can't."""
+        steering, anew = self._steering, self._steering.anew
+        steering.anew = False
+        if (plan.fits(control) and steering.apply(plan.content)) or not anew:
+            return
+        if not steering.planned_in_rounds or plan.report.grouping != control.grouping:
+            return
+        now, planned = self._times.steady(), steering.planned
+        then = now - max(0.0, self._times.wall() - plan.made)
+        grouping = await asyncio.to_thread(_follower, control, plan, then, now)
+        if control.routes_like(steering.control) and planned == steering.planned:
+            steering.go_on_with(grouping, plan.report.epoch)
+
+    def _read(self, entry: Entry | None) -> Plan | None:
+        """The plan of a document; None if there is none, or nothing that can be read as one."""
+        if entry is None:
+            return None
+        try:
+            return Plan.from_entry(entry)
+        except _UNUSABLE as error:
+            self._tell_unusable(entry, error)
+            return None
+
+    def _later(self, plan: Plan | None) -> Plan | None:
+        """This plan, or a newer one that was made while the store was away."""
+        newest = self.newest
+        return newest if newest and (plan is None or plan.report.epoch < newest.report.epoch) else plan
+
+    def _tell_unusable(self, entry: Entry, error: Exception) -> None:
+        """Once for each plan: it is looked at every second."""
+        if entry.version != self._told:
+            self._told = entry.version
+            log.warning("the plan in the store can't be used, routing goes on without it: %s", _reason(error))
 
     def _scoped(self, control: Control, name: str) -> str:
         own = control.sharing == "independent" and self._store.name == _OF_SEVERAL
@@ -188,6 +247,10 @@ class Rounds:
         held = False
         try:
             held = await self._take_part(this, statistics, seconds)
+        except Unavailable:
+            held = await self._plan_alone(this, statistics)
+            if not held:
+                raise
         finally:
             if not held:
                 metrics.LOST_ROUNDS.inc()
@@ -201,24 +264,24 @@ class Rounds:
         if await self._store.claim(f"{this.board}-lead", self._replica, self._interval()):
             await self._lead(this, seconds / 3)
             await asyncio.sleep(0)
-        while not await self.adopt(this.number, this.part):
+        while (plan := await self.adopt()) is None or not plan.is_of(this):
             if time.monotonic() >= deadline:
                 return False
             await asyncio.sleep(_LOOK_SECONDS)
         return True
 
     async def _lead(self, this: _Round, patience: float) -> None:
-        statistics = await self._gather(this, patience)
+        workers = this.control.workers
+        spoken = await self._gather(this, patience)
+        statistics = [source for source in spoken if source.get("workers", workers) == workers]
         highest = max((int(source["epoch"]) for source in statistics), default=0)
         for _ in range(_ATTEMPTS):
             await asyncio.sleep(0)
             entry = await self._store.get(self._scoped(this.control, DOCUMENT))
-            before = Plan.from_entry(entry)
-            if before is not None and before.generation != this.control.generation:
-                before = None
-            if before is not None and before.order >= (this.number, this.part):
+            before = self._read(entry)
+            if before is not None and before.is_of(this):
                 return
-            plan = await asyncio.to_thread(self._make, this, before, statistics)
+            plan = await asyncio.to_thread(self._make, this, self._later(before), statistics)
             record = None
             if plan.report.epoch > highest:
                 record = Record(self._scoped(this.control, HISTORY), plan.report.model_dump(mode="json"), KEPT)
@@ -228,6 +291,17 @@ class Rounds:
                 return
             except Conflict:
                 continue
+
+    async def _plan_alone(self, this: _Round, statistics: Mapping[str, Any]) -> bool:
+        """Routes by a plan that no store holds, if no other router has to follow it; whether it does."""
+        if this.part or self._steering.anew or self._others(this.control):
+            return False
+        plan = await asyncio.to_thread(self._make, this, self.newest, [statistics])
+        if not this.control.routes_like(self._steering.control):
+            return False
+        self._steering.apply(plan.content)
+        self.newest = plan
+        return True
 
     async def _gather(self, this: _Round, patience: float) -> list[Mapping[str, Any]]:
         deadline = time.monotonic() + patience
@@ -241,12 +315,14 @@ class Rounds:
         """The next plan. Runs in a thread of its own, on a grouping of its own that knows the last plan only."""
         control = this.control
         began = time.perf_counter()
-        content = planner(control, before, self._wall()).plan(statistics)
+        grouping = planner(control, before, self._times.wall())
+        content = grouping.plan(statistics)
         seconds = time.perf_counter() - began
         metrics.PLAN_SECONDS.observe(seconds)
+        grouping.apply({**content, "epoch": grouping.epoch + 1})  # Raises before all others would.
         report = PlanReport.model_validate(
             {
-                "at": self._wall(),
+                "at": self._times.wall(),
                 "round": this.number,
                 "part": this.part,
                 "by": self._replica,
@@ -261,15 +337,38 @@ class Rounds:
 
 
 def planner(control: Control, before: Plan | None, now: float) -> Planned:
-    """A grouping in the state in which all replicas are after this plan; its clock shows `now`."""
-    workers = before.workers if before else control.workers
-    grouping = new_grouping(control.model_copy(update={"workers": workers}))
-    assert isinstance(grouping, Planned)
-    if before is not None and before.report.at is not None:
-        grouping.statistics(before.report.at.timestamp())
-        grouping.apply(before.content)
-        grouping.resize(control.workers)
+    """A grouping in the state in which all replicas are after this plan; its clock shows `now`.
+
+    What they have learned they keep under other settings, too.
+    """
+    if before is not None and before.report.grouping == control.grouping:
+        try:
+            return _follower(control, before, before.made, now)
+        except _UNUSABLE as error:
+            log.warning("the next plan begins anew, as the one before it can't be applied: %s", _reason(error))
+    grouping = _planned(control)
     grouping.statistics(now)
+    return grouping
+
+
+def _follower(control: Control, plan: Plan, then: float, now: float) -> Planned:
+    """A grouping that has gone by this plan since `then`; one of `_UNUSABLE` if it can't."""
+    grouping = _planned(control.model_copy(update={"workers": plan.workers}))
+    grouping.statistics(then)
+    grouping.apply(plan.content)
+    grouping.resize(control.workers)
+    grouping.statistics(now)
+    return grouping
+
+
+def _reason(error: Exception) -> str:
+    """In one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST_REASON]}"
+
+
+def _planned(control: Control) -> Planned:
+    grouping = new_grouping(control)
+    assert isinstance(grouping, Planned)
     return grouping
 
 

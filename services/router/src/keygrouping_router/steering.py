@@ -33,6 +33,8 @@ class Steering:
         self._shift = control.base - self.grouping.epoch
         self.planned = control.base - 1
         """Epoch of the plan that was applied last; below that of every plan for this control document if none was."""
+        self.anew = True
+        """Whether it has begun without a plan, and nobody has looked yet whether there is one to go on from."""
         self._checks = Checks()
 
     @property
@@ -67,8 +69,8 @@ class Steering:
             self.grouping.resize(control.workers)
         else:
             fresh = prepared or new_grouping(control)
-            if fresh.name == self.grouping.name:
-                fresh.adopt(self.grouping)
+            kept = fresh.name == self.grouping.name and fresh.adopt(self.grouping)
+            self.anew = self.anew or not kept
             self.grouping = fresh
         self._begin_at(max(control.base, epoch + 1))
         self.planned = control.base - 1
@@ -115,6 +117,14 @@ class Steering:
         self.planned = epoch
         self._begin_at(max(epoch, before))
         return True
+
+    def go_on_with(self, grouping: Grouping, planned: int) -> None:
+        """Routes by this grouping, which knows the plan of that epoch, in place of one that knows none."""
+        epoch = max(self.epoch, planned) + 1
+        self.grouping = grouping
+        self.planned = max(self.planned, planned)
+        self._begin_at(epoch)
+        self._checks.begin()
 
     def filling(self, limit: int) -> Filling | None:
         """How the plan in force fills the workers, if it fills them to a level; with at most so many keys."""

@@ -50,6 +50,19 @@ def keys_of(plan: dict[str, Any]) -> dict[int, tuple[int, list[int], list[float]
     return {key: (width, plan["members"][a:b], plan["taken"][a:b]) for key, width, (a, b) in columns}
 
 
+def random_shares(seed: int, workers: int, total: float) -> Shares:
+    """Shares of random keys and of 64 buckets, which sum up to this total."""
+    random = np.random.default_rng(seed)
+    count = int(random.integers(1, 40))
+    known = random.integers(1, min(workers, 3) + 1, count)
+    members = np.concatenate([random.permutation(workers)[:number] for number in known]).astype(np.int32)
+    shares, cold = 0.2 + random.pareto(1.2, count), total * random.choice([0, 0.1, 0.5])
+    shares *= (total - cold) / shares.sum()
+    hashes = np.sort(random.integers(-(2**63), 2**63, count))
+    keys = Keys(hashes, shares, random.integers(1, known + 1), known, members, np.zeros(len(members)))
+    return Shares(keys, np.full(64, cold / 64), 10.0 ** random.integers(3, 8), 10.0 ** random.integers(3, 7))
+
+
 class TestRouting:
     def test_a_cold_key_has_one_owner(self) -> None:
         grouping = built()
@@ -89,10 +102,19 @@ class TestRouting:
         grouping = built(4, **VARIANTS["hot-only"])
         for second in range(5):
             grouping.route_batch(events(second, hot=0.0), None, 10.0 * second)
-        fair = 1 / 4
-        assert all(key.width == 1 or key.share > 0.1 * fair for key in grouping.hot(400))
-        tracked = grouping._arrays.keys[grouping._arrays.tracked]
-        assert np.all(tracked["width"][~tracked["hot"]] == 1)
+        assert all(key.width == 1 for key in grouping.hot(400))
+
+    @pytest.mark.parametrize(("share", "width"), [(0.02, 1), (0.1, 1), (0.18, 10)])
+    def test_hot_only_splits_a_key_beside_cold_hashes_only_if_it_fits_on_no_worker(
+        self, share: float, width: int
+    ) -> None:
+        grouping, random = built(10, **VARIANTS["hot-only"]), np.random.default_rng(1)
+        for second in range(4):
+            cold = random.integers(-(2**63), 2**63, (40_000, 1))
+            stream = np.where(random.random((40_000, 1)) < share, HASHES[0], cold)
+            grouping.route_batch(stream, None, 10.0 * second)
+        (key,) = grouping.hot(9)
+        assert key.hash == HASHES[0, 0] and key.width == width
 
     def test_weights_are_balanced(self) -> None:
         grouping = built()
@@ -167,6 +189,15 @@ class TestPlans:
             np.add.at(loads, members, taken)
         assert loads.sum() == pytest.approx(1, abs=0.05)
 
+    @pytest.mark.parametrize("sources", [1, 3])
+    def test_a_key_that_is_tracked_but_not_planned_counts_as_cold(self, sources: int) -> None:
+        groupings, random = self.shared(sources), np.random.default_rng(1)
+        keys = random.integers(-(2**63), 2**63, (40, 1)) & ~(15 << 32)
+        for number, grouping in enumerate(groupings):
+            grouping.route_batch(keys[random.integers(5 * number, 5 * number + 20, 60_000)], None, 0.0)
+        plan = groupings[0].plan([grouping.statistics() for grouping in groupings])
+        assert sum(plan["shares"]) + sum(plan["estimates"]["cold"]) == pytest.approx(1, abs=0.01)
+
     def test_a_stationary_stream_gets_no_new_pairs(self) -> None:
         stream = workload("country-skew-80", 8 * INTERVAL, 1)
         course = run(stream, create_sources("level-fill", 10, 5), interval=INTERVAL)
@@ -222,9 +253,81 @@ class TestPlans:
             np.full(10, 0.1),
             0.02,
             split_light=True,
+            widths=(2, 3, 6),
         )
         assert placement.keys.width.sum() <= len(shares) + 10 - 1
         assert placement.loads == pytest.approx(np.full(10, 0.1), rel=0.01)
+
+    @settings(max_examples=200, deadline=None)
+    @given(
+        st.integers(0, 2**32 - 1), st.integers(1, 12), st.floats(0.9, 1.5), st.booleans(), st.sampled_from([0, 0.02])
+    )
+    def test_a_plan_is_valid_whatever_the_shares(
+        self, seed: int, workers: int, total: float, split: bool, eps: float
+    ) -> None:
+        shares, owners = random_shares(seed, workers, total), owners_for(np.ones(workers), 64)
+        placement = place(shares, owners, np.full(workers, 1 / workers), eps, split_light=split, widths=(2, 3, 6))
+        keys = placement.keys
+        assert np.all((keys.width >= 1) & (keys.width <= keys.known))
+        assert np.all((keys.width <= 2) | (keys.shares >= 1 / 1.5 / workers))
+        assert np.all((keys.width <= 3) | (keys.shares >= 1 / 1.05 / workers))
+        key_of = np.repeat(np.arange(len(keys.known)), keys.known)
+        assert len(np.unique(key_of * workers + keys.members)) == len(keys.members)
+        assert np.bincount(key_of, keys.taken) == pytest.approx(keys.shares)
+        used = np.isin(key_of * workers + keys.members, keys.used(workers))
+        assert np.all(keys.taken >= 0) and not keys.taken[~used].any()
+        loads = np.bincount(placement.owners, shares.cold, workers) + np.bincount(keys.members, keys.taken, workers)
+        assert placement.loads == pytest.approx(loads)
+
+    def test_a_new_hot_key_is_found_in_a_set_of_counters_that_is_full_of_tracked_keys(self) -> None:
+        sources, random = self.shared(2), np.random.default_rng(1)
+        same_set = random.integers(-(2**63), 2**63, (13, 1)) & ~(63 << 32)
+        for interval in range(4):
+            for number, source in enumerate(sources):
+                light = same_set[random.integers(3 * number, 3 * number + 9, 40_000)]
+                cold = random.integers(-(2**63), 2**63, (40_000, 1))
+                stream = np.where(random.random((40_000, 1)) < 0.4, light, cold)
+                stream[random.random(40_000) < 0.5 * (interval > 1)] = same_set[12]
+                lambda_ = imbalance(source.route_batch(stream, None, 0.0), 10)
+                assert interval < 2 or lambda_ < 1.05
+                tracked = source._arrays.tracked.reshape(-1, 8).sum(axis=1)
+                assert tracked.sum() == tracked[0] and 7 <= tracked[0] <= 8
+            plan = sources[0].plan([source.statistics() for source in sources])
+            for source in sources:
+                source.apply(plan)
+                assert source._arrays.tracked.sum() == len(plan["hashes"]) == 7
+        hottest = sources[0].hot(1)[0]
+        assert hottest.hash == same_set[12, 0] and hottest.width == 10
+
+    def test_a_plan_keeps_to_the_most_workers_of_light_keys(self) -> None:
+        (source,) = self.shared(1)
+        random = np.random.default_rng(1)
+        for _ in range(3):
+            cold = random.integers(-(2**63), 2**63, (100_000, 1))
+            source.route_batch(np.where(random.random((100_000, 1)) < 0.02, HASHES[0], cold), None, 0.0)
+            plan = source.plan([source.statistics()])
+            source.apply(plan)
+        ((width, _, taken),) = keys_of(plan).values()
+        assert plan["shares"][0] > plan["heaviest_rock"] and width == 2
+        assert sum(taken) == pytest.approx(plan["shares"][0])
+
+    @pytest.mark.parametrize("given", [{"widths": [1, 1, 1]}, {"split": "hot-only"}])
+    def test_other_widths_take_effect_at_once(self, given: dict[str, object]) -> None:
+        common: dict[str, object] = {"eps": 0.0, "noise": 0.0, "slack": 0.0}
+        before, stream = built(**common), HASHES[np.random.default_rng(1).integers(0, 25, 60_000)]
+        stream[::2] = HASHES[0]
+        before.route_batch(stream, None, 0.0)
+        assert before.hot(1)[0].width == 10 and any(key.width > 1 for key in before.hot(25)[1:])
+        after = built(**common, **given)
+        assert after.adopt(before)
+        for second in range(2):
+            hot, *light = after.hot(25)
+            assert hot.width == 10 and {key.width for key in light} == {1}
+            after.route_batch(stream[: 60_000 * (1 - second)], None, 1.0)
+        back = built(**common)
+        assert back.adopt(after)
+        back.route_batch(HASHES[np.random.default_rng(2).integers(0, 25, 60_000)], None, 2.0)
+        assert any(key.width > 1 for key in back.hot(25)[1:])
 
     def test_a_filling_says_why_loads_are_equal(self) -> None:
         (source,) = self.shared(1)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from keygrouping._splitmix import GAMMA, mix, unit
 from keygrouping.compiled import kernel
 from keygrouping.grouping._kernels import home_of
-from keygrouping.grouping._level_state import BY_LEVEL, BY_SPILL, INLINE, WAYS
+from keygrouping.grouping._level_state import BY_LEVEL, BY_SPILL, INLINE, LIGHT, MOST_TRACKED, WAYS
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 
 _HIGH = np.uint64(32)
@@ -17,7 +17,6 @@ _NONE = np.int64(0x7FF8000000000000)
 """Above the bits of any count."""
 _FINENESS = 1024.0
 """The level rises by a 1024th at most, or by one event."""
-_LIGHT = (1.5, 1.05, 0.6)
 
 
 @kernel
@@ -65,7 +64,7 @@ def classify(key: Any, hashed: np.int64, share: float, workers: int, state: Any,
     key.slack = rules.slack * lightness * (0.5 + unit(mix(np.uint64(hashed)))) * state.unit
     key.cap = workers
     for i in range(3):
-        if lightness > _LIGHT[i]:
+        if lightness > LIGHT[i]:
             key.cap = min(workers, rules.caps[i])
             break
     key.hot = share > rules.hot_share
@@ -209,6 +208,16 @@ def enter(
 
 
 @kernel
+def crowded(tracked: NDArray[np.bool_], slot: Any) -> bool:
+    """Whether the set of this slot has as many tracked keys as it may have."""
+    first = slot - slot % WAYS
+    count = 0
+    for way in range(WAYS):
+        count += tracked[first + way]
+    return count >= MOST_TRACKED
+
+
+@kernel
 def route_levels(
     events: Hashes,
     weights: Weights,
@@ -267,10 +276,12 @@ def route_levels(
             if not known:
                 certain = counts[slot] - errors[slot]
                 if certain >= rules.evidence * state.unit and certain >= rules.threshold * mass:
-                    known = tracked[slot] = True
-                    cold[bucket] -= certain - weight
                     share = certain / (mass + weight - begun[slot])
-                    track(keys[slot], slot, hashed, share, owners[bucket], pool, workers, state, rules)
+                    known = share > rules.hot_share or not crowded(tracked, slot)
+                    if known:
+                        tracked[slot] = True
+                        cold[bucket] -= certain - weight
+                        track(keys[slot], slot, hashed, share, owners[bucket], pool, workers, state, rules)
         if known:
             key = keys[slot]
             worker = key.current

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.compiled import kernel
-from keygrouping.grouping._level_fill_kernel import classify, enter, find, track
-from keygrouping.grouping._level_state import BY_PLAN, INLINE
+from keygrouping.grouping._level_fill_kernel import classify, crowded, enter, find, set_of, track
+from keygrouping.grouping._level_state import BY_PLAN, INLINE, MOST_TRACKED, WAYS
 from keygrouping.grouping.protocol import Weights, Workers
 
 Numbers = NDArray[np.int64]
@@ -38,18 +38,23 @@ def install(
 ) -> None:
     """Track the planned keys, and those others that were tracked since the plan's counts were taken.
 
-    `before` holds the members so far, the empty `pool` those from now on. Counts stay. Planned keys, by hash, that find
-    no free counter in their set are left out.
+    `before` holds the members so far, the empty `pool` those from now on. Counts stay. Planned keys, by hash, come
+    first where a set has too many; those that are too many by themselves are left out.
     """
     state, rules, workers = states[0], all_rules[0], len(loads)
     state.pool_used = INLINE * len(hashes)
+    in_set = np.zeros(len(hashes) // WAYS, np.int64)
+    for k in range(len(planned)):
+        in_set[set_of(planned[k], len(hashes)) // WAYS] += 1
     for slot in range(len(hashes)):
         if tracked[slot]:
             at = np.searchsorted(planned, hashes[slot])
             wanted = at < len(planned) and planned[at] == hashes[slot]
-            if not wanted and keys[slot].planned:
+            if not wanted and (keys[slot].planned or in_set[slot // WAYS] >= MOST_TRACKED):
                 tracked[slot] = False
+                cold[hashes[slot] & (len(cold) - 1)] += counts[slot] - errors[slot]
             elif not wanted:
+                in_set[slot // WAYS] += 1
                 for i in range(keys[slot].known):
                     if i < INLINE:
                         pool[slot * INLINE + i] = before[keys[slot].start + i]
@@ -65,7 +70,7 @@ def install(
             slot = enter(hashes, counts, errors, begun, tracked, planned[k], state.mass)
             if slot >= 0:
                 counts[slot] = errors[slot] = 0.0
-        if slot >= 0:
+        if slot >= 0 and (tracked[slot] or not crowded(tracked, slot)):
             key = keys[slot]
             if not tracked[slot]:
                 tracked[slot] = True

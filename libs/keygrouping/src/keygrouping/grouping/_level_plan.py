@@ -4,23 +4,26 @@
 2. A rock, a tracked key that fits on one worker, stays on its primary; a worker over its limit gives some up.
 3. A rock that was given up goes to a worker that it has been on, else to the first in its ring that has room, else to
    several.
-4. Hot keys are poured up to one common water level above the rocks: first where they already are.
+4. Hot keys are poured up to one common water level above the rocks: first where they already are; those that may have
+   only few workers before the others, which then take what room there is.
 
 So few keys change their workers, and K keys on W workers need at most K + W - 1 pairs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping.grouping._level_state import LIGHT
 from keygrouping.grouping.protocol import Weights, Workers
 
 Numbers = NDArray[np.int64]
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
-_ROCK = 1.1
+ROCK = 1.1
 """A rock may exceed a worker's limit by a tenth, as its share is an estimate."""
 _LEAST_ROCK = 0.1
 _NOISE = 3.0
@@ -112,16 +115,24 @@ class Placement:
 
 
 def place(
-    shares: Shares, owners: Workers, fair: Weights, eps: float, *, split_light: bool, move_buckets: bool = True
+    shares: Shares,
+    owners: Workers,
+    fair: Weights,
+    eps: float,
+    *,
+    split_light: bool,
+    widths: Sequence[int],
+    move_buckets: bool = True,
 ) -> Placement:
     """The next placement; `fair`: share that each worker should have; `eps`: how much more, relatively, it may have.
 
-    `split_light`: rocks that fit nowhere are split; `move_buckets`: step 1 is done.
+    `split_light`: rocks that fit nowhere are split, and keys that don't fit beside cold hashes are hot; `move_buckets`:
+    step 1 is done; `widths`: the most workers of light keys, see `caps_of`.
     """
     from keygrouping.grouping import _level_plan_kernel as steps
 
     keys, workers = shares.keys, len(fair)
-    heaviest_rock = rock_share(shares, workers, eps)
+    heaviest_rock = rock_share(shares, workers, eps, split_light=split_light)
     hot = keys.shares > heaviest_rock
     limit = _limit(float(keys.shares[hot].sum()), shares.interval, fair, eps)
     tolerance = _NOISE * np.sqrt(1 / (workers * max(shares.events, 1.0)))
@@ -137,10 +148,12 @@ def place(
     removed = steps.give_up(keys.shares, hot, order, pool, start, width, loads, limit, tolerance, strictly)
     width[~hot] = 1
     taken[start[~hot]] = keys.shares[~hot]
-    ways = (pool, start, known, space, width, taken)
+    caps = caps_of(keys.shares, workers, widths)
+    ways = (pool, start, known, space, caps, width, taken)
     steps.place(removed, keys.hashes, keys.shares, *ways, loads, limit, split_light)
     room = np.maximum(0.0, limit - loads)
     poured, level = order[hot[order]], None
+    poured = poured[np.argsort(caps[poured] == workers, kind="stable")]
     if len(poured):
         level = steps.water_level(loads, fair, float(keys.shares[hot].sum()))
         free = np.maximum(0.0, level * fair - loads)
@@ -152,12 +165,23 @@ def place(
     return Placement(owners, placed, heaviest_rock, loads, room, level, moved_buckets)
 
 
-def rock_share(shares: Shares, workers: int, eps: float) -> float:
-    """The share of the heaviest rock: it fits on one worker beside an even part of the cold hashes.
+def rock_share(shares: Shares, workers: int, eps: float, *, split_light: bool) -> float:
+    """The share of the heaviest rock; above it a key is hot.
 
-    Above it a key is hot.
+    A rock fits on one worker, beside an even part of the cold hashes if light keys may be split.
     """
-    return max(_ROCK * (1 + eps) - float(shares.cold.sum()), _LEAST_ROCK) / workers
+    most = ROCK * (1 + eps)
+    return (max(most - float(shares.cold.sum()), _LEAST_ROCK) if split_light else most) / workers
+
+
+def caps_of(shares: Weights, workers: int, widths: Sequence[int], lightest: float = 1.0) -> Numbers:
+    """The most workers that a plan gives keys with these shares, see the setting `widths`.
+
+    Those with a fair share or more may have all, as too few would cost balance; `lightest` 0: as in the routing.
+    """
+    lightness = 1 / np.maximum(workers * shares, 1e-9)
+    caps: Numbers = np.select([lightness > max(lightest, least) for least in LIGHT], list(widths), workers)
+    return np.minimum(caps, workers)
 
 
 def _limit(hot: float, interval: float, fair: Weights, eps: float) -> Weights:

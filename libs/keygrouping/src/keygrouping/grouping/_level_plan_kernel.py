@@ -125,6 +125,7 @@ def place(
     start: Numbers,
     known: Numbers,
     space: Numbers,
+    caps: Numbers,
     width: Numbers,
     taken: Weights,
     loads: Weights,
@@ -149,7 +150,7 @@ def place(
                     found = worker
                     break
         if found < 0 and split:
-            pour_rock(k, share, pool, start, known, space, width, taken, loads, limit)
+            pour_rock(k, share, pool, start, known, space, caps, width, taken, loads, limit)
             continue
         if found < 0:
             found = int(np.argmax(limit - loads))
@@ -166,25 +167,30 @@ def pour_rock(
     start: Numbers,
     known: Numbers,
     space: Numbers,
+    caps: Numbers,
     width: Numbers,
     taken: Weights,
     loads: Weights,
     limit: Weights,
 ) -> None:
     """Over as few workers as needed, the roomiest first; what finds no room stays with the last of them."""
-    need = share
-    width[k] = 0
+    first, need, used = start[k], share, 0
     while need > 0.0:
         roomiest = int(np.argmax(limit - loads))
         amount = min(need, limit[roomiest] - loads[roomiest])
-        if amount < _TRACE or width[k] + 1 == space[k]:
+        if used and (amount < _TRACE or position(pool, first, used, roomiest) < used):
+            taken[first + used - 1] += need
+            loads[pool[first + used - 1]] += need
+            break
+        if amount < _TRACE or used + 1 == min(space[k], caps[k]):
             amount = need
         at = remember(pool, start, known, space, k, roomiest)
-        pool[start[k] + at], pool[start[k] + width[k]] = pool[start[k] + width[k]], pool[start[k] + at]
-        taken[start[k] + width[k]] = amount
-        width[k] += 1
+        pool[first + at], pool[first + used] = pool[first + used], pool[first + at]
+        taken[first + used] = amount
+        used += 1
         loads[roomiest] += amount
         need -= amount
+    width[k] = used
 
 
 @kernel
@@ -212,6 +218,7 @@ def pour(
     start: Numbers,
     known: Numbers,
     space: Numbers,
+    caps: Numbers,
     width: Numbers,
     taken: Weights,
     room: Weights,
@@ -219,26 +226,39 @@ def pour(
 ) -> None:
     """Step 4: hot keys into the room below the water level: members in order, then the ring where there is much room.
 
-    What is less than `least` is left to the levels of the routing. `room` goes down as it goes along.
+    What is less than `least` is left to the levels of the routing, planned for the first member. `room` goes down as it
+    goes along.
     """
     workers = len(room)
     for k in hot:
         need = shares[k]
         width[k] = 0
         for i in range(known[k]):
-            if need > least or width[k] == 0:
+            if (need <= least and width[k] > 0) or width[k] == caps[k]:
+                break
+            if room[pool[start[k] + i]] >= part(need, caps[k], width[k], room):
                 need -= take(k, i, need, least, pool, start, width, taken, room)
-        while need > least and known[k] < space[k] and room.max() > least:
-            enough = room.max() / 2.0
+        while need > least and width[k] < caps[k] and room.max() > least:
+            enough = max(room.max() / 2.0, part(need, caps[k], width[k], room))
             first = home_of(hashes[k], workers)
             for i in range(workers):
                 worker = first + i if first + i < workers else first + i - workers
-                if need > least and room[worker] >= enough and known[k] < space[k]:
+                if need > least and room[worker] >= enough and width[k] < caps[k]:
                     at = remember(pool, start, known, space, k, worker)
                     need -= take(k, at, need, least, pool, start, width, taken, room)
         if width[k] == 0:
             width[k] = 1
-        taken[start[k]] += max(0.0, need)
+        rest = max(0.0, need)
+        taken[start[k]] += rest
+        room[pool[start[k]]] -= rest
+
+
+@kernel
+def part(need: float, cap: int, width: int, room: Weights) -> Any:
+    """Room that a key's next worker must have for it to get by with as many as it may have; 0 if it may have all."""
+    if cap == len(room):
+        return 0.0
+    return min(need / (cap - width), room.max())
 
 
 @kernel

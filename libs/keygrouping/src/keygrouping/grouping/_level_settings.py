@@ -55,7 +55,8 @@ class LevelFillSettings(Settings):
     evidence: float = setting(16.0, "events that a key must have had to be tracked", least=1, most=1_000_000)
     widths: tuple[int, ...] = setting(
         (2, 3, 6),
-        "most workers of keys below 2/3 of a fair share, below 0.95, and below 1.67 of it; heavier ones may have all",
+        "most workers of keys below 2/3 of a fair share, below 0.95, and below 1.67 of it; heavier ones, and by a plan "
+        "those with a fair share, too, may have all",
         least=1,
         most=1_000_000,
     )

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.grouping._level_plan import Keys, Numbers, Shares
+from keygrouping.grouping._level_state import MOST_TRACKED
 from keygrouping.grouping.base import loads_from
 from keygrouping.grouping.protocol import Weights, Workers
 
@@ -87,6 +88,8 @@ class Seen:
     keys: Keys
     sources: int
     tracked: NDArray[np.bool_]
+    tracked_counts: NDArray[Any]
+    """Weight of each key that is no part of `cold`."""
     untracked_counts: NDArray[Any]
     """Weight of each key that was counted as cold, too."""
     cold: Weights
@@ -111,6 +114,7 @@ class Seen:
             _members(sources, index, hashes, np.minimum(shares, 1.0), owners, workers),
             len(sources),
             np.bincount(index, tracked, len(hashes)) > 0,
+            np.bincount(index, np.where(tracked, counts, 0.0), len(hashes)),
             np.bincount(index, np.where(tracked, 0.0, counts), len(hashes)),
             np.sum([source.cold for source in sources], axis=0) if sources else np.zeros(len(owners)),
         )
@@ -152,20 +156,22 @@ class Estimates:
         columns = {name: getattr(self, name).tolist() for name in ("hashes", "shares", "ages", "cold", "cold_ages")}
         return {**columns, **{name: getattr(self, name) for name in _NUMBERS}}
 
-    def next(self, seen: Seen, memory: int, threshold: float, most: int) -> tuple["Estimates", Shares]:
+    def next(self, seen: Seen, memory: int, threshold: float, sets: int) -> tuple["Estimates", Shares]:
         """The estimates after this interval, and the shares to plan by.
 
-        `threshold`: share from which on a key is tracked (it stays down to half of it), at most `most` of them. What
-        is seen of a part of an interval is planned by, but no estimate is made of it, as it will be seen again; nor is
-        one of an interval without events.
+        `threshold`: share from which on a key is tracked (it stays down to half of it), at most as many as fit into
+        this many `sets` of counters. What is seen of a part of an interval is planned by, but no estimate is made of
+        it, as it will be seen again; nor is one of an interval without events.
         """
         whole = seen.whole and seen.mass > 0
         buckets = len(self.cold) - 1
         shares, ages = self._looked_up(seen.keys.hashes)
         new, new_ages = _updated(shares, ages, seen.keys.shares, seen.events, memory)
-        kept = _kept(seen, new, ages, threshold, most)
+        kept = _kept(seen, new, ages, threshold, sets)
         cold = seen.cold.copy()
         np.subtract.at(cold, seen.keys.hashes[kept] & buckets, seen.untracked_counts[kept])
+        new_ones = ~kept & (ages == 0)
+        np.add.at(cold, seen.keys.hashes[new_ones] & buckets, seen.tracked_counts[new_ones])
         cold_shares = np.maximum(cold, 0.0) / seen.mass if seen.mass else np.zeros(len(cold))
         new_cold, new_cold_ages = _updated(self.cold, self.cold_ages, cold_shares, seen.events, memory)
         dropped = ~kept & (ages > 0)
@@ -215,12 +221,14 @@ def _updated(before: Weights, ages: Weights, seen: Weights, events: float, memor
     return np.where(anew, seen, before + (seen - before) / new_ages), new_ages
 
 
-def _kept(seen: Seen, shares: Weights, ages: Weights, threshold: float, most: int) -> NDArray[np.bool_]:
-    """Which keys stay tracked or become so."""
+def _kept(seen: Seen, shares: Weights, ages: Weights, threshold: float, sets: int) -> NDArray[np.bool_]:
+    """Which keys stay tracked or become so: the heaviest of each set of counters."""
     kept = shares >= np.where((ages > 0) | seen.tracked, threshold / 2, threshold)
-    if np.count_nonzero(kept) > most:
-        lightest_first = np.lexsort((seen.keys.hashes, np.where(kept, shares, 2.0)))
-        kept[lightest_first[: np.count_nonzero(kept) - most]] = False
+    set_of = (seen.keys.hashes >> 32) & (sets - 1)
+    heaviest_first = np.lexsort((seen.keys.hashes, -shares, ~kept, set_of))
+    ordered = set_of[heaviest_first]
+    rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    kept[heaviest_first[rank >= MOST_TRACKED]] = False
     return kept
 
 

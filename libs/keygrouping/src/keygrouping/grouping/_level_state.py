@@ -12,8 +12,14 @@ from keygrouping.grouping.protocol import Weights, Workers
 WAYS = 8
 """Counters of a set of the sketch: a key can be in any of one set."""
 
+MOST_TRACKED = WAYS - 1
+"""Of the keys of a set: so that one that is new and hot finds a counter. It is tracked, too, until the next plan."""
+
 INLINE = 8
 """Members that a tracked key has room for at first."""
+
+LIGHT = (1.5, 1.05, 0.6)
+"""Fair shares over the share of a key from which on each of the three widths is the most for it."""
 
 KEY = np.dtype(
     [

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.grouping._level_message import Plan, message
-from keygrouping.grouping._level_plan import Keys, Placement, Shares, moved, place, rock_share
+from keygrouping.grouping._level_plan import ROCK, Keys, Placement, Shares, caps_of, moved, place, rock_share
 from keygrouping.grouping._level_settings import VARIANTS, LevelFillSettings
 from keygrouping.grouping._level_shares import Counts, Estimates, Seen
 from keygrouping.grouping._level_state import CAUSES, INLINE, RULES, STATE, WAYS, Arrays
@@ -116,8 +116,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         arrays = self._arrays
         counts = [Counts.parsed(source, self._workers, len(arrays.owners)) for source in statistics]
         seen = Seen.merged(counts, arrays.owners, self._workers)
-        most = len(arrays.hashes) * (WAYS - 2) // WAYS
-        estimates, shares = self._estimates.next(seen, self._settings.memory, self._threshold(), most)
+        sets = len(arrays.hashes) // WAYS
+        estimates, shares = self._estimates.next(seen, self._settings.memory, self._threshold(), sets)
         placement = self._placed(shares)
         epoch = max([self.epoch, *(int(source["epoch"]) for source in statistics)]) + 1
         return self._message(epoch, shares.keys, placement, estimates)
@@ -265,8 +265,10 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         owners, fair = self._arrays.owners, self._fair()
         eps, split = self._settings.eps, self._settings.split == "all"
         if self._settings.planned:
-            return place(shares, owners, fair, eps, split_light=split, move_buckets=move_buckets)
-        return Placement(owners, shares.keys, rock_share(shares, self._workers, eps), fair, fair, None, 0)
+            widths = self._settings.widths
+            return place(shares, owners, fair, eps, split_light=split, widths=widths, move_buckets=move_buckets)
+        heaviest_rock = rock_share(shares, self._workers, eps, split_light=split)
+        return Placement(owners, shares.keys, heaviest_rock, fair, fair, None, 0)
 
     def _message(self, epoch: int, before: Keys, placement: Placement, estimates: Estimates) -> dict[str, Any]:
         moved_keys = moved(before, placement.keys, self._workers)
@@ -291,7 +293,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._planned_keys = Keys.none() if plan is None else plan.keys
         if plan is not None:
             arrays.room[:] = plan.room
-            arrays.rules["hot_share"] = plan.heaviest_rock
+            least = 0.0 if self._settings.split == "all" else self._hot_share(self._workers)
+            arrays.rules["hot_share"] = max(plan.heaviest_rock, least)
             arrays.state["flexible"] = plan.flexible and self._settings.flexible > 0
 
     def _threshold(self) -> float:
@@ -319,10 +322,14 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             rules[name] = getattr(chosen, name)
         rules["hot_noise"] = _HOT_NOISE
         rules["threshold"] = 1 / min(_MOST_COUNTERS, chosen.counters * workers)
-        rules["hot_share"] = (1 + chosen.eps) / workers
+        rules["hot_share"] = self._hot_share(workers)
         rules["caps"] = chosen.widths
         rules["split_light"] = chosen.split == "all"
         return rules
+
+    def _hot_share(self, workers: int) -> float:
+        """The share above which a key is hot without a plan."""
+        return (1 if self._settings.split == "all" else ROCK) * (1 + self._settings.eps) / workers
 
     def _resized(self) -> None:
         """New workers take an equal part of each old one's buckets, and the tracked keys are placed anew."""
@@ -352,6 +359,24 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         if self._ticks is not None:
             self._ticks.began = began
         self._take(plan, data)
+        self._fit_widths()
+
+    def _fit_widths(self) -> None:
+        """Hold tracked keys to these settings' widths and split, where they were classified by others."""
+        arrays, chosen = self._arrays, self._settings
+        slots = np.flatnonzero(arrays.tracked)
+        keys = arrays.keys[slots]
+        hot = keys["hot"] & ((chosen.split == "all") | (keys["share"] > arrays.rules["hot_share"]))
+        whole = ~hot & (chosen.split != "all")
+        caps = np.where(whole, 1, caps_of(keys["share"], self._workers, chosen.widths, 0.0))
+        most = np.where(whole, 1, caps_of(keys["share"], self._workers, chosen.widths))
+        narrowed = (caps != keys["cap"]) & (keys["width"] > most)
+        keys["hot"], keys["cap"] = hot, caps
+        keys["width"][narrowed] = most[narrowed]
+        keys["at"][narrowed] = 0
+        keys["current"][narrowed] = arrays.pool[keys["start"][narrowed]]
+        keys["hot_since"][keys["width"] == 1] = np.nan
+        arrays.keys[slots] = keys
 
     def _fitted(self, state: Any, other: Self) -> Any:
         """Without the counters if there are another number of them now: keys are tracked again by the next plan."""

@@ -18,6 +18,37 @@ from keygrouping.hashing import hash_keys
 from keygrouping.workload import workload
 
 KEYS = [b"key-%d" % number for number in range(40)]
+SKEWED = {"country-skew-20", "country-skew-30", "country-skew-40", "country-skew-60", "country-skew-80"}
+ZIPF_1 = {"zipf z=1.0 keys=10,000", "zipf z=1.0 keys=1,000,000", "ln1"}
+ZIPF_HALF = {"zipf z=0.5 keys=1,000,000"}
+DESIGNED = [
+    (SKEWED - {"country-skew-30"}, "default", {10: (1.005, 0.01, 1.05, 1.13)}),
+    ({"country-skew-30", "country-skew-80"}, "default", {5: (1.005, 0.01, 1.05, 1.13)}),
+    (
+        {"country-skew-40", "country-skew-80"},
+        "default",
+        {10: (1.005, 0.01, 1.05, 1.06), 50: (1.01, 0.005, 1.25, 1.5), 200: (1.02, 0.005, 2.0, 3.1)},
+    ),
+    (
+        ZIPF_1,
+        "balance-first",
+        {10: (1.005, 0.03, 1.03, 1.13), 50: (1.01, 0.013, 1.02, 1.05), 200: (1.04, 0.01, 1.06, 1.12)},
+    ),
+    ({"zipf z=1.5 keys=10,000"}, "default", {10: (1.005, 0.005, 1.01, 1.02), 200: (1.015, 0.003, 1.15, 1.12)}),
+    ({"zipf z=2.0 keys=10,000"}, "default", {10: (1.005, 0.005, 1.03, 1.02), 200: (1.015, 0.003, 1.7, 1.3)}),
+    (
+        ZIPF_HALF,
+        "default",
+        {10: (1.025, 0.11, 1.0005, 1.002), 50: (1.055, 0.045, 1.0005, 1.002), 200: (1.12, 0.022, 1.0005, 1.002)},
+    ),
+    (
+        ZIPF_HALF,
+        "balance-first",
+        {10: (1.005, 0.01, 1.015, 1.16), 50: (1.01, 0.01, 1.015, 1.16), 200: (1.055, 0.01, 1.015, 1.16)},
+    ),
+    ({"country-skew-0"}, "default", {10: (1.03, 0.18, 1.06, 1.4), 50: (1.03, 0.04, 1.45, 2.5)}),
+]
+"""Streams, variant, and for each number of workers the most λ, STD_DEV, DIST_COST per window and of the run."""
 
 
 @pytest.fixture
@@ -29,7 +60,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(pkg, "_MINUTES", 4)
     monkeypatch.setattr(level_fill, "_SEEDS", 1)
     monkeypatch.setattr(level_fill, "_CASES", level_fill._CASES[:2])
-    monkeypatch.setattr(level_fill, "_SPEEDS", {"uniform": level_fill._UNIFORM})
+    monkeypatch.setattr(level_fill, "_STREAMS", {"uniform": level_fill._UNIFORM})
+    monkeypatch.setattr(level_fill, "names", lambda: ["ln1"])
     yield
 
 
@@ -54,6 +86,23 @@ def test_an_experiment_is_whole(name: str) -> None:
         assert panel.lines
         assert all(len(line.x) == len(line.y) > 0 for line in panel.lines)
     assert all(claim.what and claim.source and claim.measured for claim in found.claims)
+
+
+def test_level_fills_targets_are_those_of_its_design() -> None:
+    cases = {(level_fill._named(case.stream), case.workers, case.variant): case for case in level_fill._CASES}
+    designed = [
+        ((stream, workers, variant), targets)
+        for streams, variant, by_workers in DESIGNED
+        for stream in streams
+        for workers, targets in by_workers.items()
+    ]
+    assert len(cases) == len(level_fill._CASES) and cases.keys() == {row for row, _ in designed}
+    for row, targets in designed:
+        case = cases[row]
+        assert all(np.array([case.lambda_, case.std_dev, case.cost, case.run_cost]) <= targets), row
+        assert case.largest == 1.01 if case.regime == level_fill._ONE_HOT else case.largest is None
+        calm = row in {(f"country-skew-{s}", w, "default") for s, w in ((20, 10), (40, 10), (80, 10), (80, 50))}
+        assert case.calm == 0 if calm else case.calm in (0.003, None)
 
 
 @pytest.mark.usefixtures("quick")

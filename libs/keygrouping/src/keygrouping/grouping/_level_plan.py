@@ -4,8 +4,7 @@
 2. A rock, a tracked key that fits on one worker, stays on its primary; a worker over its limit gives some up.
 3. A rock that was given up goes to a worker that it has been on, else to the first in its ring that has room, else to
    several.
-4. Hot keys are poured up to one common water level above the rocks: first where they already are; those that may have
-   only few workers before the others, which then take what room there is.
+4. Hot keys are poured up to one common water level above the rocks: first where they already are.
 
 So few keys change their workers, and K keys on W workers need at most K + W - 1 pairs.
 """
@@ -127,7 +126,7 @@ def place(
     """The next placement; `fair`: share that each worker should have; `eps`: how much more, relatively, it may have.
 
     `split_light`: rocks that fit nowhere are split, and keys that don't fit beside cold hashes are hot; `move_buckets`:
-    step 1 is done; `widths`: the most workers of light keys, see `caps_of`.
+    step 1 is done; `widths`: the most workers of rocks, see `caps_of`; hot keys have as many as even loads need.
     """
     from keygrouping.grouping import _level_plan_kernel as steps
 
@@ -148,12 +147,11 @@ def place(
     removed = steps.give_up(keys.shares, hot, order, pool, start, width, loads, limit, tolerance, strictly)
     width[~hot] = 1
     taken[start[~hot]] = keys.shares[~hot]
+    ways = (pool, start, known, space, width, taken)
     caps = caps_of(keys.shares, workers, widths)
-    ways = (pool, start, known, space, caps, width, taken)
-    steps.place(removed, keys.hashes, keys.shares, *ways, loads, limit, split_light)
+    steps.place(removed, keys.hashes, keys.shares, caps, *ways, loads, limit, split_light)
     room = np.maximum(0.0, limit - loads)
     poured, level = order[hot[order]], None
-    poured = poured[np.argsort(caps[poured] == workers, kind="stable")]
     if len(poured):
         level = steps.water_level(loads, fair, float(keys.shares[hot].sum()))
         free = np.maximum(0.0, level * fair - loads)
@@ -175,7 +173,7 @@ def rock_share(shares: Shares, workers: int, eps: float, *, split_light: bool) -
 
 
 def caps_of(shares: Weights, workers: int, widths: Sequence[int], lightest: float = 1.0) -> Numbers:
-    """The most workers that a plan gives keys with these shares, see the setting `widths`.
+    """The most workers that a plan gives rocks with these shares, see the setting `widths`.
 
     Those with a fair share or more may have all, as too few would cost balance; `lightest` 0: as in the routing.
     """

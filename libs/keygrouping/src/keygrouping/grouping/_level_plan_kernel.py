@@ -121,11 +121,11 @@ def place(
     removed: Numbers,
     hashes: Numbers,
     shares: Weights,
+    caps: Numbers,
     pool: Workers,
     start: Numbers,
     known: Numbers,
     space: Numbers,
-    caps: Numbers,
     width: Numbers,
     taken: Weights,
     loads: Weights,
@@ -150,7 +150,7 @@ def place(
                     found = worker
                     break
         if found < 0 and split:
-            pour_rock(k, share, pool, start, known, space, caps, width, taken, loads, limit)
+            pour_rock(k, share, caps[k], pool, start, known, space, width, taken, loads, limit)
             continue
         if found < 0:
             found = int(np.argmax(limit - loads))
@@ -163,11 +163,11 @@ def place(
 def pour_rock(
     k: int,
     share: float,
+    cap: int,
     pool: Workers,
     start: Numbers,
     known: Numbers,
     space: Numbers,
-    caps: Numbers,
     width: Numbers,
     taken: Weights,
     loads: Weights,
@@ -182,7 +182,7 @@ def pour_rock(
             taken[first + used - 1] += need
             loads[pool[first + used - 1]] += need
             break
-        if amount < _TRACE or used + 1 == min(space[k], caps[k]):
+        if amount < _TRACE or used + 1 == min(space[k], cap):
             amount = need
         at = remember(pool, start, known, space, k, roomiest)
         pool[first + at], pool[first + used] = pool[first + used], pool[first + at]
@@ -218,7 +218,6 @@ def pour(
     start: Numbers,
     known: Numbers,
     space: Numbers,
-    caps: Numbers,
     width: Numbers,
     taken: Weights,
     room: Weights,
@@ -234,16 +233,14 @@ def pour(
         need = shares[k]
         width[k] = 0
         for i in range(known[k]):
-            if (need <= least and width[k] > 0) or width[k] == caps[k]:
-                break
-            if room[pool[start[k] + i]] >= part(need, caps[k], width[k], room):
+            if need > least or width[k] == 0:
                 need -= take(k, i, need, least, pool, start, width, taken, room)
-        while need > least and width[k] < caps[k] and room.max() > least:
-            enough = max(room.max() / 2.0, part(need, caps[k], width[k], room))
+        while need > least and width[k] < workers and room.max() > least:
+            enough = room.max() / 2.0
             first = home_of(hashes[k], workers)
             for i in range(workers):
                 worker = first + i if first + i < workers else first + i - workers
-                if need > least and room[worker] >= enough and width[k] < caps[k]:
+                if need > least and room[worker] >= enough and width[k] < workers:
                     at = remember(pool, start, known, space, k, worker)
                     need -= take(k, at, need, least, pool, start, width, taken, room)
         if width[k] == 0:
@@ -251,14 +248,6 @@ def pour(
         rest = max(0.0, need)
         taken[start[k]] += rest
         room[pool[start[k]]] -= rest
-
-
-@kernel
-def part(need: float, cap: int, width: int, room: Weights) -> Any:
-    """Room that a key's next worker must have for it to get by with as many as it may have; 0 if it may have all."""
-    if cap == len(room):
-        return 0.0
-    return min(need / (cap - width), room.max())
 
 
 @kernel

@@ -56,7 +56,7 @@ class LevelFillSettings(Settings):
     widths: tuple[int, ...] = setting(
         (2, 3, 6),
         "most workers of keys below 2/3 of a fair share, below 0.95, and below 1.67 of it; heavier ones, and by a plan "
-        "those with a fair share, too, may have all",
+        "those with a fair share and those that it pours, too, may have all",
         least=1,
         most=1_000_000,
     )

@@ -370,7 +370,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         whole = ~hot & (chosen.split != "all")
         caps = np.where(whole, 1, caps_of(keys["share"], self._workers, chosen.widths, 0.0))
         most = np.where(whole, 1, caps_of(keys["share"], self._workers, chosen.widths))
-        narrowed = (caps != keys["cap"]) & (keys["width"] > most)
+        narrowed = (caps != keys["cap"]) & (keys["width"] > most) & ~hot
         keys["hot"], keys["cap"] = hot, caps
         keys["width"][narrowed] = most[narrowed]
         keys["at"][narrowed] = 0

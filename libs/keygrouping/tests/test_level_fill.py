@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -310,6 +311,22 @@ class TestPlans:
         assert placement.heaviest_rock < shares.min() and placement.keys.width.sum() <= 4 + 10 - 1
         assert placement.loads == pytest.approx(fair, rel=1e-3)
 
+    @pytest.mark.parametrize("interval", [10.0, None])
+    def test_another_number_of_counters_keeps_the_keys_of_the_plan(self, interval: float | None) -> None:
+        before, after = built(interval=interval), built(interval=interval, counters=16)
+        for second in range(2):
+            before.route_batch(events(second), None, 6.0 * second)
+            if interval is None:
+                before.apply(before.plan([before.statistics()]))
+        hot, *light = before.hot(8)
+        assert hot.width > 1 and after.adopt(before)
+        assert after.hot(8) == [hot, *light] and after.spaces()[0].capacity == 256
+        assert sorted(after.explain(KEYS[0]).candidates) == sorted(before.explain(KEYS[0]).candidates)
+        restored = built(interval=interval, counters=16)
+        restored.restore(after.snapshot())
+        stream = events(9)
+        assert after.route_batch(stream, None, 7.0).tolist() == restored.route_batch(stream, None, 7.0).tolist()
+
     @pytest.mark.parametrize("given", [{"widths": [1, 1, 1]}, {"split": "hot-only"}])
     def test_other_widths_take_effect_at_once(self, given: dict[str, object]) -> None:
         common: dict[str, object] = {"eps": 0.0, "noise": 0.0, "slack": 0.0}
@@ -353,8 +370,22 @@ class TestPlans:
         grouping.route_batch(events(2), None, 12.0)
         hot, cold = grouping.explain(KEYS[0]), grouping.explain("never seen")
         assert hot.width == 10 and hot.share == pytest.approx(0.58, abs=0.02) and hot.space == "hot"
-        assert hot.hot_since is not None and "planned" in hot.why and "widened" in hot.why
+        assert hot.hot_since is not None and "widened" in hot.why
+        assert len(re.findall(r"\d+ \(planned \d+\.\d\d %, room \d+\.\d\d %\)", hot.why)) == 10
         assert cold.width == 1 and cold.space is None and "owns" in cold.why
+
+    def test_explains_the_least_share_of_a_counted_key_and_no_widening_that_is_over(self) -> None:
+        grouping = built(5, evidence=1e6)
+        stream = np.concatenate([HASHES[:1]] * 30 + [HASHES[1:71]])
+        grouping.route_batch(stream, None, 0.0)
+        assert grouping.explain(KEYS[0]).share == pytest.approx(0.3) and grouping.explain("never seen").share is None
+        grouping = built()
+        grouping.route_batch(events(1), None, 0.0)
+        for interval in range(1, 4):
+            equal = HASHES[np.random.default_rng(interval).integers(0, 100, INTERVAL)]
+            grouping.route_batch(equal, None, 12.0 * interval)
+        light = grouping.explain(KEYS[0])
+        assert light.space == "tracked" and light.width == 1 and "widened" not in light.why
 
 
 class TestResize:

@@ -61,17 +61,23 @@ def _leftover(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
+def collect_rarely() -> None:
+    """Records come and go by the ten thousand, without cycles: the collector needn't look at each thousand of them.
+
+    Nor ever again at what was made until now: that takes as long as routing a few thousand.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+
 async def _with_signals(main: Main) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_leftover)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    # Records come and go by the ten thousand, without cycles: the collector needn't look at each thousand of them, nor
-    # ever again at what was made at start.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 20, 20)
+    collect_rarely()
     measuring = asyncio.create_task(measure_loop_lag())
     try:
         await main(stop)

@@ -15,7 +15,7 @@ from keygrouping.grouping._level_message import Plan, message
 from keygrouping.grouping._level_plan import ROCK, Keys, Placement, Shares, caps_of, moved, place, rock_share
 from keygrouping.grouping._level_settings import VARIANTS, LevelFillSettings
 from keygrouping.grouping._level_shares import Counts, Estimates, Seen
-from keygrouping.grouping._level_state import CAUSES, INLINE, RULES, STATE, WAYS, Arrays
+from keygrouping.grouping._level_state import CAUSES, RULES, WAYS, Arrays
 from keygrouping.grouping._level_table import owners_for, resized
 from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping._virtual_workers import capacities_of
@@ -140,7 +140,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         home = owner if candidates[0] == owner else None
         if not tracked:
             why = f"a cold key: worker {owner} owns its part of the hashes"
-            return Explanation(home, candidates, len(candidates), None, None, why, "cold" if len(counted) else None)
+            share, space = (self._counted_share(counted[0]), "cold") if len(counted) else (None, None)
+            return Explanation(home, candidates, len(candidates), share, None, why, space)
         record = arrays.keys[counted[0]]
         hot = len(members) > 1
         return Explanation(
@@ -205,15 +206,27 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         key = self._arrays.keys[slot]
         return [int(worker) for worker in self._arrays.pool[key["start"] : key["start"] + key["width"]]]
 
+    def _counted_share(self, slot: int) -> float | None:
+        """At least this part of the interval's weight is the key's, by its counter; None if nothing is certain."""
+        arrays = self._arrays
+        certain = float(arrays.counts[slot] - arrays.errors[slot])
+        return certain / arrays.mass if certain > 0 and arrays.mass else None
+
     def _why(self, hashed: int, key: Any, members: list[int]) -> str:
         planned = self._planned_keys.taken_of(hashed)
-        rooms = (f"{worker} (planned {100 * planned.get(worker, 0.0):.2f} %)" for worker in members)
+        room = self._arrays.room if key["hot"] and self._plan is not None else None
+        rooms = (
+            f"{worker} (planned {100 * planned.get(worker, 0.0):.2f} %"
+            + ("" if room is None else f", room {100 * room[worker]:.2f} %")
+            + ")"
+            for worker in members
+        )
         kind, share, fair = "heavy" if key["hot"] else "tracked", 100 * float(key["share"]), 100 / self._workers
         text = (
             f"a {kind} key with {share:.2f} % of the weight (fair share {fair:.2f} %) "
             f"fills worker{'s' * (len(members) > 1)} {', '.join(rooms)} to the level"
         )
-        if not key["cause"]:
+        if not key["cause"] or len(members) == 1:
             return text
         return f"{text}; widened {self._now - float(key['widened']):.1f} s ago: {CAUSES[key['cause']]}"
 
@@ -288,7 +301,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     def _take(self, plan: Plan | None, data: dict[str, Any] | None) -> None:
         """Know a plan, without any change of the tracked keys."""
         arrays, buckets = self._arrays, len(self._arrays.owners)
-        self._plan_in_force = data
+        self._plan, self._plan_in_force = plan, data
         self._estimates = Estimates.none(buckets) if plan is None else plan.estimates
         self._planned_keys = Keys.none() if plan is None else plan.keys
         if plan is not None:
@@ -361,6 +374,29 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._take(plan, data)
         self._fit_widths()
 
+    def _take_over(self, other: Self) -> bool:
+        """Without a snapshot, which would hold up routing for as long as thousands of keys take to be written down."""
+        own, before = self._empty(self._workers), other._arrays
+        self._now, self._epoch, self._checked = other._now, other._epoch, other._checked
+        if self._ticks is not None:
+            self._ticks.began = None if other._ticks is None else other._ticks.began
+        if len(own.hashes) == len(before.hashes):
+            self._arrays = before.copied()._replace(slowness=own.slowness, rules=own.rules)
+            self._take(other._plan, other._plan_in_force)
+        else:
+            self._take_over_plan(own, other)
+        self._fit_widths()
+        return True
+
+    def _take_over_plan(self, own: Arrays, other: Self) -> None:
+        """What goes into another number of counters: the keys of the plan, without counts."""
+        kept = {name: getattr(other._arrays, name).copy() for name in ("owners", "cold", "loads", "state")}
+        self._arrays = own._replace(**kept)
+        self._arrays.state["pool_used"] = own.state["pool_used"]
+        self._take(None, None)
+        if other._plan is not None and other._plan_in_force is not None:
+            self._install(other._plan, other._plan_in_force)
+
     def _fit_widths(self) -> None:
         """Hold tracked keys to these settings' widths and split, where they were classified by others."""
         arrays, chosen = self._arrays, self._settings
@@ -377,16 +413,6 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         keys["current"][narrowed] = arrays.pool[keys["start"][narrowed]]
         keys["hot_since"][keys["width"] == 1] = np.nan
         arrays.keys[slots] = keys
-
-    def _fitted(self, state: Any, other: Self) -> Any:
-        """Without the counters if there are another number of them now: keys are tracked again by the next plan."""
-        slots = len(self._empty(other.workers).hashes)
-        if slots == len(other._arrays.hashes):
-            return state
-        numbers = np.array([tuple(state["numbers"])], STATE)
-        numbers["pool_used"] = INLINE * slots
-        columns = ("slots", "hashes", "counts", "errors", "begun", "tracked", "keys", "members")
-        return {**state, **{name: [] for name in columns}, "numbers": list(numbers[0].tolist())}
 
 
 def _around(arrays: Arrays, hashed: int) -> Arrays:

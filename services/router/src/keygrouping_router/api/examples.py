@@ -112,8 +112,8 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
         "home": 3,
         "candidates": [1, 3],
         "age_seconds": 117.9,
-        "why": "a heavy key with 41.20 % of the weight (fair share 25.00 %) fills workers 1 (planned 21.00 %), "
-        "3 (planned 20.20 %) to the level; widened 110.0 s ago: the plan",
+        "why": "a heavy key with 41.20 % of the weight (fair share 25.00 %) fills workers 1 (planned 21.00 %, "
+        "room 20.80 %), 3 (planned 20.20 %, room 20.00 %) to the level; widened 110.0 s ago: the plan",
     },
     models.KeySpaceReport: {**_HEAD, "keys": [_KEY], "total": 213},
     models.Thresholds: {"grouping": "level-fill", "version": 7, "settings": [_SETTING]},

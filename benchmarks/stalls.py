@@ -1,0 +1,151 @@
+"""For how long routing waits for what else a router does between batches: ends of intervals with plans, and settings.
+
+    python benchmarks/stalls.py [--replicas 3] [--rounds 8]
+
+Routers share counts and plans through a store in memory. Everything that runs on the event loop between two of its
+turns keeps records waiting; the longest such part is told in ms of processor time, as median and worst of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import math
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from aiokafka import ConsumerRecord
+from keygrouping_router.control_plane import ControlPlane
+from keygrouping_router.models import WorkersChange
+from keygrouping_router.routing import Usable
+from keygrouping_router.settings import RouterSettings
+from keygrouping_router.times import Times
+from keygrouping_service.run import collect_rarely
+from keygrouping_service.store.memory import MemoryStore
+
+EVENTS = 300_000
+BATCH = 2_000
+INTERVAL = 10.0
+STREAMS = {"10,000 keys, Zipf 1": (10_000, 1.0), "1,000 equal keys": (1_000, 0.0), "4,800 equal keys": (4_800, 0.0)}
+
+
+class Turns:
+    """The longest part of the event loop's work since it was last asked, in ms of processor time."""
+
+    def __init__(self) -> None:
+        self._longest = 0.0
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Looks at each callback of the loop meanwhile."""
+        handle: Any = asyncio.Handle
+        run = handle._run
+
+        def timed(this: Any) -> None:
+            began = time.thread_time()
+            run(this)
+            self._longest = max(self._longest, time.thread_time() - began)
+
+        handle._run = timed
+        try:
+            yield
+        finally:
+            handle._run = run
+
+    async def longest(self) -> float:
+        """Since the last call."""
+        await asyncio.sleep(0)
+        longest, self._longest = self._longest, 0.0
+        return 1e3 * longest
+
+
+class Clock:
+    """Stands still until it is turned."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def times(self) -> Times:
+        return Times(lambda: self.passed, lambda: 1_700_000_000.0 + self.passed)
+
+
+def router(replica: int, workers: int, store: MemoryStore, clock: Clock) -> ControlPlane:
+    settings = RouterSettings.model_validate(
+        {
+            "bootstrap_servers": "unused:9092",
+            "job": '{"aggregates": [{"name": "events", "op": "count"}]}',
+            "workers": workers,
+            "replica": f"router-{replica}",
+            "sharing": "shared",
+            "interval": INTERVAL,
+        }
+    )
+    return ControlPlane(settings, store, workers, times=clock.times())
+
+
+def traffic(keys: int, z: float, seed: int) -> list[bytes]:
+    weights = np.arange(1.0, keys + 1) ** -z
+    chosen = np.random.default_rng(seed).choice(keys, EVENTS, p=weights / weights.sum())
+    names = [b"key-%d" % key for key in range(keys)]
+    return [names[key] for key in chosen.tolist()]
+
+
+def route(planes: list[ControlPlane], keys: list[bytes], now: float) -> None:
+    record: Any = ConsumerRecord("e", 0, 0, 0, 0, b"", b"", None, 0, 0, ())
+    for number, at in enumerate(range(0, len(keys), BATCH)):
+        batch = keys[at : at + BATCH]
+        usable = Usable([record] * len(batch), batch, np.zeros(len(batch), np.int64))
+        planes[number % len(planes)].route(usable, now)
+
+
+async def measure(workers: int, keys: int, z: float, replicas: int, rounds: int) -> dict[str, list[float]]:
+    """The longest waits of each round, by what the routers did meanwhile."""
+    clock, turns = Clock(), Turns()
+    store = MemoryStore(clock=lambda: clock.passed)
+    planes = [router(number, workers, store, clock) for number in range(replicas)]
+    for plane in planes:
+        await plane.start()
+    waits: dict[str, list[float]] = {"end of an interval": [], "PATCH eps": [], "PATCH counters": [], "PUT workers": []}
+
+    async def follow(what: str) -> None:
+        await asyncio.gather(*(plane.core.follow() for plane in planes))
+        waits[what].append(await turns.longest())
+
+    collect_rarely()
+    with turns.watched():
+        for number in range(rounds):
+            route(planes, traffic(keys, z, number), clock.passed)
+            clock.passed += INTERVAL
+            await asyncio.gather(*(plane.core.follow() for plane in planes))
+            await turns.longest()
+            interval = math.floor(clock.times().wall() / INTERVAL)
+            await asyncio.gather(*(plane.core.end_interval(interval) for plane in planes))
+            waits["end of an interval"].append(await turns.longest())
+            for setting, value in (("eps", 0.021 + 0.001 * number), ("counters", 33 - number % 2)):
+                await planes[0].set_thresholds({setting: value}, partial=True, expected=None, by="benchmark")
+                await follow(f"PATCH {setting}")
+            change = WorkersChange(workers=workers - (number % 2 == 0))
+            await planes[0].set_workers(change, expected=None, by="benchmark")
+            await follow("PUT workers")
+    return waits
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--replicas", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=8)
+    given = parser.parse_args()
+    print(f"{given.replicas} routers; longest wait in ms, median (worst) of {given.rounds} rounds")
+    for name, (keys, z) in STREAMS.items():
+        for workers in (10, 50, 200):
+            waits = await measure(workers, keys, z, given.replicas, given.rounds)
+            told = (f"{what} {statistics.median(each):.1f} ({max(each):.1f})" for what, each in waits.items())
+            print(f"{name}, W={workers}: {', '.join(told)}", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

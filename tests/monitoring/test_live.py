@@ -1,29 +1,37 @@
 """Every expression of rules and dashboards, asked of a real Prometheus: it is understood, and gives data.
 
-Once it watches an exporter that shows all metrics there are, as Spark, Redis and faults would have them; once a live
-pipeline, of which all must give data that asks for nothing but what the pipeline shows.
+Once it watches an exporter that shows all metrics there are; then two live pipelines, each with late and unusable
+events, lost ones, a refused request and aborted transactions. One has native stages; the other has Spark for them, and
+two routers that share a Redis. All must give data of either, but for what asks about the stages of the other alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import math
 import re
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
 from keygrouping_local.deployment import Deploy, Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
 from keygrouping_local.process import spawn, terminate
+from keygrouping_service import kafka
 from keygrouping_service.metrics import DEFINITIONS, PROCESS
+from keygrouping_service.progress import Committed, commit_progress
+from keygrouping_service.store.testing import RedisServer
 from keygrouping_service.testing import until
 from monitoring.alerts import ALERTS
 from monitoring.boards import BOARDS
@@ -35,8 +43,16 @@ JOB = '{"window": "1s", "lateness": "0s", "aggregates": [{"name": "events", "op"
 EXPORTER = Path(__file__).parent / "exporter.py"
 HERE = {"namespace": "here"}
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
-REGISTERED = {d.name + suffix for d in (*DEFINITIONS, *PROCESS) for suffix in SUFFIXES.get(d.kind, ("",))}
+SERVICE_OF = {d.name + suffix: d.service for d in (*DEFINITIONS, *PROCESS) for suffix in SUFFIXES.get(d.kind, ("",))}
+NATIVE_STAGES = {"worker", "aggregator"}
+SPARK_STAGES = {"spark"}
+SECONDS = 0.5
+"""Between two scrapes."""
 SCRAPES = 8
+PATIENCE = 120.0
+
+Named = tuple[str, str]
+"""What an expression is called, and the expression."""
 
 
 def asked(expr: str) -> str:
@@ -44,8 +60,8 @@ def asked(expr: str) -> str:
     return expr.replace("$namespace", "here").replace("$__rate_interval", "10s")
 
 
-def dashboard_expressions() -> list[tuple[str, str]]:
-    """Name and expression of all that dashboards ask, annotations included."""
+def dashboard_expressions() -> list[Named]:
+    """All that dashboards ask, annotations included."""
     found = []
     for board in BOARDS:
         written = json.loads(as_json(board))
@@ -57,29 +73,85 @@ def dashboard_expressions() -> list[tuple[str, str]]:
     return found
 
 
+def expressions() -> list[Named]:
+    """Those of dashboards and of recording rules."""
+    recorded = [(" ".join((rule.name, *rule.labels.values())), inlined(rule.expr)) for rule in RECORDINGS]
+    return [*dashboard_expressions(), *recorded]
+
+
+def about(services: set[str]) -> set[Named]:
+    """The expressions that ask for metrics of these services and of no others."""
+    found = set()
+    for name, expr in expressions():
+        whose = {SERVICE_OF.get(metric) for metric in re.findall(r"\bkeygrouping_\w+", expr)}
+        if whose and whose <= services:
+            found.add((name, expr))
+    return found
+
+
+def silent(prometheus: Prometheus) -> set[Named]:
+    """The expressions that give no data now."""
+    return {(name, expr) for name, expr in expressions() if not has_values(prometheus.query(asked(expr)))}
+
+
 def has_values(samples: list[Any]) -> bool:
     return any(math.isfinite(value) for _, points in samples for _, value in points)
 
 
 async def keep_writing(deployment: Deployment) -> None:
-    """100 events a second, half of them with one key."""
+    """120 events a second, half of them with one key; one in twelve is late, and one has no key."""
     for number in itertools.count():
         now = int(time.time() * 1000)
         keys = (b"hot" if n % 2 else b"key-%d" % (10 * number + n) for n in range(10))
-        await deployment.write([Event(n % 2, key, b"{}", now) for n, key in enumerate(keys)])
+        events = [Event(n % 2, key, b"{}", now) for n, key in enumerate(keys)]
+        await deployment.write([*events, Event(0, b"late", b"{}", now - 60_000), Event(1, None, b"{}", now)])
         await asyncio.sleep(0.1)
 
 
+async def lose_an_event(deployment: Deployment) -> None:
+    """Retention deletes an event that the routers have yet to read."""
+    settings, admin = deployment.settings, deployment.admin
+    tp = TopicPartition(settings.events_topic, 0)
+    await deployment.write([Event(0, b"lost", b"{}", int(time.time() * 1000))])
+    async with kafka.started(kafka.reader(settings, group_id=settings.group("router"))) as consumer:
+        consumer.assign([tp])
+        await commit_progress(consumer, tp.topic, {tp.partition: Committed(0)})
+    await admin.delete_records({tp: RecordsToDelete(before_offset=1)})
+
+
+async def fence(deployment: Deployment) -> None:
+    """A producer of another pipeline of the same name takes the transactional id of a router's."""
+    settings = deployment.settings
+    name = settings.transactional_id("router", 0)
+    async with kafka.started(kafka.producer(settings, transactional_id=name)):
+        await asyncio.sleep(0.2)
+
+
+async def compare_groupings(router: str) -> None:
+    """Has another grouping run in the shadow, after a request for one that there isn't."""
+    async with httpx.AsyncClient(base_url=router, timeout=PATIENCE) as client:
+        for name, status in (("no-such", 422), ("pkg", 200)):
+            answer = await client.put("/shadow", json={"groupings": [{"name": name}], "sample": 1.0})
+            assert answer.status_code == status, answer.text
+
+
 @asynccontextmanager
-async def pipeline(deployment: Deployment) -> AsyncIterator[list[str]]:
-    """The native pipeline under load; gives the addresses of its metrics."""
-    deployment.start("router-0", workers=2, grouping="w-choices", sharing="shared", interval=1, idle_timeout=1)
-    router = await address_of(deployment.log("router-0"))
-    for name in ("producer-0", "worker-0", "worker-1", "aggregator-0"):
+async def pipeline(
+    deployment: Deployment, stages: Sequence[str], routers: int, store: Mapping[str, str]
+) -> AsyncIterator[list[str]]:
+    """A pipeline under load, with these processes for its stages; gives the addresses of its metrics."""
+    await lose_an_event(deployment)
+    for name in stages:
         deployment.start(name)
-    deployment.start("observer-0", interval=1, idle_timeout=0.5, router_url=f"http://{router}")
+    names = [f"router-{number}" for number in range(routers)]
+    for name in names:
+        deployment.start(name, workers=4, grouping="w-choices", sharing="shared", interval=1, idle_timeout=1, **store)
+    router = f"http://{await address_of(deployment.log(names[0]))}"
+    deployment.start("producer-0")
+    deployment.start("observer-0", interval=1, idle_timeout=0.5, router_url=router)
     writing = asyncio.create_task(keep_writing(deployment))
     try:
+        await compare_groupings(router)
         yield [await address_of(deployment.log(name)) for name in deployment.names]
     finally:
         writing.cancel()
@@ -87,7 +159,7 @@ async def pipeline(deployment: Deployment) -> AsyncIterator[list[str]]:
 
 
 async def address_of(log: Path) -> str:
-    await until(lambda: metrics_address(log), 180)
+    await until(lambda: metrics_address(log), PATIENCE)
     address = metrics_address(log)
     assert address is not None
     return address
@@ -96,7 +168,7 @@ async def address_of(log: Path) -> str:
 def watching(folder: Path, addresses: list[str]) -> Prometheus:
     (folder / "rules.yaml").write_text(prometheus_rules())
     targets = [(address, HERE) for address in addresses]
-    return Prometheus(folder / "prometheus", targets, rules=folder / "rules.yaml", seconds=0.5)
+    return Prometheus(folder / "prometheus", targets, rules=folder / "rules.yaml", seconds=SECONDS)
 
 
 def enough_scrapes(prometheus: Prometheus) -> bool:
@@ -104,26 +176,48 @@ def enough_scrapes(prometheus: Prometheus) -> bool:
     return bool(counts) and all(points[0][1] >= SCRAPES for _, points in counts)
 
 
-def names_in(expr: str) -> set[str]:
-    return set(re.findall(r"\b(?:keygrouping|process)_\w+|ALERTS", expr))
+async def check(prometheus: Prometheus, lacks: set[str]) -> None:
+    """Waits until all have given data but those about services that there are not; all rules are well."""
+    expected, found = about(lacks), set(expressions())
 
+    async def looked() -> bool:
+        await asyncio.sleep(SECONDS)
+        found.intersection_update(await asyncio.to_thread(silent, prometheus))
+        return found == expected
 
-def check(prometheus: Prometheus) -> None:
-    """Asks everything; what asks for nothing but metrics that are there must give data."""
-    there = {labels["__name__"] for labels, _ in prometheus.query('{__name__=~".+"}')}
-    assert {name for name in there if name.startswith(("keygrouping_", "process_"))} <= REGISTERED
-    recorded = [(recording.name, inlined(recording.expr)) for recording in RECORDINGS]
-    silent = [
-        (name, expr)
-        for name, expr in [*dashboard_expressions(), *recorded]
-        if not has_values(prometheus.query(asked(expr))) and names_in(expr) <= there
-    ]
-    assert silent == []
+    await until(lambda: enough_scrapes(prometheus), PATIENCE)
+    with contextlib.suppress(AssertionError):
+        await until(looked, PATIENCE)
+    assert found == expected
+    there = {labels["__name__"] for labels, _ in prometheus.query('{__name__=~"(keygrouping|process)_.+"}')}
+    assert there <= SERVICE_OF.keys()
     for alert in ALERTS:
         prometheus.query(inlined(alert.expr))
     rules = [rule for group in prometheus.get("/api/v1/rules")["data"]["groups"] for rule in group["rules"]]
     assert {rule["name"]: rule["health"] for rule in rules if rule["health"] != "ok"} == {}
     assert len(rules) == len(RECORDINGS) + len(ALERTS)
+
+
+async def check_live(
+    deployment: Deployment, folder: Path, stages: Sequence[str], lacks: set[str], routers: int = 1, **store: str
+) -> None:
+    """Watches a pipeline until it has given results and its routers see each other, and checks."""
+    async with pipeline(deployment, stages, routers, store) as addresses:
+        with watching(folder, addresses) as prometheus:
+
+            async def aborted() -> bool:
+                await fence(deployment)
+                return bool(prometheus.query("keygrouping_transaction_aborts_total"))
+
+            await until(aborted, PATIENCE)
+            for sign in ("keygrouping:results:rate5m > 0", f"min(keygrouping_router_replicas) == {routers}"):
+                await until(partial(prometheus.query, sign), PATIENCE)
+            await check(prometheus, lacks)
+    assert deployment.dead() == {}
+
+
+def test_what_one_live_pipeline_lacks_the_other_has() -> None:
+    assert about(NATIVE_STAGES) & about(SPARK_STAGES) == set()
 
 
 @pytest.mark.usefixtures("prometheus")
@@ -132,11 +226,8 @@ async def test_every_expression_gives_data_where_all_metrics_are(tmp_path: Path)
     try:
         address = await address_of(tmp_path / "exporter.log")
         with watching(tmp_path, [address]) as prometheus:
-            await until(lambda: enough_scrapes(prometheus), 120)
-            await until(lambda: prometheus.query("ALERTS"), 120)
-            there = {labels["__name__"] for labels, _ in prometheus.query('{__name__=~".+"}')}
-            assert set().union(*(names_in(expr) for _, expr in dashboard_expressions())) <= there
-            check(prometheus)
+            await until(lambda: prometheus.query("ALERTS"), PATIENCE)
+            await check(prometheus, lacks=set())
     finally:
         terminate(exporter, 5)
 
@@ -144,12 +235,19 @@ async def test_every_expression_gives_data_where_all_metrics_are(tmp_path: Path)
 @pytest.mark.kafka
 @pytest.mark.long
 @pytest.mark.usefixtures("prometheus")
-async def test_every_expression_gives_data_of_a_live_pipeline(deploy: Deploy, tmp_path: Path) -> None:
+async def test_every_expression_gives_data_of_a_live_native_pipeline(deploy: Deploy, tmp_path: Path) -> None:
     deployment = await deploy(JOB, Shape(partitions=2, max_workers=4))
-    async with pipeline(deployment) as addresses:
-        with watching(tmp_path, addresses) as prometheus:
-            for expr in ("keygrouping_last_result_timestamp_seconds", "keygrouping_observer_latency_seconds_count > 2"):
-                await until(partial(prometheus.query, expr), 120)
-            await until(lambda: enough_scrapes(prometheus), 120)
-            check(prometheus)
-    assert deployment.dead() == {}
+    await check_live(deployment, tmp_path, ["worker-0", "worker-1", "aggregator-0"], lacks=SPARK_STAGES)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.usefixtures("prometheus")
+@pytest.mark.timeout(600)
+async def test_every_expression_gives_data_of_a_live_pipeline_with_spark_and_redis(
+    deploy: Deploy, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    deployment = await deploy(JOB, Shape(partitions=2, max_workers=4))
+    store = f"redis://{redis_server.address}"
+    await check_live(deployment, tmp_path, ["spark-0"], lacks=NATIVE_STAGES, routers=2, store_url=store)

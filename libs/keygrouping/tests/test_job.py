@@ -158,7 +158,8 @@ def test_the_weight_is_one_the_values_size_or_a_field() -> None:
     assert sized.extract(b"k", None, [], 1, NOW) == Extracted(b"k", 0, 1, ())
     cost = JobSpec.from_json({"weight": {"field": "cost"}})
     assert extract(cost, {"cost": 2.5}) == Extracted(b"k", 2.5, 1000, ())
-    for wrong in (None, -1, "2", True):
+    assert extract(cost, {"cost": 1e18}) == Extracted(b"k", 1e18, 1000, ())
+    for wrong in (None, -1, "2", True, 1.1e18, 1e300):
         assert reason(extract(cost, {"cost": wrong})) == "no-weight"
 
 

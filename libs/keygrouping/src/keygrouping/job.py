@@ -30,6 +30,9 @@ _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\
 _JOB_MEMBERS = {"key", "weight", "time", "window", "window_offset", "lateness", "max_future", "aggregates"}
 _MISSING = object()
 
+MAX_WEIGHT = 1e18
+"""Heaviest event: sums of squares of heavier ones might not be finite."""
+
 MAX_KEY_BYTES = 65_536
 """Longest key. A result holds its key twice, once as JSON text of up to six times the length, and must fit a record."""
 
@@ -203,8 +206,9 @@ class JobSpec:
         if self.weight.kind == "size":
             return len(value or b"")
         number = _number(_look_up(document, parse_path(self.weight.name)))
-        if not isinstance(number, int | float) or number < 0:
-            raise _Reject("no-weight", f"field {self.weight.name!r} is the weight: it must be a number >= 0")
+        if not isinstance(number, int | float) or not 0 <= number <= MAX_WEIGHT:
+            what = f"it must be a number from 0 to {MAX_WEIGHT:g}"
+            raise _Reject("no-weight", f"field {self.weight.name!r} is the weight: {what}")
         return number
 
     def _time(self, document: dict[str, object] | None, timestamp_ms: int, now_ms: int) -> int:

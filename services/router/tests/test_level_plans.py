@@ -252,6 +252,18 @@ async def test_other_settings_leave_cold_keys_where_they_are_and_what_was_learne
     assert planes[0].core.steering.grouping._estimates.intervals == 4  # type: ignore[attr-defined]
 
 
+async def test_routers_that_miss_a_number_of_workers_know_cold_keys_where_the_others_do() -> None:
+    time = FakeTime()
+    planes = await replicas(MemoryStore(clock=lambda: time.passed), time, 2)
+    await an_interval(planes, time, 0)
+    for workers in (20, 30):
+        await planes[0].set_workers(WorkersChange(workers=workers), expected=None, by="api")
+    await planes[1].core.follow()
+    (late,) = await replicas(planes[0].core.store, time, 1)
+    first, second, third = (owners_of_cold_keys(plane) for plane in (*planes, late))
+    assert first.max() == 29 and np.array_equal(first, second) and np.array_equal(first, third)
+
+
 async def test_plans_are_made_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     time = FakeTime()
     planes = await replicas(MemoryStore(clock=lambda: time.passed), time, 2)

@@ -32,7 +32,8 @@ class Control(BaseModel):
 
     `base` is the epoch that a change of the routing begins with, above all epochs before it. `generation` counts
     changes by which plans made before are of no use any more. `configured` is the environment that it was last
-    configured from. `began` is the version after which the store counts anew.
+    configured from. `began` is the version after which the store counts anew. `sizes` are the last bases, each with its
+    number of workers.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -50,6 +51,7 @@ class Control(BaseModel):
     generation: int = 0
     configured: Values = Field(default_factory=dict)
     began: int = 0
+    sizes: tuple[tuple[int, int], ...] = ()
 
     # what it means for the routing
 
@@ -176,6 +178,17 @@ class Control(BaseModel):
             wanted.insert(0, (self.grouping, self.settings))
         return tuple((name, settings, fitted(name, settings, self.capacity_list)) for name, settings in wanted)
 
+    def beginning_at(self, base: int) -> Self:
+        """With this base."""
+        return self.model_copy(update={"base": base, "sizes": (*self.sizes, (base, self.workers))[-_SIZES_KEPT:]})
+
+    def sizes_after(self, epoch: int) -> list[int]:
+        """The numbers of workers since an epoch, the present one last.
+
+        Whoever has missed some goes through them all the same: 10, 20, 30 leaves cold keys elsewhere than 10, 30.
+        """
+        return [workers for base, workers in self.sizes if base > epoch] or [self.workers]
+
     def routes_like(self, other: Control) -> bool:
         """Whether the routing is the same."""
         mine = (self.routed_by, self.routing_settings, self.workers, self.generation)
@@ -207,6 +220,7 @@ class Control(BaseModel):
 
 
 _MISSING = object()
+_SIZES_KEPT = 8
 
 
 @cache

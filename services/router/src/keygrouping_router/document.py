@@ -161,7 +161,7 @@ class ControlDocument:
         """Writes a change of the present document; None if somebody else was faster."""
         before, place = self._stored
         if not changed.routes_like(before):
-            changed = changed.model_copy(update={"base": max(before.base, highest_epoch) + 1})
+            changed = changed.beginning_at(max(before.base, highest_epoch) + 1)
         history = HistoryEntry.model_validate(
             {
                 "at": self._wall(),
@@ -195,7 +195,7 @@ class ControlDocument:
         if found is not None and not control.routes_like(found.control):
             generation = max(control.generation, found.control.generation) + 1
             base = max(control.base, found.control.base, highest_epoch) + 1
-            control = control.model_copy(update={"generation": generation, "base": base})
+            control = control.model_copy(update={"generation": generation}).beginning_at(base)
         control = control.model_copy(update={"began": self.version - place})
         try:
             written = _read(await self._store.put(DOCUMENT, _to_json(control), expected=place))

@@ -356,7 +356,8 @@ def _follower(control: Control, plan: Plan, then: float, now: float) -> Planned:
     grouping = _planned(control.model_copy(update={"workers": plan.workers}))
     grouping.statistics(then)
     grouping.apply(plan.content)
-    grouping.resize(control.workers)
+    for workers in control.sizes_after(plan.report.epoch):
+        grouping.resize(workers)
     grouping.statistics(now)
     return grouping
 

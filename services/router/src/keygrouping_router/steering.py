@@ -66,7 +66,8 @@ class Steering:
             self._begin_at(max(control.base, epoch))
             return
         if _differ_in_workers_only(before, control):
-            self.grouping.resize(control.workers)
+            for workers in control.sizes_after(before.base):
+                self.grouping.resize(workers)
         else:
             fresh = prepared or new_grouping(control)
             kept = fresh.name == self.grouping.name and fresh.adopt(self.grouping)

@@ -28,6 +28,7 @@ TAG ?= $(shell sed -n 's/^appVersion: "\(.*\)"/\1/p' helm/keygrouping/Chart.yaml
 IMAGES := producer router worker aggregator observer spark load
 FOLDER_spark := spark-jobs
 FOLDER_load := load-generators
+IMAGE = $(if $(REGISTRY),$(REGISTRY:/=)/)keygrouping-$*:$(TAG)
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,8 +89,12 @@ images: $(IMAGES:%=image-%) ## all container images; REGISTRY=host/folder TAG=..
 
 image-%:
 	DOCKER_BUILDKIT=1 $(DOCKER) build --file $(or $(FOLDER_$*),services/$*)/Dockerfile --build-arg VERSION=$(TAG) \
-	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || true) $(BUILD_ARGS) \
-	  --tag $(if $(REGISTRY),$(REGISTRY:/=)/)keygrouping-$*:$(TAG) .
+	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || true) $(BUILD_ARGS) --tag $(IMAGE) .
+
+push: $(IMAGES:%=push-%) ## all container images to the registry that they were made for; REGISTRY=host/folder TAG=...
+
+push-%:
+	$(DOCKER) push $(IMAGE)
 
 bench: install ## the benchmarks, each in turn
 	for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" $(ARGS); done
@@ -120,4 +125,4 @@ $(UV):
 .tools/archives/made: .tools/jars/installed.json
 	-@$(BIN)/python -m keygrouping_local.warmup && touch $@
 
-.PHONY: help install run load load-http test test-long test-faults test-matrix lint format docs site monitoring chart test-chart test-cluster images bench clean
+.PHONY: help install run load load-http test test-long test-faults test-matrix lint format docs site monitoring chart test-chart test-cluster images push bench clean

@@ -59,7 +59,7 @@ class Cluster:
     def __init__(self, namespace: str, environment: Mapping[str, str] = os.environ) -> None:
         self.namespace = namespace
         self.kubectl_command = [*shlex.split(environment.get("KUBECTL", "kubectl")), "--namespace", namespace]
-        self._helm_command = [*shlex.split(environment.get("HELM", "helm")), "--namespace", namespace]
+        self.helm_command = [*shlex.split(environment.get("HELM", "helm")), "--namespace", namespace]
         self.registry = environment.get("REGISTRY", "")
         self.exec = shlex.split(environment.get("CLUSTER_EXEC", ""))
 
@@ -69,7 +69,7 @@ class Cluster:
 
     def helm(self, *arguments: str) -> str:
         """What Helm prints; ClusterError if it fails."""
-        return _run([*self._helm_command, *arguments])
+        return _run([*self.helm_command, *arguments])
 
     def get(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
         """The objects of a kind, by kubectl's selectors."""

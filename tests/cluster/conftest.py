@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from .cluster import Cluster, ClusterError, Release
+from .registry import PROGRAM, docker_command, forgotten, own_registry
 from .table import Table
 
 _TABLE = Table()
@@ -30,6 +36,25 @@ def cluster() -> Iterator[Cluster]:
     made.kubectl("label", "namespace", made.namespace, "pod-security.kubernetes.io/enforce=restricted")
     yield made
     made.kubectl("delete", "namespace", made.namespace, "--wait=true", "--timeout=300s")
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[str]:
+    """Where images can be pushed to, and the cluster pulls from: PUSH_REGISTRY, or one that is started here."""
+    docker, given = docker_command(), os.environ.get("PUSH_REGISTRY")
+    if not shutil.which(docker[0]):
+        pytest.skip(f"{docker[0]} is missing (DOCKER names another): no image is made, pushed and installed")
+    if given:
+        yield given
+        return
+    if not shutil.which(PROGRAM):
+        pytest.skip(f"no registry to push to: install {PROGRAM}, or name one by PUSH_REGISTRY")
+    with (
+        TemporaryDirectory() as folder,
+        own_registry(Path(folder), shlex.split(os.environ.get("CLUSTER_EXEC", ""))) as address,
+        forgotten(docker, address),
+    ):
+        yield address
 
 
 @pytest.fixture

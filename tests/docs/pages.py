@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,3 +55,14 @@ def blocks(page: Path, *languages: str) -> Iterator[Block]:
 def all_blocks(*languages: str) -> list[Block]:
     """The blocks of all pages that teach."""
     return [block for page in TAUGHT for block in blocks(page, *languages)]
+
+
+def shell_of_make(command: str) -> list[str]:
+    """Executes a page's `make ...`, but nothing is installed: the tests take what is there."""
+    return ["bash", "-c", re.sub(r"^make ", "exec make --old-file=install ", command)]
+
+
+def outside_of_make() -> dict[str, str]:
+    """The environment for a `make` of its own, when these tests were started by `make test ARGS=...`, too."""
+    given = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "ARGS")
+    return {name: value for name, value in os.environ.items() if name not in given}

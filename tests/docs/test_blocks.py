@@ -1,9 +1,8 @@
 """Every block of code in README, tutorials and how-to pages is tried: here, or by the test that is named here.
 
-Tutorials are also executed as a whole: `test_laptop.py`, `test_existing_topic.py`, `tests/cluster/test_tutorial.py`.
-
-Python is executed, page by page. JSON and YAML are checked by what will read them. Each shell command is recognised by
-one of `COMMANDS`: it is executed here, checked against the program that it starts, or executed by another test.
+Tutorials are executed as a whole, see `WHOLE`. Python is executed, page by page. JSON and YAML are checked by what will
+read them. Each shell command is recognised by one of `COMMANDS`: it is executed here, checked against the program that
+it starts, or executed by another test or by CI.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,13 +27,18 @@ from keygrouping.job import JobSpec
 from keygrouping_local import cli as local
 from keygrouping_service.settings import PREFIX
 
-from .pages import ROOT, TAUGHT, all_blocks, blocks
+from .pages import DOCS, ROOT, TAUGHT, all_blocks, blocks
 
 Check = Callable[[str, Path], None]
 SCHEMA = json.loads((ROOT / "helm/keygrouping/values.schema.json").read_text())
 SETTINGS = (ROOT / "docs/reference/settings.md").read_text()
-TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-ELSEWHERE = {"existing-topic.md": "tests/docs/test_existing_topic.py::test_the_tutorial_works"}
+CI = ROOT / ".ci/run"
+LAPTOP, CLUSTER, TOPIC = (DOCS / "tutorials" / f"{name}.md" for name in ("laptop", "cluster", "existing-topic"))
+WHOLE = {
+    LAPTOP: "tests/docs/test_laptop.py::test_the_tutorial_works",
+    CLUSTER: "tests/cluster/test_tutorial.py::test_the_tutorial_works",
+    TOPIC: "tests/docs/test_existing_topic.py::test_the_tutorial_works",
+}
 """Pages that a test executes as a whole, from the first command to the last."""
 PYSPARK = "spark-jobs/tests/test_manual.py::test_the_page_on_pyspark_works"
 
@@ -49,39 +54,43 @@ def by(test: str) -> Check:
     return check
 
 
-def not_here(reason: str) -> Check:
-    """The command can't be executed by a test, for this reason."""
-
-    def check(command: str, folder: Path) -> None:
-        assert reason, (command, folder)
-
-    return check
-
-
-def check_make(command: str, folder: Path) -> None:
-    """The target exists; the options of `make run` are those of the program, whose runs have tests of their own."""
-    _, target, *given = shlex.split(command)
-    assert target in TARGETS, command
-    options = dict(word.split("=", 1) for word in given)
-    assert options.keys() <= {"ARGS", "REGISTRY", "TAG", "BUILD_ARGS"}
-    if target == "run":
-        chosen = local._parser().parse_args(shlex.split(options.get("ARGS", "")))
-        by(LAPTOP)(command, folder)
-        by(ONCE if chosen.once else LIVE)(command, folder)
-
-
-def check_helm(command: str, folder: Path) -> None:
-    """The chart has the values that are set."""
+def by_ci(command: str, folder: Path) -> None:
+    """CI executes the command as it stands."""
     del folder
+    assert command in CI.read_text().splitlines(), f"{CI} has no line {command!r}"
+
+
+def check_run(command: str, folder: Path) -> None:
+    """It is on the tutorial, too; or its options are those of the program, whose runs have tests of their own."""
+    if command in commands(LAPTOP):
+        by(WHOLE[LAPTOP])(command, folder)
+        return
+    options = dict(word.split("=", 1) for word in shlex.split(command)[2:])
+    assert options.keys() == {"ARGS"}
+    chosen = local._parser().parse_args(shlex.split(options["ARGS"]))
+    by(ONCE if chosen.once else LIVE)(command, folder)
+
+
+def on_a_cluster(command: str, folder: Path) -> None:
+    """A test executes its page on a cluster; Helm's values are those of the chart."""
+    if command.startswith("helm"):
+        check_values(command)
+    tests = [test for page, test in ((README, BY_README), (CLUSTER, WHOLE[CLUSTER])) if command in commands(page)]
+    assert tests, "it is on none of the pages that are executed on a cluster"
+    for test in tests:
+        by(test)(command, folder)
+
+
+def check_values(command: str) -> None:
+    """The chart has the values that are set."""
     words = shlex.split(command)
-    for place, word in enumerate(words):
-        if word == "--set":
-            path, _, value = words[place + 1].partition("=")
+    for option, setting in pairwise(words):
+        if option == "--set":
+            path, _, value = setting.partition("=")
             given: Any = yaml.safe_load(value)
             for name in reversed(path.split(".")):
                 given = {name: given}
             jsonschema_rs.validate(SCHEMA, given)
-    assert "helm/keygrouping" in words or words[1] in ("test", "uninstall"), command
 
 
 def simulate(command: str, folder: Path) -> None:
@@ -99,29 +108,29 @@ def check_names(command: str, folder: Path) -> None:
 
 ONCE = "libs/local/tests/test_run.py::test_once_ends_by_itself_with_all_that_the_oracle_expects"
 LIVE = "libs/local/tests/test_run.py::test_a_live_run_ends_on_sigterm_and_leaves_no_process"
-LAPTOP = "tests/docs/test_laptop.py::test_the_tutorial_works"
-CLUSTER = "tests/cluster/test_tutorial.py::test_the_tutorial_works"
+README = ROOT / "README.md"
+BY_README = "tests/cluster/test_readme.py::test_the_block_works"
+CALLS = "services/router/tests/test_manuals.py::test_every_call_works_one_after_the_other"
 COMMANDS: Mapping[str, Check] = {
-    r"make run": check_make,
-    r"make (install|lint|test|site|docs|images)\b": check_make,
-    r"helm (install|upgrade|test|uninstall)": check_helm,
+    r"make run": check_run,
+    r"make (install|lint|test)$": by_ci,
+    r"make test ARGS=": by("tests/docs/test_make.py::test_a_part_of_the_tests_runs"),
+    r"make (images|push) |helm |kubectl -n streams |PRODUCER=http": on_a_cluster,
     r"keygrouping simulate": simulate,
     rf"export {PREFIX}": check_names,
-    r"ROUTER=http|VERSION=\$\(curl": not_here("it is the address, or the version, that the calls after it need"),
-    r'curl .*"\$ROUTER': by("services/router/tests/test_manuals.py::test_every_call_works_one_after_the_other"),
-    r"PRODUCER=http": not_here("it is the address that the call after it needs"),
-    r'curl .*"\$PRODUCER/workload"': by(
-        "services/producer/tests/test_api.py::test_a_change_of_workload_begins_a_run_and_keeps_what_is_left_out"
-    ),
-    r"docker push": not_here("it needs a registry"),
-    r"kubectl -n streams port-forward": by(CLUSTER),
-    r"kubectl -n streams delete pod": by(CLUSTER),
-    r"kubectl create secret": not_here("it needs your certificates and passwords"),
+    r'ROUTER=http|(curl|VERSION=\$\(curl) .*"\$ROUTER/': by(CALLS),
+    r'curl .*"\$PRODUCER/workload"': on_a_cluster,
+    r"kubectl create secret": by("tests/cluster/test_howto.py::test_the_secrets_are_those_of_the_values"),
     r"JOB=\$\(python|spark-submit": by(
         "spark-jobs/tests/test_job.py::test_results_are_exact_whenever_the_driver_is_killed"
     ),
 }
 """What tries a command, by its beginning."""
+
+
+def commands(page: Path) -> list[str]:
+    """The commands of a page."""
+    return [command for block in blocks(page, "sh") for command in block.commands()]
 
 
 def faults_of(command: str, folder: Path) -> str | None:
@@ -138,19 +147,32 @@ def faults_of(command: str, folder: Path) -> str | None:
 
 @pytest.mark.parametrize("page", TAUGHT, ids=lambda page: page.name)
 def test_every_command_is_tried(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if page.name in ELSEWHERE:
-        by(ELSEWHERE[page.name])("", tmp_path)
+    if page in WHOLE:
+        by(WHOLE[page])("", tmp_path)
+    if page == TOPIC:
         return
-    commands = [(block.place, command) for block in blocks(page, "sh") for command in block.commands()]
-    assert [(place, c, fault) for place, c in commands if (fault := faults_of(c, tmp_path))] == []
+    shown = [(block.place, command) for block in blocks(page, "sh") for command in block.commands()]
+    assert [(place, c, fault) for place, c in shown if (fault := faults_of(c, tmp_path))] == []
     capsys.readouterr()
+
+
+def test_every_tutorial_is_executed_as_a_whole() -> None:
+    assert WHOLE.keys() == set((DOCS / "tutorials").glob("*.md"))
+
+
+def test_it_is_installed_alike_on_both_pages() -> None:
+    readme, manual = (
+        [block.commands() for block in blocks(page, "sh") if "helm test" in block.text]
+        for page in (README, DOCS / "kubernetes.md")
+    )
+    assert readme == manual
 
 
 @pytest.mark.parametrize(
     "page", [*TAUGHT, ROOT / "libs/keygrouping/README.md"], ids=lambda page: page.parent.name + page.name
 )
 def test_python_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if page.name in ELSEWHERE:
+    if page == TOPIC:
         return
     if page.name == "pyspark.md":
         by(PYSPARK)("", page)
@@ -184,16 +206,19 @@ def test_no_other_language_goes_unnoticed() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "fault"),
     [
-        "make nothing",
-        "make run ARGS='--twice'",
-        "helm install keygrouping helm/keygrouping --set router.replica=2",
-        "keygrouping simulate --grouping none --workload zipf --workers 2",
-        "export KEYGROUPING_ROUTER_WORKER=4",
-        "rm -rf /",
+        ("make nothing", "0 of COMMANDS"),
+        ("make run ARGS='--twice'", "SystemExit"),
+        ("make test-matrix", "0 of COMMANDS"),
+        ("make images TAG=1", "none of the pages"),
+        ("helm install keygrouping helm/keygrouping --set router.replica=2", "ValidationError"),
+        ("helm install keygrouping helm/another", "none of the pages"),
+        ("keygrouping simulate --grouping none --workload zipf --workers 2", "SystemExit"),
+        ("export KEYGROUPING_ROUTER_WORKER=4", "AssertionError"),
+        ("rm -rf /", "0 of COMMANDS"),
     ],
 )
-def test_wrong_commands_are_found(wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert faults_of(wrong, tmp_path)
+def test_wrong_commands_are_found(wrong: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fault in (faults_of(wrong, tmp_path) or "")
     capsys.readouterr()

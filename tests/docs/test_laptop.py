@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from keygrouping_local.ports import free_ports
 
-from .pages import DOCS, blocks
+from .pages import DOCS, ROOT, blocks, outside_of_make, shell_of_make
 
 PAGE = DOCS / "tutorials" / "laptop.md"
 SHOWN_PORT = "8080"
+STOPPED = "stopped; the next start goes on from here"
+FILES = {"csv": "readings.csv", "json": "job.json"}
 PATIENCE_SECONDS = 240
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 class Reader:
-    """Follows the page in a folder of its own."""
+    """Follows the page, with data and files in a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
         (port,) = free_ports(1)
-        self._port = str(port)
+        self._own = {SHOWN_PORT: str(port), **{name: str(folder / name) for name in FILES.values()}}
+        data = {"KEYGROUPING_LOCAL_DATA_DIR": str(folder / "data"), "COLUMNS": "200"}
+        self._environment = {**outside_of_make(), **data}
         self._live: subprocess.Popen[str] | None = None
         self.said: list[str] = []
         """What came of each run that ended by itself, and of each call."""
@@ -37,23 +38,22 @@ class Reader:
     def run(self, command: str) -> None:
         """Starts `make run`, and waits for its end if that is to come by itself, else until events flow."""
         self.stop()
-        _, _, *given = shlex.split(command.replace(SHOWN_PORT, self._port))
-        options = shlex.split(given[0].removeprefix("ARGS=")) if given else []
-        environment = {**os.environ, "KEYGROUPING_LOCAL_DATA_DIR": str(self._folder / "data"), "COLUMNS": "200"}
         process = subprocess.Popen(
-            [str(Path(sys.executable).parent / "keygrouping-run"), *options],
-            cwd=self._folder,
-            env=environment,
+            shell_of_make(self._with_own(command)),
+            cwd=ROOT,
+            env=self._environment,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         self._live = process
         assert process.stdout is not None
-        if "--once" in options:
+        if "--once" in command:
             said, _ = process.communicate(timeout=PATIENCE_SECONDS)
             assert process.returncode == 0, said
             self.said.append(said)
+            self._live = None
         else:
             lines = iter(process.stdout.readline, "")
             assert any(re.match(r"events [1-9]", line) for line in lines), "it ended before events flowed"
@@ -62,7 +62,7 @@ class Reader:
         """Executes a block of shell."""
         if "ROUTER=" not in text:
             text = f"ROUTER=http://127.0.0.1:{SHOWN_PORT}\n{text}"
-        script = "set -eu\n" + text.replace(SHOWN_PORT, self._port)
+        script = "set -eu\n" + self._with_own(text)
         done = subprocess.run(["bash", "-c", script], text=True, capture_output=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         self.said.append(done.stdout)
@@ -72,16 +72,21 @@ class Reader:
         if self._live is None:
             return
         if self._live.poll() is None:
-            self._live.send_signal(signal.SIGINT)
+            os.killpg(self._live.pid, signal.SIGINT)
         said, _ = self._live.communicate(timeout=PATIENCE_SECONDS)
-        assert self._live.returncode == 0, said
+        assert STOPPED in said, said
         self._live = None
 
     def kill(self) -> None:
         """Ends whatever still runs."""
-        if self._live is not None:
-            self._live.kill()
+        if self._live is not None and self._live.poll() is None:
+            os.killpg(self._live.pid, signal.SIGKILL)
             self._live.communicate()
+
+    def _with_own(self, text: str) -> str:
+        for shown, used in self._own.items():
+            text = text.replace(shown, used)
+        return text
 
 
 @pytest.fixture
@@ -92,7 +97,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 def test_the_tutorial_works(reader: Reader, tmp_path: Path) -> None:
-    for language, name in (("csv", "readings.csv"), ("json", "job.json")):
+    for language, name in FILES.items():
         (block,) = blocks(PAGE, language)
         (tmp_path / name).write_text(block.text)
     for block in blocks(PAGE, "sh"):

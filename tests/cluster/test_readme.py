@@ -1,0 +1,30 @@
+"""README's commands for Kubernetes work as they stand: from the images to a release that is tested."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ..docs.pages import ROOT, blocks
+from .cluster import Cluster
+from .shell import SHOWN_REGISTRY, execute
+from .table import Table
+
+pytestmark = pytest.mark.cluster
+
+
+def test_the_block_works(cluster: Cluster, registry: str, tmp_path: Path, table: Table) -> None:
+    (block,) = (block for block in blocks(ROOT / "README.md", "sh") if "helm install" in block.text)
+    assert SHOWN_REGISTRY in block.text
+    fault = execute(
+        block.text.replace(SHOWN_REGISTRY, registry),
+        tmp_path / "told",
+        {**os.environ, "HELM": shlex.join(cluster.helm_command)},
+    )
+    table.judge("README.md, Kubernetes", "each command works", fault or "yes", not fault)
+    images = {container["image"] for pod in cluster.get("pods") for container in pod["spec"]["containers"]}
+    own = {image for image in images if "keygrouping-" in image}
+    assert own and all(image.startswith(f"{registry}/") for image in own), images

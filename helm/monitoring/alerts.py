@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from monitoring.model import Alert
-from monitoring.recordings import OBJECTIVE, WITHIN
+from monitoring.model import Alert, Objective
+from monitoring.recordings import EVENTS
+from monitoring.recordings import RESULTS as FINAL
 
 _FLOWING = "on (namespace) keygrouping:events:rate5m > 0"
 _DEAD = "sum by (namespace) (keygrouping:dead_letters:rate5m)"
-_PROMISE = f"{OBJECTIVE:.0%} of all events within {WITHIN:.0f} s"
+_PROMISE = f"{EVENTS.part:.0%} of all events within {EVENTS.within:.0f} s"
+_FINAL_PROMISE = f"{FINAL.part:.0%} of all windows final within {FINAL.within:.0f} s of when they could be"
+_FAST = (("1h", "5m", 14.4), ("6h", "30m", 6.0))
+_SLOW = (("1d", "2h", 3.0), ("3d", "6h", 1.0))
 
 
-def _burning(*pairs: tuple[str, str, float]) -> str:
-    """The budget of 30 days is used up this many times too fast, over a long window and still over a short one."""
+def _burning(objective: Objective, *pairs: tuple[str, str, float], and_also: str = "") -> str:
+    """The budget of 30 days is used up this many times too fast, over a long window and still over a short one.
+
+    `and_also` is a further condition, in which `{long}` stands for the long window.
+    """
     return " or ".join(
-        f"(keygrouping:slow_events:ratio_rate{long} > {factor * (1 - OBJECTIVE):g} "
-        f"and keygrouping:slow_events:ratio_rate{short} > {factor * (1 - OBJECTIVE):g})"
+        f"({objective.ratio(long)} > {factor * objective.budget:g} "
+        f"and {objective.ratio(short)} > {factor * objective.budget:g}{and_also.format(long=long)})"
         for long, short, factor in pairs
     )
 
+
+_AGAIN_AND_AGAIN = " and changes(keygrouping:slow_results:sum[{long}:5m]) >= 3"
+"""Windows may be few: a late one alone, as the last before a pause, or many in one go after an outage wake nobody."""
 
 RESULTS = (
     Alert(
@@ -52,7 +62,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingLatencyBudgetBurnFast",
-        _burning(("1h", "5m", 14.4), ("6h", "30m", 6)),
+        _burning(EVENTS, *_FAST),
         "2m",
         "critical",
         "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} are late",
@@ -61,12 +71,30 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingLatencyBudgetBurnSlow",
-        _burning(("1d", "2h", 3), ("3d", "6h", 1)),
+        _burning(EVENTS, *_SLOW),
         "15m",
         "warning",
         "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} have been late for long",
         f"Promised are {_PROMISE}; {{{{ $value | humanizePercentage }}}} take longer. At this pace the error budget of "
         "30 days does not last.",
+    ),
+    Alert(
+        "KeygroupingResultsBudgetBurnFast",
+        _burning(FINAL, *_FAST, and_also=_AGAIN_AND_AGAIN),
+        "2m",
+        "critical",
+        "{{ $value | humanizePercentage }} of the windows in {{ $labels.namespace }} become final too late",
+        f"Promised are {_FINAL_PROMISE}; {{{{ $value | humanizePercentage }}}} take longer. At this pace the error "
+        "budget of 30 days is gone within five days or sooner.",
+    ),
+    Alert(
+        "KeygroupingResultsBudgetBurnSlow",
+        _burning(FINAL, *_SLOW, and_also=_AGAIN_AND_AGAIN),
+        "15m",
+        "warning",
+        "{{ $value | humanizePercentage }} of the windows in {{ $labels.namespace }} have long been final too late",
+        f"Promised are {_FINAL_PROMISE}; {{{{ $value | humanizePercentage }}}} take longer. At this pace the error "
+        "budget of 30 days does not last.",
     ),
     Alert(
         "KeygroupingDeadLetters",

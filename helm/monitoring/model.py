@@ -28,6 +28,28 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
+class Objective:
+    """A promise: this part of what a histogram counts is there `within` seconds (one of its bounds), over 30 days.
+
+    `missed` names what was too late, in the names of recorded series.
+    """
+
+    missed: str
+    histogram: str
+    part: float
+    within: float
+
+    @property
+    def budget(self) -> float:
+        """Part of it that may be late."""
+        return 1 - self.part
+
+    def ratio(self, window: str) -> str:
+        """The recorded series of the part that was late over a window, one of `recordings.WINDOWS`."""
+        return f"keygrouping:{self.missed}:ratio_rate{window}"
+
+
+@dataclass(frozen=True, slots=True)
 class Alert:
     """What is wrong while `expr` gives anything for as long as `lasts` (a duration of Prometheus).
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 
-from monitoring.model import Recording
+from monitoring.model import Objective, Recording
 
-OBJECTIVE = 0.99
-"""Part of the events that are to be in a partial within `WITHIN` seconds of their own timestamp, over 30 days."""
+EVENTS = Objective("slow_events", "keygrouping_observer_latency_seconds", 0.99, 10.0)
+"""Events are in a partial soon after their own timestamp."""
 
-WITHIN = 10.0
-"""Seconds; a bound of the observer's histogram."""
+RESULTS = Objective("slow_results", "keygrouping_result_delay_seconds", 0.99, 60.0)
+"""Final results are there soon after their window could be final: what users of the results see."""
 
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
-"""Over which the part of slow events is known."""
+"""Over which the part of slow events, and of slow results, is known."""
 
 _PARTS = {
     "producer": "keygrouping_producer_sent_total",
@@ -48,11 +48,10 @@ _IMBALANCE_BEFORE = (
 """Each router counts as much as it routes: by chance alone, one with few events sees a large λ."""
 
 
-def _slow(window: str) -> Recording:
-    buckets, count = "keygrouping_observer_latency_seconds_bucket", "keygrouping_observer_latency_seconds_count"
-    fast = f'sum by (namespace) (rate({buckets}{{le="{WITHIN}"}}[{window}]))'
+def _slow(objective: Objective, window: str) -> Recording:
+    fast = f'sum by (namespace) (rate({objective.histogram}_bucket{{le="{objective.within}"}}[{window}]))'
     return Recording(
-        f"keygrouping:slow_events:ratio_rate{window}", f"1 - {fast} / sum by (namespace) (rate({count}[{window}]))"
+        objective.ratio(window), f"1 - {fast} / sum by (namespace) (rate({objective.histogram}_count[{window}]))"
     )
 
 
@@ -93,7 +92,12 @@ RECORDINGS: tuple[Recording, ...] = (
         "keygrouping:spark_start:time",
         "max by (namespace) (process_start_time_seconds and on (namespace, instance) keygrouping_spark_results_total)",
     ),
-    *(_slow(window) for window in WINDOWS),
+    *(_slow(objective, window) for objective in (EVENTS, RESULTS) for window in WINDOWS),
+    Recording(
+        "keygrouping:slow_results:sum",
+        f"sum by (namespace) ({RESULTS.histogram}_count) "
+        f'- sum by (namespace) ({RESULTS.histogram}_bucket{{le="{RESULTS.within}"}})',
+    ),
 )
 
 _NAME = re.compile(r"(keygrouping:[a-z0-9_:]*[a-z0-9])(\[[^]:]+\])?")

@@ -20,6 +20,7 @@ from monitoring.alerts import ALERTS
 from monitoring.writing import prometheus_rules
 
 EXAMPLE = Path(__file__).parents[2] / "helm" / "keygrouping" / "examples" / "alerting" / "alertmanager.yaml"
+SEVERITIES = {alert.name: alert.severity for alert in ALERTS}
 (STORE_DEGRADED,) = (alert for alert in ALERTS if alert.name == "KeygroupingStoreDegraded")
 
 
@@ -39,6 +40,13 @@ def to_webhooks(on_call: str, team: str, wait: str = "0s") -> dict[str, Any]:
         receiver["webhook_configs"] = [{"url": f"http://{addresses[receiver['name']]}/"}]
     assert isinstance(configuration, dict)
     return configuration
+
+
+def fires(name: str, namespace: str, seconds: float = 3600) -> dict[str, Any]:
+    """What Prometheus would tell Alertmanager of an alert that lasts this long."""
+    labels = {"alertname": name, "namespace": namespace, "severity": SEVERITIES[name]}
+    now = datetime.now(UTC)
+    return {"labels": labels, "startsAt": now.isoformat(), "endsAt": (now + timedelta(seconds=seconds)).isoformat()}
 
 
 class Receiver:
@@ -142,18 +150,7 @@ async def test_late_events_wake_somebody_and_the_slower_warning_of_the_same_is_q
 async def test_missing_results_keep_quiet_what_they_explain_in_their_namespace_alone(
     serve: Callable[[Callable[[bytes], str]], str], tmp_path: Path
 ) -> None:
-    severities = {alert.name: alert.severity for alert in ALERTS}
     behind = ("KeygroupingLagGrowing", "KeygroupingWorkerSaturated")
-
-    def fires(name: str, namespace: str, seconds: float = 3600) -> dict[str, Any]:
-        labels = {"alertname": name, "namespace": namespace, "severity": severities[name]}
-        now = datetime.now(UTC)
-        return {
-            "labels": labels,
-            "startsAt": now.isoformat(),
-            "endsAt": (now + timedelta(seconds=seconds)).isoformat(),
-        }
-
     on_call, team = Receiver(), Receiver()
     with Alertmanager(tmp_path / "alertmanager", to_webhooks(serve(on_call), serve(team), wait="2s")) as alerts:
         address = f"http://{alerts.address}/api/v2/alerts"
@@ -166,6 +163,21 @@ async def test_missing_results_keep_quiet_what_they_explain_in_their_namespace_a
         assert (on_call.heard, team.heard) == ({("KeygroupingNoResults", "a")}, others)
         await until(lambda: team.heard == {*others, *((name, "a") for name in behind)}, 60)
     assert on_call.heard == {("KeygroupingNoResults", "a")}
+
+
+@pytest.mark.usefixtures("alertmanager")
+async def test_late_results_keep_quiet_the_slower_warning_of_the_same(
+    serve: Callable[[Callable[[bytes], str]], str], tmp_path: Path
+) -> None:
+    fast, slow = "KeygroupingResultsBudgetBurnFast", "KeygroupingResultsBudgetBurnSlow"
+    on_call, team = Receiver(), Receiver()
+    with Alertmanager(tmp_path / "alertmanager", to_webhooks(serve(on_call), serve(team), wait="2s")) as alerts:
+        told = [fires(fast, "a"), fires(slow, "a"), fires(slow, "b")]
+        async with httpx.AsyncClient() as client:
+            (await client.post(f"http://{alerts.address}/api/v2/alerts", json=told)).raise_for_status()
+        await until(lambda: on_call.heard and team.heard, 30)
+        await asyncio.sleep(1)
+    assert (on_call.heard, team.heard) == ({(fast, "a")}, {(slow, "b")})
 
 
 def test_the_example_names_alerts_that_there_are() -> None:

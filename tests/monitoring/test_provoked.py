@@ -57,8 +57,8 @@ def stopped(pid: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-async def keep_writing(deployment: Deployment, stamp_behind: float = 12) -> None:
-    """A stream of old events, most of one key and one in ten no JSON."""
+async def keep_writing(deployment: Deployment, stamp_behind: float = 75) -> None:
+    """A stream of old events (their age in seconds), most of one key and one in ten no JSON."""
     for number in itertools.count():
         now = int((time.time() - stamp_behind) * 1000)
         events = [
@@ -183,6 +183,8 @@ async def test_a_pipeline_in_trouble_is_told_of(application: str, tmp_path: Path
                     "KeygroupingDeadLetters",
                     "KeygroupingLatencyBudgetBurnFast",
                     "KeygroupingLatencyBudgetBurnSlow",
+                    "KeygroupingResultsBudgetBurnFast",
+                    "KeygroupingResultsBudgetBurnSlow",
                 )
                 redis.freeze()
                 await pipeline.fires("KeygroupingStoreDegraded")

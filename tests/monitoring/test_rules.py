@@ -55,6 +55,16 @@ def latency(fast: str, all_: str) -> dict[str, str]:
     }
 
 
+def delays_of_results(in_time: str, all_: str) -> dict[str, str]:
+    """Windows that became final, as two aggregators count them."""
+    series = {}
+    for instance in ("a", "b"):
+        labels = f'{NS}, instance="{instance}", group="k-aggregator"'
+        series[f'keygrouping_result_delay_seconds_bucket{{{labels}, le="60.0"}}'] = in_time
+        series[f"keygrouping_result_delay_seconds_count{{{labels}}}"] = all_
+    return series
+
+
 def dead(each_minute: int) -> dict[str, str]:
     labels = f'{{{NS}, instance="r", reason="bad-json"}}'
     return {ROUTED: "0+9990x60", f"keygrouping_router_dead_letters_total{labels}": f"0+{each_minute}x60"}
@@ -111,6 +121,8 @@ DEGRADED = f"keygrouping_router_store_degraded{ROUTER}"
 LOOP = f"keygrouping_event_loop_lag_seconds_count{ROUTER}"
 BOTH = f'keygrouping_router_epoch{{{NS}, instance="r"}}', f'keygrouping_router_epoch{{{NS}, instance="q"}}'
 HERE = {"namespace": "ns"}
+TEN_MINUTES = " ".join(f"{6 * n}x9" for n in range(12))
+DAILY = " ".join(f"{6 * n}x143" for n in range(4))
 
 CASES: dict[str, tuple[Case, ...]] = {
     "KeygroupingNoResults": (
@@ -157,6 +169,27 @@ CASES: dict[str, tuple[Case, ...]] = {
     "KeygroupingLatencyBudgetBurnSlow": (
         Case("one of 50 is slow for days", latency("0+490x500", "0+500x500"), "2d", HERE, "2%", minutes=10),
         Case("one of 200 is slow for days", latency("0+995x500", "0+1000x500"), "2d", minutes=10),
+    ),
+    "KeygroupingResultsBudgetBurnFast": (
+        Case("every fifth is late", delays_of_results("0+8x100", "0+10x100"), "90m", HERE, "20%"),
+        Case("all are late, with windows of ten minutes", delays_of_results("0x110", TEN_MINUTES), "58m", HERE, "100%"),
+        Case("one of 200 is late", delays_of_results("0+199x100", "0+200x100"), "90m"),
+        Case("it is over", delays_of_results("0x60 10+10x100", "0+10x121"), "95m"),
+        Case(
+            "the last window before a pause is the first after it",
+            delays_of_results("0x62 6+6x40", "0x60 6x1 12+6x40"),
+            "64m",
+        ),
+        Case("one late window of a day", delays_of_results("0x200", "0x60 6x140"), "64m"),
+        Case("all come in one go after an outage", delays_of_results("0x200", "0x60 720x140"), "64m"),
+        Case("no results", delays_of_results("0x200", "0x200"), "90m"),
+        Case("results have ended", delays_of_results("0+10x60 600x100", "0+10x60 600x100"), "120m"),
+    ),
+    "KeygroupingResultsBudgetBurnSlow": (
+        Case("one of 50 is late for days", delays_of_results("0+49x500", "0+50x500"), "2d", HERE, "2%", minutes=10),
+        Case("three windows of a day are late", delays_of_results("0x500", DAILY), "73h", HERE, "100%", minutes=10),
+        Case("two windows of a day are late", delays_of_results("0x500", DAILY), "49h", minutes=10),
+        Case("one of 200 is late for days", delays_of_results("0+199x500", "0+200x500"), "2d", minutes=10),
     ),
     "KeygroupingDeadLetters": (
         Case("one of 1000", dead(20), "30m", {**HERE, "reason": "bad-json"}, "0.1998%"),

@@ -2,7 +2,7 @@
 
 from monitoring.boards.kit import Board, Panel, Query, Row, one
 from monitoring.boards.stages import DELAY_BY_WORKER
-from monitoring.recordings import WITHIN
+from monitoring.recordings import EVENTS
 
 IMBALANCE = (
     Query("keygrouping:imbalance:rate5m", "as routed"),
@@ -118,8 +118,8 @@ OVERVIEW = Board(
                 DELAY_BY_WORKER,
                 Panel(
                     "Slow events",
-                    f"Part of the sampled events that took longer than {WITHIN:.0f} s from their own timestamp to the "
-                    "partial that holds them.",
+                    f"Part of the sampled events that took longer than {EVENTS.within:.0f} s from their own timestamp "
+                    "to the partial that holds them.",
                     "percentunit",
                     one("keygrouping:slow_events:ratio_rate5m", "slow"),
                     limits=(0.01, 0.144),

@@ -1,53 +1,106 @@
-"""The promise on latency: how well it is kept, and how fast its error budget is used up."""
+"""The promises on events and on final results: how well they are kept, and how fast their error budgets are used."""
 
 from monitoring.boards.kit import Board, Panel, Query, Row, one
 from monitoring.boards.overview import RESULT_AGE
-from monitoring.recordings import OBJECTIVE, WINDOWS, WITHIN
+from monitoring.model import Objective
+from monitoring.recordings import EVENTS, RESULTS, WINDOWS
 
-_BUCKETS = "sum by (le) (rate(keygrouping_observer_latency_seconds_bucket[$__rate_interval]))"
-_BUDGET = f"{1 - OBJECTIVE:g}"
+_EVENTS_FAST, _EVENTS_SLOW = "KeygroupingLatencyBudgetBurnFast", "KeygroupingLatencyBudgetBurnSlow"
+_RESULTS_FAST, _RESULTS_SLOW = "KeygroupingResultsBudgetBurnFast", "KeygroupingResultsBudgetBurnSlow"
+
+
+def _in_time(
+    title: str, says: str, objective: Objective, window: str, limits: tuple[float, float], alert: str
+) -> Panel:
+    kept = one(f"1 - {objective.ratio(window)}")
+    return Panel(title, says, "percentunit", kept, look="number", limits=limits, alert=alert, width=6, decimals=3)
+
+
+def _kept(title: str, says: str, objective: Objective, fast: str, slow: str) -> tuple[Panel, ...]:
+    """How well a promise is kept, in numbers; the titles begin with `title`."""
+    part, budget = objective.part, objective.budget
+    return (
+        _in_time(f"{title} in time (3 days)", says, objective, "3d", (part + 0.005, part), slow),
+        _in_time(f"{title} in time (1 hour)", says, objective, "1h", (part, 1 - 14.4 * budget), fast),
+        Panel(
+            f"{title}: budget used in 3 days",
+            "Part of the error budget of 30 days that the last three days have used up; a tenth is the pace that just "
+            "lasts.",
+            "percentunit",
+            one(f"{objective.ratio('3d')} / {budget:g} * 3 / 30"),
+            look="number",
+            limits=(0.1, 0.3),
+            alert=slow,
+            width=6,
+            decimals=1,
+        ),
+    )
+
+
+def _burn_rate(title: str, objective: Objective, alert: str) -> Panel:
+    return Panel(
+        title,
+        "How many times too fast the error budget is used up, over windows of several lengths. Above 14.4 in an hour "
+        "somebody is woken.",
+        "none",
+        tuple(Query(f"{objective.ratio(window)} / {objective.budget:g}", window) for window in WINDOWS),
+        limits=(1, 14.4),
+        alert=alert,
+        width=12,
+    )
+
+
+def _quantiles(title: str, says: str, objective: Objective, alert: str) -> Panel:
+    buckets = f"sum by (le) (rate({objective.histogram}_bucket[$__rate_interval]))"
+    return Panel(
+        title,
+        says,
+        "s",
+        tuple(Query(f"histogram_quantile({q}, {buckets})", f"p{q * 100:g}") for q in (0.5, 0.9, 0.99)),
+        look="logarithmic",
+        limits=(objective.within,),
+        alert=alert,
+        width=12,
+    )
+
 
 SLO = Board(
     "keygrouping-slo",
     "Keygrouping / SLO",
-    f"{OBJECTIVE:.0%} of all events are in a partial within {WITHIN:.0f} s of their own timestamp, over 30 days.",
+    f"{EVENTS.part:.0%} of all events are in a partial within {EVENTS.within:.0f} s of their own timestamp, and "
+    f"{RESULTS.part:.0%} of all windows are final within {RESULTS.within:.0f} s of when they could be, over 30 days.",
     (
         Row(
-            "The promise",
+            "The promise on events",
             (
-                Panel(
-                    "In time (3 days)",
-                    f"Part of the sampled events that were in a partial within {WITHIN:.0f} s.",
-                    "percentunit",
-                    one("1 - keygrouping:slow_events:ratio_rate3d"),
-                    look="number",
-                    limits=(OBJECTIVE + 0.005, OBJECTIVE),
-                    alert="KeygroupingLatencyBudgetBurnSlow",
-                    width=6,
-                    decimals=3,
+                *_kept(
+                    "Events",
+                    f"Part of the sampled events that were in a partial within {EVENTS.within:.0f} s.",
+                    EVENTS,
+                    _EVENTS_FAST,
+                    _EVENTS_SLOW,
                 ),
                 Panel(
-                    "In time (1 hour)",
-                    f"Part of the sampled events that were in a partial within {WITHIN:.0f} s.",
-                    "percentunit",
-                    one("1 - keygrouping:slow_events:ratio_rate1h"),
+                    "Age of the observer's figures",
+                    "Time since the end of its last interval: it should stay below two intervals while events flow.",
+                    "s",
+                    one("time() - max by (namespace) (keygrouping_observer_interval_end_seconds > 0)", "age"),
                     look="number",
-                    limits=(OBJECTIVE, 1 - 14.4 * (1 - OBJECTIVE)),
-                    alert="KeygroupingLatencyBudgetBurnFast",
+                    alert="KeygroupingExporterMissing",
                     width=6,
-                    decimals=3,
                 ),
-                Panel(
-                    "Budget used in 3 days",
-                    "Part of the error budget of 30 days that the last three days have used up; a tenth is the pace "
-                    "that just lasts.",
-                    "percentunit",
-                    one(f"keygrouping:slow_events:ratio_rate3d / {_BUDGET} * 3 / 30"),
-                    look="number",
-                    limits=(0.1, 0.3),
-                    alert="KeygroupingLatencyBudgetBurnSlow",
-                    width=6,
-                    decimals=1,
+            ),
+        ),
+        Row(
+            "The promise on final results",
+            (
+                *_kept(
+                    "Results",
+                    f"Part of the windows whose final results were there within {RESULTS.within:.0f} s of the end of "
+                    "window and lateness.",
+                    RESULTS,
+                    _RESULTS_FAST,
+                    _RESULTS_SLOW,
                 ),
                 Panel(
                     "Age of the results",
@@ -61,29 +114,26 @@ SLO = Board(
             ),
         ),
         Row(
-            "The budget",
+            "The budgets",
             (
-                Panel(
-                    "Burn rate",
-                    "How many times too fast the error budget is used up, over windows of several lengths. Above 14.4 "
-                    "in an hour somebody is woken.",
-                    "none",
-                    tuple(
-                        Query(f"keygrouping:slow_events:ratio_rate{window} / {_BUDGET}", window) for window in WINDOWS
-                    ),
-                    limits=(1, 14.4),
-                    alert="KeygroupingLatencyBudgetBurnFast",
-                    width=12,
-                ),
-                Panel(
+                _burn_rate("Burn rate of events", EVENTS, _EVENTS_FAST),
+                _burn_rate("Burn rate of results", RESULTS, _RESULTS_FAST),
+            ),
+        ),
+        Row(
+            "Where the time goes",
+            (
+                _quantiles(
                     "Latency",
                     "From an event's own timestamp to that of the partial that holds it, of sampled events.",
-                    "s",
-                    tuple(Query(f"histogram_quantile({q}, {_BUCKETS})", f"p{q * 100:g}") for q in (0.5, 0.9, 0.99)),
-                    look="logarithmic",
-                    limits=(WITHIN,),
-                    alert="KeygroupingLatencyBudgetBurnFast",
-                    width=12,
+                    EVENTS,
+                    _EVENTS_FAST,
+                ),
+                _quantiles(
+                    "Delay of results",
+                    "From the end of window and lateness to when the window's final results were committed.",
+                    RESULTS,
+                    _RESULTS_FAST,
                 ),
             ),
         ),
@@ -94,11 +144,16 @@ SLO = Board(
                     "Sampled events",
                     "Events per second whose latency is looked up: below one, single events count for much.",
                     "cps",
-                    one(
-                        "sum by (namespace) (rate(keygrouping_observer_latency_seconds_count[$__rate_interval]))",
-                        "sampled",
-                    ),
-                    alert="KeygroupingLatencyBudgetBurnSlow",
+                    one(f"sum by (namespace) (rate({EVENTS.histogram}_count[$__rate_interval]))", "sampled"),
+                    alert=_EVENTS_SLOW,
+                ),
+                Panel(
+                    "Final windows",
+                    "Windows that became final in an hour; on the native runner each counts once for each partition "
+                    "of partials that holds something of it.",
+                    "short",
+                    one(f"sum by (namespace) (increase({RESULTS.histogram}_count[1h]))", "final"),
+                    alert=_RESULTS_SLOW,
                 ),
                 Panel(
                     "Throughput by worker",
@@ -107,13 +162,6 @@ SLO = Board(
                     one("max by (worker) (keygrouping_observer_worker_events_per_second)", "{{worker}}"),
                     look="stacked",
                     alert="KeygroupingWorkerSaturated",
-                ),
-                Panel(
-                    "Age of the observer's figures",
-                    "Time since the end of its last interval: it should stay below two intervals while events flow.",
-                    "s",
-                    one("time() - max by (namespace) (keygrouping_observer_interval_end_seconds > 0)", "age"),
-                    alert="KeygroupingExporterMissing",
                 ),
             ),
         ),

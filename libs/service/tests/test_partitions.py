@@ -390,6 +390,7 @@ async def test_a_transaction_that_is_given_up_is_aborted_and_counted(
     source, target = await topics(cluster, topic_prefix, 1)
     await cluster.write(source, [(b"k", b"v")])
     begun = 0
+    committed: list[int] = []
 
     async def stuck_once(owned: OwnedPartition) -> None:
         nonlocal begun
@@ -404,10 +405,10 @@ async def test_a_transaction_that_is_given_up_is_aborted_and_counted(
                 await asyncio.Event().wait()
 
             outbox.send = never_done  # type: ignore[method-assign]
-            await owned.submit(outbox, owned.position, Progress())
+            await owned.submit(outbox, owned.position, Progress(), lambda: committed.append(1))
             await until(lambda: seen(b"v1"))
             raise KafkaError("given up")
-        await owned.commit(outbox, owned.position, Progress())
+        await owned.submit(outbox, owned.position, Progress(), lambda: committed.append(2))
         while not owned.stopping:
             await owned.poll(1, 0.1)
 
@@ -420,3 +421,4 @@ async def test_a_transaction_that_is_given_up_is_aborted_and_counted(
         await until(lambda: copied(cluster, target, 1))
     assert rows_of(await cluster.read(target)) == [(b"k", b"v2")]
     assert aborts._value.get() == 1
+    assert committed == [2], "only who is committed is told so"

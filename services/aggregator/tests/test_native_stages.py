@@ -1,5 +1,6 @@
 import asyncio
 import random
+import time
 from typing import Any
 
 import pytest
@@ -136,6 +137,28 @@ async def test_partials_that_come_twice_and_what_is_no_partial_change_nothing(pi
     assert [record.value for record in dead] == foreign
     assert {dict(record.headers)["keygrouping-reason"] for record in dead} == {b"invalid-partial"}
     assert [int(dict(record.headers)["keygrouping-offset"]) for record in dead] == [3, 4, 5, 6, 7]
+
+
+async def test_it_is_told_how_late_each_window_became_final(pipeline: Pipeline) -> None:
+    settings = pipeline.settings
+    now = int(time.time()) * 1000
+    windows = [(0, now - 40_000), (0, now - 40_000), (1, now - 40_000), (1, now + 60_000), (0, 0)]
+    async with kafka.started(kafka.producer(settings)) as producer:
+        for number, (partition, start) in enumerate(windows):
+            value = Partial(0, start, start + 1000, 1, 1, number, number, 1, {"n": 1}).encode()
+            await producer.send_and_wait(settings.partials_topic, value, b"k%d" % number, partition=partition)
+    job = '{"window": 1000, "lateness": 10000, "aggregates": [{"name": "n", "op": "count"}]}'
+    pipeline.start("aggregator-0", KEYGROUPING_JOB=job)
+    begun = time.time() - now / 1000
+    await vouch(pipeline, END)
+    assert len(await pipeline.results()) == 5
+    lines = (line.rsplit(" ", 1) for line in (await pipeline.metrics("aggregator-0")).splitlines() if line[0] != "#")
+    figures = {name: float(value) for name, value in lines}
+    labels = f'group="{settings.group("aggregator")}"'
+    assert figures[f"keygrouping_result_delay_seconds_count{{{labels}}}"] == 3, "of each partition; not of history"
+    assert figures[f'keygrouping_result_delay_seconds_bucket{{{labels},le="0.05"}}'] == 1, "the future is no delay"
+    ended = time.time() - now / 1000
+    assert 2 * (29 + begun) <= figures[f"keygrouping_result_delay_seconds_sum{{{labels}}}"] <= 2 * (29 + ended)
 
 
 async def vouch(pipeline: Pipeline, time_ms: int) -> None:

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping.partial import Result
-from keygrouping_service import metrics
+from keygrouping_service.final_results import FinalResults
 from keygrouping_service.kafka import Fatal, admin, close, producer, retry, started
 from keygrouping_service.progress import read_offsets
 
@@ -33,6 +33,7 @@ class ResultWriter:
         self._checkpoint_id = checkpoint_id
         self._group = settings.group("aggregator-batches")
         self._slot = TopicPartition(settings.results_topic, 0)
+        self._finals = FinalResults(settings.group("aggregator"), settings.job.lateness_ms)
         self._producer: AIOKafkaProducer | None = None
         self._written = -1
 
@@ -76,7 +77,7 @@ class ResultWriter:
             await self.close()
             raise
         self._written = batch
-        metrics.LAST_RESULT.labels(self._settings.group("aggregator")).set_to_current_time()
+        self._finals.written({row.end for row in rows})
         return len(rows)
 
     async def _transaction(self, batch: int, rows: list[Result]) -> None:

@@ -128,6 +128,9 @@ def exposition(title: str) -> bytes:
     return generate_latest(_Exposed(tuple(f"keygrouping_{service}_" for service in others)))
 
 
+LATENCY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+"""Bounds in seconds of what is promised to users; each promise is one of them."""
+
 # all services
 EVENT_LOOP_LAG = histogram(
     "event_loop_lag_seconds",
@@ -153,8 +156,16 @@ TRANSACTION_ABORTS = counter(
 LAST_RESULT = gauge(
     "last_result_timestamp_seconds",
     "seconds",
-    "When an aggregator stage last had final results to write, in seconds since 1970.",
+    "When an aggregator stage last wrote final results, in seconds since 1970.",
     "group",
+)
+RESULT_DELAY = histogram(
+    "result_delay_seconds",
+    "seconds",
+    "From when a window could be final (its end and the allowed lateness) to when its final results were committed; "
+    "once per window, on the native runner per window and partition. A window that is a day late is not counted.",
+    "group",
+    buckets=LATENCY_BUCKETS,
 )
 
 # router
@@ -248,7 +259,6 @@ AGGREGATOR_WINDOWS = gauge(
 AGGREGATOR_GROUPS = gauge("aggregator_groups", "groups", "Keys times windows held in memory.")
 
 # observer
-LATENCY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 OBSERVER_EVENTS = counter("observer_events_total", "events", "Events in the partials of a worker.", "worker")
 OBSERVER_PARTIALS = counter(
     "observer_partials_total", "partials", "Partials counted, or passed over as repeated.", "outcome"

@@ -146,14 +146,16 @@ class OwnedPartition:
         await self.submit(outbox, offset, progress)
         await self.settle()
 
-    async def submit(self, outbox: Outbox | None, offset: int, progress: Progress) -> None:
-        """Like `commit`, but returns as soon as the transaction has begun.
+    async def submit(
+        self, outbox: Outbox | None, offset: int, progress: Progress, committed: Callable[[], None] | None = None
+    ) -> None:
+        """Like `commit`, but returns as soon as the transaction has begun; `committed` is called when it is done.
 
         One transaction at a time: this waits for the one before, so memory stays bounded. Its failure is raised
         by the next `submit`, `settle` or `poll`.
         """
         await self.settle()
-        self._pending = asyncio.create_task(self._write(outbox, offset, progress))
+        self._pending = asyncio.create_task(self._write(outbox, offset, progress, committed))
 
     async def settle(self) -> None:
         """Waits until nothing is under way; raises what the transaction failed with."""
@@ -173,7 +175,9 @@ class OwnedPartition:
             with contextlib.suppress(KafkaError, TimeoutError, AssertionError):
                 await asyncio.wait_for(self._clients.producer.abort_transaction(), _ABORT_TIMEOUT)
 
-    async def _write(self, outbox: Outbox | None, offset: int, progress: Progress) -> None:
+    async def _write(
+        self, outbox: Outbox | None, offset: int, progress: Progress, committed: Callable[[], None] | None
+    ) -> None:
         position = OffsetAndMetadata(offset, progress.encode())
         with self._span(outbox, offset):
             async with asyncio.timeout(self._commit_timeout):
@@ -185,6 +189,8 @@ class OwnedPartition:
                     await self._clients.commit_offset(self.tp, position)
         self.committed = Committed(offset, progress)
         metrics.COMMITS.labels(self._group).inc()
+        if committed is not None:
+            committed()
 
     def _span(self, outbox: Outbox | None, offset: int) -> contextlib.AbstractContextManager[None]:
         if self._traced is None:

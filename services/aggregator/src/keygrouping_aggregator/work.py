@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
+from functools import partial
 
 from keygrouping.partial import RecordError
 from keygrouping_service import metrics
 from keygrouping_service.batches import Outbox, origin_headers, partition_of
+from keygrouping_service.final_results import FinalResults
 from keygrouping_service.flushing import FlushingStage
 from keygrouping_service.horizons import Follower
 from keygrouping_service.owned import OwnedPartition, Record
@@ -30,10 +33,13 @@ class Closer:
     and passes over the partials of final ones by the committed time.
     """
 
-    def __init__(self, settings: AggregatorSettings, owned: OwnedPartition, partitions: int) -> None:
+    def __init__(
+        self, settings: AggregatorSettings, owned: OwnedPartition, partitions: int, finals: FinalResults
+    ) -> None:
         self.windows = OpenWindows(settings.job, owned.progress.time)
         self._settings = settings
         self._owned = owned
+        self._finals = finals
         self._partitions = partitions
         self._unusable: list[tuple[Record, str]] = []
         self._follower = Follower(owned.partition, owned.progress)
@@ -70,25 +76,30 @@ class Closer:
 
     async def _write_until(self, progress: Progress) -> None:
         outbox = self._owned.outbox()
-        await self._close(progress.time, outbox)
+        closed = await self._close(progress.time, outbox)
         position = (self.windows.restart_offset(self._owned.position), progress)
         if position == self._written and not self._unusable:
             return
         self._bury(outbox)
         self._written = position
-        await self._owned.submit(outbox, *position)
+        await self._owned.submit(outbox, *position, partial(self._committed, closed))
 
-    async def _close(self, time_ms: int, outbox: Outbox) -> None:
+    async def _close(self, time_ms: int, outbox: Outbox) -> Counter[int]:
+        """Puts the results of final windows into the outbox; gives how many there are by the windows' ends."""
         now_ms = int(time.time() * 1000)
-        count = 0
+        closed: Counter[int] = Counter()
         for count, result in enumerate(self.windows.close(time_ms), 1):
+            closed[result.end] += 1
             partition = partition_of(result.key, self._partitions)
             outbox.append(self._settings.results_topic, partition, now_ms, result.record_key, result.encode())
             if count % _SLICE == 0:
                 await asyncio.sleep(0)
-        if count:
-            metrics.AGGREGATOR_RESULTS.inc(count)
-            metrics.LAST_RESULT.labels(self._settings.group("aggregator")).set_to_current_time()
+        return closed
+
+    def _committed(self, closed: Mapping[int, int]) -> None:
+        if closed:
+            metrics.AGGREGATOR_RESULTS.inc(sum(closed.values()))
+            self._finals.written(closed)
 
     def _bury(self, outbox: Outbox) -> None:
         for record, detail in self._unusable:
@@ -104,13 +115,14 @@ class AggregatorStage(FlushingStage[Closer]):
     def __init__(self, settings: AggregatorSettings) -> None:
         super().__init__(settings.results_topic, settings.flush_interval, settings.batch_records)
         self._settings = settings
+        self._finals = FinalResults(settings.group("aggregator"), settings.job.lateness_ms)
 
     async def _read_horizon(self, upstream: Upstream) -> Horizon:
         settings = self._settings
         return await upstream.of_aggregator(settings.group("worker"), settings.routed_topic, settings.partials_topic)
 
     def _begin(self, owned: OwnedPartition, output_partitions: int) -> Closer:
-        return Closer(self._settings, owned, output_partitions)
+        return Closer(self._settings, owned, output_partitions, self._finals)
 
     def _observe(self, running: Collection[Closer]) -> None:
         metrics.AGGREGATOR_WINDOWS.set(sum(len(closer.windows) for closer in running))

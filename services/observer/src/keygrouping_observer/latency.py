@@ -20,12 +20,12 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from keygrouping.partial import Partial
 from keygrouping_service import metrics
+from keygrouping_service.final_results import HISTORICAL_MS
 
 log = logging.getLogger(__name__)
 
 _WORDS = 1 << 64
 _PATIENCE_SECONDS = 3.0
-_HISTORICAL_MS = 86_400_000
 
 
 class Sample(NamedTuple):
@@ -107,7 +107,7 @@ async def _look_up(
             reader.pause(tp)
             reader.seek(tp, sample.offset)
             age = sample.written - event.timestamp
-            if event.offset == sample.offset and age < _HISTORICAL_MS:
+            if event.offset == sample.offset and age < HISTORICAL_MS:
                 found.append(max(0.0, age / 1000))
 
 

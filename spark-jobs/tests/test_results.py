@@ -1,0 +1,50 @@
+"""The writer of Spark's results, on a real broker and without Spark."""
+
+import time
+
+import pytest
+from keygrouping.partial import Result
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_service.kafka import Fatal
+from keygrouping_service.testing import Cluster
+from keygrouping_spark.results import ResultWriter
+from keygrouping_spark.settings import SparkSettings
+from prometheus_client import REGISTRY
+
+pytestmark = pytest.mark.kafka
+
+COUNT, SUM = "keygrouping_result_delay_seconds_count", "keygrouping_result_delay_seconds_sum"
+
+
+def result(key: bytes, end: int) -> Result:
+    return Result(key=key, start=end - 1000, end=end, events=1, weight=1, final=True, aggregates={})
+
+
+def figure(settings: SparkSettings, name: str) -> float:
+    return REGISTRY.get_sample_value(name, {"group": settings.group("aggregator")}) or 0
+
+
+async def test_each_window_that_was_written_is_told_of_once(broker: EmbeddedBroker, application: str) -> None:
+    settings = SparkSettings(
+        bootstrap_servers=broker.bootstrap_servers,
+        application=application,
+        results_topic=f"{application}.results",
+        checkpoint="none",
+        job='{"window": 1000, "lateness": 10000, "aggregates": []}',
+    )
+    now = int(time.time() * 1000)
+    batch = [result(b"a", now - 30_000), result(b"b", now - 30_000), result(b"a", now - 15_000), result(b"a", 1000)]
+    async with Cluster(broker.bootstrap_servers) as cluster:
+        await cluster.create(**{settings.results_topic: 2})
+        writer, successor = ResultWriter(settings, "one"), ResultWriter(settings, "one")
+        assert figure(settings, COUNT) == 0
+        assert await writer.write(0, batch) == 4
+        passed = time.time() - now / 1000
+        assert figure(settings, COUNT) == 2
+        assert 25 <= figure(settings, SUM) <= 25 + 2 * passed
+        assert await successor.write(0, batch) == 0
+        with pytest.raises(Fatal):
+            await writer.write(1, batch[:1])
+        assert figure(settings, COUNT) == 2
+        await writer.close()
+        await successor.close()

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from keygrouping_service.kafka import Fatal
 from keygrouping_spark import cli, session
+from keygrouping_spark.metrics import record
 from keygrouping_spark.settings import SparkSettings
 from prometheus_client import REGISTRY
 
@@ -24,3 +25,13 @@ async def test_a_query_that_has_ended_no_batch_is_shown(monkeypatch: pytest.Monk
     with pytest.raises(Fatal, match="this far"):
         await cli.serve(settings, asyncio.Event())
     assert seen == {"batch_seconds_count": 0, "input_rows_total": 0, "query_restarts_total": 0}
+
+
+def test_the_memory_of_the_state_is_what_its_stores_share() -> None:
+    """Each store reports all that the shared cache of its executor has pinned, and Spark sums that up."""
+    pinned = {"rocksdbPinnedBlocksMemoryUsage": 80}
+    operator = {"memoryUsedBytes": 0, "numStateStoreInstances": 4, "customMetrics": pinned}
+    record("memory", {"stateOperators": [operator]})
+    assert REGISTRY.get_sample_value("keygrouping_spark_state_memory_bytes", {"query": "memory"}) == 20
+    record("memory", {"stateOperators": [{"operatorName": "no store yet"}]})
+    assert REGISTRY.get_sample_value("keygrouping_spark_state_memory_bytes", {"query": "memory"}) == 0

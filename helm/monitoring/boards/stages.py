@@ -130,9 +130,9 @@ STAGES = Board(
                 ),
                 Panel(
                     "Memory of the state",
-                    "Memory that the state of a query's operator takes.",
+                    "Memory that the state in an executor takes and can't give back; all queries there share it.",
                     "bytes",
-                    one("sum by (query, operator) (keygrouping_spark_state_memory_bytes)", "{{query}}: {{operator}}"),
+                    one("max by (query) (keygrouping_spark_state_memory_bytes)", "{{query}}"),
                     alert="KeygroupingSparkDriverRestarting",
                 ),
                 Panel(

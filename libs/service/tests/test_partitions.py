@@ -22,6 +22,7 @@ from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.progress import Progress
 from keygrouping_service.settings import StageSettings
 from keygrouping_service.testing import Cluster, Row, rows_of, until
+from prometheus_client import REGISTRY
 
 pytestmark = pytest.mark.kafka
 
@@ -99,6 +100,31 @@ async def test_the_lag_grows_while_work_is_at_a_standstill(
         await until(lambda: [owned.lag for owned in runner.owned.values()] == [40])
         await cluster.write(source, numbered(25), 0)
         await until(lambda: [owned.lag for owned in runner.owned.values()] == [65])
+
+
+async def test_the_lag_is_shown_while_work_begins_anew(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, _ = await topics(cluster, topic_prefix, 1)
+    await cluster.write(source, numbered(50), 0)
+
+    async def work(owned: OwnedPartition) -> None:
+        await owned.poll(10, 5.0)
+        if owned.offset == 0:
+            await owned.commit(None, owned.position, Progress())
+        raise KafkaError("again and again")
+
+    runner = PartitionRunner(settings, STAGE, source, work)
+
+    def resting_with(lag: int) -> bool:
+        shown = REGISTRY.get_sample_value("keygrouping_lag_records", {"group": runner.group})
+        return not runner.owned and shown == lag
+
+    async with running(runner):
+        await until(lambda: resting_with(40))
+        await cluster.write(source, numbered(25), 0)
+        await until(lambda: resting_with(65))
+    assert resting_with(0)
 
 
 async def test_work_goes_on_after_a_call_that_its_client_gave_up(

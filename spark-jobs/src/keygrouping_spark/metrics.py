@@ -26,10 +26,16 @@ def record(query: str, progress: Mapping[str, Any]) -> None:
     for operator in progress.get("stateOperators", []):
         name = operator.get("operatorName", "")
         metrics.SPARK_STATE_ROWS.labels(query, name).set(operator.get("numRowsTotal", 0))
-        metrics.SPARK_STATE_BYTES.labels(query, name).set(operator.get("memoryUsedBytes", 0))
+        metrics.SPARK_STATE_BYTES.labels(query).set(_memory(operator))
         metrics.SPARK_DROPPED_ROWS.labels(query).inc(operator.get("numRowsDroppedByWatermark", 0))
     for source in progress.get("sources", []):
         _record_lag(query, source)
+
+
+def _memory(operator: Mapping[str, Any]) -> float:
+    """Bytes in an executor. Its stores share a cache, each tells of all of it, and `memoryUsedBytes` is 0 then."""
+    told = operator.get("customMetrics", {}).get("rocksdbPinnedBlocksMemoryUsage", 0)
+    return float(told / max(1, operator.get("numStateStoreInstances", 1)))
 
 
 def _record_lag(query: str, source: Mapping[str, Any]) -> None:

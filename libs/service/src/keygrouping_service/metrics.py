@@ -314,7 +314,12 @@ SPARK_BATCH_SECONDS = histogram(
 )
 SPARK_INPUT_ROWS = counter("spark_input_rows_total", "records", "Records read by finished batches.", "query")
 SPARK_STATE_ROWS = gauge("spark_state_rows", "rows", "Rows in the query's state.", "query", "operator")
-SPARK_STATE_BYTES = gauge("spark_state_memory_bytes", "bytes", "Memory used by the query's state.", "query", "operator")
+SPARK_STATE_BYTES = gauge(
+    "spark_state_memory_bytes",
+    "bytes",
+    "Memory that the state in one executor can't give back, on average: operators and queries there share it.",
+    "query",
+)
 SPARK_DROPPED_ROWS = counter(
     "spark_dropped_rows_total", "records", "Duplicates of partials that came after their window closed.", "query"
 )

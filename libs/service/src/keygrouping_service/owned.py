@@ -63,7 +63,8 @@ class OwnedPartition:
         self.progress = start.progress
         self.committed = Committed(self.offset, start.progress)
         self.position: int = self.offset
-        self._end: int | None = None
+        self.seen_end: int | None = None
+        """The partition's end as it was seen last; None: it has not been seen yet."""
         self.admin = clients.admin
         self.upstream = Upstream(clients.admin, clients.probe)
         self._clients = clients
@@ -77,13 +78,18 @@ class OwnedPartition:
 
     @property
     def lag(self) -> int | None:
-        """Offsets up to the partition's end as it was seen last; None: it has not been seen yet."""
-        return None if self._end is None else max(0, self._end - self.position)
+        """Offsets up to the end, None likewise."""
+        return None if self.seen_end is None else max(0, self.seen_end - self.position)
+
+    @property
+    def uncommitted(self) -> int | None:
+        """Offsets from the committed one up to the end: where the next incarnation begins."""
+        return None if self.seen_end is None else max(0, self.seen_end - (self.committed.offset or 0))
 
     def ends_at(self, offset: int | None) -> None:
         """The partition has been seen to reach this far, None: it was not seen."""
         if offset is not None:
-            self._end = max(self._end or 0, offset)
+            self.seen_end = max(self.seen_end or 0, offset)
 
     @property
     def stopping(self) -> bool:

@@ -102,13 +102,19 @@ class PartitionRunner:
         self._member: AIOKafkaConsumer | None = None
         self._assigned: set[int] | None = None
         self._moved: set[int] = set()
+        self._ended: dict[int, OwnedPartition] = {}
+        """The last incarnation of those that have none now, and will begin anew."""
         if not own_state:
-            metrics.LAG.labels(self.group).set_function(lambda: sum(owned.lag or 0 for owned in self.owned.values()))
+            metrics.LAG.labels(self.group).set_function(self._lag)
 
     @property
     def ready(self) -> bool:
         """Whether the group has spoken and work has begun on all partitions it gave."""
         return self._assigned is not None and self._assigned == set(self.owned)
+
+    def _lag(self) -> int:
+        begun = sum(owned.lag or 0 for owned in self.owned.values())
+        return begun + sum(owned.uncommitted or 0 for owned in self._ended.values())
 
     async def run(self, stop: asyncio.Event) -> None:
         """Works until `stop` is set, then lets the work finish and leaves the group. Raises what can't be retried."""
@@ -141,15 +147,15 @@ class PartitionRunner:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
                 with kafka.given_up_calls():
-                    ends = await probe.end_offsets([owned.tp for owned in self.owned.values()]) if self.owned else {}
+                    known = {**self._ended, **self.owned}
+                    ends = await probe.end_offsets([owned.tp for owned in known.values()]) if known else {}
             except Exception as error:
                 if not kafka.can_be_retried(error):
                     raise
                 log.debug("the ends of %s can't be seen: %s", self._topic, error)
                 continue
             for tp, end in ends.items():
-                if tp.partition in self.owned:
-                    self.owned[tp.partition].ends_at(end)
+                known[tp.partition].ends_at(end)
 
     async def _finish(self) -> None:
         if self._tasks and not self._failure.done():
@@ -158,6 +164,7 @@ class PartitionRunner:
     async def _drop_all(self) -> None:
         tasks, self._tasks = list(self._tasks.values()), {}
         await _cancel(tasks)
+        self._ended.clear()
 
     # membership: who owns what
 
@@ -261,12 +268,14 @@ class PartitionRunner:
             owned = OwnedPartition(tp, committed, clients, self.group, self._stop)
             stack.push_async_callback(owned.abandon)
             stack.callback(self._disown, owned)
+            if (before := self._ended.pop(tp.partition, None)) is not None:
+                owned.ends_at(before.seen_end)
             self.owned[tp.partition] = owned
             await self._work(owned)
             await owned.settle()
 
     def _disown(self, owned: OwnedPartition) -> None:
-        self.owned.pop(owned.partition, None)
+        self._ended[owned.partition] = self.owned.pop(owned.partition)
         if owned.committed.offset != owned.offset:
             self._moved.add(owned.partition)
 

@@ -1,6 +1,7 @@
 """Draws docs/images/dashboards from a run of the pipeline: `python helm/dashboard_pictures.py [SECONDS]`.
 
-It starts an embedded broker, the native runner and a Prometheus; after a third of the time more keys become hot.
+It starts an embedded broker, a pipeline with the native runner, one with Spark, and a Prometheus; after a third of the
+time other keys become hot, after a half a setting changes. Panels of Spark show the second pipeline.
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import httpx
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
@@ -25,8 +29,10 @@ from monitoring.writing import prometheus_rules
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images" / "dashboards"
 JOB = '{"window": "5s", "lateness": "1s", "aggregates": [{"name": "events", "op": "count"}]}'
-NAMESPACE = "streams"
-SERVICES = ("router-0", "producer-0", "worker-0", "worker-1", "worker-2", "worker-3", "aggregator-0", "observer-0")
+NATIVE = ("worker-0", "worker-1", "worker-2", "worker-3", "aggregator-0")
+SPARK = ("spark-0",)
+_OWN = re.compile(r"\bkeygrouping_(\w+)")
+_OF_SPARK = "with-spark"
 _STEP = 2
 _PAUSE = 0.1
 _RATE = 500
@@ -45,28 +51,43 @@ async def write(deployment: Deployment, seconds: float) -> None:
         await asyncio.sleep(_PAUSE)
 
 
+async def change_a_setting(deployment: Deployment, seconds: float) -> None:
+    """After this time."""
+    await asyncio.sleep(seconds)
+    async with httpx.AsyncClient(base_url=f"http://{metrics_address(deployment.log('router-0'))}") as router:
+        (await router.patch("/thresholds", json={"eps": 0.03})).raise_for_status()
+
+
 async def address_of(log: Path) -> str:
     """Where a service shows its metrics, once it says so."""
     await until(partial(metrics_address, log))
     return str(metrics_address(log))
 
 
+async def start(deployment: Deployment, stages: Sequence[str]) -> list[str]:
+    """All services; gives the addresses of their metrics."""
+    deployment.start("router-0", workers=4, sharing="shared", interval=5, idle_timeout=5)
+    router = f"http://{await address_of(deployment.log('router-0'))}"
+    for name in ("producer-0", *stages):
+        deployment.start(name)
+    deployment.start("observer-0", interval=5, idle_timeout=2, router_url=router, latency_samples=50)
+    return [await address_of(deployment.log(name)) for name in deployment.names]
+
+
 async def run(folder: Path, seconds: float) -> None:
-    """The pipeline under a Prometheus for this long, then the pictures."""
+    """The pipelines under a Prometheus for this long, then the pictures."""
     with EmbeddedBroker(folder / "broker") as broker:
-        deployment = Deployment(broker.bootstrap_servers, "pictures", folder, JOB, shape=Shape(4, 4))
-        async with deployment:
-            deployment.start("router-0", workers=4, grouping="w-choices", sharing="shared", interval=5, idle_timeout=5)
-            router = f"http://{await address_of(deployment.log('router-0'))}"
-            for name in SERVICES[1:-1]:
-                deployment.start(name)
-            deployment.start("observer-0", interval=5, idle_timeout=2, router_url=router, latency_samples=50)
-            addresses = [await address_of(deployment.log(name)) for name in SERVICES]
+        native = Deployment(broker.bootstrap_servers, "native", folder / "native", JOB, shape=Shape(4, 4))
+        spark = Deployment(broker.bootstrap_servers, "spark", folder / "spark", JOB, shape=Shape(4, 4))
+        async with native, spark:
+            targets = [(address, {"namespace": "streams"}) for address in await start(native, NATIVE)]
+            targets += [(address, {"namespace": _OF_SPARK}) for address in await start(spark, SPARK)]
             (folder / "rules.yaml").write_text(prometheus_rules())
-            targets = [(address, {"namespace": NAMESPACE}) for address in addresses]
             with Prometheus(folder / "prometheus", targets, rules=folder / "rules.yaml") as prometheus:
                 began = time.time()
-                await write(deployment, seconds)
+                await asyncio.gather(
+                    write(native, seconds), write(spark, seconds), change_a_setting(native, seconds / 2)
+                )
                 picture(prometheus, began, time.time())
 
 
@@ -74,7 +95,9 @@ def picture(prometheus: Prometheus, began: float, ended: float) -> None:
     """All dashboards from what Prometheus knows of this time."""
 
     def ask(expr: str) -> list[Series]:
-        asked = expr.replace("$namespace", NAMESPACE).replace("$__rate_interval", "10s")
+        of_spark = all(name.startswith("spark_") for name in _OWN.findall(expr))
+        namespace = _OF_SPARK if of_spark else "streams"
+        asked = expr.replace("$namespace", namespace).replace("$__rate_interval", "10s")
         found = prometheus.query_range(asked, began, ended, _STEP)
         return [(labels, [(moment - began, value) for moment, value in points]) for labels, points in found]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,12 @@ Series = tuple[Mapping[str, str], Sequence[tuple[float, float]]]
 Ask = Callable[[str], Sequence[Series]]
 """Gives the series of an expression over the time that is shown: labels, and points: seconds from its begin, value."""
 
+Note = tuple[str, Sequence[float]]
+"""An annotation: its colour, and the moments (s from the begin) at which it applies."""
+
 _COLUMN, _LINE = 0.75, 0.42
 _MOST_NAMED = 8
+_GAP_SECONDS = 5.0
 _COLOURS = {"green": "#3d8b40", "orange": "#d98324", "red": "#c0392b"}
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ"))
 
@@ -27,12 +32,19 @@ def draw(board: Mapping[str, Any], ask: Ask, path: Path) -> None:
     height = max(place["y"] + place["h"] for place in places)
     figure = Figure(figsize=(24 * _COLUMN, (height + 1) * _LINE), facecolor="#f4f5f5")
     figure.text(0.01, 1 - 0.5 / (height + 1), board["title"], fontsize=15, fontweight="bold", va="center")
+    notes = [
+        (note["iconColor"], times) for note in board["annotations"]["list"] if (times := _times(ask(note["expr"])))
+    ]
     for panel in board["panels"]:
-        _panel(figure, panel, height + 1, ask)
+        _panel(figure, panel, height + 1, ask, notes)
     figure.savefig(path, dpi=80)
 
 
-def _panel(figure: Figure, panel: Mapping[str, Any], height: int, ask: Ask) -> None:
+def _times(found: Sequence[Series]) -> list[float]:
+    return sorted({time for _, points in found for time, _ in points})
+
+
+def _panel(figure: Figure, panel: Mapping[str, Any], height: int, ask: Ask, notes: Sequence[Note]) -> None:
     place = panel["gridPos"]
     left, top = place["x"] / 24, 1 - (place["y"] + 1) / height
     if panel["type"] == "row":
@@ -44,7 +56,12 @@ def _panel(figure: Figure, panel: Mapping[str, Any], height: int, ask: Ask) -> N
         axes.set_position((left + 0.01, top - tall + 0.3 / height, width - 0.02, tall - 1.4 / height))
     figure.text(left + 0.01, top - 0.6 / height, panel["title"], fontsize=9, fontweight="bold", va="center")
     found = [(target, series) for target in panel["targets"] for series in ask(target["expr"])]
-    (_stat if panel["type"] == "stat" else _lines)(axes, panel, found)
+    if panel["type"] == "stat":
+        _stat(axes, panel, found)
+        return
+    _lines(axes, panel, found)
+    if any(_known(points) for _, (_, points) in found):
+        _mark(axes, notes)
 
 
 def _stat(axes: Axes, panel: Mapping[str, Any], found: Sequence[tuple[Mapping[str, Any], Series]]) -> None:
@@ -55,6 +72,17 @@ def _stat(axes: Axes, panel: Mapping[str, Any], found: Sequence[tuple[Mapping[st
     text = shown(values[0], defaults["unit"], defaults.get("decimals")) if values else "-"
     colour = _colour(values[0], defaults["thresholds"]["steps"]) if values else "#888888"
     axes.text(0.5, 0.5, text, fontsize=20, color=colour, ha="center", va="center", transform=axes.transAxes)
+
+
+def _mark(axes: Axes, notes: Sequence[Note]) -> None:
+    """Each annotation as a band, from the first to the last of its moments without a gap."""
+    for colour, times in notes:
+        steps = [after - before for before, after in pairwise(times)]
+        begin = times[0]
+        for time, step in zip(times, [*steps, math.inf], strict=True):
+            if step > _GAP_SECONDS:
+                axes.axvspan(begin / 60, time / 60, color=colour, alpha=0.12, linewidth=0)
+                begin = time + step
 
 
 def _lines(axes: Axes, panel: Mapping[str, Any], found: Sequence[tuple[Mapping[str, Any], Series]]) -> None:

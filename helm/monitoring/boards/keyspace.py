@@ -41,17 +41,13 @@ KEYSPACE = Board(
             (
                 Panel(
                     "Changes of the plan",
-                    "Plans within ten minutes, by router: those that moved at least half of their keys, and all that "
-                    "were put in force; and rounds without a plan in time.",
+                    "Plans within ten minutes that moved at least half of their keys, by router; and rounds without a "
+                    "plan in time. Epoch counts all plans.",
                     "short",
                     (
                         Query(
                             "max by (instance) (increase(keygrouping_router_reshuffles_total[10m]))",
                             "moved keys: {{instance}}",
-                        ),
-                        Query(
-                            "max by (instance) (increase(keygrouping_router_plan_changes_total[10m]))",
-                            "all: {{instance}}",
                         ),
                         Query(
                             "max by (namespace) (increase(keygrouping_router_lost_rounds_total[10m]))", "lost rounds"

@@ -403,6 +403,14 @@ class TestResize:
         gone = resized(new, after, len(old), before)
         assert set(gone.tolist()) <= set(range(before))
 
+    @pytest.mark.parametrize(("before", "after"), [(64, 63), (50, 30), (17, 16), (10, 8), (2, 1)])
+    def test_with_fewer_workers_only_keys_of_those_that_are_gone_move(self, before: int, after: int) -> None:
+        grouping, each = built(before), np.arange(4096).reshape(-1, 1)
+        first = grouping.route_batch(each, None, 0.0)
+        grouping.resize(after)
+        second = grouping.route_batch(each, None, 0.0)
+        assert np.array_equal(second != first, first >= after)
+
     @pytest.mark.parametrize("sizes", [(10, 20, 30, 50), (50, 30, 10)])
     def test_balance_is_there_at_once(self, sizes: tuple[int, ...]) -> None:
         stream = workload("country-skew-80", 2 * len(sizes) * INTERVAL, 1)

@@ -37,6 +37,8 @@ __all__ = ["VARIANTS", "LevelFill", "LevelFillSettings"]
 
 _MOST_COUNTERS = 1 << 20
 _BUCKETS_PER_WORKER = 64
+_FEWEST_BUCKETS = 4096
+"""So up to 64 workers share one table: where there are fewer buckets for fewer workers, about half of the keys move."""
 _HOT_NOISE = 0.5
 _REPORTED = 0.25
 _URGENT = (1.1, 4.0)
@@ -53,7 +55,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     Besides the plan at the end of an interval there are urgent ones inside of it (see `CHECKS` and `urgent`): made of
     `glimpse` in place of `statistics`, they leave counts, loads and level alone.
 
-    Memory: per worker up to 64 counters with their keys (180 bytes each) and 128 buckets, and the plan in force.
+    Memory: per worker up to 64 counters with their keys (180 bytes each) and 128 buckets (12 bytes each), of them at
+    least 4096 in all; and the plan in force.
     """
 
     name: ClassVar[str] = "level-fill"
@@ -325,7 +328,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         """Arrays for this many workers with nothing in them."""
         chosen, capacities = self._settings, self._capacities(workers)
         counters = min(_MOST_COUNTERS, chosen.counters * workers)
-        buckets = min(_BUCKETS_PER_WORKER * workers, max(_MOST_COUNTERS, 2 * workers))
+        most = max(_MOST_COUNTERS, 2 * workers)
+        buckets = min(max(_FEWEST_BUCKETS, _BUCKETS_PER_WORKER * workers), most)
         owners = owners_for(capacities, 1 << (buckets - 1).bit_length())
         return Arrays.empty(max(WAYS, 1 << (counters - 1).bit_length()), owners, capacities, self._rules(workers))
 

@@ -301,6 +301,15 @@ class TestPlans:
         hottest = sources[0].hot(1)[0]
         assert hottest.hash == same_set[12, 0] and hottest.width == 10
 
+    @pytest.mark.parametrize(("workers", "size"), [(200, 4_687), (50, 300), (10, 100)])
+    def test_a_plan_from_few_events_is_level_too(self, workers: int, size: int) -> None:
+        source = built(workers, interval=None)
+        cold = np.random.default_rng(1).integers(-(2**63), 2**63, (size, 1))
+        cold[::2] = HASHES[0]
+        source.route_batch(cold, None, 0.0)
+        plan = source.plan([source.glimpse()])
+        assert plan["lambda"] < 1.5 * plan["level"]
+
     def test_few_light_keys_fill_many_workers_evenly_beside_cold_hashes(self) -> None:
         shares = np.array([0.07, 0.045, 0.035, 0.03])
         cold = np.random.default_rng(1).multinomial(20_000, np.full(1024, 1 / 1024)) / 20_000 * (1 - shares.sum())
@@ -311,6 +320,13 @@ class TestPlans:
         assert placement.heaviest_rock < shares.min() and placement.keys.width.sum() <= 4 + 10 - 1
         assert placement.loads == pytest.approx(fair, rel=1e-3)
 
+    def test_another_slack_takes_effect_at_once(self) -> None:
+        before, after, back = built(), built(slack=0.0), built()
+        before.route_batch(events(1), None, 0.0)
+        assert after.adopt(before) and back.adopt(after)
+        slacks = [each._arrays.keys["slack"][each._arrays.tracked] for each in (before, after, back)]
+        assert slacks[0].all() and not slacks[1].any() and np.allclose(slacks[0], slacks[2])
+
     @pytest.mark.parametrize("interval", [10.0, None])
     def test_another_number_of_counters_keeps_the_keys_of_the_plan(self, interval: float | None) -> None:
         before, after = built(interval=interval), built(interval=interval, counters=16)
@@ -320,6 +336,9 @@ class TestPlans:
                 before.apply(before.plan([before.statistics()]))
         hot, *light = before.hot(8)
         assert hot.width > 1 and after.adopt(before)
+        was, now = (grouping._arrays for grouping in (before, after))
+        counted = {int(was.hashes[slot]): was.counts[slot] for slot in np.flatnonzero(was.tracked)}
+        assert {int(now.hashes[slot]): now.counts[slot] for slot in np.flatnonzero(now.tracked)} == counted
         assert after.hot(8) == [hot, *light] and after.spaces()[0].capacity == 256
         assert sorted(after.explain(KEYS[0]).candidates) == sorted(before.explain(KEYS[0]).candidates)
         restored = built(interval=interval, counters=16)
@@ -373,6 +392,19 @@ class TestPlans:
         assert hot.hot_since is not None and "widened" in hot.why
         assert len(re.findall(r"\d+ \(planned \d+\.\d\d %, room \d+\.\d\d %\)", hot.why)) == 10
         assert cold.width == 1 and cold.space is None and "owns" in cold.why
+
+    def test_explains_a_hot_key_before_any_plan_and_goes_on_to_know_since_when(self) -> None:
+        grouping = built(interval=None)
+        grouping.route_batch(events(1), None, 0.0)
+        grouping.route_batch(events(2), None, 60.0)
+        assert "by no plan yet" in grouping.explain(KEYS[0]).why and "planned" not in grouping.explain(KEYS[0]).why
+        grouping.apply(grouping.plan([grouping.glimpse()]))
+        before = grouping.explain(KEYS[0])
+        other = built(interval=None, counters=16)
+        assert other.adopt(grouping) and before.hot_since == before.age == 60
+        grouping.resize(12)
+        for after in (grouping.explain(KEYS[0]), other.explain(KEYS[0])):
+            assert after.width > 1 and (after.age, after.hot_since) == (before.age, before.hot_since)
 
     def test_explains_the_least_share_of_a_counted_key_and_no_widening_that_is_over(self) -> None:
         grouping = built(5, evidence=1e6)

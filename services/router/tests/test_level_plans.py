@@ -252,16 +252,41 @@ async def test_other_settings_leave_cold_keys_where_they_are_and_what_was_learne
     assert planes[0].core.steering.grouping._estimates.intervals == 4  # type: ignore[attr-defined]
 
 
-async def test_routers_that_miss_a_number_of_workers_know_cold_keys_where_the_others_do() -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [20, 30],
+        [20, {"eps": 0.03}, 30],
+        [20, 30, *({"eps": number / 100} for number in range(3, 40))],
+        [20, 30, 12, 40, 17, 25, 33, 11, 38, 22],
+    ],
+)
+async def test_routers_that_miss_changes_know_cold_keys_where_the_others_do(changes: list[Any]) -> None:
     time = FakeTime()
     planes = await replicas(MemoryStore(clock=lambda: time.passed), time, 2)
     await an_interval(planes, time, 0)
-    for workers in (20, 30):
-        await planes[0].set_workers(WorkersChange(workers=workers), expected=None, by="api")
+    for change in changes:
+        if isinstance(change, int):
+            await planes[0].set_workers(WorkersChange(workers=change), expected=None, by="api")
+        else:
+            await planes[0].set_thresholds(change, partial=True, expected=None, by="api")
     await planes[1].core.follow()
     (late,) = await replicas(planes[0].core.store, time, 1)
     first, second, third = (owners_of_cold_keys(plane) for plane in (*planes, late))
-    assert first.max() == 29 and np.array_equal(first, second) and np.array_equal(first, third)
+    assert planes[0].core.steering.grouping.workers in (30, 22)
+    assert np.array_equal(first, second) and np.array_equal(first, third)
+
+
+@pytest.mark.parametrize("grouping", ["level-fill", "pkg"])
+async def test_a_router_that_has_not_seen_new_partitions_yet_goes_on_with_those_it_knows(grouping: str) -> None:
+    time = FakeTime()
+    store = MemoryStore(clock=lambda: time.passed)
+    (sees,) = await replicas(store, time, 1, grouping=grouping)
+    late = new_plane(store, time, 20, grouping=grouping, sharing="shared", replica="late")
+    await late.start()
+    await sees.set_workers(WorkersChange(workers=30), expected=None, by="api")
+    await late.core.follow()
+    assert route(late, skewed(4000, 0.4, 3), 0.0).workers.max() == 19
 
 
 async def test_plans_are_made_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:

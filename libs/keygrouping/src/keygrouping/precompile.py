@@ -21,7 +21,9 @@ def precompile(groupings: Iterable[str]) -> None:
         _use(create(name, _WORKERS))
         shared = shared_settings(name)
         if shared is not None:
-            _plan(create(name, _WORKERS, shared))
+            grouping = create(name, _WORKERS, shared)
+            _plan(grouping)
+            create(name, _WORKERS, shared).adopt(grouping)
 
 
 def _use(grouping: Grouping) -> None:

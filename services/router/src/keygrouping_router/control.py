@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Self, cast
+from typing import Annotated, Any, Self, cast
 
 from keygrouping.grouping import Description, GroupingError, UrgentlyPlanned, create, describe, shared_settings
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -32,8 +32,8 @@ class Control(BaseModel):
 
     `base` is the epoch that a change of the routing begins with, above all epochs before it. `generation` counts
     changes by which plans made before are of no use any more. `configured` is the environment that it was last
-    configured from. `began` is the version after which the store counts anew. `sizes` are the last bases, each with its
-    number of workers.
+    configured from. `began` is the version after which the store counts anew. `sizes` are the last numbers of workers,
+    each with the base that it came with.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -51,7 +51,7 @@ class Control(BaseModel):
     generation: int = 0
     configured: Values = Field(default_factory=dict)
     began: int = 0
-    sizes: tuple[tuple[int, int], ...] = ()
+    sizes: tuple[tuple[int, Annotated[int, Field(ge=1, le=MAX_WORKERS)]], ...] = ()
 
     # what it means for the routing
 
@@ -180,14 +180,18 @@ class Control(BaseModel):
 
     def beginning_at(self, base: int) -> Self:
         """With this base."""
-        return self.model_copy(update={"base": base, "sizes": (*self.sizes, (base, self.workers))[-_SIZES_KEPT:]})
+        sizes = self.sizes
+        if not sizes or sizes[-1][1] != self.workers:
+            sizes = (*sizes, (base, self.workers))[-_SIZES_KEPT:]
+        return self.model_copy(update={"base": base, "sizes": sizes})
 
-    def sizes_after(self, epoch: int) -> list[int]:
-        """The numbers of workers since an epoch, the present one last.
+    def sizes_after(self, base: int) -> list[int]:
+        """The numbers of workers since a base, the present one last.
 
         Whoever has missed some goes through them all the same: 10, 20, 30 leaves cold keys elsewhere than 10, 30.
         """
-        return [workers for base, workers in self.sizes if base > epoch] or [self.workers]
+        missed = [workers for began, workers in self.sizes if began > base]
+        return [*missed[:-1], self.workers]
 
     def routes_like(self, other: Control) -> bool:
         """Whether the routing is the same."""
@@ -220,7 +224,7 @@ class Control(BaseModel):
 
 
 _MISSING = object()
-_SIZES_KEPT = 8
+_SIZES_KEPT = 32
 
 
 @cache

@@ -76,6 +76,7 @@ class Plan:
     """A plan as it stands in the store: for which control document, what to route by, and the report of it."""
 
     generation: int
+    base: int
     workers: int
     content: Mapping[str, Any]
     report: PlanReport
@@ -104,6 +105,7 @@ class Plan:
         """All of it as JSON data."""
         return {
             "generation": self.generation,
+            "base": self.base,
             "workers": self.workers,
             "content": dict(self.content),
             "report": self.report.model_dump(mode="json"),
@@ -114,7 +116,7 @@ class Plan:
         """The plan of a document; KeyError, TypeError or ValueError if it is none."""
         value = entry.value
         report = PlanReport.model_validate(value["report"])
-        return cls(int(value["generation"]), int(value["workers"]), value["content"], report)
+        return cls(int(value["generation"]), int(value["base"]), int(value["workers"]), value["content"], report)
 
 
 class Rounds:
@@ -333,7 +335,7 @@ class Rounds:
                 **{name: content[name] for name in _TOLD},
             }
         )
-        return Plan(control.generation, control.workers, content, report)
+        return Plan(control.generation, control.base, control.workers, content, report)
 
 
 def planner(control: Control, before: Plan | None, now: float) -> Planned:
@@ -356,7 +358,7 @@ def _follower(control: Control, plan: Plan, then: float, now: float) -> Planned:
     grouping = _planned(control.model_copy(update={"workers": plan.workers}))
     grouping.statistics(then)
     grouping.apply(plan.content)
-    for workers in control.sizes_after(plan.report.epoch):
+    for workers in control.sizes_after(plan.base):
         grouping.resize(workers)
     grouping.statistics(now)
     return grouping

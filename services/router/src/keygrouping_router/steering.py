@@ -65,10 +65,10 @@ class Steering:
         if control.routes_like(before):
             self._begin_at(max(control.base, epoch))
             return
-        if _differ_in_workers_only(before, control):
+        if before.routed_by == control.routed_by:
             for workers in control.sizes_after(before.base):
                 self.grouping.resize(workers)
-        else:
+        if not _differ_in_workers_only(before, control):
             fresh = prepared or new_grouping(control)
             kept = fresh.name == self.grouping.name and fresh.adopt(self.grouping)
             self.anew = self.anew or not kept

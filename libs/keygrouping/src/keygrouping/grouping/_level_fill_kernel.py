@@ -16,8 +16,8 @@ _HIGH = np.uint64(32)
 _NONE = np.int64(0x7FF8000000000000)
 """Above the bits of any count."""
 _FINENESS = 1024.0
-"""The level rises by a 1024th at most, or by one event; with more than ten workers by more, see `_FEW`."""
-_FEW = 10.0
+"""The level rises by a 1024th at most, or by one event; with more workers than `_FEW` by more."""
+_FEW = 45.0
 """Each level is looked for anew by every key: with many workers that happens too often, and unevenness matters less."""
 
 
@@ -49,7 +49,7 @@ def raise_level(state: Any, rules: Any, workers: int) -> None:
     if state.squares > 0.0:
         state.unit = state.squares / state.mass
     average = state.mass / workers
-    coarseness = math.sqrt(max(1.0, workers / _FEW))
+    coarseness = max(1.0, workers / _FEW)
     step = 1 + int(average * coarseness / (_FINENESS * state.unit))
     state.until = step * workers
     state.number += 1

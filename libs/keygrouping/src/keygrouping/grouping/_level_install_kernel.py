@@ -120,3 +120,38 @@ def renew(
     key.planned = True
     key.full = key.tried = -1
     classify(key, hashed, share, workers, state, rules)
+
+
+@kernel
+def refit(
+    slots: Numbers,
+    hashes: Numbers,
+    keys: NDArray[Any],
+    pool: Workers,
+    workers: int,
+    states: NDArray[Any],
+    all_rules: NDArray[Any],
+    slack: bool,
+) -> None:
+    """Hold tracked keys to other rules: caps, what is hot, and `slack`, if it is to be anew, too.
+
+    Keys that have more workers than they now may have keep the first ones; hot ones, and those with a fair share or
+    more that may be split, keep all, see `_level_plan.caps_of`.
+    """
+    state, rules = states[0], all_rules[0]
+    for slot in slots:
+        key = keys[slot]
+        hot, cap, before, share = key.hot, key.cap, key.slack, key.share
+        classify(key, hashes[slot], share, workers, state, rules)
+        key.hot = hot and (key.hot or rules.split_light)
+        if not (key.hot or rules.split_light):
+            key.cap = 1
+        if not slack:
+            key.slack = before
+        heavy = rules.split_light and share * workers >= 1.0
+        if key.cap != cap and key.width > key.cap and not key.hot and not heavy:
+            key.width = key.cap
+            key.at = 0
+            key.current = pool[key.start]
+        if key.width == 1:
+            key.hot_since = np.nan

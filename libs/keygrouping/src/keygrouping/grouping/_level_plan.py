@@ -27,6 +27,8 @@ ROCK = 1.1
 _LEAST_ROCK = 0.1
 _NOISE = 3.0
 _MARGIN = 3.0
+_LEAST_ROOM = 0.5
+"""Of the mean room: what is less is left to chance, as long as few events make shares uncertain, too."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,8 @@ def place(
         level = steps.water_level(loads, fair, float(keys.shares[hot].sum()))
         free = np.maximum(0.0, level * fair - loads)
         loads = loads + free
-        steps.pour(poured, keys.hashes, keys.shares, *ways, free, tolerance)
+        least = min(tolerance, _LEAST_ROOM * float(free.mean()))
+        steps.pour(poured, keys.hashes, keys.shares, *ways, free, least)
         loads = loads - free
     members, taken = _gathered(pool, known, start), _gathered(taken, known, start)
     placed = Keys(keys.hashes, keys.shares, width, known, members, taken)
@@ -172,13 +175,13 @@ def rock_share(shares: Shares, workers: int, eps: float, *, split_light: bool) -
     return (max(most - float(shares.cold.sum()), _LEAST_ROCK) if split_light else most) / workers
 
 
-def caps_of(shares: Weights, workers: int, widths: Sequence[int], lightest: float = 1.0) -> Numbers:
+def caps_of(shares: Weights, workers: int, widths: Sequence[int]) -> Numbers:
     """The most workers that a plan gives rocks with these shares, see the setting `widths`.
 
-    Those with a fair share or more may have all, as too few would cost balance; `lightest` 0: as in the routing.
+    Those with a fair share or more may have all, as too few would cost balance.
     """
     lightness = 1 / np.maximum(workers * shares, 1e-9)
-    caps: Numbers = np.select([lightness > max(lightest, least) for least in LIGHT], list(widths), workers)
+    caps: Numbers = np.select([lightness > max(1.0, least) for least in LIGHT], list(widths), workers)
     return np.minimum(caps, workers)
 
 

@@ -225,8 +225,8 @@ def pour(
 ) -> None:
     """Step 4: hot keys into the room below the water level: members in order, then the ring where there is much room.
 
-    What is less than `least` is left to the levels of the routing, planned for the first member. `room` goes down as it
-    goes along.
+    What is less than `least` is left to the levels of the routing, planned for the first member. If no worker has as
+    much room, all members get more, in proportion. `room` goes down as it goes along.
     """
     workers = len(room)
     for k in hot:
@@ -246,8 +246,24 @@ def pour(
         if width[k] == 0:
             width[k] = 1
         rest = max(0.0, need)
-        taken[start[k]] += rest
-        room[pool[start[k]]] -= rest
+        if rest > least:
+            share_out(k, rest, pool, start, width, taken, room)
+        else:
+            taken[start[k]] += rest
+            room[pool[start[k]]] -= rest
+
+
+@kernel
+def share_out(
+    k: int, rest: float, pool: Workers, start: Numbers, width: Numbers, taken: Weights, room: Weights
+) -> None:
+    """Plan more of a key for its members, in proportion to what they have of it."""
+    first, used = start[k], width[k]
+    whole = taken[first : first + used].sum()
+    for i in range(first, first + used):
+        amount = rest * taken[i] / whole if whole > 0.0 else rest / used
+        taken[i] += amount
+        room[pool[i]] -= amount
 
 
 @kernel

@@ -156,18 +156,18 @@ class Estimates:
         columns = {name: getattr(self, name).tolist() for name in ("hashes", "shares", "ages", "cold", "cold_ages")}
         return {**columns, **{name: getattr(self, name) for name in _NUMBERS}}
 
-    def next(self, seen: Seen, memory: int, threshold: float, sets: int) -> tuple["Estimates", Shares]:
+    def next(self, seen: Seen, memory: int, threshold: float, evidence: float, sets: int) -> tuple["Estimates", Shares]:
         """The estimates after this interval, and the shares to plan by.
 
-        `threshold`: share from which on a key is tracked (it stays down to half of it), at most as many as fit into
-        this many `sets` of counters. What is seen of a part of an interval is planned by, but no estimate is made of
-        it, as it will be seen again; nor is one of an interval without events.
+        `threshold`: share from which on a key is tracked (it stays down to half of it) if it has had `evidence` typical
+        events; at most as many as fit into this many `sets` of counters. What is seen of a part of an interval is
+        planned by, but no estimate is made of it, as it will be seen again; nor is one of an interval without events.
         """
         whole = seen.whole and seen.mass > 0
         buckets = len(self.cold) - 1
         shares, ages = self._looked_up(seen.keys.hashes)
         new, new_ages = _updated(shares, ages, seen.keys.shares, seen.events, memory)
-        kept = _kept(seen, new, ages, threshold, sets)
+        kept = _kept(seen, new, ages, threshold, evidence, sets)
         cold = seen.cold.copy()
         np.subtract.at(cold, seen.keys.hashes[kept] & buckets, seen.untracked_counts[kept])
         new_ones = ~kept & (ages == 0)
@@ -221,9 +221,14 @@ def _updated(before: Weights, ages: Weights, seen: Weights, events: float, memor
     return np.where(anew, seen, before + (seen - before) / new_ages), new_ages
 
 
-def _kept(seen: Seen, shares: Weights, ages: Weights, threshold: float, sets: int) -> NDArray[np.bool_]:
+def _kept(
+    seen: Seen, shares: Weights, ages: Weights, threshold: float, evidence: float, sets: int
+) -> NDArray[np.bool_]:
     """Which keys stay tracked or become so: the heaviest of each set of counters."""
-    kept = shares >= np.where((ages > 0) | seen.tracked, threshold / 2, threshold)
+    known = (ages > 0) | seen.tracked
+    counts = seen.tracked_counts + seen.untracked_counts
+    certain = counts * seen.events >= evidence * seen.mass
+    kept = np.where(known, shares >= threshold / 2, (shares >= threshold) & certain)
     set_of = (seen.keys.hashes >> 32) & (sets - 1)
     heaviest_first = np.lexsort((seen.keys.hashes, -shares, ~kept, set_of))
     ordered = set_of[heaviest_first]

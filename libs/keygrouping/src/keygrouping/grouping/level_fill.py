@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.grouping._level_message import Plan, message
-from keygrouping.grouping._level_plan import ROCK, Keys, Placement, Shares, caps_of, moved, place, rock_share
+from keygrouping.grouping._level_plan import ROCK, Keys, Placement, Shares, moved, place, rock_share
 from keygrouping.grouping._level_settings import VARIANTS, LevelFillSettings
 from keygrouping.grouping._level_shares import Counts, Estimates, Seen
 from keygrouping.grouping._level_state import CAUSES, RULES, WAYS, Arrays
@@ -120,7 +120,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         counts = [Counts.parsed(source, self._workers, len(arrays.owners)) for source in statistics]
         seen = Seen.merged(counts, arrays.owners, self._workers)
         sets = len(arrays.hashes) // WAYS
-        estimates, shares = self._estimates.next(seen, self._settings.memory, self._threshold(), sets)
+        chosen = self._settings
+        estimates, shares = self._estimates.next(seen, chosen.memory, self._threshold(), chosen.evidence, sets)
         placement = self._placed(shares)
         epoch = max([self.epoch, *(int(source["epoch"]) for source in statistics)]) + 1
         return self._message(epoch, shares.keys, placement, estimates)
@@ -216,18 +217,20 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         return certain / arrays.mass if certain > 0 and arrays.mass else None
 
     def _why(self, hashed: int, key: Any, members: list[int]) -> str:
-        planned = self._planned_keys.taken_of(hashed)
-        room = self._arrays.room if key["hot"] and self._plan is not None else None
-        rooms = (
-            f"{worker} (planned {100 * planned.get(worker, 0.0):.2f} %"
-            + ("" if room is None else f", room {100 * room[worker]:.2f} %")
-            + ")"
-            for worker in members
-        )
+        planned, room = self._planned_keys.taken_of(hashed), self._arrays.room
+
+        def told(worker: int) -> str:
+            if not planned:
+                return str(worker)
+            share = f"{worker} (planned {100 * planned.get(worker, 0.0):.2f} %"
+            return f"{share}, room {100 * room[worker]:.2f} %)" if key["hot"] else f"{share})"
+
         kind, share, fair = "heavy" if key["hot"] else "tracked", 100 * float(key["share"]), 100 / self._workers
         text = (
             f"a {kind} key with {share:.2f} % of the weight (fair share {fair:.2f} %) "
-            f"fills worker{'s' * (len(members) > 1)} {', '.join(rooms)} to the level"
+            f"fills worker{'s' * (len(members) > 1)} {', '.join(map(told, members))} to the level"
+            + ", by no plan yet"
+            * (not planned)
         )
         if not key["cause"] or len(members) == 1:
             return text
@@ -350,18 +353,19 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def _resized(self) -> None:
         """New workers take an equal part of each old one's buckets, and the tracked keys are placed anew."""
-        before, estimates, keys = self._arrays, self._estimates, self._planned_keys
+        before, estimates, keys, planned = self._arrays, self._estimates, self._planned_keys, self._plan is not None
         self._arrays = self._empty(self._workers)
         buckets = len(self._arrays.owners)
         self._arrays.owners[:] = resized(before.owners, len(before.loads), buckets, self._workers)
         self._arrays.state["changes"] = before.state["changes"]
         self._take(None, None)
-        if estimates.intervals:
+        if planned:
             estimates = estimates.folded(buckets)
             keys = keys.within(self._workers, self._arrays.owners)
             shares = Shares(keys, estimates.cold, estimates.events, estimates.interval)
             plan = self._message(self._epoch, keys, self._placed(shares, move_buckets=False), estimates)
             self._install(Plan.parsed(plan, self._workers, buckets), plan)
+            self._arrays.remember(before, counts=False)
 
     def _state(self) -> Any:
         began = None if self._ticks is None else self._ticks.began
@@ -376,7 +380,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         if self._ticks is not None:
             self._ticks.began = began
         self._take(plan, data)
-        self._fit_widths()
+        self._refit(slack=False)
 
     def _take_over(self, other: Self) -> bool:
         """Without a snapshot, which would hold up routing for as long as thousands of keys take to be written down."""
@@ -389,34 +393,26 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             self._take(other._plan, other._plan_in_force)
         else:
             self._take_over_plan(own, other)
-        self._fit_widths()
+        self._refit(slack=True)
         return True
 
     def _take_over_plan(self, own: Arrays, other: Self) -> None:
-        """What goes into another number of counters: the keys of the plan, without counts."""
+        """What goes into another number of counters: the keys of the plan, with their counts."""
         kept = {name: getattr(other._arrays, name).copy() for name in ("owners", "cold", "loads", "state")}
         self._arrays = own._replace(**kept)
         self._arrays.state["pool_used"] = own.state["pool_used"]
         self._take(None, None)
         if other._plan is not None and other._plan_in_force is not None:
             self._install(other._plan, other._plan_in_force)
+            self._arrays.remember(other._arrays, counts=True)
 
-    def _fit_widths(self) -> None:
-        """Hold tracked keys to these settings' widths and split, where they were classified by others."""
-        arrays, chosen = self._arrays, self._settings
+    def _refit(self, *, slack: bool) -> None:
+        """Hold tracked keys to these settings where they were classified by others; `slack`: that is certain."""
+        from keygrouping.grouping._level_install_kernel import refit
+
+        arrays = self._arrays
         slots = np.flatnonzero(arrays.tracked)
-        keys = arrays.keys[slots]
-        hot = keys["hot"] & ((chosen.split == "all") | (keys["share"] > arrays.rules["hot_share"]))
-        whole = ~hot & (chosen.split != "all")
-        caps = np.where(whole, 1, caps_of(keys["share"], self._workers, chosen.widths, 0.0))
-        most = np.where(whole, 1, caps_of(keys["share"], self._workers, chosen.widths))
-        narrowed = (caps != keys["cap"]) & (keys["width"] > most) & ~hot
-        keys["hot"], keys["cap"] = hot, caps
-        keys["width"][narrowed] = most[narrowed]
-        keys["at"][narrowed] = 0
-        keys["current"][narrowed] = arrays.pool[keys["start"][narrowed]]
-        keys["hot_since"][keys["width"] == 1] = np.nan
-        arrays.keys[slots] = keys
+        refit(slots, arrays.hashes, arrays.keys, arrays.pool, self._workers, arrays.state, arrays.rules, slack)
 
 
 def _around(arrays: Arrays, hashed: int) -> Arrays:

@@ -26,7 +26,7 @@ def _burning(objective: Objective, *pairs: tuple[str, str, float], and_also: str
     )
 
 
-_AGAIN_AND_AGAIN = " and changes(keygrouping:slow_results:sum[{long}:5m]) >= 3"
+_AGAIN_AND_AGAIN = " and sum_over_time((keygrouping:slow_results:increase5m > bool 0)[{long}:5m]) >= 3"
 """Windows may be few: a late one alone, as the last before a pause, or many in one go after an outage wake nobody."""
 
 RESULTS = (
@@ -144,6 +144,15 @@ BALANCE = (
 
 PARTS = (
     Alert(
+        "KeygroupingKafkaUnreachable",
+        "time() - min by (namespace, group) (keygrouping_input_seen_timestamp_seconds) > 180",
+        "2m",
+        "critical",
+        "{{ $labels.group }} in {{ $labels.namespace }} has not reached Kafka for {{ $value | humanizeDuration }}",
+        "At least one process of {{ $labels.group }} could not look up the ends of its input and its offsets for "
+        "{{ $value | humanizeDuration }}. Whatever it owns stands still, and nobody knows how much waits for it.",
+    ),
+    Alert(
         "KeygroupingStoreDegraded",
         "max by (namespace, pod, instance) (keygrouping_router_store_degraded) == 1",
         "5m",
@@ -161,6 +170,16 @@ PARTS = (
         "For ten minutes {{ $value | humanizePercentage }} of the transactions of {{ $labels.group }} in "
         "{{ $labels.namespace }} were begun and not committed. Their work is done again: nothing is lost, but it costs "
         "time.",
+    ),
+    Alert(
+        "KeygroupingPartitionRestarting",
+        "sum by (namespace, group, pod, instance) (increase(keygrouping_partition_restarts_total[10m])) >= 3",
+        "20m",
+        "warning",
+        "{{ $labels.instance }} of group {{ $labels.group }} begins anew again and again",
+        "In each ten minutes of the last half hour work on its partitions ended with an error at least three times, "
+        "{{ $value | humanize }} times in the last ones. If it is one partition, results of its keys may no longer "
+        "come, though the others go on.",
     ),
     Alert(
         "KeygroupingSparkQueryStalled",

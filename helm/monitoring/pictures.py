@@ -22,6 +22,8 @@ Note = tuple[str, Sequence[float]]
 _COLUMN, _LINE = 0.75, 0.42
 _MOST_NAMED = 8
 _GAP_SECONDS = 5.0
+_BELOW = -0.03
+"""Where an axis begins, as part of its end: a line at 0 is seen whole."""
 _COLOURS = {"green": "#3d8b40", "orange": "#d98324", "red": "#c0392b"}
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ"))
 
@@ -69,7 +71,7 @@ def _stat(axes: Axes, panel: Mapping[str, Any], found: Sequence[tuple[Mapping[st
     defaults = panel["fieldConfig"]["defaults"]
     axes.set_xticks([])
     axes.set_yticks([])
-    text = shown(values[0], defaults["unit"], defaults.get("decimals")) if values else "-"
+    text = shown(values[0], defaults["unit"], defaults.get("decimals")) if values else defaults["noValue"]
     colour = _colour(values[0], defaults["thresholds"]["steps"]) if values else "#888888"
     axes.text(0.5, 0.5, text, fontsize=20, color=colour, ha="center", va="center", transform=axes.transAxes)
 
@@ -94,12 +96,13 @@ def _lines(axes: Axes, panel: Mapping[str, Any], found: Sequence[tuple[Mapping[s
     else:
         for name, points in named:
             axes.plot([time / 60 for time, _ in points], [value for _, value in points], label=name, linewidth=1.1)
-    for step in defaults["thresholds"]["steps"][1:]:
-        axes.axhline(step["value"], color=_COLOURS[step["color"]], linestyle="--", linewidth=0.8)
     if custom.get("scaleDistribution", {}).get("type") == "log":
         axes.set_yscale("log")
     elif named:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=_BELOW * axes.get_ylim()[1])
+    axes.autoscale(False)
+    for step in defaults["thresholds"]["steps"][1:]:
+        axes.axhline(step["value"], color=_COLOURS[step["color"]], linestyle="--", linewidth=0.8)
     if not named:
         axes.text(0.5, 0.5, "no data", color="#888888", ha="center", va="center", transform=axes.transAxes)
         axes.set_xticks([])

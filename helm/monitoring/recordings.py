@@ -47,6 +47,16 @@ _IMBALANCE_BEFORE = (
 )
 """Each router counts as much as it routes: by chance alone, one with few events sees a large λ."""
 
+_ALL, _IN_TIME = f"{RESULTS.histogram}_count", f'{RESULTS.histogram}_bucket{{le="{RESULTS.within}"}}'
+_LATE = (
+    f"sum by (namespace) (clamp_min(({_ALL} - {_ALL} offset 5m) "
+    f"- ignoring (le) ({_IN_TIME} - {_IN_TIME} offset 5m), 0))"
+)
+"""Late windows of the last five minutes, each counted once: `increase` would miss what comes between two spans.
+
+A process that is gone or began anew counts for nothing, whatever it had counted before.
+"""
+
 
 def _slow(objective: Objective, window: str) -> Recording:
     fast = f'sum by (namespace) (rate({objective.histogram}_bucket{{le="{objective.within}"}}[{window}]))'
@@ -93,11 +103,7 @@ RECORDINGS: tuple[Recording, ...] = (
         "max by (namespace) (process_start_time_seconds and on (namespace, instance) keygrouping_spark_results_total)",
     ),
     *(_slow(objective, window) for objective in (EVENTS, RESULTS) for window in WINDOWS),
-    Recording(
-        "keygrouping:slow_results:sum",
-        f"sum by (namespace) ({RESULTS.histogram}_count) "
-        f'- sum by (namespace) ({RESULTS.histogram}_bucket{{le="{RESULTS.within}"}})',
-    ),
+    Recording("keygrouping:slow_results:increase5m", _LATE),
 )
 
 _NAME = re.compile(r"(keygrouping:[a-z0-9_:]*[a-z0-9])(\[[^]:]+\])?")

@@ -33,5 +33,8 @@ def test_the_memory_of_the_state_is_what_its_stores_share() -> None:
     operator = {"memoryUsedBytes": 0, "numStateStoreInstances": 4, "customMetrics": pinned}
     record("memory", {"stateOperators": [operator]})
     assert REGISTRY.get_sample_value("keygrouping_spark_state_memory_bytes", {"query": "memory"}) == 20
-    record("memory", {"stateOperators": [{"operatorName": "no store yet"}]})
+    without_store = {"operatorName": "no store yet"}
+    record("memory", {"stateOperators": [operator, without_store]})
+    assert REGISTRY.get_sample_value("keygrouping_spark_state_memory_bytes", {"query": "memory"}) == 20
+    record("memory", {"stateOperators": [without_store]})
     assert REGISTRY.get_sample_value("keygrouping_spark_state_memory_bytes", {"query": "memory"}) == 0

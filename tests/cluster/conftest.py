@@ -58,6 +58,16 @@ def registry() -> Iterator[str]:
 
 
 @pytest.fixture
+def definitions(cluster: Cluster) -> None:
+    """Operators' objects are known to the cluster."""
+    folder = os.environ.get("CLUSTER_CRDS")
+    if not folder:
+        pytest.skip("CLUSTER_CRDS names no folder with the definitions of operators' objects")
+    for file in sorted(Path(folder).glob("*.yaml")):
+        cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename", str(file))
+
+
+@pytest.fixture
 def release(cluster: Cluster) -> Release:
     """A release that the test installs; it goes with its namespace."""
     return Release(cluster)

@@ -108,12 +108,8 @@ def test_variant_external_servers(release: Release, table: Table) -> None:
     )
 
 
+@pytest.mark.usefixtures("definitions")
 def test_variant_operator_objects(release: Release, table: Table) -> None:
-    folder = os.environ.get("CLUSTER_CRDS")
-    if not folder:
-        pytest.skip("CLUSTER_CRDS names no folder with the definitions of operators' objects")
-    for file in sorted(Path(folder).glob("*.yaml")):
-        release.cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename", str(file))
     release.install(yaml.safe_load((CHART / "ci" / "operators-values.yaml").read_text()), wait=False)
     kinds = ("servicemonitors", "prometheusrules", "scaledobjects", "sparkapplications")
     found = {kind: len(release.cluster.get(kind)) for kind in kinds}

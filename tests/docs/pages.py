@@ -17,6 +17,7 @@ TAUGHT = (
     *sorted((DOCS / "howto").glob("*.md")),
     DOCS / "choosing.md",
     DOCS / "capacity.md",
+    DOCS / "dashboards.md",
 )
 """Pages of which every block of code is tried."""
 

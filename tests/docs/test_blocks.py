@@ -1,4 +1,4 @@
-"""Every block of code in README, tutorials and how-to pages is tried: here, or by the test that is named here.
+"""Every block of code in README, tutorials, how-to pages and others is tried: here, or by the test that is named here.
 
 Tutorials are executed as a whole, see `WHOLE`. Python is executed, page by page. JSON and YAML are checked by what will
 read them. Each shell command is recognised by one of `COMMANDS`: it is executed here, checked against the program that
@@ -75,7 +75,7 @@ def on_a_cluster(command: str, folder: Path) -> None:
     """A test executes its page on a cluster; Helm's values are those of the chart."""
     if command.startswith("helm"):
         check_values(command)
-    tests = [test for page, test in ((README, BY_README), (CLUSTER, WHOLE[CLUSTER])) if command in commands(page)]
+    tests = [test for page, test in ON_A_CLUSTER.items() if command in commands(page)]
     assert tests, "it is on none of the pages that are executed on a cluster"
     for test in tests:
         by(test)(command, folder)
@@ -86,11 +86,12 @@ def check_values(command: str) -> None:
     words = shlex.split(command)
     for option, setting in pairwise(words):
         if option == "--set":
-            path, _, value = setting.partition("=")
-            given: Any = yaml.safe_load(value)
-            for name in reversed(path.split(".")):
-                given = {name: given}
-            jsonschema_rs.validate(SCHEMA, given)
+            for assignment in setting.split(","):
+                path, _, value = assignment.partition("=")
+                given: Any = yaml.safe_load(value)
+                for name in reversed(path.split(".")):
+                    given = {name: given}
+                jsonschema_rs.validate(SCHEMA, given)
 
 
 def simulate(command: str, folder: Path) -> None:
@@ -109,7 +110,13 @@ def check_names(command: str, folder: Path) -> None:
 ONCE = "libs/local/tests/test_run.py::test_once_ends_by_itself_with_all_that_the_oracle_expects"
 LIVE = "libs/local/tests/test_run.py::test_a_live_run_ends_on_sigterm_and_leaves_no_process"
 README = ROOT / "README.md"
-BY_README = "tests/cluster/test_readme.py::test_the_block_works"
+DASHBOARDS = DOCS / "dashboards.md"
+ON_A_CLUSTER = {
+    README: "tests/cluster/test_readme.py::test_the_block_works",
+    CLUSTER: WHOLE[CLUSTER],
+    DASHBOARDS: "tests/cluster/test_dashboards.py::test_the_command_adds_to_a_release",
+}
+"""What executes a page's commands for a cluster."""
 CALLS = "services/router/tests/test_manuals.py::test_every_call_works_one_after_the_other"
 COMMANDS: Mapping[str, Check] = {
     r"make run": check_run,
@@ -120,6 +127,9 @@ COMMANDS: Mapping[str, Check] = {
     rf"export {PREFIX}": check_names,
     r'ROUTER=http|(curl|VERSION=\$\(curl) .*"\$ROUTER/': by(CALLS),
     r'curl .*"\$PRODUCER/workload"': on_a_cluster,
+    r"amtool silence": by(
+        "tests/monitoring/test_alertmanager.py::test_the_page_silences_late_results_of_one_namespace"
+    ),
     r"kubectl create secret": by("tests/cluster/test_howto.py::test_the_secrets_are_those_of_the_values"),
     r"JOB=\$\(python|spark-submit": by(
         "spark-jobs/tests/test_job.py::test_results_are_exact_whenever_the_driver_is_killed"
@@ -214,6 +224,7 @@ def test_no_other_language_goes_unnoticed() -> None:
         ("make images TAG=1", "none of the pages"),
         ("helm install keygrouping helm/keygrouping --set router.replica=2", "ValidationError"),
         ("helm install keygrouping helm/another", "none of the pages"),
+        ("helm upgrade keygrouping helm/keygrouping --set router.replicas=2,metrics.runbook=x", "ValidationError"),
         ("keygrouping simulate --grouping none --workload zipf --workers 2", "SystemExit"),
         ("export KEYGROUPING_ROUTER_WORKER=4", "AssertionError"),
         ("rm -rf /", "0 of COMMANDS"),

@@ -14,6 +14,7 @@ PACKAGES = {
     "promtool": "prometheus",
     "prometheus": "prometheus",
     "prometheus-alertmanager": "prometheus-alertmanager",
+    "amtool": "prometheus-alertmanager",
 }
 Answer = Callable[[bytes], str]
 Serve = Callable[[Answer], str]

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +20,10 @@ from keygrouping_service.testing import until
 from monitoring.alerts import ALERTS
 from monitoring.writing import prometheus_rules
 
-EXAMPLE = Path(__file__).parents[2] / "helm" / "keygrouping" / "examples" / "alerting" / "alertmanager.yaml"
+from ..docs.pages import DOCS, ROOT, blocks
+from .conftest import program
+
+EXAMPLE = ROOT / "helm" / "keygrouping" / "examples" / "alerting" / "alertmanager.yaml"
 SEVERITIES = {alert.name: alert.severity for alert in ALERTS}
 (STORE_DEGRADED,) = (alert for alert in ALERTS if alert.name == "KeygroupingStoreDegraded")
 
@@ -42,9 +46,9 @@ def to_webhooks(on_call: str, team: str, wait: str = "0s") -> dict[str, Any]:
     return configuration
 
 
-def fires(name: str, namespace: str, seconds: float = 3600) -> dict[str, Any]:
-    """What Prometheus would tell Alertmanager of an alert that lasts this long."""
-    labels = {"alertname": name, "namespace": namespace, "severity": SEVERITIES[name]}
+def fires(name: str, namespace: str, seconds: float = 3600, **more: str) -> dict[str, Any]:
+    """What Prometheus would tell Alertmanager of an alert that lasts this long, with these labels more."""
+    labels = {"alertname": name, "namespace": namespace, "severity": SEVERITIES[name], **more}
     now = datetime.now(UTC)
     return {"labels": labels, "startsAt": now.isoformat(), "endsAt": (now + timedelta(seconds=seconds)).isoformat()}
 
@@ -178,6 +182,43 @@ async def test_late_results_keep_quiet_the_slower_warning_of_the_same(
         await until(lambda: on_call.heard and team.heard, 30)
         await asyncio.sleep(1)
     assert (on_call.heard, team.heard) == ({(fast, "a")}, {(slow, "b")})
+
+
+@pytest.mark.usefixtures("alertmanager")
+async def test_the_page_silences_late_results_of_one_namespace(tmp_path: Path) -> None:
+    program("amtool")
+    (block,) = (block for block in blocks(DOCS / "dashboards.md", "sh") if "amtool" in block.text)
+    names = ("KeygroupingResultsBudgetBurnFast", "KeygroupingResultsBudgetBurnSlow")
+    with Alertmanager(tmp_path / "alertmanager", to_webhooks("127.0.0.1:9", "127.0.0.1:9")) as alerts:
+        command = block.text.replace("127.0.0.1:9093", alerts.address)
+        await asyncio.to_thread(subprocess.run, ["bash", "-ec", command], check=True)
+        others = [fires(names[0], "b"), fires("KeygroupingNoResults", "streams")]
+        async with httpx.AsyncClient() as client:
+            told = [*others, *(fires(name, "streams") for name in names)]
+            (await client.post(f"http://{alerts.address}/api/v2/alerts", json=told)).raise_for_status()
+
+        def quiet() -> set[tuple[str, str]]:
+            found = alerts.get("/api/v2/alerts", silenced="true", active="false")
+            return {(alert["labels"]["alertname"], alert["labels"]["namespace"]) for alert in found}
+
+        await until(lambda: quiet() == {(name, "streams") for name in names}, 30)
+
+
+@pytest.mark.usefixtures("alertmanager")
+async def test_a_missing_kafka_keeps_quiet_what_its_group_does_over_again(
+    serve: Callable[[Callable[[bytes], str]], str], tmp_path: Path
+) -> None:
+    away, again = "KeygroupingKafkaUnreachable", ("KeygroupingTransactionAborts", "KeygroupingPartitionRestarting")
+    on_call, team = Receiver(), Receiver()
+    with Alertmanager(tmp_path / "alertmanager", to_webhooks(serve(on_call), serve(team), wait="2s")) as alerts:
+        told = [fires(away, "a", group="k-router"), *(fires(name, "a", group="k-router") for name in again)]
+        told += [fires(name, "b", group="k-router") for name in again]
+        async with httpx.AsyncClient() as client:
+            (await client.post(f"http://{alerts.address}/api/v2/alerts", json=told)).raise_for_status()
+        others = {(name, "b") for name in again}
+        await until(lambda: on_call.heard and team.heard >= others, 30)
+        await asyncio.sleep(1)
+    assert (on_call.heard, team.heard) == ({(away, "a")}, others)
 
 
 def test_the_example_names_alerts_that_there_are() -> None:

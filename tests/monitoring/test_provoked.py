@@ -43,7 +43,11 @@ def hastened(rules: str) -> str:
         return f"{match[1]}{count * {'m': 1, 'h': 60, 'd': 1440}[unit]}s"
 
     quick = re.sub(r"(\[|:|for: |offset\s+)(\d+)([mhd])(?=[\]:)\n])", shorter, rules)
-    return quick.replace("+ 300", "+ 5").replace("worker_delay:seconds > 30", "worker_delay:seconds > 3")
+    return (
+        quick.replace("+ 300", "+ 5")
+        .replace("> 180", "> 10")
+        .replace("worker_delay:seconds > 30", "worker_delay:seconds > 3")
+    )
 
 
 @contextmanager
@@ -199,6 +203,24 @@ async def test_a_pipeline_in_trouble_is_told_of(application: str, tmp_path: Path
 
 @pytest.mark.usefixtures("prometheus")
 @pytest.mark.timeout(1800)
+async def test_a_pipeline_that_keeps_up_and_has_no_broker_any_more_is_told_of(application: str, tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "broker") as broker, RedisServer(tmp_path / "redis") as redis:
+        async with watched(tmp_path, application, broker, redis) as pipeline:
+            query = pipeline.prometheus.query
+            async with meanwhile(asyncio.create_task(keep_writing(pipeline.deployment))):
+                await until(lambda: query("keygrouping:results:rate5m > 0"), PATIENCE)
+            await until(lambda: query("sum(max_over_time(keygrouping_lag_records[5s])) == 0"), PATIENCE)
+            await pipeline.is_quiet("KeygroupingKafkaUnreachable")
+            assert broker.pid is not None
+            with stopped(broker.pid):
+                await pipeline.fires("KeygroupingKafkaUnreachable")
+                groups = {labels["group"] for labels, _ in query('ALERTS{alertname="KeygroupingKafkaUnreachable"}')}
+                assert groups == {f"{application}-{stage}" for stage in ("router", "worker", "aggregator", "observer")}
+            await pipeline.is_quiet("KeygroupingKafkaUnreachable")
+
+
+@pytest.mark.usefixtures("prometheus")
+@pytest.mark.timeout(1800)
 async def test_a_router_that_is_too_slow_or_has_no_broker_is_told_of(application: str, tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "broker") as broker, RedisServer(tmp_path / "redis") as redis:
         async with watched(tmp_path, application, broker, redis) as pipeline:
@@ -212,7 +234,7 @@ async def test_a_router_that_is_too_slow_or_has_no_broker_is_told_of(application
             async with meanwhile(asyncio.create_task(keep_writing(deployment))):
                 await pipeline.fires("KeygroupingLagGrowing")
                 async with meanwhile(asyncio.create_task(keep_fencing(deployment))):
-                    await pipeline.fires("KeygroupingTransactionAborts")
+                    await pipeline.fires("KeygroupingTransactionAborts", "KeygroupingPartitionRestarting")
                 await pipeline.is_quiet("KeygroupingTransactionAborts")
             assert broker.pid is not None
             with stopped(broker.pid):

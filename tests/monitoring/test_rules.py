@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from monitoring.alerts import ALERTS
+from monitoring.boards.kit import scoped
+from monitoring.boards.overview import ALERTS_FIRING
 from monitoring.writing import grafana_alerts, prometheus_rules
 
 NS = 'namespace="ns"'
@@ -22,7 +24,10 @@ FLOWING = {ROUTED: "0+60000x600"}
 
 @dataclass(frozen=True)
 class Case:
-    """Series, one sample a minute; when to look; the labels of the alert and how its value reads, if it fires."""
+    """Series, one sample a minute; when to look; the labels of the alert and how its value reads, if it fires.
+
+    `minutes` lie between two evaluations, of all cases of an alert.
+    """
 
     name: str
     series: Mapping[str, str]
@@ -57,11 +62,23 @@ def latency(fast: str, all_: str) -> dict[str, str]:
 
 def delays_of_results(in_time: str, all_: str) -> dict[str, str]:
     """Windows that became final, as two aggregators count them."""
-    series = {}
-    for instance in ("a", "b"):
-        labels = f'{NS}, instance="{instance}", group="k-aggregator"'
-        series[f'keygrouping_result_delay_seconds_bucket{{{labels}, le="60.0"}}'] = in_time
-        series[f"keygrouping_result_delay_seconds_count{{{labels}}}"] = all_
+    return {**delays_at("a", in_time, all_), **delays_at("b", in_time, all_)}
+
+
+def delays_at(instance: str, in_time: str, all_: str) -> dict[str, str]:
+    labels = f'{NS}, instance="{instance}", group="k-aggregator"'
+    return {
+        f'keygrouping_result_delay_seconds_bucket{{{labels}, le="60.0"}}': in_time,
+        f"keygrouping_result_delay_seconds_count{{{labels}}}": all_,
+    }
+
+
+def rollout(late: Sequence[int]) -> dict[str, str]:
+    """Three aggregators with an old late window go one by one; the new ones have a late one at these minutes."""
+    series: dict[str, str] = {}
+    for number, (minute, end) in enumerate(zip(late, (10, 20, 30), strict=True)):
+        series |= delays_at(f"old-{number}", f"9x{end} stale", f"10x{end} stale")
+        series |= delays_at(f"new-{number}", f"_x{end} 0x80", f"_x{end} 0x{minute - end - 1} 1x80")
     return series
 
 
@@ -103,6 +120,18 @@ def aborts(aborted: int, committed: int) -> dict[str, str]:
     }
 
 
+def seen(*values: str) -> dict[str, str]:
+    """When each process of a group last saw its input."""
+    return {
+        f'keygrouping_input_seen_timestamp_seconds{{{NS}, instance="{number}", group="k-router"}}': times
+        for number, times in enumerate(values)
+    }
+
+
+def restarts(total: str) -> dict[str, str]:
+    return {f'keygrouping_partition_restarts_total{{{NS}, instance="r", group="k-router"}}': total}
+
+
 def spark(batches: str, routed: str) -> dict[str, str]:
     labels = f'{{{NS}, instance="s", query="worker"}}'
     return {f"keygrouping_spark_batch_seconds_count{labels}": batches, ROUTED: routed}
@@ -121,8 +150,9 @@ DEGRADED = f"keygrouping_router_store_degraded{ROUTER}"
 LOOP = f"keygrouping_event_loop_lag_seconds_count{ROUTER}"
 BOTH = f'keygrouping_router_epoch{{{NS}, instance="r"}}', f'keygrouping_router_epoch{{{NS}, instance="q"}}'
 HERE = {"namespace": "ns"}
+ANEW = "9x20 0x60", "10x20 0x10 1x10 0x10 1x20"
 TEN_MINUTES = " ".join(f"{6 * n}x9" for n in range(12))
-DAILY = " ".join(f"{6 * n}x143" for n in range(4))
+DAILY = " ".join(f"{6 * n}x1439" for n in range(4))
 
 CASES: dict[str, tuple[Case, ...]] = {
     "KeygroupingNoResults": (
@@ -167,8 +197,8 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("it is over", latency("0x60 100+100x60", "0+100x121"), "95m"),
     ),
     "KeygroupingLatencyBudgetBurnSlow": (
-        Case("one of 50 is slow for days", latency("0+490x500", "0+500x500"), "2d", HERE, "2%", minutes=10),
-        Case("one of 200 is slow for days", latency("0+995x500", "0+1000x500"), "2d", minutes=10),
+        Case("one of 50 is slow for days", latency("0+49x2900", "0+50x2900"), "2d", HERE, "2%", minutes=5),
+        Case("one of 200 is slow for days", latency("0+199x2900", "0+200x2900"), "2d", minutes=5),
     ),
     "KeygroupingResultsBudgetBurnFast": (
         Case("every fifth is late", delays_of_results("0+8x100", "0+10x100"), "90m", HERE, "20%"),
@@ -182,14 +212,17 @@ CASES: dict[str, tuple[Case, ...]] = {
         ),
         Case("one late window of a day", delays_of_results("0x200", "0x60 6x140"), "64m"),
         Case("all come in one go after an outage", delays_of_results("0x200", "0x60 720x140"), "64m"),
+        Case("a late window after a rollout", rollout((45, 45, 45)), "48m"),
+        Case("three processes are late, one after the other", rollout((30, 37, 44)), "48m", HERE, "100%"),
+        Case("both begin anew before each of two late windows", delays_of_results(*ANEW), "57m"),
         Case("no results", delays_of_results("0x200", "0x200"), "90m"),
         Case("results have ended", delays_of_results("0+10x60 600x100", "0+10x60 600x100"), "120m"),
     ),
     "KeygroupingResultsBudgetBurnSlow": (
-        Case("one of 50 is late for days", delays_of_results("0+49x500", "0+50x500"), "2d", HERE, "2%", minutes=10),
-        Case("three windows of a day are late", delays_of_results("0x500", DAILY), "73h", HERE, "100%", minutes=10),
-        Case("two windows of a day are late", delays_of_results("0x500", DAILY), "49h", minutes=10),
-        Case("one of 200 is late for days", delays_of_results("0+199x500", "0+200x500"), "2d", minutes=10),
+        Case("one of 50 is late for days", delays_of_results("0+49x2900", "0+50x2900"), "2d", HERE, "2%", minutes=5),
+        Case("three windows of a day are late", delays_of_results("0x4500", DAILY), "73h", HERE, "100%", minutes=5),
+        Case("two windows of a day are late", delays_of_results("0x4500", DAILY), "49h", minutes=5),
+        Case("one of 200 is late for days", delays_of_results("0+199x2900", "0+200x2900"), "2d", minutes=5),
     ),
     "KeygroupingDeadLetters": (
         Case("one of 1000", dead(20), "30m", {**HERE, "reason": "bad-json"}, "0.1998%"),
@@ -218,6 +251,14 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("each minute a plan moves keys", {PLANS: "0+1x60", RESHUFFLES: "0+1x60"}, "40m"),
         Case("a burst", {PLANS: "0+6x60", RESHUFFLES: "0x10 60+6x10 120x40"}, "40m"),
     ),
+    "KeygroupingKafkaUnreachable": (
+        Case("Kafka is away", seen("0+60x10 600x30"), "20m", {**HERE, "group": "k-router"}, "10m 0s"),
+        Case("one of two is cut off", seen("0+60x60", "300x60"), "20m", {**HERE, "group": "k-router"}, "15m 0s"),
+        Case("it never was there", seen("0x60"), "6m", {**HERE, "group": "k-router"}, "6m 0s"),
+        Case("it is seen", seen("0+60x60", "0+60x60"), "20m"),
+        Case("it was away for four minutes", seen("0+60x10 600x4 900+60x30"), "15m"),
+        Case("who did not see it is gone", seen("0+60x60", "0+60x10 600x2 stale"), "30m"),
+    ),
     "KeygroupingStoreDegraded": (
         Case("it stays away", {DEGRADED: "0x5 1x30"}, "20m", {**HERE, "instance": "r"}),
         Case("it was away", {DEGRADED: "0x5 1x3 0x30"}, "20m"),
@@ -225,6 +266,17 @@ CASES: dict[str, tuple[Case, ...]] = {
     "KeygroupingTransactionAborts": (
         Case("one of ten", aborts(10, 90), "30m", {**HERE, "group": "k-router"}, "10%"),
         Case("one of 100", aborts(1, 99), "30m"),
+    ),
+    "KeygroupingPartitionRestarting": (
+        Case(
+            "each two minutes",
+            restarts(" ".join(f"{count}x1" for count in range(20))),
+            "36m",
+            {**HERE, "group": "k-router", "instance": "r"},
+            "5",
+        ),
+        Case("all once, as brokers go one by one", restarts("0x10 16x10 32x60"), "50m"),
+        Case("many in an outage of ten minutes", restarts("0x10 20+10x10 120x60"), "60m"),
     ),
     "KeygroupingSparkQueryStalled": (
         Case("batches end", spark("0+10x10 100x60", "0+60000x60"), "40m", {**HERE, "query": "worker"}, "0"),
@@ -313,11 +365,20 @@ def unit_test(case: Case, alert: Any) -> dict[str, Any]:
     }
     fires = [] if case.labels is None else [expected]
     return {
-        "interval": f"{case.minutes}m",
+        "interval": "1m",
         "name": case.name,
         "input_series": [{"series": name, "values": values} for name, values in case.series.items()],
         "alert_rule_test": [{"eval_time": case.at, "alertname": alert.name, "exp_alerts": fires}],
     }
+
+
+def passes(promtool: str, folder: Path, content: dict[str, Any]) -> None:
+    """Has promtool carry out its tests."""
+    (folder / "tests.yaml").write_text(yaml.safe_dump(content))
+    done = subprocess.run(
+        [promtool, "test", "rules", folder / "tests.yaml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
 def test_every_alert_is_seen_firing_and_quiet() -> None:
@@ -338,11 +399,38 @@ def test_it_fires_on_what_it_is_for_and_on_nothing_else(
         "evaluation_interval": f"{cases[0].minutes}m",
         "tests": [unit_test(case, alert) for case in cases],
     }
-    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(content))
-    done = subprocess.run(
-        [promtool, "test", "rules", tmp_path / "tests.yaml"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    passes(promtool, tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("series", "shown"),
+    [
+        ((), []),
+        (('keygrouping:events:rate5m{namespace="other"}',), []),
+        (('keygrouping:events:rate5m{namespace="ns"}',), [0]),
+        (
+            (
+                'keygrouping:events:rate5m{namespace="ns"}',
+                f'ALERTS{{alertname="KeygroupingX", alertstate="firing", {NS}}}',
+            ),
+            [1],
+        ),
+    ],
+)
+def test_the_overview_tells_no_alerts_only_where_rules_are(
+    promtool: str, series: Sequence[str], shown: Sequence[int], tmp_path: Path
+) -> None:
+    (query,) = ALERTS_FIRING.queries
+    asked = {
+        "expr": scoped(query.expr).replace("$namespace", "ns"),
+        "eval_time": "1m",
+        "exp_samples": [{"labels": "{}", "value": value} for value in shown],
+    }
+    content = {
+        "tests": [{"input_series": [{"series": s, "values": "1x5"} for s in series], "promql_expr_test": [asked]}]
+    }
+    passes(promtool, tmp_path, content)
+    assert ALERTS_FIRING.nothing == "no rules"
 
 
 def test_the_rule_file_is_one_for_prometheus(promtool: str, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Kafka and Redis as the services see them; their own exporters tell the rest."""
 
-from monitoring.boards.kit import Board, Panel, Query, Row, one
+from monitoring.boards.kit import LAG_LIMITS, Board, Panel, Query, Row, one
 
 DEPENDENCIES = Board(
     "keygrouping-dependencies",
@@ -10,6 +10,15 @@ DEPENDENCIES = Board(
         Row(
             "Kafka",
             (
+                Panel(
+                    "Kafka last seen",
+                    "How long ago a group's input was last looked up in Kafka, by the process that waits longest. "
+                    "Spark's driver does not tell.",
+                    "s",
+                    one("time() - min by (group) (keygrouping_input_seen_timestamp_seconds)", "{{group}}"),
+                    limits=(30, 180),
+                    alert="KeygroupingKafkaUnreachable",
+                ),
                 Panel(
                     "Commits",
                     "Commits of output, offset and progress per second, by consumer group.",
@@ -35,13 +44,14 @@ DEPENDENCIES = Board(
                             "sum by (group) (increase(keygrouping_partition_restarts_total[10m]))", "error: {{group}}"
                         ),
                     ),
-                    alert="KeygroupingTransactionAborts",
+                    alert="KeygroupingPartitionRestarting",
                 ),
                 Panel(
                     "Lag",
                     "Records that a group has yet to read.",
                     "short",
                     one("sum by (group) (keygrouping_lag_records)", "{{group}}"),
+                    limits=LAG_LIMITS,
                     alert="KeygroupingLagGrowing",
                 ),
                 Panel(

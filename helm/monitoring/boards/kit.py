@@ -44,6 +44,9 @@ _METRIC = re.compile(r"\b(keygrouping_[a-z0-9_]+|process_[a-z_]+|ALERTS)(\{)?")
 _COLOURS = ("green", "orange", "red")
 _TAG = "keygrouping"
 
+LAG_LIMITS = (10_000, 1_000_000)
+"""Records that wait, from where it is worth a look, and from where they take minutes to work off."""
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -57,7 +60,8 @@ class Query:
 class Panel:
     """What is shown, in a unit of Grafana's. `limits`: from where it is orange, then red; falling ones: up to where.
 
-    `alert`: whose section of the runbooks to read when it looks bad, the nearest one.
+    `alert`: whose section of the runbooks to read when it looks bad, the nearest one. `nothing` stands in place of a
+    number that has no value.
     """
 
     title: str
@@ -69,6 +73,7 @@ class Panel:
     alert: str = field(kw_only=True)
     width: int = 8
     decimals: int | None = None
+    nothing: str = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +216,7 @@ def _number(panel: Panel) -> stat.Panel:
         .color_scheme(dashboard.FieldColor().mode(FieldColorModeId.THRESHOLDS))
         .graph_mode(BigValueGraphMode.AREA)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
-        .no_value("-")
+        .no_value(panel.nothing)
     )
     if panel.decimals is not None:
         built = built.decimals(panel.decimals)

@@ -1,14 +1,44 @@
 """The first look: is the stream balanced, does it keep up, what is hot?"""
 
-from monitoring.boards.kit import Board, Panel, Query, Row, one
-from monitoring.boards.stages import DELAY_BY_WORKER
-from monitoring.recordings import EVENTS
+from dataclasses import replace
+
+from monitoring.boards.kit import LAG_LIMITS, Board, Panel, Query, Row, one
+from monitoring.boards.stages import DELAY_BY_WORKER, LAG_BY_STAGE
+from monitoring.recordings import EVENTS, RESULTS
 
 IMBALANCE = (
     Query("keygrouping:imbalance:rate5m", "as routed"),
     Query("keygrouping:imbalance_before:avg5m", "by key hash"),
 )
-RESULT_AGE = one("time() - keygrouping:waiting:since")
+RESULTS_OVERDUE = Panel(
+    "Results overdue",
+    "By how much the last final result, or the begin of the events if that is more recent, is older than a window and "
+    "the allowed lateness. While results come in time it is near 0.",
+    "s",
+    one(
+        "clamp_min((time() - keygrouping:waiting:since) - on (namespace) "
+        "max by (namespace) (keygrouping_router_result_wait_seconds), 0)"
+    ),
+    look="number",
+    limits=(RESULTS.within, 300),
+    alert="KeygroupingNoResults",
+    width=4,
+)
+_FIRING = 'ALERTS{alertname=~"Keygrouping.*", alertstate="firing"}'
+_RULES = '{__name__=~"keygrouping:.+", namespace="$namespace"}'
+"""What the recording rules have made."""
+
+ALERTS_FIRING = Panel(
+    "Alerts",
+    "Alerts that fire now, of the rules in Prometheus. It can't tell of alerts that Grafana evaluates.",
+    "none",
+    one(f"count({_FIRING}) or 0 * count({_RULES})"),
+    look="number",
+    limits=(1, 3),
+    alert="KeygroupingExporterMissing",
+    width=4,
+    nothing="no rules",
+)
 
 OVERVIEW = Board(
     "keygrouping-overview",
@@ -54,30 +84,12 @@ OVERVIEW = Board(
                     "short",
                     one("sum by (namespace) (keygrouping:lag:sum)"),
                     look="number",
-                    limits=(10_000, 1_000_000),
+                    limits=LAG_LIMITS,
                     alert="KeygroupingLagGrowing",
                     width=4,
                 ),
-                Panel(
-                    "Age of the results",
-                    "Time since the last final result, or since events began to flow if that is more recent. It rises "
-                    "to the length of a window and falls again.",
-                    "s",
-                    RESULT_AGE,
-                    look="number",
-                    alert="KeygroupingNoResults",
-                    width=4,
-                ),
-                Panel(
-                    "Alerts",
-                    "Alerts that fire now, of the rules in Prometheus.",
-                    "none",
-                    one('count(ALERTS{alertname=~"Keygrouping.*", alertstate="firing"}) or vector(0)'),
-                    look="number",
-                    limits=(1, 3),
-                    alert="KeygroupingExporterMissing",
-                    width=4,
-                ),
+                RESULTS_OVERDUE,
+                ALERTS_FIRING,
             ),
         ),
         Row(
@@ -108,14 +120,8 @@ OVERVIEW = Board(
         Row(
             "Is it keeping up?",
             (
-                Panel(
-                    "Lag by stage",
-                    "Records that a stage has yet to read. What grows for long will not be worked off.",
-                    "short",
-                    one("keygrouping:lag:sum", "{{stage}}"),
-                    alert="KeygroupingLagGrowing",
-                ),
-                DELAY_BY_WORKER,
+                replace(LAG_BY_STAGE, width=6),
+                replace(DELAY_BY_WORKER, width=6),
                 Panel(
                     "Slow events",
                     f"Part of the sampled events that took longer than {EVENTS.within:.0f} s from their own timestamp "
@@ -124,6 +130,17 @@ OVERVIEW = Board(
                     one("keygrouping:slow_events:ratio_rate5m", "slow"),
                     limits=(0.01, 0.144),
                     alert="KeygroupingLatencyBudgetBurnFast",
+                    width=6,
+                ),
+                Panel(
+                    "Late results",
+                    f"Part of the windows whose final results came more than {RESULTS.within:.0f} s after the end of "
+                    "window and lateness.",
+                    "percentunit",
+                    one(RESULTS.ratio("5m"), "late"),
+                    limits=(0.01, 0.144),
+                    alert="KeygroupingResultsBudgetBurnFast",
+                    width=6,
                 ),
             ),
         ),

@@ -1,6 +1,6 @@
 """The router: what it sends where, how fast, and what it sets aside."""
 
-from monitoring.boards.kit import Board, Panel, Query, Row, one, quantiles
+from monitoring.boards.kit import LAG_LIMITS, Board, Panel, Query, Row, one, quantiles
 
 ROUTER = Board(
     "keygrouping-router",
@@ -23,6 +23,7 @@ ROUTER = Board(
                     "Events in the partitions of a router that it has yet to read.",
                     "short",
                     one('sum by (instance) (keygrouping_lag_records{group=~".*-router"})', "{{instance}}"),
+                    limits=LAG_LIMITS,
                     alert="KeygroupingLagGrowing",
                 ),
                 Panel(
@@ -73,6 +74,7 @@ ROUTER = Board(
                     "none",
                     one("max by (grouping) (keygrouping_router_shadow_imbalance)", "{{grouping}}"),
                     look="logarithmic",
+                    limits=(1.5,),
                     alert="KeygroupingUnbalanced",
                 ),
             ),
@@ -85,6 +87,7 @@ ROUTER = Board(
                     "Time to route and pack one batch once its records are read.",
                     "s",
                     quantiles("keygrouping_router_batch_seconds"),
+                    limits=(0.1, 0.25),
                     alert="KeygroupingLagGrowing",
                 ),
                 Panel(
@@ -148,6 +151,7 @@ ROUTER = Board(
                             "listeners",
                         ),
                     ),
+                    limits=(1,),
                     alert="KeygroupingStoreDegraded",
                 ),
             ),

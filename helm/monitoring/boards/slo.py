@@ -1,7 +1,9 @@
 """The promises on events and on final results: how well they are kept, and how fast their error budgets are used."""
 
+from dataclasses import replace
+
 from monitoring.boards.kit import Board, Panel, Query, Row, one
-from monitoring.boards.overview import RESULT_AGE
+from monitoring.boards.overview import RESULTS_OVERDUE
 from monitoring.model import Objective
 from monitoring.recordings import EVENTS, RESULTS, WINDOWS
 
@@ -82,10 +84,12 @@ SLO = Board(
                 ),
                 Panel(
                     "Age of the observer's figures",
-                    "Time since the end of its last interval: it should stay below two intervals while events flow.",
+                    "Time since the end of its last interval: it should stay below two intervals while events flow. "
+                    "The colours are for intervals of up to 30 s.",
                     "s",
                     one("time() - max by (namespace) (keygrouping_observer_interval_end_seconds > 0)", "age"),
                     look="number",
+                    limits=(60, 300),
                     alert="KeygroupingExporterMissing",
                     width=6,
                 ),
@@ -102,15 +106,7 @@ SLO = Board(
                     _RESULTS_FAST,
                     _RESULTS_SLOW,
                 ),
-                Panel(
-                    "Age of the results",
-                    "Time since the last final result, or since events began to flow if that is more recent.",
-                    "s",
-                    RESULT_AGE,
-                    look="number",
-                    alert="KeygroupingNoResults",
-                    width=6,
-                ),
+                replace(RESULTS_OVERDUE, width=6),
             ),
         ),
         Row(
@@ -145,6 +141,7 @@ SLO = Board(
                     "Events per second whose latency is looked up: below one, single events count for much.",
                     "cps",
                     one(f"sum by (namespace) (rate({EVENTS.histogram}_count[$__rate_interval]))", "sampled"),
+                    limits=(1, 0.1),
                     alert=_EVENTS_SLOW,
                 ),
                 Panel(

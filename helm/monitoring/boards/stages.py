@@ -1,6 +1,6 @@
 """Worker and aggregator stage, of both runners."""
 
-from monitoring.boards.kit import Board, Panel, Query, Row, one, quantiles
+from monitoring.boards.kit import LAG_LIMITS, Board, Panel, Query, Row, one, quantiles
 
 DELAY_BY_WORKER = Panel(
     "Delay by worker",
@@ -9,6 +9,14 @@ DELAY_BY_WORKER = Panel(
     one("keygrouping:worker_delay:seconds", "{{worker}}"),
     limits=(30,),
     alert="KeygroupingWorkerSaturated",
+)
+LAG_BY_STAGE = Panel(
+    "Lag by stage",
+    "Records that a stage has yet to read. What grows for long will not be worked off.",
+    "short",
+    one("keygrouping:lag:sum", "{{stage}}"),
+    limits=LAG_LIMITS,
+    alert="KeygroupingLagGrowing",
 )
 
 STAGES = Board(
@@ -20,13 +28,7 @@ STAGES = Board(
             "Both runners",
             (
                 DELAY_BY_WORKER,
-                Panel(
-                    "Lag by stage",
-                    "Records that a stage has yet to read.",
-                    "short",
-                    one("keygrouping:lag:sum", "{{stage}}"),
-                    alert="KeygroupingLagGrowing",
-                ),
+                LAG_BY_STAGE,
                 Panel(
                     "Final results",
                     "Final results written per second.",
@@ -105,6 +107,7 @@ STAGES = Board(
                     "From trigger to commit, by query. A batch longer than the trigger's interval delays the next.",
                     "s",
                     quantiles("keygrouping_spark_batch_seconds", "query"),
+                    limits=(10, 60),
                     alert="KeygroupingSparkQueryStalled",
                 ),
                 Panel(
@@ -119,6 +122,7 @@ STAGES = Board(
                     "Records of a topic that a query has yet to read.",
                     "short",
                     one("sum by (query, topic) (keygrouping_spark_source_lag_records)", "{{query}}: {{topic}}"),
+                    limits=LAG_LIMITS,
                     alert="KeygroupingLagGrowing",
                 ),
                 Panel(
@@ -140,6 +144,7 @@ STAGES = Board(
                     "Times within an hour that a query began anew after an error.",
                     "short",
                     one("sum by (query) (increase(keygrouping_spark_query_restarts_total[1h]))", "{{query}}"),
+                    limits=(1, 3),
                     alert="KeygroupingSparkQueryStalled",
                 ),
                 Panel(

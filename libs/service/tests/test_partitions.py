@@ -1,7 +1,9 @@
 """Laws of the exactly-once loop against a real broker: nothing lost, nothing doubled, whatever happens."""
 
 import asyncio
+import os
 import random
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -125,6 +127,82 @@ async def test_the_lag_is_shown_while_work_begins_anew(
         await cluster.write(source, numbered(25), 0)
         await until(lambda: resting_with(65))
     assert resting_with(0)
+
+
+async def test_the_lag_is_shown_where_work_can_not_even_begin(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = await topics(cluster, topic_prefix, 2)
+    for partition in (0, 1):
+        await cluster.write(source, numbered(50), partition)
+    await cluster.admin.delete_records({TopicPartition(source, 1): RecordsToDelete(before_offset=20)})
+    runner = PartitionRunner(settings, STAGE, source, copy_to(target))
+    new_producer = runner._new_producer
+
+    def away(_: int) -> AIOKafkaProducer:
+        raise KafkaError("no coordinator of transactions")
+
+    def lag() -> float | None:
+        return REGISTRY.get_sample_value("keygrouping_lag_records", {"group": runner.group})
+
+    monkeypatch.setattr(runner, "_new_producer", away)
+    async with running(runner):
+        await until(lambda: lag() == 80)
+        monkeypatch.setattr(runner, "_new_producer", new_producer)
+        await until(lambda: runner.ready and lag() == 0)
+
+
+async def test_the_lag_of_a_topic_that_was_made_anew_is_that_of_the_new_one(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, _ = await topics(cluster, topic_prefix, 1)
+    await cluster.write(source, numbered(50))
+
+    async def stands_still(owned: OwnedPartition) -> None:
+        await until(lambda: owned.stopping)
+
+    runner = PartitionRunner(settings, STAGE, source, stands_still)
+    async with running(runner):
+        await until(lambda: [owned.lag for owned in runner.owned.values()] == [50])
+        await cluster.admin.delete_topics([source])
+        await until(lambda: gone(cluster, source))
+        await cluster.create(**{source: 1})
+        await cluster.write(source, numbered(5))
+        await until(lambda: [owned.lag for owned in runner.owned.values()] == [5], 60)
+
+
+async def test_when_the_input_was_last_seen_is_shown_by_who_owns_nothing_of_it_too(
+    broker: EmbeddedBroker, cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, target = await topics(cluster, topic_prefix, 1)
+
+    def seen(runner: PartitionRunner) -> float:
+        labels = {"group": runner.group}
+        return REGISTRY.get_sample_value("keygrouping_input_seen_timestamp_seconds", labels) or 0.0
+
+    class Nothing(RoundRobinPartitionAssignor):  # type: ignore[misc]
+        """No partitions for anybody."""
+
+        name = "nothing"
+
+        def assign(self, _: Any, members: dict[str, Any]) -> dict[str, Any]:
+            return dict.fromkeys(members, ConsumerProtocolMemberAssignment(0, [], b""))
+
+    runner = PartitionRunner(settings, STAGE, source, copy_to(target), assignor=Nothing())
+    began = seen(runner)
+    assert time.time() - began < 5
+    async with running(runner):
+        await until(lambda: runner.ready and seen(runner) > began)
+        assert broker.pid is not None
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(1)
+            last = seen(runner)
+            await asyncio.sleep(5)
+            assert seen(runner) == last
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        await until(lambda: seen(runner) > last, 60)
 
 
 async def test_work_goes_on_after_a_call_that_its_client_gave_up(

@@ -23,11 +23,13 @@ def record(query: str, progress: Mapping[str, Any]) -> None:
     if "addBatch" in durations:
         metrics.SPARK_BATCH_SECONDS.labels(query).observe(durations.get("triggerExecution", 0) / 1000)
         metrics.SPARK_INPUT_ROWS.labels(query).inc(progress.get("numInputRows", 0))
-    for operator in progress.get("stateOperators", []):
+    operators = progress.get("stateOperators", [])
+    for operator in operators:
         name = operator.get("operatorName", "")
         metrics.SPARK_STATE_ROWS.labels(query, name).set(operator.get("numRowsTotal", 0))
-        metrics.SPARK_STATE_BYTES.labels(query).set(_memory(operator))
         metrics.SPARK_DROPPED_ROWS.labels(query).inc(operator.get("numRowsDroppedByWatermark", 0))
+    if operators:
+        metrics.SPARK_STATE_BYTES.labels(query).set(max(map(_memory, operators)))
     for source in progress.get("sources", []):
         _record_lag(query, source)
 

@@ -69,6 +69,7 @@ class FlushingStage(ABC, Generic[GatheredType]):
                 records = await owned.poll(self._batch_records, max(0.0, due - time.monotonic()))
                 if records:
                     await gathered.take(records)
+                    self._observe(self._running.values())
                     due = min(due, time.monotonic() + self._flush_interval)
                 if gathered.full or time.monotonic() >= due:
                     await gathered.write(await self._horizon.latest(owned.upstream))

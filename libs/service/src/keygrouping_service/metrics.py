@@ -150,6 +150,13 @@ EXPIRED_OFFSETS = counter(
     "expired_offsets_total", "offsets", "Offsets that retention deleted before they were read.", "group"
 )
 LAG = gauge("lag_records", "records", "Offsets between what was read and the end of the input.", "group")
+INPUT_SEEN = gauge(
+    "input_seen_timestamp_seconds",
+    "seconds",
+    "When the ends of the input and the group's offsets were last looked up in Kafka, in seconds since 1970; the start "
+    "of the process before that.",
+    "group",
+)
 TRANSACTION_ABORTS = counter(
     "transaction_aborts_total", "transactions", "Transactions that were begun and not committed.", "group"
 )

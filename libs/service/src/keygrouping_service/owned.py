@@ -82,16 +82,6 @@ class OwnedPartition:
         return None if self.seen_end is None else max(0, self.seen_end - self.position)
 
     @property
-    def uncommitted(self) -> int | None:
-        """Offsets from the committed one up to the end: where the next incarnation begins."""
-        return None if self.seen_end is None else max(0, self.seen_end - (self.committed.offset or 0))
-
-    def ends_at(self, offset: int | None) -> None:
-        """The partition has been seen to reach this far, None: it was not seen."""
-        if offset is not None:
-            self.seen_end = max(self.seen_end or 0, offset)
-
-    @property
     def stopping(self) -> bool:
         """Whether the service shuts down: the work should commit what it has and return."""
         return self._stop.is_set()
@@ -124,7 +114,8 @@ class OwnedPartition:
             self.rewind(self.position)
             return []
         self.position = await self._clients.reader.position(self.tp)
-        self.ends_at(self._clients.reader.highwater(self.tp))
+        if (read_end := self._clients.reader.highwater(self.tp)) is not None:
+            self.seen_end = max(self.seen_end or 0, read_end)
         records = fetched.get(self.tp, [])
         if self._traced is not None:
             self._traced.saw(records)

@@ -31,7 +31,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from keygrouping_service import kafka, metrics
 from keygrouping_service.owned import Clients, OwnedPartition
-from keygrouping_service.progress import Committed, read_progress
+from keygrouping_service.progress import read_starts
 from keygrouping_service.settings import StageSettings
 
 log = logging.getLogger(__name__)
@@ -102,8 +102,9 @@ class PartitionRunner:
         self._member: AIOKafkaConsumer | None = None
         self._assigned: set[int] | None = None
         self._moved: set[int] = set()
-        self._ended: dict[int, OwnedPartition] = {}
-        """The last incarnation of those that have none now, and will begin anew."""
+        self._seen: dict[int, tuple[int, int]] = {}
+        """Of each partition: the offset where work would begin now, and the end, both as they were seen last."""
+        metrics.INPUT_SEEN.labels(self.group).set_to_current_time()
         if not own_state:
             metrics.LAG.labels(self.group).set_function(self._lag)
 
@@ -113,15 +114,21 @@ class PartitionRunner:
         return self._assigned is not None and self._assigned == set(self.owned)
 
     def _lag(self) -> int:
-        begun = sum(owned.lag or 0 for owned in self.owned.values())
-        return begun + sum(owned.uncommitted or 0 for owned in self._ended.values())
+        return sum(self._lag_of(partition) for partition in self._assigned or ())
+
+    def _lag_of(self, partition: int) -> int:
+        owned = self.owned.get(partition)
+        if owned is not None:
+            return owned.lag or 0
+        start, end = self._seen.get(partition, (0, 0))
+        return max(0, end - start)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Works until `stop` is set, then lets the work finish and leaves the group. Raises what can't be retried."""
         async with AsyncExitStack() as stack:
             shared = await kafka.retry(lambda: self._start_shared(stack), "connecting to Kafka")
             membership = asyncio.create_task(self._keep_membership(shared))
-            watching = asyncio.create_task(self._watch_ends(shared[1]))
+            watching = asyncio.create_task(self._watch_ends(*shared))
             stopping = asyncio.create_task(stop.wait())
             try:
                 ends: list[asyncio.Future[Any]] = [stopping, membership, watching, self._failure]
@@ -141,30 +148,37 @@ class PartitionRunner:
         probe = await stack.enter_async_context(kafka.started(kafka.reader(self._settings, committed=False)))
         return admin, probe
 
-    async def _watch_ends(self, probe: AIOKafkaConsumer) -> None:
-        """Keeps the lags true where work takes so long that the ends known from its reading are old."""
+    async def _watch_ends(self, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> None:
+        """Keeps the lags true where work takes long or can't begin, and shows that Kafka answers."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
                 with kafka.given_up_calls():
-                    known = {**self._ended, **self.owned}
-                    ends = await probe.end_offsets([owned.tp for owned in known.values()]) if known else {}
+                    await self._see_ends(admin, probe)
             except Exception as error:
                 if not kafka.can_be_retried(error):
                     raise
-                log.debug("the ends of %s can't be seen: %s", self._topic, error)
-                continue
-            for tp, end in ends.items():
-                known[tp.partition].ends_at(end)
+                log.warning("the ends of %s can't be seen: %r", self._topic, error)
+
+    async def _see_ends(self, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> None:
+        # Who was given nothing asks for a partition all the same: whether Kafka answers is to be known of all.
+        partitions = [TopicPartition(self._topic, partition) for partition in self._assigned or (0,)]
+        ends = {tp.partition: end for tp, end in (await probe.end_offsets(partitions)).items()}
+        for partition in ends.keys() & self.owned.keys():
+            self.owned[partition].seen_end = ends[partition]
+        starts = await read_starts(admin, probe, self.group, partitions)
+        self._seen = {partition: (start.offset or 0, ends[partition]) for partition, start in starts.items()}
+        metrics.INPUT_SEEN.labels(self.group).set_to_current_time()
 
     async def _finish(self) -> None:
         if self._tasks and not self._failure.done():
             await asyncio.wait(self._tasks.values(), timeout=self._grace)
 
     async def _drop_all(self) -> None:
+        self._assigned = None
+        self._seen = {}
         tasks, self._tasks = list(self._tasks.values()), {}
         await _cancel(tasks)
-        self._ended.clear()
 
     # membership: who owns what
 
@@ -210,7 +224,6 @@ class PartitionRunner:
 
     async def _revoked(self) -> None:
         metrics.REBALANCES.labels(self.group).inc()
-        self._assigned = None
         await self._drop_all()
 
     def _begin(self, partitions: Iterable[int], shared: tuple[AIOKafkaAdminClient, AIOKafkaConsumer]) -> None:
@@ -255,27 +268,24 @@ class PartitionRunner:
     async def _incarnate(self, tp: TopicPartition, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> None:
         async with AsyncExitStack() as stack:
             producer = await stack.enter_async_context(kafka.started(self._new_producer(tp.partition)))
-            committed = (await read_progress(admin, self.group, tp.topic, [tp.partition]))[tp.partition]
+            start = (await read_starts(admin, probe, self.group, [tp]))[tp.partition]
             reader = kafka.reader(self._settings, max_partition_fetch_bytes=self._settings.fetch_bytes)
             await stack.enter_async_context(kafka.started(reader))
             reader.assign([tp])
-            if committed.offset is None:
-                (first,) = (await reader.beginning_offsets([tp])).values()
-                committed = Committed(first, committed.progress)
-            reader.seek(tp, committed.offset)
+            reader.seek(tp, start.offset)
             commit = None if self._delivery == "exactly_once" else self._commit_offset
             clients = Clients(reader, producer, admin, probe, commit)
-            owned = OwnedPartition(tp, committed, clients, self.group, self._stop)
+            owned = OwnedPartition(tp, start, clients, self.group, self._stop)
             stack.push_async_callback(owned.abandon)
             stack.callback(self._disown, owned)
-            if (before := self._ended.pop(tp.partition, None)) is not None:
-                owned.ends_at(before.seen_end)
+            if tp.partition in self._seen:
+                _, owned.seen_end = self._seen[tp.partition]
             self.owned[tp.partition] = owned
             await self._work(owned)
             await owned.settle()
 
     def _disown(self, owned: OwnedPartition) -> None:
-        self._ended[owned.partition] = self.owned.pop(owned.partition)
+        del self.owned[owned.partition]
         if owned.committed.offset != owned.offset:
             self._moved.add(owned.partition)
 

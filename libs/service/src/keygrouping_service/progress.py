@@ -143,6 +143,16 @@ async def read_progress(
     return {tp.partition: _committed(stored) for tp, stored in found.items()}
 
 
+async def read_starts(
+    admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer, group: str, partitions: Sequence[TopicPartition]
+) -> dict[int, Committed]:
+    """Where a group goes on in partitions of one topic, with its progress: the beginning where nothing is committed."""
+    found = {tp: _committed(stored) for tp, stored in (await read_offsets(admin, group, partitions)).items()}
+    fresh = [tp for tp, start in found.items() if start.offset is None]
+    first = await probe.beginning_offsets(fresh) if fresh else {}
+    return {tp.partition: Committed(first.get(tp, start.offset), start.progress) for tp, start in found.items()}
+
+
 def _committed(stored: OffsetAndMetadata) -> Committed:
     if stored.offset < 0:
         return Committed()

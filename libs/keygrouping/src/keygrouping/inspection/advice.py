@@ -82,7 +82,8 @@ def cautions(report: Report) -> list[str]:
         reasons = ", ".join(f"{reason}: {count:,}" for reason, count in source.left_out.items())
         found.append(f"{part:.2%} of the records can't be used ({reasons}); a router would put them to dead-letters.")
     if source.events < _FEW_EVENTS:
-        found.append(f"Only {source.events:,} events were read: read more for figures that hold.")
+        were = "event was" if source.events == 1 else "events were"
+        found.append(f"Only {source.events:,} {were} read: read more for figures that hold.")
     if source.sample is not None:
         found += _of_sample(source.sample)
     heaviest = list(dict.fromkeys(point.heaviest for point in report.trend if point.heaviest))

@@ -1,5 +1,6 @@
 """Laws of reading whole topics, over a real broker."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -67,6 +68,19 @@ async def test_results_are_the_final_ones_by_key_and_window(
 ) -> None:
     await write_results(producer, settings, result(b"a", final=False), result(b"a"), result(b"b|0"))
     assert await read_results(settings) == {(b"a", 0): result(b"a"), (b"b|0", 0): result(b"b|0")}
+
+
+async def test_a_transaction_that_is_under_way_is_waited_for(
+    settings: ServiceSettings, producer: AIOKafkaProducer
+) -> None:
+    await write_results(producer, settings, result(b"a"))
+    await producer.begin_transaction()
+    await producer.send_and_wait(settings.results_topic, result(b"b").encode(), result(b"b").record_key)
+    reading = asyncio.create_task(read_results(settings))
+    done, _ = await asyncio.wait([reading], timeout=1)
+    assert not done
+    await producer.commit_transaction()
+    assert {key for key, _ in await reading} == {b"a", b"b"}
 
 
 async def test_a_window_that_is_final_twice_is_a_fault(settings: ServiceSettings, producer: AIOKafkaProducer) -> None:

@@ -22,13 +22,17 @@ class DuplicateResultError(LocalError):
 
 
 async def read_all(settings: ServiceSettings, topic: str) -> AsyncIterator[list[Record]]:
-    """Yields all committed records of a topic, in order within each partition; several at a time, of one partition."""
+    """Yields all committed records of a topic, in order within each partition; several at a time, of one partition.
+
+    It waits for transactions under way: who has seen the offsets of one committed may be ahead of its other records.
+    """
     partitions = await _partitions(settings, topic)
     read_leniently()
+    async with kafka.started(kafka.reader(settings, committed=False)) as probe:
+        ends = await probe.end_offsets(partitions)
     async with kafka.started(kafka.reader(settings, max_partition_fetch_bytes=4 << 20)) as consumer:
         consumer.assign(partitions)
         await consumer.seek_to_beginning(*partitions)
-        ends = await consumer.end_offsets(partitions)
         behind = {tp for tp in partitions if ends[tp] > await consumer.position(tp)}
         while behind:
             batches = await consumer.getmany(*behind, timeout_ms=200, max_records=10_000)

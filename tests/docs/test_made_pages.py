@@ -1,4 +1,4 @@
-"""What is made from code says what the code says: the page of all settings, the drawings, the figures of groupings."""
+"""What is made from code says what the code says: pages of settings and of HTTP, drawings, figures of groupings."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ def test_every_setting_has_a_meaning(generator: ModuleType) -> None:
 def test_every_section_is_on_the_page(generator: ModuleType) -> None:
     own = {kind.section for kind in generator.OWN.values()}
     assert own | {"PROBE", "LOCAL", "INSPECT"} == set(settings.SECTIONS)
+
+
+def test_the_page_of_http_interfaces_is_current() -> None:
+    page = program(DOCS / "site" / "http_page.py")
+    assert page.PAGE.read_text() == page.render(), "run `make docs`"
 
 
 def test_drawings_are_current() -> None:

@@ -15,7 +15,7 @@ from keygrouping.cli import main
 from keygrouping.inspection import Extraction, InspectionError, Sample, Silence
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_service import topic_fetching, topic_reading
-from keygrouping_service.testing import Cluster
+from keygrouping_service.testing import Cluster, until
 from keygrouping_service.topic_reading import TopicReading, open_topic
 
 pytestmark = pytest.mark.kafka
@@ -182,6 +182,12 @@ async def test_what_is_followed_is_no_part_of_the_sample(cluster: Cluster, topic
     assert follower.reading.sample == Sample(size=300, of=sum(SIZES) + 3, records=300)
 
 
+async def knows(cluster: Cluster, topic: str, partition: int) -> bool:
+    """Whether the producer has heard of a partition: the broker tells of a new one when it is ready for it."""
+    await cluster.producer.client.force_metadata_update()
+    return partition in (cluster.producer.client.cluster.partitions_for_topic(topic) or ())
+
+
 async def test_partitions_that_are_added_are_followed(
     cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +197,7 @@ async def test_partitions_that_are_added_are_followed(
         await cluster.write(topic, [(b"old", b"")], 0)
         await follower.until(lambda: bool(follower.keys))
         await cluster.admin.create_partitions({topic: NewPartitions(len(SIZES) + 1)})
-        await cluster.producer.client.force_metadata_update()
+        await until(lambda: knows(cluster, topic, len(SIZES)))
         await cluster.write(topic, [(b"%d" % number, b"") for number in range(10)], len(SIZES))
         await follower.until(lambda: len(follower.keys) == 11)
         await cluster.write(topic, [(b"after", b"")], 0)

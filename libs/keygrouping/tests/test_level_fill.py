@@ -238,7 +238,7 @@ class TestPlans:
         grouping.route_batch(events(1), None, 0.0)
         epoch = grouping.epoch
         grouping.route_batch(events(2, 10), None, 0.4)
-        assert grouping.epoch > epoch and grouping._plan_in_force
+        assert grouping.epoch > epoch and grouping._plan
         grouping.route_batch(events(2), None, 11.0)
         assert grouping._estimates.intervals == 1
 

@@ -261,6 +261,7 @@ class RouterCore:
             self.steering.follow(control, fresh)
             if compares:
                 self.traffic.follow(made)
+            await asyncio.sleep(0)
             was, self._version = self._version, version
             self._note_control(control)
         await self._tell_changes(was, version)

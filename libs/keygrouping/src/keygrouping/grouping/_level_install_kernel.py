@@ -155,3 +155,31 @@ def refit(
             key.current = pool[key.start]
         if key.width == 1:
             key.hot_since = np.nan
+
+
+@kernel
+def remember(
+    hashes: Numbers,
+    counts: Weights,
+    errors: Weights,
+    begun: Weights,
+    tracked: NDArray[np.bool_],
+    keys: NDArray[Any],
+    hashes_before: Numbers,
+    counts_before: Weights,
+    errors_before: Weights,
+    begun_before: Weights,
+    tracked_before: NDArray[np.bool_],
+    keys_before: NDArray[Any],
+    counted: bool,
+) -> None:
+    """Since when the keys that were tracked before are, and why; `counted`: and what has been counted of them."""
+    for slot in np.flatnonzero(tracked):
+        old = find(hashes_before, hashes[slot])
+        if old >= 0 and tracked_before[old]:
+            key, before = keys[slot], keys_before[old]
+            key.since, key.widened, key.cause = before.since, before.widened, before.cause
+            if key.width > 1 and not np.isnan(before.hot_since):
+                key.hot_since = before.hot_since
+            if counted:
+                counts[slot], errors[slot], begun[slot] = counts_before[old], errors_before[old], begun_before[old]

@@ -151,6 +151,11 @@ class Arrays(NamedTuple):
         )
 
     @property
+    def counters(self) -> tuple[NDArray[np.int64], Weights, Weights, Weights, NDArray[np.bool_], NDArray[Any]]:
+        """Those with an entry for each counter."""
+        return self[:6]
+
+    @property
     def mass(self) -> float:
         """All weight of the interval."""
         return float(self.state["mass"][0])
@@ -167,20 +172,6 @@ class Arrays(NamedTuple):
         self.hashes[~self.tracked] = 0
         self.state["mass"] = self.state["squares"] = 0.0
         self.state["until"] = 0
-
-    def remember(self, before: "Arrays", *, counts: bool) -> None:
-        """Since when the keys that were tracked before are, and why; `counts`: and what has been counted of them."""
-        old, new = np.flatnonzero(before.tracked), np.flatnonzero(self.tracked)
-        _, at, there = np.intersect1d(before.hashes[old], self.hashes[new], assume_unique=True, return_indices=True)
-        old, new = old[at], new[there]
-        keys = self.keys[new]
-        hot = before.keys["hot_since"][old]
-        keys["hot_since"] = np.where(np.isnan(hot) | (keys["width"] == 1), keys["hot_since"], hot)
-        for name in ("since", "widened", "cause"):
-            keys[name] = before.keys[name][old]
-        self.keys[new] = keys
-        for name in ("counts", "errors", "begun") if counts else ():
-            getattr(self, name)[new] = getattr(before, name)[old]
 
     def to_data(self) -> dict[str, Any]:
         """What was counted and which keys are tracked, as plain JSON data."""

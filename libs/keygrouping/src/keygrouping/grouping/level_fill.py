@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from keygrouping.grouping._level_message import Plan, message
+from keygrouping.grouping._level_message import Plan
 from keygrouping.grouping._level_plan import ROCK, Keys, Placement, Shares, moved, place, rock_share
 from keygrouping.grouping._level_settings import VARIANTS, LevelFillSettings
 from keygrouping.grouping._level_shares import Counts, Estimates, Seen
@@ -69,7 +69,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._ticks = None if self._settings.interval is None else Ticks(self._settings.interval)
         self._checked = 0
         self._arrays = self._empty(workers)
-        self._take(None, None)
+        self._take(None)
 
     @property
     def epoch(self) -> int:
@@ -115,7 +115,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         return self._seen(whole=False)
 
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The next plan; see `protocol.Planned`, and `_level_message.message` for what else it tells."""
+        """The next plan; see `protocol.Planned`, and `_level_message.Plan` for what else it tells."""
         arrays = self._arrays
         counts = [Counts.parsed(source, self._workers, len(arrays.owners)) for source in statistics]
         seen = Seen.merged(counts, arrays.owners, self._workers)
@@ -124,12 +124,12 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         estimates, shares = self._estimates.next(seen, chosen.memory, self._threshold(), chosen.evidence, sets)
         placement = self._placed(shares)
         epoch = max([self.epoch, *(int(source["epoch"]) for source in statistics)]) + 1
-        return self._message(epoch, shares.keys, placement, estimates)
+        return self._planned(epoch, shares.keys, placement, estimates).to_data()
 
     def apply(self, plan: Mapping[str, Any]) -> None:
         parsed = Plan.parsed(plan, self._workers, len(self._arrays.owners))
         if parsed.epoch > self.epoch:
-            self._install(parsed, dict(plan))
+            self._install(parsed)
             self._epoch += parsed.epoch - self.epoch
 
     def explain(self, key: bytes | str) -> Explanation:
@@ -179,32 +179,26 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         )
 
     def filling(self, limit: int) -> Filling | None:
-        data, keys, workers = self._plan_in_force, self._planned_keys, self._workers
-        if data is None:
+        if self._plan is None:
             return None
-        poured = (keys.width > 1) | (keys.shares > data["heaviest_rock"])
+        placement, workers = self._plan.placement, self._workers
+        keys = placement.keys
+        poured = (keys.width > 1) | (keys.shares > placement.heaviest_rock)
         places = np.repeat(poured, keys.known)
         hot = np.bincount(keys.members[places], keys.taken[places], workers).astype(np.float64)
         chosen = np.flatnonzero(poured)
         heaviest = chosen[np.lexsort((keys.hashes[chosen], -keys.shares[chosen]))][:limit].tolist()
         average = self._arrays.mass / workers
         return Filling(
-            data["level"],
+            placement.level,
             self._fair(),
-            np.maximum(np.array(data["loads"]) - hot, 0.0),
+            np.maximum(placement.loads - hot, 0.0),
             hot,
-            np.array(data["room"]),
+            placement.room,
             self._arrays.loads / average if average else np.zeros(workers),
-            tuple(self._poured(k) for k in heaviest),
+            tuple(_poured(keys, k) for k in heaviest),
             len(chosen),
         )
-
-    def _poured(self, k: int) -> PouredKey:
-        keys = self._planned_keys
-        first = int(keys.known[:k].sum())
-        part = slice(first, first + int(keys.width[k]))
-        members = tuple(zip(keys.members[part].tolist(), keys.taken[part].tolist(), strict=True))
-        return PouredKey(int(keys.hashes[k]), float(keys.shares[k]), members)
 
     def _members(self, slot: int) -> list[int]:
         key = self._arrays.keys[slot]
@@ -217,7 +211,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         return certain / arrays.mass if certain > 0 and arrays.mass else None
 
     def _why(self, hashed: int, key: Any, members: list[int]) -> str:
-        planned, room = self._planned_keys.taken_of(hashed), self._arrays.room
+        planned = {} if self._plan is None else self._plan.placement.keys.taken_of(hashed)
+        room = self._arrays.room
 
         def told(worker: int) -> str:
             if not planned:
@@ -229,9 +224,9 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         text = (
             f"a {kind} key with {share:.2f} % of the weight (fair share {fair:.2f} %) "
             f"fills worker{'s' * (len(members) > 1)} {', '.join(map(told, members))} to the level"
-            + ", by no plan yet"
-            * (not planned)
         )
+        if not planned:
+            text += ", by no plan yet"
         if not key["cause"] or len(members) == 1:
             return text
         return f"{text}; widened {self._now - float(key['widened']):.1f} s ago: {CAUSES[key['cause']]}"
@@ -289,32 +284,33 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         heaviest_rock = rock_share(shares, self._workers, eps, split_light=split)
         return Placement(owners, shares.keys, heaviest_rock, fair, fair, None, 0)
 
-    def _message(self, epoch: int, before: Keys, placement: Placement, estimates: Estimates) -> dict[str, Any]:
+    def _planned(self, epoch: int, before: Keys, placement: Placement, estimates: Estimates) -> Plan:
         moved_keys = moved(before, placement.keys, self._workers)
-        return message(epoch, placement, estimates, self._fair(), self._settings.eps, moved_keys)
+        return Plan.made(epoch, placement, estimates, self._fair(), self._settings.eps, moved_keys)
 
-    def _install(self, plan: Plan, data: dict[str, Any]) -> None:
+    def _install(self, plan: Plan) -> None:
         """Route by a plan for the present number of workers; counts, loads and level go on."""
         from keygrouping.grouping._level_install_kernel import install
 
-        before = self._arrays
-        self._arrays = before._replace(owners=plan.owners, pool=np.zeros_like(before.pool))
-        self._take(plan, data)
+        before, keys = self._arrays, plan.placement.keys
+        self._arrays = before._replace(owners=plan.placement.owners, pool=np.zeros_like(before.pool))
+        self._take(plan)
         self._arrays.state["now"] = self._now
-        keys = (plan.keys.hashes, plan.keys.shares, plan.keys.width, plan.keys.known, plan.keys.members)
-        install(*self._arrays, before.pool, *keys)
+        install(*self._arrays, before.pool, keys.hashes, keys.shares, keys.width, keys.known, keys.members)
 
-    def _take(self, plan: Plan | None, data: dict[str, Any] | None) -> None:
+    def _take(self, plan: Plan | None) -> None:
         """Know a plan, without any change of the tracked keys."""
-        arrays, buckets = self._arrays, len(self._arrays.owners)
-        self._plan, self._plan_in_force = plan, data
-        self._estimates = Estimates.none(buckets) if plan is None else plan.estimates
-        self._planned_keys = Keys.none() if plan is None else plan.keys
+        arrays = self._arrays
+        self._plan = plan
         if plan is not None:
-            arrays.room[:] = plan.room
+            arrays.room[:] = plan.placement.room
             least = 0.0 if self._settings.split == "all" else self._hot_share(self._workers)
-            arrays.rules["hot_share"] = max(plan.heaviest_rock, least)
+            arrays.rules["hot_share"] = max(plan.placement.heaviest_rock, least)
             arrays.state["flexible"] = plan.flexible and self._settings.flexible > 0
+
+    @property
+    def _estimates(self) -> Estimates:
+        return Estimates.none(len(self._arrays.owners)) if self._plan is None else self._plan.estimates
 
     def _threshold(self) -> float:
         return 1 / min(_MOST_COUNTERS, self._settings.counters * self._workers)
@@ -353,23 +349,24 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def _resized(self) -> None:
         """New workers take an equal part of each old one's buckets, and the tracked keys are placed anew."""
-        before, estimates, keys, planned = self._arrays, self._estimates, self._planned_keys, self._plan is not None
+        before, plan = self._arrays, self._plan
         self._arrays = self._empty(self._workers)
-        buckets = len(self._arrays.owners)
-        self._arrays.owners[:] = resized(before.owners, len(before.loads), buckets, self._workers)
+        owners = self._arrays.owners
+        owners[:] = resized(before.owners, len(before.loads), len(owners), self._workers)
         self._arrays.state["changes"] = before.state["changes"]
-        self._take(None, None)
-        if planned:
-            estimates = estimates.folded(buckets)
-            keys = keys.within(self._workers, self._arrays.owners)
+        self._take(None)
+        if plan is not None:
+            estimates = plan.estimates.folded(len(owners))
+            keys = plan.placement.keys.within(self._workers, owners)
             shares = Shares(keys, estimates.cold, estimates.events, estimates.interval)
-            plan = self._message(self._epoch, keys, self._placed(shares, move_buckets=False), estimates)
-            self._install(Plan.parsed(plan, self._workers, buckets), plan)
-            self._arrays.remember(before, counts=False)
+            placement = self._placed(shares, move_buckets=False)
+            self._install(self._planned(self._epoch, keys, placement, estimates))
+            self._remember(before, counted=False)
 
     def _state(self) -> Any:
         began = None if self._ticks is None else self._ticks.began
-        return {"began": began, "checked": self._checked, "plan": self._plan_in_force, **self._arrays.to_data()}
+        plan = None if self._plan is None else self._plan.to_data()
+        return {"began": began, "checked": self._checked, "plan": plan, **self._arrays.to_data()}
 
     def _restore_state(self, state: Any, shift: float) -> None:
         began, checked = Ticks.checked(state["began"], shift), int(state["checked"])
@@ -379,7 +376,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._arrays, self._checked = arrays, checked
         if self._ticks is not None:
             self._ticks.began = began
-        self._take(plan, data)
+        self._take(plan)
         self._refit(slack=False)
 
     def _take_over(self, other: Self) -> bool:
@@ -390,7 +387,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             self._ticks.began = None if other._ticks is None else other._ticks.began
         if len(own.hashes) == len(before.hashes):
             self._arrays = before.copied()._replace(slowness=own.slowness, rules=own.rules)
-            self._take(other._plan, other._plan_in_force)
+            self._take(other._plan)
         else:
             self._take_over_plan(own, other)
         self._refit(slack=True)
@@ -401,10 +398,15 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         kept = {name: getattr(other._arrays, name).copy() for name in ("owners", "cold", "loads", "state")}
         self._arrays = own._replace(**kept)
         self._arrays.state["pool_used"] = own.state["pool_used"]
-        self._take(None, None)
-        if other._plan is not None and other._plan_in_force is not None:
-            self._install(other._plan, other._plan_in_force)
-            self._arrays.remember(other._arrays, counts=True)
+        self._take(None)
+        if other._plan is not None:
+            self._install(other._plan)
+            self._remember(other._arrays, counted=True)
+
+    def _remember(self, before: Arrays, *, counted: bool) -> None:
+        from keygrouping.grouping._level_install_kernel import remember
+
+        remember(*self._arrays.counters, *before.counters, counted)
 
     def _refit(self, *, slack: bool) -> None:
         """Hold tracked keys to these settings where they were classified by others; `slack`: that is certain."""
@@ -422,6 +424,13 @@ def _around(arrays: Arrays, hashed: int) -> Arrays:
     first = int(set_of(np.int64(hashed), len(arrays.hashes)))
     columns = ("hashes", "counts", "errors", "begun", "tracked", "keys")
     return arrays._replace(**{name: getattr(arrays, name)[first : first + WAYS] for name in columns}).copied()
+
+
+def _poured(keys: Keys, k: int) -> PouredKey:
+    first = int(keys.known[:k].sum())
+    part = slice(first, first + int(keys.width[k]))
+    members = tuple(zip(keys.members[part].tolist(), keys.taken[part].tolist(), strict=True))
+    return PouredKey(int(keys.hashes[k]), float(keys.shares[k]), members)
 
 
 def _routed(arrays: Arrays, hashes: Hashes, weights: Weights) -> Workers:

@@ -164,8 +164,9 @@ class TestPlans:
         (source,) = self.shared(1)
         source.route_batch(events(1), None, 0.0)
         plan = source.plan([source.statistics()])
-        source.apply(plan)
+        source.apply(json.loads(json.dumps(plan)))
         before = source.snapshot()
+        assert before["state"]["plan"] == plan
         source.apply(plan)
         assert source.snapshot() == before
         damaged: list[dict[str, Any]] = [{}, {**plan, "epoch": 9, "workers": 4}, {**plan, "epoch": 9, "owner": [99]}]

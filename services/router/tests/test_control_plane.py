@@ -63,6 +63,16 @@ async def test_the_keyspace_tells_the_truth_of_the_last_interval() -> None:
     assert type(report).model_validate_json(report.model_dump_json()) == report
 
 
+async def test_it_is_known_since_when_a_key_is_hot_that_became_so_inside_of_an_interval() -> None:
+    time = FakeTime()
+    plane = await started(time, grouping="level-fill", workers=5)
+    time.passed = 3.0
+    route(plane, skewed(20_000, 0.5, 1, 300), time.passed)
+    for time.passed in (3.0, 4.5):
+        (top,) = (await plane.keyspace(KeyQuery(limit=1))).keys
+        assert top.hot and top.hot_since is not None and top.hot_since.timestamp() == START + 3
+
+
 async def test_keys_are_found_by_prefix_space_and_order() -> None:
     time = FakeTime()
     plane = await started(time, grouping="w-choices", workers=5)

@@ -79,11 +79,12 @@ class Traffic:
         self.note_widths()
         self.shadow.end_interval(len(self._tracker.hot_since))
 
-    def note_widths(self) -> None:
-        """Takes note of which keys are hot now."""
+    def note_widths(self) -> dict[int, int]:
+        """Takes note of which keys are hot now; gives their widths, by hash."""
         widths = self._steering.widths()
         self._tracker.note_hot(widths, self._times.wall())
         observe_widths(widths)
+        return widths
 
     def sample(self) -> list[Slice]:
         """The last of the sampled traffic."""
@@ -92,7 +93,7 @@ class Traffic:
     def knowledge(self, replica: str) -> Knowledge:
         """What this replica knows now."""
         steering, tracker, recent = self._steering, self._tracker, self._balance.recent
-        counts = tracker.counts()
+        counts, widths = tracker.counts(), self.note_widths()
         metrics.TRACKED_KEYS.set(len(counts))
         return Knowledge(
             replica=replica,
@@ -102,7 +103,7 @@ class Traffic:
             sightings=tracker.sightings,
             last_seen=tracker.last_seen,
             hot_since=tracker.hot_since,
-            widths=steering.widths(),
+            widths=widths,
             loads=recent.loads.copy(),
             before=(self._loads_before if self._whole_before is None else self._whole_before).copy(),
             spread=recent.sample.copy(),

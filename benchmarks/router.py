@@ -60,7 +60,14 @@ async def relay(servers: str, source: str, target: str, group: str) -> None:
 
 async def create_topics(servers: str) -> None:
     """All topics of both contestants."""
-    counts = {"events": PARTITIONS, "relayed": PARTITIONS, "routed": WORKERS, "late": 1, "dead-letters": 1}
+    counts = {
+        "events": PARTITIONS,
+        "relayed": PARTITIONS,
+        "routed": WORKERS,
+        "late": 1,
+        "dead-letters": 1,
+        "receipts": 1,
+    }
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
     await admin.create_topics([NewTopic(name, count, 1) for name, count in counts.items()])

@@ -1,3 +1,4 @@
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,8 +7,9 @@ from keygrouping.partial import Partial, RecordError, Result
 whole = st.integers(0, 2**53)
 numbers = st.one_of(whole, st.floats(allow_nan=False, allow_infinity=False))
 states = st.dictionaries(st.text(max_size=5), st.one_of(whole, st.none(), st.dictionaries(st.just("n"), whole)))
-partials = st.builds(Partial, whole, whole, whole, whole, numbers, whole, whole, whole, states)
-results = st.builds(Result, st.binary(max_size=9), whole, whole, whole, numbers, st.booleans(), states)
+sums = st.integers(0, 2**128 - 1)
+partials = st.builds(Partial, whole, whole, whole, whole, numbers, whole, whole, whole, states, sums)
+results = st.builds(Result, st.binary(max_size=9), whole, whole, whole, numbers, st.booleans(), states, sums)
 
 
 @given(partials)
@@ -42,4 +44,12 @@ def test_a_partial_needs_weight_and_aggregates() -> None:
 
 def test_a_result_names_its_missing_member() -> None:
     with pytest.raises(RecordError, match="events"):
-        Result.decode(b'{"v":1,"key":"a","start":0,"end":1}')
+        Result.decode(b'{"v":1,"key":"a","start":0,"end":1,"receipt":"%032x"}' % 7)
+
+
+@pytest.mark.parametrize("receipt", [None, 7, "", "7", "F" * 32, "0" * 33, "\u0660" * 32])
+def test_a_sum_of_hashes_has_32_hexadecimal_digits(receipt: object) -> None:
+    members = orjson.loads(Partial(0, 0, 1, 1, 1, 0, 0, 0, {}, 7).encode())
+    assert members["receipt"] == "0" * 31 + "7"
+    with pytest.raises(RecordError, match="receipt"):
+        Partial.decode(orjson.dumps(members | {"receipt": receipt}))

@@ -43,7 +43,15 @@ async def test_topics_have_their_partitions_and_never_expire(
     wanted = topics_of(settings, partitions=3, max_workers=5)
     await create_topics(admin, wanted)
     counts = {topic.name.rpartition(".")[2]: len(await partitions_of(admin, topic.name)) for topic in wanted}
-    assert counts == {"events": 3, "partials": 3, "routed": 5, "results": 3, "late": 1, "dead-letters": 1}
+    assert counts == {
+        "events": 3,
+        "partials": 3,
+        "routed": 5,
+        "results": 3,
+        "late": 1,
+        "dead-letters": 1,
+        "receipts": 1,
+    }
     for topic in wanted:
         assert await setting(admin, topic.name, "retention.ms") == "-1"
     assert await setting(admin, settings.results_topic, "cleanup.policy") == "compact"

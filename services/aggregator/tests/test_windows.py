@@ -10,6 +10,7 @@ from keygrouping.aggregate import Aggregate
 from keygrouping.aggregate.bounds import bounds_of
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, RecordError, Result
+from keygrouping.receipt import MODULUS
 from keygrouping_aggregator.windows import OpenWindows
 from keygrouping_service.progress import END, MIN_TIME
 
@@ -35,6 +36,11 @@ Log = list[tuple[bytes, Partial]]
 rows = st.tuples(st.sampled_from([b"a", b"b", b"\xff"]), st.sampled_from([0, 100, 200]), st.integers(-9, 9))
 
 
+def receipt_of(values: list[int]) -> int:
+    """A sum that stands for these values."""
+    return sum((value + 10) * (MODULUS // 3) for value in values) % MODULUS
+
+
 def values_for(aggregate: Aggregate, values: list[int]) -> list[Any]:
     return [(value, value) for value in values] if len(aggregate.inputs) > 1 else values
 
@@ -46,7 +52,8 @@ def over(aggregate: Aggregate, values: list[int]) -> Any:
 def partial(worker: int, first: int, start: int, values: list[int]) -> Partial:
     states = {a.name: a.encode(over(a, values)) for a in JOB.aggregates}
     last = first + len(values) - 1
-    return Partial(worker, start, start + 100, len(values), len(values), first, last, 0, states)
+    receipt = receipt_of(values)
+    return Partial(worker, start, start + 100, len(values), len(values), first, last, 0, states, receipt)
 
 
 def split(events: list[tuple[Row, int, int]]) -> Log:
@@ -72,6 +79,7 @@ def same(found: list[Result], expected: dict[tuple[bytes, int], list[int]]) -> N
     for result in found:
         values = expected[result.key, result.start]
         assert (result.end, result.events, result.weight) == (result.start + 100, len(values), len(values))
+        assert result.receipt == receipt_of(values)
         for aggregate in JOB.aggregates:
             assert is_right(aggregate, result.aggregates[aggregate.name], values), aggregate.name
 

@@ -89,7 +89,8 @@ async def test_weights_and_keys_come_from_where_the_job_says() -> None:
 )
 def test_the_shares_of_the_workers_are_the_batch_in_order(grouping: str, workers: int, keys: list[bytes]) -> None:
     usable = Usable([record(i, key, b"") for i, key in enumerate(keys)], keys, np.zeros(len(keys), np.int64))
-    shares = dict(route(create(grouping, workers), usable, 0.0).shares())
+    routed = route(create(grouping, workers), usable, 0.0)
+    shares = {worker: indexes.tolist() for worker, indexes in routed.shares()}
     assert sorted(i for share in shares.values() for i in share) == list(range(len(keys)))
     assert all(share == sorted(share) for share in shares.values()), "a worker gets its events in their order"
     assert all(0 <= worker < workers for worker in shares)

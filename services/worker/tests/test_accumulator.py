@@ -1,11 +1,13 @@
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from keygrouping.identity import offsets_of, partition_seeds, tally
 from keygrouping.job import Headers, JobSpec, Source
 from keygrouping.partial import Partial
 from keygrouping_worker.accumulator import Accumulator
@@ -51,8 +53,11 @@ rows = st.tuples(
 )
 
 
+SEEDS = partition_seeds(UUID(int=7), 3)
+
+
 def taken(job: JobSpec, events: list[Event], batch: int = 1000) -> Accumulator:
-    accumulator = Accumulator(job, worker=3)
+    accumulator = Accumulator(job, worker=3, seeds=SEEDS)
     for start in range(0, len(events), batch):
         assert accumulator.add(events[start : start + batch]) == []
     return accumulator
@@ -80,6 +85,7 @@ def check(partial: Partial, members: list[Event]) -> None:
     assert (partial.worker, partial.epoch, partial.end - partial.start) == (3, 7, 100)
     assert (partial.first, partial.last) == (members[0].offset, members[-1].offset)
     assert (partial.events, partial.weight) == (len(members), weight(documents))
+    assert partial.receipt == tally(offsets_of(members), SEEDS).hashes
     states = partial.aggregates
     assert (states["n"], states["known"]) == (len(members), len(xs))
     assert states["total"] == {"n": len(xs), "sum": sum(xs)}
@@ -122,7 +128,7 @@ def test_groups_and_key_bytes_are_told_so_that_memory_can_be_bounded() -> None:
 
 @pytest.mark.parametrize("event", [Event(4, 10, None, b"{}"), Event(4, 10, b"k", b"{"), Event(4, 10, b"k")])
 def test_a_record_that_no_router_sent_is_handed_back_with_its_reason(event: Event) -> None:
-    accumulator = Accumulator(JOB, worker=0)
+    accumulator = Accumulator(JOB, worker=0, seeds=SEEDS)
     (unusable,) = accumulator.add([event, Event(5, 10, b"k", value(1, None, 1))][:1])
     assert unusable.event is event
     assert unusable.rejection.reason
@@ -134,7 +140,10 @@ def test_a_job_of_key_and_timestamp_alone_takes_a_short_cut_to_the_same_partials
     raw: list[tuple[int, bytes | None]],
 ) -> None:
     events = [Event(offset, *row, value=b"1") for offset, row in enumerate(raw)]
-    short, long = Accumulator(COUNT, worker=3), Accumulator(replace(COUNT, weight=Source("size")), worker=3)
+    short, long = (
+        Accumulator(COUNT, worker=3, seeds=SEEDS),
+        Accumulator(replace(COUNT, weight=Source("size")), worker=3, seeds=SEEDS),
+    )
     refused = [[unusable.event for unusable in accumulator.add(events)] for accumulator in (short, long)]
     assert refused[0] == refused[1]
     assert list(short.partials(0)) == list(long.partials(0))

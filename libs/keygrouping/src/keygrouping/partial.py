@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import orjson
 
 VERSION = 1
+_RECEIPT = re.compile(r"[0-9a-f]{32}")
 
 
 class RecordError(ValueError):
@@ -22,7 +24,8 @@ class Partial:
 
     `start` and `end` bound the window in ms since the epoch; `first` and `last` are the offsets in the worker's
     partition of `routed`; `epoch` numbers the routing plan; `aggregates` holds the encoded state per aggregate name.
-    Partials with the same key, worker, start and `first` are the same partial.
+    Partials with the same key, worker, start and `first` are the same partial. `receipt` is the sum of the events'
+    hashes modulo 2^128 (see `keygrouping.identity`).
     """
 
     worker: int
@@ -34,6 +37,7 @@ class Partial:
     last: int
     epoch: int
     aggregates: Mapping[str, Any]
+    receipt: int = 0
 
     @property
     def identity(self) -> tuple[int, int, int]:
@@ -42,7 +46,8 @@ class Partial:
 
     def encode(self) -> bytes:
         """JSON of the partial, without its key."""
-        return orjson.dumps({"v": VERSION, **{name: getattr(self, name) for name in self.__slots__}})
+        members = {name: getattr(self, name) for name in self.__slots__}
+        return orjson.dumps({"v": VERSION, **members, "receipt": encode_receipt(self.receipt)})
 
     @classmethod
     def decode(cls, value: bytes | None) -> Partial:
@@ -54,12 +59,16 @@ class Partial:
                 raise RecordError(f"member {name!r} must be an integer, got {data.get(name)!r}")
         if not isinstance(data.get("weight"), int | float) or not isinstance(data.get("aggregates"), dict):
             raise RecordError("members 'weight' (a number) and 'aggregates' (an object) are needed")
+        data["receipt"] = decode_receipt(data.get("receipt"))
         return cls(*(data[name] for name in cls.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The merged aggregate of one key in one window, with the value per aggregate name."""
+    """The merged aggregate of one key in one window, with the value per aggregate name.
+
+    `receipt` is the sum of the events' hashes modulo 2^128 (see `keygrouping.identity`).
+    """
 
     key: bytes
     start: int
@@ -68,6 +77,7 @@ class Result:
     weight: int | float
     final: bool
     aggregates: Mapping[str, Any]
+    receipt: int = 0
 
     @property
     def record_key(self) -> bytes:
@@ -77,13 +87,15 @@ class Result:
     def encode(self) -> bytes:
         """JSON of the result; a key that is not UTF-8 becomes {"base64": ...}."""
         members = {name: getattr(self, name) for name in self.__slots__}
-        return orjson.dumps({"v": VERSION, **members, "key": encode_key(self.key)})
+        members |= {"key": encode_key(self.key), "receipt": encode_receipt(self.receipt)}
+        return orjson.dumps({"v": VERSION, **members})
 
     @classmethod
     def decode(cls, value: bytes | None) -> Result:
         """Reads a result; `RecordError` if it is none or of an unknown version."""
         data = _load(value)
         try:
+            data["receipt"] = decode_receipt(data["receipt"])
             return cls(decode_key(data["key"]), *(data[name] for name in cls.__slots__[1:]))
         except KeyError as error:
             raise RecordError(f"member {error} is missing") from None
@@ -100,6 +112,18 @@ def encode_key(key: bytes) -> str | dict[str, str]:
 def decode_key(data: str | Mapping[str, str]) -> bytes:
     """The bytes of a key written by `encode_key`."""
     return data.encode() if isinstance(data, str) else base64.b64decode(data["base64"])
+
+
+def encode_receipt(hashes: int) -> str:
+    """A sum of hashes for JSON: 32 hexadecimal digits."""
+    return f"{hashes:032x}"
+
+
+def decode_receipt(data: object) -> int:
+    """The sum written by `encode_receipt`; `RecordError` if it is none."""
+    if not isinstance(data, str) or not _RECEIPT.fullmatch(data):
+        raise RecordError(f"member 'receipt' must be 32 hexadecimal digits, got {data!r}"[:200])
+    return int(data, 16)
 
 
 def _load(value: bytes | None) -> dict[str, Any]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import UnknownTopicOrPartitionError
 from aiokafka.partitioner import murmur2
 
 Header = tuple[str, bytes | None]
+
+Written: TypeAlias = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+"""Where records were written, by topic and partition: the first offset and the number of records of each batch."""
 
 _NO_HEADERS: list[Header] = []
 
@@ -47,10 +51,11 @@ class Outbox:
     def __init__(self, producer: AIOKafkaProducer) -> None:
         self._producer = producer
         self._batches: dict[tuple[str, int], list[Any]] = {}
+        self._last: tuple[str, Callable[[Written], Iterable[bytes]]] | None = None
         self.records = 0
 
     def __bool__(self) -> bool:
-        return self.records > 0
+        return self.records > 0 or self._last is not None
 
     def append(
         self,
@@ -79,18 +84,35 @@ class Outbox:
             done += _fill(batches[-1], records, done)
         self.records += len(records)
 
+    def end_with(self, topic: str, values: Callable[[Written], Iterable[bytes]]) -> None:
+        """Has records without key written to partition 0 of a topic once the offsets of all others are known."""
+        self._last = (topic, values)
+
     async def send(self) -> None:
         """Sends everything and returns when the broker has it; raises the first error there was.
 
         The caller must not commit a transaction of which this has failed: aiokafka would commit it without the
         batches that were refused.
         """
+        written = await self._send_all()
+        if self._last is not None:
+            (topic, values), self._last = self._last, None
+            self._batches = {}
+            now_ms = int(time.time() * 1000)
+            for value in values(written):
+                self.append(topic, 0, now_ms, None, value)
+            await self._send_all()
+
+    async def _send_all(self) -> Written:
         await self._know_partitions()
         lanes = (self._send(topic, partition, batches) for (topic, partition), batches in self._batches.items())
         results = await asyncio.gather(*lanes, return_exceptions=True)
-        for result in results:
+        written = {}
+        for place, result in zip(self._batches, results, strict=True):
             if isinstance(result, BaseException):
                 raise result
+            written[place] = result
+        return written
 
     async def _know_partitions(self) -> None:
         """Lets the producer look anew for partitions that were added after it had looked last."""
@@ -103,9 +125,10 @@ class Outbox:
                 if partition not in await self._producer.partitions_for(topic):
                     raise UnknownTopicOrPartitionError(f"{topic} has no partition {partition}")
 
-    async def _send(self, topic: str, partition: int, batches: list[Any]) -> None:
+    async def _send(self, topic: str, partition: int, batches: list[Any]) -> list[tuple[int, int]]:
         sent = [await self._producer.send_batch(batch, topic, partition=partition) for batch in batches]
-        await asyncio.gather(*sent)
+        written = await asyncio.gather(*sent)
+        return [(metadata.offset, batch.record_count()) for metadata, batch in zip(written, batches, strict=True)]
 
 
 def _fill(batch: Any, records: Sequence[ConsumerRecord[bytes, bytes]], start: int) -> int:

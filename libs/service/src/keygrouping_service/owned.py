@@ -63,6 +63,8 @@ class OwnedPartition:
         self.progress = start.progress
         self.committed = Committed(self.offset, start.progress)
         self.position: int = self.offset
+        self.skipped_to: int = self.offset
+        """What retention has deleted unread lies before this offset."""
         self.seen_end: int | None = None
         """The partition's end as it was seen last; None: it has not been seen yet."""
         self.admin = clients.admin
@@ -220,4 +222,5 @@ class OwnedPartition:
         lost = first - self.position
         log.error("%s[%d]: retention deleted %d offsets unread", self.tp.topic, self.partition, lost)
         metrics.EXPIRED_OFFSETS.labels(self._group).inc(lost)
+        self.skipped_to = first
         self.rewind(first)

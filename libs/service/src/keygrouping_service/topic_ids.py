@@ -10,7 +10,7 @@ from aiokafka.errors import LeaderNotAvailableError, UnknownTopicOrPartitionErro
 
 from keygrouping_service.kafka_requests import NO_ID, TopicIdsRequest
 
-__all__ = ["NO_ID", "read_topic_ids"]
+__all__ = ["NO_ID", "read_topic_ids", "require_topic_id"]
 
 
 async def read_topic_ids(admin: AIOKafkaAdminClient, topics: Iterable[str]) -> dict[str, UUID]:
@@ -35,3 +35,11 @@ async def read_topic_ids(admin: AIOKafkaAdminClient, topics: Iterable[str]) -> d
             raise error(f"the id of topic {topic} can't be read")
         found[topic] = topic_id
     return found
+
+
+async def require_topic_id(admin: AIOKafkaAdminClient, topic: str) -> UUID:
+    """The id of a topic, as `read_topic_ids`; raises a retriable KafkaError if it doesn't exist."""
+    found = await read_topic_ids(admin, [topic])
+    if topic not in found:
+        raise UnknownTopicOrPartitionError(f"create the topic {topic!r}")
+    return found[topic]

@@ -61,7 +61,7 @@ def topics_of(settings: ServiceSettings, partitions: int = 4, max_workers: int =
         Topic(settings.partials_topic, partitions),
         Topic(settings.routed_topic, max_workers),
         Topic(settings.results_topic, partitions, _ANY_TIME | _ROOMY | _COMPACTED),
-        *(Topic(name, 1) for name in (settings.late_topic, settings.dead_letters_topic)),
+        *(Topic(name, 1) for name in (settings.late_topic, settings.dead_letters_topic, settings.receipts_topic)),
     ]
 
 

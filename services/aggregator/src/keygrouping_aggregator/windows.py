@@ -10,6 +10,7 @@ from typing import Any
 
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, RecordError, Result
+from keygrouping.receipt import MODULUS
 from keygrouping_service.partials import OFFSET_BITS, check
 
 
@@ -19,6 +20,7 @@ class _Group:
 
     events: int
     weight: int | float
+    receipt: int
     states: list[Any]
     seen: array[int]
 
@@ -76,7 +78,9 @@ class OpenWindows:
         identity = partial.worker << OFFSET_BITS | partial.first
         group = window.groups.get(key)
         if group is None:
-            window.groups[key] = _Group(partial.events, partial.weight, states, array("q", (identity,)))
+            window.groups[key] = _Group(
+                partial.events, partial.weight, partial.receipt, states, array("q", (identity,))
+            )
             return True
         return group.is_new(identity) and self._merge(group, partial, states)
 
@@ -91,6 +95,7 @@ class OpenWindows:
     def _merge(self, group: _Group, partial: Partial, states: list[Any]) -> bool:
         group.events += partial.events
         group.weight += partial.weight
+        group.receipt = (group.receipt + partial.receipt) % MODULUS
         for index, aggregate in enumerate(self._aggregates):
             group.states[index] = aggregate.merge(group.states[index], states[index])
         return True
@@ -127,6 +132,7 @@ class OpenWindows:
             weight=group.weight,
             final=True,
             aggregates=values,
+            receipt=group.receipt,
         )
 
     def restart_offset(self, position: int) -> int:

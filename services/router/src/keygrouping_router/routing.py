@@ -57,13 +57,13 @@ class Routed:
     workers: NDArray[np.int32]
     hashes: NDArray[np.int64]
 
-    def shares(self) -> Iterator[tuple[int, list[int]]]:
+    def shares(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Each worker that gets something, with the indexes of its records."""
         order = np.argsort(self.workers, kind="stable")
         counts = np.bincount(self.workers)
         ends = np.cumsum(counts)
         for worker in np.flatnonzero(counts).tolist():
-            yield worker, order[ends[worker] - counts[worker] : ends[worker]].tolist()
+            yield worker, order[ends[worker] - counts[worker] : ends[worker]]
 
 
 def parts(records: Records, most_bytes: int) -> Iterator[Records]:

@@ -19,11 +19,13 @@ from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.progress import floor_of_resuming, partitions_of, read_progress
 from keygrouping_service.store import open_store
+from keygrouping_service.topic_ids import require_topic_id
 
 from keygrouping_router.api.app import router_app
 from keygrouping_router.caution import REFUSALS, Batch, Caution, remains_of
 from keygrouping_router.clock import REASONS, PartitionClock
 from keygrouping_router.control_plane import ControlPlane
+from keygrouping_router.receipts import Entry, Ledger
 from keygrouping_router.routing import Extractor, Judged, Record, Records, Usable, parts, sort_out_late
 from keygrouping_router.settings import RouterSettings
 from keygrouping_router.statefulset import StatefulSetPods
@@ -58,7 +60,10 @@ class Topics:
 
 async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> Topics:
     """Counts the partitions of all topics; `Fatal` if one is missing or `routed` has fewer than the workers need."""
-    names = (settings.events_topic, settings.routed_topic, settings.late_topic, settings.dead_letters_topic)
+    names = (
+        *(settings.events_topic, settings.routed_topic, settings.late_topic, settings.dead_letters_topic),
+        settings.receipts_topic,
+    )
     counts = {name: len(await partitions_of(admin, name)) for name in names}
     missing = [name for name, count in counts.items() if count == 0]
     if missing:
@@ -100,12 +105,13 @@ class Router:
         idle_timeout = self._settings.idle_timeout
         self._plane.not_below(owned.progress.epoch)
         clock = PartitionClock(owned.progress, self._job.lateness_ms, idle_timeout, time.monotonic())
+        ledger = await self._open_ledger(owned)
         if owned.progress.resuming:
             await self._resume(owned, clock)
         while not owned.stopping:
             records = await self._next_batch(owned, caution.limit(owned.position))
             if not records:
-                await self._rest(owned, clock)
+                await self._rest(owned, clock, ledger)
                 continue
             clock.saw_records(time.monotonic())
             if clock.must_resume:
@@ -113,17 +119,26 @@ class Router:
             for part in parts(records, _MOST_BYTES):
                 after = owned.position if part[-1] is records[-1] else part[-1].offset + 1
                 batch = Batch(part[0].offset, after, len(part))
-                outbox = owned.outbox()
-                await self._route(self._without_banned(part, outbox, caution), outbox, clock)
+                outbox, entry = owned.outbox(), ledger.entry(after, owned.skipped_to)
+                entry.consume(part)
+                await self._route(self._without_banned(part, outbox, caution, entry), outbox, clock, entry)
+                outbox.end_with(self._settings.receipts_topic, entry.records)
                 # A failure of the batch before must still find that one under way: it is awaited first.
                 await owned.settle()
                 under_way.append(batch)
                 await owned.submit(outbox, after, clock.progress(self._plane.epoch))
         await owned.settle()
 
-    def _without_banned(self, records: Records, outbox: Outbox, caution: Caution) -> Records:
+    async def _open_ledger(self, owned: OwnedPartition) -> Ledger:
+        routed = self._settings.routed_topic
+        topic_id = await require_topic_id(owned.admin, owned.tp.topic)
+        routed_id = await require_topic_id(owned.admin, routed)
+        return Ledger(topic_id, owned.partition, (routed, routed_id), self._job, owned.offset)
+
+    def _without_banned(self, records: Records, outbox: Outbox, caution: Caution, entry: Entry) -> Records:
         if len(records) > 1 or not caution.banned(records[0].offset):
             return records
+        entry.bury(records)
         remains = remains_of(records[0], int(time.time() * 1000))
         partition = records[0].partition % self._topics.dead_letters
         topic = self._settings.dead_letters_topic
@@ -141,7 +156,7 @@ class Router:
             records += await owned.poll(min(most - len(records), _FETCHED), left)
         return records
 
-    async def _rest(self, owned: OwnedPartition, clock: PartitionClock) -> None:
+    async def _rest(self, owned: OwnedPartition, clock: PartitionClock, ledger: Ledger) -> None:
         """No records: commits idleness when it is due, and a position that moved over transaction markers."""
         await owned.settle()
         if clock.is_due(time.monotonic()) and owned.position >= await owned.end():
@@ -149,7 +164,10 @@ class Router:
             log.info("%s[%d] is idle", owned.tp.topic, owned.partition)
         elif owned.position == owned.committed.offset:
             return
-        await owned.commit(None, owned.position, clock.progress(self._plane.epoch))
+        outbox = owned.outbox()
+        if owned.position != owned.committed.offset:
+            outbox.end_with(self._settings.receipts_topic, ledger.entry(owned.position, owned.skipped_to).records)
+        await owned.commit(outbox, owned.position, clock.progress(self._plane.epoch))
 
     async def _resume(self, owned: OwnedPartition, clock: PartitionClock) -> None:
         """Comes back from an idle time; see `PartitionClock` for the order of the steps."""
@@ -163,35 +181,38 @@ class Router:
         clock.resume(floor_of_resuming(progress, owned.partition, self._job.lateness_ms))
         log.info("%s[%d] has events again", owned.tp.topic, owned.partition)
 
-    async def _route(self, records: Records, outbox: Outbox, clock: PartitionClock) -> None:
+    async def _route(self, records: Records, outbox: Outbox, clock: PartitionClock, entry: Entry) -> None:
         if not records:
             return
         judged = await self._extractor.extract(records, int(time.time() * 1000))
         now = time.monotonic()
         judged = sort_out_late(judged, clock)
         if judged.late or judged.rejected:
-            self._set_aside(judged, outbox)
+            self._set_aside(judged, outbox, entry)
         usable = judged.usable
         if not usable.keys:
             return
-        await self._turns.take(self._stretches(usable, outbox, now))
+        await self._turns.take(self._stretches(usable, outbox, now, entry))
         metrics.BATCH_SECONDS.observe(time.monotonic() - now)
 
-    def _stretches(self, usable: Usable, outbox: Outbox, now: float) -> Iterator[None]:
+    def _stretches(self, usable: Usable, outbox: Outbox, now: float, entry: Entry) -> Iterator[None]:
         """Routes and packs the events of a batch, stretch by stretch."""
         routed = self._plane.route(usable, now)
         yield
         packed = 0
         for worker, indexes in routed.shares():
-            outbox.pass_on(self._settings.routed_topic, worker, [usable.records[i] for i in indexes])
+            outbox.pass_on(self._settings.routed_topic, worker, [usable.records[i] for i in indexes.tolist()])
+            entry.route(worker, usable, indexes)
             metrics.ROUTED.labels(str(worker)).inc(len(indexes))
             packed += len(indexes)
             if packed >= _STRETCH:
                 packed = 0
                 yield
 
-    def _set_aside(self, judged: Judged, outbox: Outbox) -> None:
+    def _set_aside(self, judged: Judged, outbox: Outbox, entry: Entry) -> None:
         """Late and unusable records go to their topics, with headers that say why."""
+        entry.set_late([record for record, _ in judged.late])
+        entry.bury([record for record, _ in judged.rejected])
         for record, verdict in judged.late:
             reason, detail = REASONS[verdict]
             topic, partitions = self._settings.late_topic, self._topics.late

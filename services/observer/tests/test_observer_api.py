@@ -7,6 +7,7 @@ import httpx
 import orjson
 from keygrouping.partial import Partial
 from keygrouping_observer.api import observer_app
+from keygrouping_observer.audit.report import AuditBoard
 from keygrouping_observer.snapshots import Board
 
 from .test_observation import SETTINGS, record, run
@@ -29,7 +30,7 @@ def board(shown: list[dict[str, Any]]) -> Board:
 
 
 def client(made: Board, **settings: Any) -> httpx.AsyncClient:
-    app = observer_app(SETTINGS.model_copy(update=settings), made, lambda: True)
+    app = observer_app(SETTINGS.model_copy(update=settings), made, AuditBoard(), lambda: True)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://observer")
 
 

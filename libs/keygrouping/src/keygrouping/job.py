@@ -154,6 +154,14 @@ class JobSpec:
         """Start of the window that holds an event time, both in ms since the epoch."""
         return time_ms - (time_ms - self.window_offset_ms) % self.window_ms
 
+    def event_time(self, value: bytes | None, timestamp_ms: int) -> int | None:
+        """Event time (ms) of a record, whatever else is wrong with it; None if it has none."""
+        try:
+            document = self._document(value) if self.time.kind == "field" else None
+            return self._time(document, timestamp_ms, 1 << 62)
+        except _Reject:
+            return None
+
     def extract(
         self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int, now_ms: int
     ) -> Extracted | Rejection:

@@ -220,7 +220,7 @@ class Deployment:
         if service == "worker":
             return {"ordinal": number}
         if service == "observer":
-            return {"state_topic": f"{self.settings.application}.observer-state"}
+            return {f"{kind}_topic": f"{self.settings.application}.observer-{kind}" for kind in ("state", "audit")}
         return spark_settings(self.settings, self._folder, default_jars_dir()) if service == "spark" else {}
 
     async def _holds(self, condition: Callable[[], Awaitable[bool]]) -> bool:

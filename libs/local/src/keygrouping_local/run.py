@@ -151,8 +151,8 @@ class Run:
         if not self._options.observer:
             return
         if router_url is not None and not services.has_started(OBSERVER):
-            state = f"{settings.application}.observer-state"
-            services.start(self._service(settings, OBSERVER, {"router_url": router_url, "state_topic": state}))
+            topics = {f"{kind}_topic": f"{settings.application}.observer-{kind}" for kind in ("state", "audit")}
+            services.start(self._service(settings, OBSERVER, {"router_url": router_url, **topics}))
         if self._observer_url is None and (url := services.url(OBSERVER)) is not None:
             self._observer_url = url
             view.say(f"observer {url}/distribution")

@@ -304,6 +304,28 @@ OBSERVER_LATENCY = histogram(
     "From an event's own timestamp to that of the partial that holds it, of sampled events.",
     buckets=LATENCY_BUCKETS,
 )
+AUDIT_RANGES = counter(
+    "observer_audit_ranges_total",
+    "ranges",
+    "Ranges of the input that were compared with what became of them.",
+    "verdict",
+)
+AUDIT_WINDOWS = counter(
+    "observer_audit_windows_total",
+    "windows",
+    "Final windows whose results were compared with what was routed.",
+    "verdict",
+)
+AUDIT_DIFFERENCES = gauge(
+    "observer_audit_differences", "places", "Ranges of the input, or windows, that the audit can't account for.", "kind"
+)
+AUDIT_OPEN = gauge("observer_audit_open_windows", "windows", "Windows that are yet to be compared.")
+AUDIT_PROVEN = gauge(
+    "observer_audit_proven_seconds", "seconds", "Event time up to which all windows have been compared, since 1970."
+)
+AUDIT_COMPARED = gauge(
+    "observer_audit_compared_seconds", "seconds", "When the audit had last read and compared all there was, since 1970."
+)
 OBSERVER_INTERVAL_END = gauge(
     "observer_interval_end_seconds", "seconds", "End of the last interval, in seconds since 1970."
 )

@@ -11,20 +11,21 @@ from keygrouping_service.auth import Auth
 from keygrouping_service.limits import limit_requests
 from keygrouping_service.openapi import complete, problems
 
+from keygrouping_observer.audit.report import MOST, AuditBoard, AuditReport
 from keygrouping_observer.report import DistributionReport
 from keygrouping_observer.settings import ObserverSettings
 from keygrouping_observer.snapshots import KEPT, Board
 
 
-def observer_app(settings: ObserverSettings, board: Board, ready: Callable[[], bool]) -> FastAPI:
+def observer_app(settings: ObserverSettings, board: Board, audit: AuditBoard, ready: Callable[[], bool]) -> FastAPI:
     """The app that shows this board."""
-    app = create_app("keygrouping observer", ready, _distribution_routes(board, Auth(settings)))
+    app = create_app("keygrouping observer", ready, _distribution_routes(board, audit, Auth(settings)))
     limit_requests(app, body_bytes=settings.api_body_bytes, rate=settings.api_rate)
     complete(app)
     return app
 
 
-def _distribution_routes(board: Board, auth: Auth) -> APIRouter:
+def _distribution_routes(board: Board, audit: AuditBoard, auth: Auth) -> APIRouter:
     routes = APIRouter(tags=["distribution"], dependencies=list(auth.reading))
     refusals = problems(422, 429, *([401] if auth.reading else []))
 
@@ -37,5 +38,12 @@ def _distribution_routes(board: Board, auth: Auth) -> APIRouter:
         Beside what was routed stands what key hashing would have given.
         """
         return board.as_json(limit)
+
+    @routes.get("/audit", response_model=AuditReport, responses=refusals, tags=["audit"])
+    async def get_audit(
+        limit: Annotated[int, Query(ge=0, le=MOST, description="most windows and ranges of the answer")] = 10,
+    ) -> dict[str, Any]:
+        """Whether every event of the input is in the results, late or a dead letter, once; and what differs."""
+        return audit.as_json(limit)
 
     return routes

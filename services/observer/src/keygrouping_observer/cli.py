@@ -11,6 +11,8 @@ from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
 from keygrouping_observer.api import observer_app
+from keygrouping_observer.audit.report import AuditBoard
+from keygrouping_observer.audit.work import AuditStage
 from keygrouping_observer.settings import ObserverSettings
 from keygrouping_observer.snapshots import Board
 from keygrouping_observer.topics import prepare_topics
@@ -22,10 +24,22 @@ async def serve(settings: ObserverSettings, stop: asyncio.Event) -> None:
     board = Board(settings.group("observer"))
     stage = ObserverStage(settings, board)
     runner = PartitionRunner(settings, "observer", settings.state_topic, stage.work, own_state=True)
-    app = observer_app(settings, board, lambda: runner.ready)
+    audit_board = AuditBoard()
+    audit = PartitionRunner(
+        settings, "audit", settings.audit_topic, AuditStage(settings, audit_board).work, own_state=True
+    )
+    app = observer_app(settings, board, audit_board, lambda: runner.ready and audit.ready)
     async with serving(app, settings.http_host, settings.http_port):
         await kafka.retry(lambda: prepare_topics(settings), "preparing the observer's topics")
-        await runner.run(stop)
+        await _run_both(runner, audit, stop)
+
+
+async def _run_both(runner: PartitionRunner, audit: PartitionRunner, stop: asyncio.Event) -> None:
+    """Until `stop` is set, or one of them fails: then the other one ends too."""
+    running = [asyncio.create_task(each.run(stop)) for each in (runner, audit)]
+    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    stop.set()
+    await asyncio.gather(*running)
 
 
 def main() -> int:

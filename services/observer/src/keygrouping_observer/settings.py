@@ -17,6 +17,10 @@ class ObserverSettings(StageSettings, ApiSettings):
     state_topic: str = Field(
         default="observer-state", description="one partition, compacted; what the observer knows of the run"
     )
+    audit_topic: str = Field(
+        default="observer-audit",
+        description="one partition, compacted; what the audit knows, and each window's verdict",
+    )
     interval: float = Field(default=10, ge=0.1, le=3600, description="seconds of an interval")
     idle_timeout: float = Field(
         default=5,

@@ -14,5 +14,8 @@ _COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 async def prepare_topics(settings: ObserverSettings) -> None:
     """Makes sure that `distribution` and the state topic exist, each with one partition; `Fatal` otherwise."""
     async with kafka.started(kafka.admin(settings)) as admin:
-        topics = [Topic(settings.distribution_topic, 1, {}), Topic(settings.state_topic, 1, _COMPACTED)]
+        topics = [
+            Topic(settings.distribution_topic, 1, {}),
+            *(Topic(name, 1, _COMPACTED) for name in (settings.state_topic, settings.audit_topic)),
+        ]
         await create_topics(admin, topics)

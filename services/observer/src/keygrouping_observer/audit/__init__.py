@@ -1,0 +1,1 @@
+"""Proves while the pipeline runs that every event of the input is in the results, late or a dead letter, once."""

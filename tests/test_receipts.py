@@ -1,0 +1,302 @@
+"""What receipts prove: each fault that once gave wrong results silently is named by the audit. No Kafka is needed."""
+
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+import numpy as np
+import pytest
+from aiokafka import ConsumerRecord
+from hypothesis import given
+from hypothesis import strategies as st
+from keygrouping.identity import partition_seeds
+from keygrouping.job import JobSpec
+from keygrouping.partial import Partial, Result
+from keygrouping.receipt import MODULUS, Receipt
+from keygrouping_observer.audit.books import STATE_KEY, Books, Origin
+from keygrouping_observer.audit.windows import PREFIX, Window
+from keygrouping_router.receipts import Ledger
+from keygrouping_router.routing import Record, Usable
+from keygrouping_service.progress import END
+from keygrouping_worker.accumulator import Accumulator
+
+JOB = JobSpec.from_json('{"window": 1000, "aggregates": [{"name": "n", "op": "count"}]}')
+EVENTS, ROUTED, ROUTED_AGAIN = UUID(int=1), UUID(int=2), UUID(int=3)
+WORKERS = 3
+Identity = tuple[bytes, int, int, int]
+
+
+def record(topic: str, partition: int, offset: int, key: bytes, time_ms: int) -> Record:
+    return ConsumerRecord(topic, partition, offset, time_ms, 0, key, b"", None, len(key), 0, ())
+
+
+class Line:
+    """A pipeline without Kafka: the stages' own accounting on lists of records, and an audit that reads all of it."""
+
+    def __init__(self) -> None:
+        self.routed_id = ROUTED
+        self.routed: list[list[Record]] = [[] for _ in range(WORKERS)]
+        self.worked = [0] * WORKERS
+        self.partials: list[tuple[bytes, Partial]] = []
+        self.receipts: list[bytes] = []
+        self.books = Books("events", "routed", JOB, ROUTED, lambda: 0)
+        self.ledger = self.new_ledger(0)
+
+    def new_ledger(self, first: int) -> Ledger:
+        return Ledger(EVENTS, 0, ("routed", self.routed_id), JOB, first)
+
+    def route(self, events: Iterable[Record], late: Callable[[Record], bool] = lambda _: False) -> None:
+        """One transaction of a router."""
+        records = list(events)
+        entry = self.ledger.entry(records[-1].offset + 1, 0)
+        entry.consume(records)
+        tardy, rest = [r for r in records if late(r)], [r for r in records if not late(r)]
+        entry.set_late(tardy)
+        for letter in tardy:
+            self.books.letter("late", Origin("events", 0, letter.offset), b"", letter.timestamp)
+        usable = Usable(rest, [r.key for r in rest], np.array([r.timestamp for r in rest], np.int64))
+        written = {}
+        for worker in range(WORKERS):
+            indexes = np.array([i for i, r in enumerate(rest) if r.offset % WORKERS == worker], np.int64)
+            log = self.routed[worker]
+            if len(indexes):
+                written["routed", worker] = [(len(log), len(indexes))]
+                entry.route(worker, usable, indexes)
+            self.write(worker, [rest[i] for i in indexes])
+        for value in entry.records(written):
+            self.receipts.append(value)
+            self.books.receipt(value, len(self.receipts))
+
+    def write(self, worker: int, records: list[Record]) -> None:
+        log = self.routed[worker]
+        log += [record("routed", worker, len(log) + i, r.key, r.timestamp) for i, r in enumerate(records)]
+
+    def work(self, job: JobSpec = JOB) -> None:
+        """The workers read on, and flush."""
+        for worker, log in enumerate(self.routed):
+            accumulator = Accumulator(job, worker=worker, seeds=partition_seeds(self.routed_id, worker))
+            accumulator.add(log[self.worked[worker] :])
+            self.worked[worker] = len(log)
+            self.partials += accumulator.partials(0)
+
+    def aggregate(self) -> list[Result]:
+        """The results of all windows, of each partial once."""
+        merged: dict[tuple[bytes, int], list[Partial]] = {}
+        seen: set[Identity] = set()
+        for key, partial in self.partials:
+            identity = (key, partial.worker, partial.start, partial.first)
+            if identity not in seen:
+                seen.add(identity)
+                merged.setdefault((key, partial.start), []).append(partial)
+        return [
+            Result(key, start, start + 1000, n := sum(p.events for p in ps), n, True, {}, sum_of(ps))
+            for (key, start), ps in merged.items()
+        ]
+
+    def publish(self, results: Iterable[Result]) -> None:
+        for result in results:
+            self.books.result(result.encode(), 0)
+
+    def differing(self) -> dict[int, int]:
+        """Windows that differ, with how many events are missing."""
+        self.books.judge(END)
+        return {window.start: window.missing.events for window in self.books.windows.differing}
+
+    def ranges(self) -> list[tuple[str, int, int, int]]:
+        return [(d.kind, d.first, d.after, d.events) for d in self.books.differences]
+
+
+def sum_of(partials: list[Partial]) -> int:
+    return sum(partial.receipt for partial in partials) % MODULUS
+
+
+def events(count: int, start: int = 0) -> list[Record]:
+    """Events of 7 keys, ten per window."""
+    return [record("events", 0, n, b"key-%d" % (n % 7), n * 100) for n in range(start, start + count)]
+
+
+def finish(line: Line) -> None:
+    line.work()
+    line.publish(line.aggregate())
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.sets(st.integers(0, 99)), st.booleans())
+def test_a_sound_run_is_proven_to_the_last_event(sizes: list[int], late: set[int], restarts: bool) -> None:
+    line, total = Line(), sum(sizes)
+    rest = events(total)
+    for size in sizes:
+        line.route(rest[:size], lambda r: r.offset in late)
+        del rest[:size]
+        line.work()
+        if restarts:
+            line.books = restored(line.books)
+    line.publish(line.aggregate())
+    assert (line.differing(), line.ranges()) == ({}, [])
+    (lane,) = line.books.lanes.values()
+    tardy = len([offset for offset in late if offset < total])
+    assert (lane.since, lane.proven, lane.consumed, lane.routed, lane.late) == (0, total, total, total - tardy, tardy)
+    assert line.books.windows.open == 0
+
+
+def restored(books: Books) -> Books:
+    rows = dict(books.records())
+    again = Books("events", "routed", JOB, ROUTED, lambda: 0)
+    again.restore(rows[STATE_KEY] or b"", [value for key, value in rows.items() if key.startswith(PREFIX) and value])
+    for start, window in books.windows._known.items():
+        if window.key not in rows:
+            again.windows.restore(Window.decode(books.windows._known[start].encode()))
+    return again
+
+
+def test_an_aggregator_whose_offsets_were_forgotten_writes_each_result_twice() -> None:
+    line = Line()
+    line.route(events(30))
+    finish(line)
+    assert line.differing() == {}
+    line.publish(line.aggregate())
+    assert line.differing() == {0: -10, 1000: -10, 2000: -10}
+    assert "hold 10 events more" in line.books.explain(line.books.windows.differing[0])
+
+
+def test_a_router_whose_offsets_were_forgotten_routes_the_input_twice() -> None:
+    line = Line()
+    line.route(events(20))
+    line.route(events(10, start=20))
+    line.ledger = line.new_ledger(0)
+    line.route(events(30))
+    line.route(events(5, start=30))
+    finish(line)
+    line.differing()
+    assert line.ranges() == [("doubled", 0, 30, 30)]
+
+
+def test_a_delayed_commit_leaves_half_a_transaction_in_routed() -> None:
+    line = Line()
+    line.route(events(10))
+    stray = events(10, start=10)
+    line.write(0, [r for r in stray if r.offset % WORKERS == 0])  # The session ended; its batch is routed again.
+    line.route(stray)
+    finish(line)
+    assert line.differing() == {1000: -3}
+    assert line.ranges() == [], "every offset of the input was accounted for once"
+
+
+def test_routed_that_is_made_again_in_an_open_window_loses_events_as_duplicates() -> None:
+    line = Line()
+    line.route(events(10))
+    line.work()
+    line.routed, line.worked, line.routed_id = [[] for _ in range(WORKERS)], [0] * WORKERS, ROUTED_AGAIN
+    line.ledger = line.new_ledger(10)
+    line.route([record("events", 0, 10 + n, b"key-%d" % (n + 1), 500) for n in range(6)])
+    line.work()
+    results = line.aggregate()
+    lost = 16 - sum(result.events for result in results)
+    line.publish(results)
+    assert lost > 0
+    assert line.differing() == {0: lost}
+
+
+def test_events_that_were_swapped_are_seen_though_the_numbers_are_right() -> None:
+    line = Line()
+    line.route(events(10))
+    line.routed[0][0] = record("routed", 0, 77, b"key-0", 0)
+    finish(line)
+    assert line.differing() == {0: 0}
+    assert "other events" in line.books.explain(line.books.windows.differing[0])
+
+
+def test_a_worker_that_rounds_an_event_into_another_window_than_the_router_is_seen() -> None:
+    line = Line()
+    line.route(events(20))
+    line.routed[1] = [r if r.timestamp != 700 else record("routed", 1, r.offset, r.key, 1000) for r in line.routed[1]]
+    finish(line)
+    assert line.differing() == {0: 1, 1000: -1}
+
+
+def test_a_time_that_router_and_worker_read_alike_is_not_judged() -> None:
+    line = Line()
+    line.route([record("events", 0, 0, b"k", round(999.6))])
+    finish(line)
+    assert line.differing() == {}, "receipts account for events, not for what is computed of them"
+
+
+def test_offsets_that_nobody_has_read_are_lost() -> None:
+    line = Line()
+    line.route(events(10))
+    line.ledger = line.new_ledger(14)
+    line.route(events(6, start=14))
+    finish(line)
+    assert line.differing() == {}
+    assert line.ranges() == [("lost", 10, 14, 4)]
+
+
+def test_an_event_that_a_router_drops_is_not_accounted_for() -> None:
+    line = Line()
+    line.route(events(10))
+    receipt = Receipt.decode(line.receipts[0])
+    dropped = Receipt(EVENTS, 0, 10, 20, *(receipt.consumed, receipt.late, receipt.late, receipt.dead))
+    line.books.receipt(dropped.encode(), 1)
+    assert line.ranges() == [("unaccounted", 10, 20, 10)]
+
+
+@pytest.mark.parametrize("kind", ["late", "dead"])
+def test_late_events_and_dead_letters_are_counted_where_they_are(kind: str) -> None:
+    topic = {"late": "late", "dead": "dead-letters"}[kind]
+    line = Line()
+    line.books.letter(kind, Origin("events", 0, 4), b"", 0)  # before its receipt, as topics are read side by side
+    ledger = line.new_ledger(0)
+    for first, missing in ((0, False), (10, True)):
+        entry = ledger.entry(first + 10, 0)
+        batch = events(10, start=first)
+        entry.consume(batch)
+        (entry.set_late if kind == "late" else entry.bury)([batch[4]])
+        rest = [r for r in batch if r is not batch[4]]
+        entry.route(0, Usable(rest, [], np.zeros(9, np.int64)), np.arange(9))
+        for value in entry.records({("routed", 0): [(first, 9)]}):
+            line.books.receipt(value, 0)
+        line.books.judge(0)
+        assert line.ranges() == ([(topic, 10, 20, 1)] if missing else [])
+    line.books.letter(kind, Origin("events", 0, 4), b"", 0)
+    line.books.letter(kind, Origin("elsewhere", 0, 5), b"", 0)
+    line.books.judge(0)
+    assert line.ranges()[1:] == [(topic, 4, 5, 1)]
+
+
+def test_what_a_worker_could_not_use_is_a_dead_letter_and_not_missing() -> None:
+    line = Line()
+    line.route(events(10))
+    (unusable,) = [r for r in line.routed[2] if r.timestamp == 500]
+    line.routed[2].remove(unusable)
+    finish(line)
+    assert line.differing() == {0: 1}
+    line.books.letter("dead", Origin("routed", 2, unusable.offset), b"", unusable.timestamp)
+    assert line.differing() == {}
+
+
+def test_many_windows_take_several_records() -> None:
+    line = Line()
+    line.route(record("events", 0, n, b"k", n * 1000) for n in range(12_000))
+    assert [len(Receipt.decode(value).windows) for value in line.receipts] == [5000, 5000, 2000]
+    finish(line)
+    assert (line.differing(), line.ranges()) == ({}, [])
+
+
+def test_a_result_of_a_window_that_is_known_no_more_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keygrouping_observer.audit.windows.KEPT", 2)
+    line = Line()
+    line.route(events(50))
+    finish(line)
+    assert line.differing() == {}
+    deleted = [key for key, value in line.books.records() if value is None]
+    assert deleted == [b"window 0", b"window 1000", b"window 2000"]
+    line.publish(line.aggregate()[:1])
+    assert line.ranges() == [("after-final", 0, 1, 2)]
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"start": 1}', None])
+def test_what_can_not_be_read_is_a_difference_too(value: bytes | None) -> None:
+    line = Line()
+    line.books.receipt(value, 7)
+    line.books.result(value, 8)
+    assert [(kind, first) for kind, first, _, _ in line.ranges()] == [("unreadable", 7), ("unreadable", 8)][
+        : 1 if value is None else 2
+    ]

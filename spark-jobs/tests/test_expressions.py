@@ -5,13 +5,17 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import UUID
 
+import numpy as np
 import orjson
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import Extracted, JobSpec, picker
-from keygrouping.partial import Partial
+from keygrouping.partial import Partial, decode_receipt
+from keygrouping.receipt import MODULUS
 from keygrouping_spark.aggregator import merge, read_partials
 from keygrouping_spark.events import extract, field_column
 from keygrouping_spark.worker import partials
@@ -20,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 pytestmark = pytest.mark.spark
 
 NOW = 2_000_000_000_000
+TOPIC = UUID(int=2**127 + 2**63 + 5)
 JOB = JobSpec.from_json(
     {
         "window": "1m",
@@ -226,7 +231,7 @@ def largest(found: list[tuple[bytes, int, Any, object, int]]) -> float:
 @given(found=events)
 def test_the_library_finishes_sparks_partials_to_its_own_results(spark: SparkSession, found: Any) -> None:
     records = as_records(found)
-    rows = partial_rows(partials(frame(spark, records), JOB, 3))
+    rows = partial_rows(partials(frame(spark, records), JOB, 3, TOPIC))
     results = {
         (key, p.start, p.worker): finish([a.decode(p.aggregates[a.name]) for a in JOB.aggregates]) for key, p in rows
     }
@@ -235,10 +240,15 @@ def test_the_library_finishes_sparks_partials_to_its_own_results(spark: SparkSes
     for key, p in rows:
         mine = [r[3] for r in records if (r[0], r[2], JOB.window_of(r[4])) == (key, p.worker, p.start)]
         assert (p.first, p.last, p.events, p.end, p.epoch) == (mine[0], mine[-1], len(mine), p.start + 60_000, 3)
+        assert p.receipt == receipt_of(mine, p.worker)
+
+
+def receipt_of(offsets: list[int], worker: int) -> int:
+    return tally(np.array(offsets, np.int64), partition_seeds(TOPIC, worker)).hashes
 
 
 def by_spark(spark: SparkSession, records: Sequence[Record]) -> list[tuple[bytes, bytes]]:
-    return [(k, p.encode()) for k, p in partial_rows(partials(frame(spark, records), JOB, 0))]
+    return [(k, p.encode()) for k, p in partial_rows(partials(frame(spark, records), JOB, 0, TOPIC))]
 
 
 def by_library(_: SparkSession, records: Sequence[Record]) -> list[tuple[bytes, bytes]]:
@@ -255,7 +265,8 @@ def by_hand(group: tuple[bytes, int, int], items: list[Record]) -> Partial:
         for a, pick in zip(JOB.aggregates, PICKERS, strict=True)
     }
     _, start, worker = group
-    return Partial(worker, start, start + 60_000, len(items), len(items), items[0][3], items[-1][3], 0, states)
+    receipt = receipt_of([item[3] for item in items], worker)
+    return Partial(worker, start, start + 60_000, len(items), len(items), items[0][3], items[-1][3], 0, states, receipt)
 
 
 @slowly
@@ -274,6 +285,20 @@ def test_spark_merges_partials_of_either_runner_to_the_librarys_results(
     results = {(bytes(row["key"]), row["start"]): row["aggregates"].asDict() for row in rows}
     assert_same(results, oracle(records, by_worker=False), largest(found))
     assert sum(row["events"] for row in rows) == sum(row["weight"] for row in rows) == len(records)
+    receipts: dict[tuple[bytes, int], int] = defaultdict(int)
+    for key, value in flushed:
+        partial = Partial.decode(value)
+        receipts[key, partial.start] = (receipts[key, partial.start] + partial.receipt) % MODULUS
+    assert {(bytes(row["key"]), row["start"]): decode_receipt(row["receipt"]) for row in rows} == receipts
+
+
+@pytest.mark.parametrize("receipt", ["", "f" * 31, "F" * 32, "f" * 31 + "g", "f" * 33])
+def test_a_partial_whose_receipt_is_none_is_not_merged(spark: SparkSession, receipt: str) -> None:
+    ((key, value),) = by_library(spark, as_records([(b"a", 0, 1, None, 0)]))
+    document = orjson.loads(value)
+    rows = [(key, value), (key, orjson.dumps(document | {"first": 7, "receipt": receipt}))]
+    (row,) = merge(read_partials(kafka_values(spark, rows), JOB, floor=-1), JOB).collect()
+    assert (row["events"], row["receipt"]) == (1, document["receipt"])
 
 
 def test_variance_does_not_cancel_out_far_from_zero(spark: SparkSession) -> None:

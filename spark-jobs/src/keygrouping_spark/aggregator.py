@@ -17,10 +17,11 @@ from keygrouping.partial import VERSION
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import DataType, DoubleType, IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import DataType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
 from keygrouping_spark.aggregates import native
 from keygrouping_spark.kafka import source_options
+from keygrouping_spark.receipts import PATTERN, receipt_of, sums_of_receipts
 from keygrouping_spark.settings import SparkSettings
 
 # All marks are later than this: it drops them, but only after the watermark has seen them, because the optimizer moves
@@ -45,13 +46,17 @@ def read_partials(records: DataFrame, job: JobSpec, floor: int) -> DataFrame:
         ("weight", weight_type(job)),
         ("first", LongType()),
         ("aggregates", states),
+        ("receipt", StringType()),
     ]
     schema = StructType([StructField(name, kind) for name, kind in members])
     partial = F.from_json(F.col("value").cast("string"), schema)
-    columns = [F.col(f"partial.{name}") for name in ("worker", "start", "first", "events", "weight", "aggregates")]
+    columns = [
+        F.col(f"partial.{name}") for name in ("worker", "start", "first", "events", "weight", "aggregates", "receipt")
+    ]
     return (
         records.select("key", partial.alias("partial"))
         .where((F.col("partial.v") == VERSION) & (F.col("partial.end") > floor))
+        .where(F.col("partial.receipt").rlike(PATTERN))
         .select(F.timestamp_millis("partial.end").alias("window_end"), "key", *columns)
     )
 
@@ -70,14 +75,19 @@ def read_marks(records: DataFrame, like: DataFrame, checkpoint_id: str) -> DataF
 
 
 def merge(partials: DataFrame, job: JobSpec) -> DataFrame:
-    """Columns key, start, window_end, events, weight and one per aggregate, of partials without duplicates."""
+    """Columns key, start, window_end, events, weight, aggregates and receipt, of partials without duplicates."""
     aggregates = native(job.aggregates)
     states = [F.col("aggregates").getField(aggregate.name) for aggregate in aggregates]
     merged = [column for a, state in zip(aggregates, states, strict=True) for column in a.merge_columns(state)]
     finals = [a.result(state) for a, state in zip(aggregates, states, strict=True)]
     return (
         partials.groupBy("window_end", "start", "key")
-        .agg(F.sum("events").alias("events$"), F.sum("weight").alias("weight$"), *merged)
+        .agg(
+            F.sum("events").alias("events$"),
+            F.sum("weight").alias("weight$"),
+            *sums_of_receipts(F.col("receipt")),
+            *merged,
+        )
         .select(
             "key",
             "start",
@@ -85,6 +95,7 @@ def merge(partials: DataFrame, job: JobSpec) -> DataFrame:
             F.col("events$").alias("events"),
             F.col("weight$").alias("weight"),
             F.struct(*finals).alias("aggregates") if finals else F.create_map().alias("aggregates"),
+            receipt_of().alias("receipt"),
         )
     )
 

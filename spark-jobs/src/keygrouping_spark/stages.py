@@ -14,7 +14,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from keygrouping.partial import Result
+from keygrouping.partial import Result, decode_receipt
 from keygrouping_service import metrics
 from keygrouping_service.kafka import Fatal, producer, retry, started
 from keygrouping_service.progress import (
@@ -25,6 +25,7 @@ from keygrouping_service.progress import (
     read_progress,
     stage_watermark,
 )
+from keygrouping_service.topic_ids import require_topic_id
 from pyspark.sql import DataFrame, SparkSession
 
 from keygrouping_spark import aggregator, worker
@@ -100,6 +101,8 @@ async def worker_stage(environment: Environment) -> Stage:
     committed = {partition: -1 if entry.offset is None else entry.offset for partition, entry in last.items()}
     positions = await asyncio.to_thread(checkpoint.offsets, settings.routed_topic)
     reading = Reading(settings.routed_topic, positions or {p: max(0, offset) for p, offset in committed.items()})
+    topic = settings.routed_topic
+    topic_id = await retry(lambda: require_topic_id(environment.admin, topic), f"reading the id of {topic}")
     progress = WorkerProgress(
         reading,
         lambda: upstream.of_worker(
@@ -111,7 +114,7 @@ async def worker_stage(environment: Environment) -> Stage:
     runner = QueryRunner(
         "worker",
         lambda: worker.start(
-            environment.spark, settings, committed, lambda: progress.ahead.newest.epoch, reading.begin
+            environment.spark, settings, committed, lambda: progress.ahead.newest.epoch, topic_id, reading.begin
         ),
         reading,
     )
@@ -183,7 +186,10 @@ class _Sink:
         """Writes a batch and returns when its transaction is committed and its windows' mark is published."""
         self._begin(number)
         results = [
-            Result(bytes(r["key"]), r["start"], r["end"], r["events"], r["weight"], True, _plain(r["aggregates"]))
+            Result(
+                *(bytes(r["key"]), r["start"], r["end"], r["events"], r["weight"], True, _plain(r["aggregates"])),
+                receipt=decode_receipt(r["receipt"]),
+            )
             for r in batch.collect()
         ]
         done: concurrent.futures.Future[None] = asyncio.run_coroutine_threadsafe(

@@ -7,6 +7,7 @@ A micro-batch that is replayed has the same offsets, hence the same partials wit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from uuid import UUID
 
 from keygrouping.job import JobSpec
 from keygrouping.partial import VERSION
@@ -17,11 +18,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from keygrouping_spark.aggregates import native
 from keygrouping_spark.events import extract, field_column, needs_headers
 from keygrouping_spark.kafka import json_offsets, sink_options, source_options
+from keygrouping_spark.receipts import receipt_of, sums_of_events
 from keygrouping_spark.settings import SparkSettings
 
 
-def partials(records: DataFrame, job: JobSpec, epoch: int) -> DataFrame:
-    """Columns key and value of the partials of a batch of records, as `keygrouping.partial.Partial` reads them."""
+def partials(records: DataFrame, job: JobSpec, epoch: int, topic_id: UUID) -> DataFrame:
+    """Columns key and value of the partials of a batch of records, as `keygrouping.partial.Partial` reads them.
+
+    `topic_id` is that of the topic of the records.
+    """
     start = F.col("time") - F.pmod(F.col("time") - job.window_offset_ms, F.lit(job.window_ms))
     values = [[F.col(field_column(index)) for index in positions] for positions in job.fields_of]
     aggregates = native(job.aggregates)
@@ -36,6 +41,7 @@ def partials(records: DataFrame, job: JobSpec, epoch: int) -> DataFrame:
             F.sum("weight").alias("weight"),
             F.min("offset").alias("first"),
             F.max("offset").alias("last"),
+            *sums_of_events(topic_id),
             *states,
         )
     )
@@ -54,6 +60,7 @@ def _json(job: JobSpec, states: list[Column], epoch: int) -> Column:
         "last",
         F.lit(epoch).alias("epoch"),
         (F.struct(*states) if states else F.create_map()).alias("aggregates"),
+        receipt_of().alias("receipt"),
     )
     return F.to_json(members, {"ignoreNullFields": "false"})
 
@@ -63,13 +70,14 @@ def start(
     settings: SparkSettings,
     offsets: Mapping[int, int],
     epoch: Callable[[], int],
+    topic_id: UUID,
     begin: Callable[[int], None],
 ) -> StreamingQuery:
     """Starts the query. `offsets` is where each partition begins if the checkpoint is new; `begin` hears of batches."""
 
     def flush(records: DataFrame, batch: int) -> None:
         begin(batch)
-        written = partials(records, settings.job, epoch()).write.format("kafka")
+        written = partials(records, settings.job, epoch(), topic_id).write.format("kafka")
         written.options(**sink_options(settings, settings.partials_topic)).save()
 
     routed = (

@@ -107,6 +107,25 @@ RESULTS = (
         "For ten minutes {{ $value | humanizePercentage }} of all events have been set aside with the reason "
         "{{ $labels.reason }}. They are in no result.",
     ),
+    Alert(
+        "KeygroupingEventsUnaccounted",
+        "max by (namespace, kind) (keygrouping_observer_audit_differences) > 0",
+        "1m",
+        "critical",
+        "Events in {{ $labels.namespace }} are missing in the results or are in them twice",
+        "The audit has found {{ $value | humanize }} places ({{ $labels.kind }}) that it can't account for. Results "
+        "of these windows are wrong, or can't be shown to be right: don't bill by them yet.",
+    ),
+    Alert(
+        "KeygroupingAuditStalled",
+        "time() - max by (namespace) (keygrouping_observer_audit_compared_seconds > 0) > 900 "
+        f"and {_FLOWING}",
+        "5m",
+        "warning",
+        "The audit in {{ $labels.namespace }} has compared nothing for {{ $value | humanizeDuration }}",
+        "Events flow, and for {{ $value | humanizeDuration }} nobody has compared the results with what was routed. "
+        "Results may be right, but they are not proven.",
+    ),
 )
 
 BALANCE = (

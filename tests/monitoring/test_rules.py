@@ -132,6 +132,24 @@ def restarts(total: str) -> dict[str, str]:
     return {f'keygrouping_partition_restarts_total{{{NS}, instance="r", group="k-router"}}': total}
 
 
+def unaccounted(windows: str) -> dict[str, str]:
+    """What the audit can't account for; another observer stands by."""
+    name = "keygrouping_observer_audit_differences"
+    return {
+        f'{name}{{{NS}, instance="{instance}", kind="{kind}"}}': windows
+        if (instance, kind) == ("o", "window")
+        else "0x70"
+        for instance in ("o", "p")
+        for kind in ("window", "input")
+    }
+
+
+def compared(*times: str, routed: str = "0+60000x60") -> dict[str, str]:
+    """When each observer had last compared everything."""
+    name = "keygrouping_observer_audit_compared_seconds"
+    return {ROUTED: routed} | {f'{name}{{{NS}, instance="o{n}"}}': seconds for n, seconds in enumerate(times)}
+
+
 def spark(batches: str, routed: str) -> dict[str, str]:
     labels = f'{{{NS}, instance="s", query="worker"}}'
     return {f"keygrouping_spark_batch_seconds_count{labels}": batches, ROUTED: routed}
@@ -227,6 +245,16 @@ CASES: dict[str, tuple[Case, ...]] = {
     "KeygroupingDeadLetters": (
         Case("one of 1000", dead(20), "30m", {**HERE, "reason": "bad-json"}, "0.1998%"),
         Case("one of 10,000", dead(1), "30m"),
+    ),
+    "KeygroupingEventsUnaccounted": (
+        Case("a window differs", unaccounted("0x10 2x60"), "30m", {**HERE, "kind": "window"}, "2"),
+        Case("nothing differs", unaccounted("0x60"), "30m"),
+    ),
+    "KeygroupingAuditStalled": (
+        Case("it stands still", compared("0+60x10 600x60"), "40m", HERE, "30m 0s"),
+        Case("it compares", compared("0+60x60"), "40m"),
+        Case("who stands by has compared nothing", compared("0+60x60", "0x60"), "40m"),
+        Case("no events", compared("0+60x10 600x60", routed="0+60000x10 600000x60"), "40m"),
     ),
     "KeygroupingUnbalanced": (
         Case("splitting does not help", balance({"r": UNEVEN}), "30m", HERE, "2.5"),

@@ -110,6 +110,47 @@ SLO = Board(
             ),
         ),
         Row(
+            "The proof that every event counts once",
+            (
+                Panel(
+                    "Unaccounted",
+                    "Ranges of the input, and windows, that the audit can't account for. Anything but 0 is a wrong "
+                    "result, or one that can't be shown to be right.",
+                    "short",
+                    one("max by (kind) (keygrouping_observer_audit_differences)", "{{kind}}"),
+                    look="number",
+                    limits=(1, 1),
+                    alert="KeygroupingEventsUnaccounted",
+                    width=6,
+                ),
+                Panel(
+                    "Windows compared",
+                    "Final windows in an hour whose results were compared with what was routed, by verdict.",
+                    "short",
+                    one("sum by (verdict) (increase(keygrouping_observer_audit_windows_total[1h]))", "{{verdict}}"),
+                    alert="KeygroupingEventsUnaccounted",
+                    width=6,
+                ),
+                Panel(
+                    "Windows to compare",
+                    "Windows that are not final yet, or not compared yet.",
+                    "short",
+                    one("max by (namespace) (keygrouping_observer_audit_open_windows)", "open"),
+                    alert="KeygroupingAuditStalled",
+                    width=6,
+                ),
+                Panel(
+                    "Age of the proof",
+                    "How long ago everything that was there had been read and compared.",
+                    "s",
+                    one("time() - max by (namespace) (keygrouping_observer_audit_compared_seconds > 0)", "age"),
+                    limits=(60, 900),
+                    alert="KeygroupingAuditStalled",
+                    width=6,
+                ),
+            ),
+        ),
+        Row(
             "The budgets",
             (
                 _burn_rate("Burn rate of events", EVENTS, _EVENTS_FAST),

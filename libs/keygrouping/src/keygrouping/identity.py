@@ -68,11 +68,24 @@ def offsets_of(records: Sequence[Any]) -> Offsets:
 
 
 def hashes_of(offsets: Offsets, seeds: Seeds) -> Hashes:
-    """The hash of each offset."""
+    """The hash of each offset of one partition."""
+    return _hashes(offsets, [np.uint64((seed + _P5 + 8) & _M64) for seed in seeds])
+
+
+def hashes_in(offsets: Offsets, runs: Sequence[tuple[Seeds, int]]) -> Hashes:
+    """The hash of each offset of several partitions, one after the other: seeds and number of offsets of each."""
+    sizes = [size for _, size in runs]
+    halves = zip(*(seeds for seeds, _ in runs), strict=True)
+    return _hashes(
+        offsets, [np.repeat(np.array([(s + _P5 + 8) & _M64 for s in half], np.uint64), sizes) for half in halves]
+    )
+
+
+def _hashes(offsets: Offsets, starts: Sequence[Any]) -> Hashes:
     value = offsets.view(np.uint64) * _Q2
     value = (value << _S31) | (value >> _S33)
     value *= _Q1
-    high, low = (_finish(value ^ np.uint64((seed + _P5 + 8) & _M64)) for seed in seeds)
+    high, low = (_finish(value ^ start) for start in starts)
     return Hashes(high, low)
 
 

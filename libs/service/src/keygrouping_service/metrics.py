@@ -20,6 +20,7 @@ SERVICES = ("router", "worker", "aggregator", "producer", "observer", "spark")
 LABELS = {
     "group": "consumer group of a stage: one per stage",
     "grouping": "name of a grouping: those that run in the shadow; the second of one name ends in `-2`",
+    "kind": "what the audit looks at: `input` or `window`",
     "operator": "an operator of a Spark query: a few",
     "outcome": "what became of it: a few words",
     "query": "a query of the Spark job: one per stage",
@@ -29,6 +30,7 @@ LABELS = {
     "span": "`interval`: the last whole one; `run`: since the start",
     "status": "HTTP status of the answer",
     "topic": "a topic of the pipeline",
+    "verdict": "of the audit: `proven` or `differs`",
     "worker": "number of a worker, 0 to W-1",
 }
 """All labels there are, with what bounds their values."""

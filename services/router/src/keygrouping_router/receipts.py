@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from uuid import UUID
 
 import numpy as np
 from aiokafka.errors import KafkaError
-from keygrouping.identity import Hashes, Offsets, Seeds, hashes_of, offsets_of, partition_seeds, tallies, tally
+from keygrouping.identity import (
+    Hashes,
+    Offsets,
+    Seeds,
+    hashes_in,
+    hashes_of,
+    offsets_of,
+    partition_seeds,
+    tallies,
+    tally_of,
+)
 from keygrouping.job import JobSpec
 from keygrouping.receipt import NOTHING, Receipt, Tally
 from keygrouping_service.batches import Written
@@ -39,37 +49,41 @@ class Ledger:
         first, self._next = max(self._next, skipped_to), after
         return Entry(self, first, after)
 
-    def tally(self, offsets: Offsets) -> Tally:
-        """Number and sum of events of the input."""
-        return tally(offsets, self._seeds)
+    def hashes(self, records: Sequence[Record]) -> Hashes:
+        """The hashes of events of the input."""
+        return hashes_of(offsets_of(records), self._seeds)
 
-    def windows(self, routed: dict[int, list[NDArray[np.int64]]], written: Written) -> Windows:
-        """Number and sum of routed events by window, given their times by worker, in the order of their offsets."""
-        if not routed:
+    def windows(self, times: NDArray[np.int64], shares: Mapping[int, int], written: Written) -> Windows:
+        """Number and sum of routed events by window.
+
+        `times` are the events' by worker, and in the order of their offsets; `shares` says how many each worker has.
+        """
+        if not shares:
             return {}
-        times = np.concatenate([part for parts in routed.values() for part in parts])
+        offsets = [self._offsets(worker, events, written) for worker, events in shares.items()]
+        runs = [(self._seeds_of(worker), events) for worker, events in shares.items()]
         starts = times - (times - self._job.window_offset_ms) % self._job.window_ms
-        hashes = [self._routed_hashes(worker, sum(map(len, parts)), written) for worker, parts in routed.items()]
-        return _by_window(starts, Hashes(*(np.concatenate(halves) for halves in zip(*hashes, strict=True))))
+        return _by_window(starts, hashes_in(np.concatenate(offsets), runs))
 
-    def _routed_hashes(self, worker: int, events: int, written: Written) -> Hashes:
+    def _offsets(self, worker: int, events: int, written: Written) -> Offsets:
         batches = written.get((self._routed_topic, worker), [])
         if any(first < 0 for first, _ in batches) or sum(size for _, size in batches) != events:
             place = f"{self._routed_topic}[{worker}]"
             raise KafkaError(f"the offsets of {events} events in {place} are not known: {batches}")
+        return np.concatenate([np.arange(first, first + size) for first, size in batches])
+
+    def _seeds_of(self, worker: int) -> Seeds:
         if worker not in self._routed_seeds:
             self._routed_seeds[worker] = partition_seeds(self._routed_id, worker)
-        offsets = np.concatenate([np.arange(first, first + size) for first, size in batches])
-        return hashes_of(offsets, self._routed_seeds[worker])
+        return self._routed_seeds[worker]
 
-    def receipts(self, entry: Entry, windows: Windows) -> Iterator[bytes]:
+    def receipts(self, entry: Entry, shares: Mapping[int, int], windows: Windows) -> Iterator[bytes]:
         """The records of an account; many windows take several."""
         rest = iter(windows.items())
         head, left = dict(islice(rest, _MOST_WINDOWS)), max(0, len(windows) - _MOST_WINDOWS)
-        workers = {worker: sum(map(len, parts)) for worker, parts in entry.routed_times.items()}
         tallies_ = (entry.consumed, entry.routed, entry.late, entry.dead)
         place = (self._topic, self._partition)
-        yield Receipt(*place, entry.first, entry.after, *tallies_, workers, head, left > 0).encode()
+        yield Receipt(*place, entry.first, entry.after, *tallies_, shares, head, left > 0).encode()
         while left > 0:
             head, left = dict(islice(rest, _MOST_WINDOWS)), left - _MOST_WINDOWS
             nothing = (NOTHING,) * 4
@@ -81,35 +95,49 @@ class Entry:
 
     def __init__(self, ledger: Ledger, first: int, after: int) -> None:
         self._ledger = ledger
+        self._read: Sequence[Record] = ()
+        self._hashes = Hashes(np.empty(0, np.uint64), np.empty(0, np.uint64))
         self._usable: Usable | None = None
-        self._offsets: Offsets = np.empty(0, np.int64)
+        self._packed: dict[int, list[NDArray[np.int64]]] = {}
         self.first = first
         self.after = after
         self.consumed = self.routed = self.late = self.dead = NOTHING
-        self.routed_times: dict[int, list[NDArray[np.int64]]] = {}
 
     def consume(self, records: Sequence[Record]) -> None:
         """These records were read."""
-        self.consumed = self._ledger.tally(offsets_of(records))
+        self._read, self._hashes = records, self._ledger.hashes(records)
+        self.consumed = tally_of(self._hashes)
 
     def set_late(self, records: Sequence[Record]) -> None:
         """These were packed for `late`."""
-        self.late = self.late.plus(self._ledger.tally(offsets_of(records)))
+        self.late = self._tally(records)
 
     def bury(self, records: Sequence[Record]) -> None:
         """These were packed for `dead-letters`."""
-        self.dead = self.dead.plus(self._ledger.tally(offsets_of(records)))
+        self.dead = self._tally(records)
+
+    def _tally(self, records: Sequence[Record]) -> Tally:
+        return tally_of(self._ledger.hashes(records)) if records else NOTHING
 
     def route(self, worker: int, usable: Usable, indexes: NDArray[np.int64]) -> None:
         """These of the usable records were packed for a worker, after those before."""
-        if self._usable is not usable:
-            self._usable, self._offsets = usable, offsets_of(usable.records)
-        self.routed = self.routed.plus(self._ledger.tally(self._offsets[indexes]))
-        self.routed_times.setdefault(worker, []).append(usable.times[indexes])
+        self._usable = usable
+        self._packed.setdefault(worker, []).append(indexes)
 
     def records(self, written: Written) -> Iterator[bytes]:
         """The receipt, once it is known where the routed events were written."""
-        return self._ledger.receipts(self, self._ledger.windows(self.routed_times, written))
+        shares = {worker: sum(map(len, parts)) for worker, parts in self._packed.items()}
+        times = np.empty(0, np.int64)
+        if self._usable is not None:
+            order = np.concatenate([indexes for parts in self._packed.values() for indexes in parts])
+            high, low = self._hashes_of(self._usable)
+            self.routed = tally_of(Hashes(high[order], low[order]))
+            times = self._usable.times[order]
+        return self._ledger.receipts(self, shares, self._ledger.windows(times, shares, written))
+
+    def _hashes_of(self, usable: Usable) -> Hashes:
+        same = len(usable.records) == len(self._read)
+        return self._hashes if same else self._ledger.hashes(usable.records)
 
 
 def _by_window(starts: NDArray[np.int64], hashes: Hashes) -> Windows:

@@ -59,7 +59,7 @@ class AuditStage:
             probe = kafka.reader(settings, committed=False)
             for consumer in (reader, probe):
                 await stack.enter_async_context(kafka.started(consumer))
-            stack.callback(self._board.stand_by)
+            stack.callback(self._stand_by)
             routed_id = await require_topic_id(owned.admin, settings.routed_topic)
             books = Books(settings.events_topic, settings.routed_topic, settings.job, routed_id, _now_ms)
             await _restore(owned, books)
@@ -67,6 +67,12 @@ class AuditStage:
             await audit.place()
             self._board.show(books)
             await audit.run()
+
+    def _stand_by(self) -> None:
+        """Another replica shows from now on what differs."""
+        self._board.stand_by()
+        for kind in ("window", "input"):
+            metrics.AUDIT_DIFFERENCES.labels(kind).set(0)
 
 
 async def _restore(owned: OwnedPartition, books: Books) -> None:

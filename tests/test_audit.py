@@ -1,6 +1,5 @@
 """The audit beside real stages of both runners: a sound run is proven live, and results that come twice are named."""
 
-import asyncio
 import random
 import re
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
+from keygrouping_local.comparison import check_run
 from keygrouping_local.deployment import Deploy, Deployment, Event, Shape
 from keygrouping_local.records import read_all
 
@@ -66,7 +66,9 @@ async def check(deployment: Deployment, mixture: str) -> None:
     deployment.start("observer-0", look_interval=0.2)
     deployment.start("router-0", workers=4, grouping="pkg", max_batch=300, idle_timeout=1)
     await deployment.write(backlog(1))
-    comparison = await deployment.check()
+    await deployment.finish()
+    await deployment.until(deployment.is_final, patience=400)
+    comparison = await check_run(deployment.settings, deployment.job)
     assert comparison.equal, comparison
     report = await when(deployment, lambda found: found["open_windows"] == 0 and found["windows"])
     assert report["verdict"] == "nothing differs", report
@@ -147,7 +149,6 @@ async def test_events_that_came_into_routed_past_the_routers_are_named(deploy: D
     assert sum(window["results"]["events"] - window["routed"]["events"] for window in differing) == 3
     assert {window["start"] for window in differing} == {deployment.job.window_of(r.timestamp) for r in newest}
     assert report["differing_ranges"] == 0
-    await asyncio.sleep(0)
 
 
 @pytest.mark.spark

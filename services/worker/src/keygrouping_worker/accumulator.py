@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -12,7 +12,7 @@ from keygrouping.aggregate import State
 from keygrouping.identity import Seeds, hashes_of, tallies
 from keygrouping.job import FieldValue, Headers, JobSpec, Rejection, picker
 from keygrouping.partial import Partial
-from keygrouping.receipt import MODULUS
+from keygrouping.receipt import MODULUS, Tally
 
 _ANY_TIME = 1 << 62
 
@@ -86,13 +86,12 @@ class Accumulator:
 
     def add(self, events: Sequence[Routed]) -> list[Unusable[Routed]]:
         """Takes a batch in the order of its offsets; returns what the job can't use."""
-        unusable: list[Unusable[Routed]] = []
         if self._plain:
             places, unusable = _sort_plain(self._job, events)
-            self._merge(places, {})
+            self._merge_plain(places)
         else:
             rows, unusable = self._sort(events)
-            self._merge({place: [offset for offset, _, _ in some] for place, some in rows.items()}, rows)
+            self._merge(rows)
         return unusable
 
     def _sort(self, events: Sequence[Routed]) -> tuple[dict[Place, list[Row]], list[Unusable[Routed]]]:
@@ -107,28 +106,37 @@ class Accumulator:
                 batch[window_of(found.time_ms), found.key].append((event.offset, found.weight, found.fields))
         return batch, unusable
 
-    def _merge(self, places: dict[Place, list[int]], rows: dict[Place, list[Row]]) -> None:
-        """Adds the events of a batch: their offsets by place and, unless the job is plain, their rows."""
-        every = np.array([offset for offsets in places.values() for offset in offsets], np.int64)
-        sums = tallies(hashes_of(every, self._seeds), [len(offsets) for offsets in places.values()])
-        for (place, offsets), sum_ in zip(places.items(), sums, strict=True):
-            group = self._group(place, offsets[0])
-            group.events += len(offsets)
-            group.receipt = (group.receipt + sum_.hashes) % MODULUS
-            group.last = offsets[-1]
-            self._aggregate(group, rows.get(place), len(offsets))
+    def _merge_plain(self, places: dict[Place, list[int]]) -> None:
+        sums = self._sums([offset for offsets in places.values() for offset in offsets], places.values())
+        for (place, offsets), added in zip(places.items(), sums, strict=True):
+            group = self._group(place, offsets[0], offsets[-1], added)
+            group.weight += len(offsets)
+            self._aggregate(group, [()] * len(offsets))
 
-    def _group(self, place: Place, first: int) -> _Group:
+    def _merge(self, batch: dict[Place, list[Row]]) -> None:
+        sums = self._sums([row[0] for rows in batch.values() for row in rows], batch.values())
+        for (place, rows), added in zip(batch.items(), sums, strict=True):
+            group = self._group(place, rows[0][0], rows[-1][0], added)
+            group.weight += sum([weight for _, weight, _ in rows])
+            self._aggregate(group, [fields for _, _, fields in rows])
+
+    def _sums(self, offsets: list[int], groups: Iterable[Sized]) -> list[Tally]:
+        """Number and sum of the hashes of each group of a batch; `offsets` are those of one group after the other."""
+        return tallies(hashes_of(np.array(offsets, np.int64), self._seeds), list(map(len, groups)))
+
+    def _group(self, place: Place, first: int, last: int, added: Tally) -> _Group:
+        """The group of a place, with so many events more, from `first` to `last`."""
         group = self._groups.get(place)
         if group is None:
             self._key_bytes += len(place[1])
             states = [aggregate.initial() for aggregate in self._job.aggregates]
             group = self._groups[place] = _Group(0, 0, first, 0, 0, states)
+        group.events += added.events
+        group.receipt = (group.receipt + added.hashes) % MODULUS
+        group.last = last
         return group
 
-    def _aggregate(self, group: _Group, rows: list[Row] | None, events: int) -> None:
-        group.weight += events if rows is None else sum([weight for _, weight, _ in rows])
-        fields = [()] * events if rows is None else [fields for _, _, fields in rows]
+    def _aggregate(self, group: _Group, fields: list[tuple[FieldValue, ...]]) -> None:
         for index, (aggregate, pick) in enumerate(self._columns):
             values = fields if pick is None else list(map(pick, fields))
             group.states[index] = aggregate.add_many(group.states[index], values)

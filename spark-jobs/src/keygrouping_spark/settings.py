@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from keygrouping_service.settings import JobSettings
+from keygrouping_service.settings import JobSettings, PurgeSettings
 from pydantic import Field, model_validator
 
 from keygrouping_spark.support import require_native
@@ -13,7 +13,7 @@ from keygrouping_spark.support import require_native
 Stages = Literal["worker,aggregator", "worker", "aggregator"]
 
 
-class SparkSettings(JobSettings):
+class SparkSettings(JobSettings, PurgeSettings):
     """What the Spark job needs beyond the settings of every service."""
 
     section: ClassVar[str] = "SPARK"

@@ -18,6 +18,7 @@ SERVICES = ("router", "worker", "aggregator", "producer", "observer", "spark")
 """A metric of one service has the service's name after the prefix; the others are those of all services."""
 
 LABELS = {
+    "check": "a premise of exactness, as docs/premises.md lists them",
     "group": "consumer group of a stage: one per stage",
     "grouping": "name of a grouping: those that run in the shadow; the second of one name ends in `-2`",
     "operator": "an operator of a Spark query: a few",
@@ -148,6 +149,18 @@ RESTARTS = counter(
 )
 EXPIRED_OFFSETS = counter(
     "expired_offsets_total", "offsets", "Offsets that retention deleted before they were read.", "group"
+)
+PREMISE = gauge(
+    "premise",
+    "state",
+    "1 if what exactness rests on was so when the service started, 0 if not; what could not be checked is missing.",
+    "check",
+)
+PURGED = counter(
+    "purged_offsets_total",
+    "offsets",
+    "Offsets (records and markers of transactions) deleted of a topic after all its readers had committed them.",
+    "topic",
 )
 LAG = gauge("lag_records", "records", "Offsets between what was read and the end of the input.", "group")
 INPUT_SEEN = gauge(

@@ -166,6 +166,11 @@ class ServiceSettings(BaseSettings):
         """Consumer group of a stage (`router`, `worker`, `aggregator`)."""
         return f"{self.application}-{stage}"
 
+    @property
+    def observer_group(self) -> str:
+        """Group in which the observer commits how far it has counted `partials`; it has no members."""
+        return self.group("observer-partials")
+
     def transactional_id(self, stage: str, partition: int) -> str:
         """Transactional id of a stage for one input partition."""
         return f"{self.application}-{stage}-{partition}"
@@ -216,6 +221,25 @@ class StageSettings(JobSettings):
     fetch_bytes: int = Field(default=1 << 20, ge=1024, le=1 << 26, description="most bytes fetched per partition")
     transaction_timeout: float = Field(
         default=60, ge=5, le=900, description="seconds until the broker aborts the transaction of a dead member"
+    )
+
+
+class PurgeSettings(ServiceSettings):
+    """Settings of a stage that deletes what has been read; to be mixed in (see `purging`)."""
+
+    purge: bool = Field(
+        default=True, description="whether what all readers of `routed` and `partials` have committed is deleted"
+    )
+    purge_after: float = Field(
+        default=900, ge=0, le=86_400 * 365, description="seconds for which it is kept all the same, to be looked at"
+    )
+    routed_readers: str = Field(
+        default="",
+        pattern=r"^[A-Za-z0-9._-]*(,[A-Za-z0-9._-]+)*$",
+        description="further consumer groups that read `routed`, by commas: what they have not committed is kept",
+    )
+    partials_readers: str = Field(
+        default="", pattern=r"^[A-Za-z0-9._-]*(,[A-Za-z0-9._-]+)*$", description="the same for `partials`"
     )
 
 
@@ -311,7 +335,9 @@ def _tls_context(cafile: Path | None, certfile: Path | None, keyfile: Path | Non
 
 
 Settings = TypeVar("Settings", bound=ServiceSettings)
-_SHARED = frozenset(name for settings in (StageSettings, StoreSettings, ApiSettings) for name in settings.model_fields)
+_SHARED = frozenset(
+    name for settings in (StageSettings, PurgeSettings, StoreSettings, ApiSettings) for name in settings.model_fields
+)
 
 
 def names_of(settings_class: type[BaseSettings], field_name: str) -> list[str]:
@@ -352,7 +378,7 @@ def describe_faults(settings_class: type[ServiceSettings], error: ValidationErro
         elif not place:
             yield message
         else:
-            yield f"{_name_in_use(settings_class, place)}: {message}"
+            yield f"{name_in_use(settings_class, place)}: {message}"
 
 
 def _guess(settings_class: type[ServiceSettings], name: str) -> str:
@@ -361,6 +387,7 @@ def _guess(settings_class: type[ServiceSettings], name: str) -> str:
     return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
 
 
-def _name_in_use(settings_class: type[ServiceSettings], field_name: str) -> str:
+def name_in_use(settings_class: type[ServiceSettings], field_name: str) -> str:
+    """Environment name of a field: the one that is set, else the one that all services share."""
     names = names_of(settings_class, field_name)
     return next((name for name in names if os.environ.get(name, "")), names[-1])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from keygrouping_service.settings import StageSettings
+from keygrouping_service.settings import PurgeSettings, StageSettings
 from pydantic import Field
 
 
-class AggregatorSettings(StageSettings):
+class AggregatorSettings(StageSettings, PurgeSettings):
     """What an aggregator process needs to know besides the stage's settings."""
 
     section: ClassVar[str] = "AGGREGATOR"

@@ -7,6 +7,7 @@ import asyncio
 from keygrouping_service import kafka
 from keygrouping_service.app import serving
 from keygrouping_service.partitions import PartitionRunner
+from keygrouping_service.premises_check import checked
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
@@ -25,7 +26,8 @@ async def serve(settings: ObserverSettings, stop: asyncio.Event) -> None:
     app = observer_app(settings, board, lambda: runner.ready)
     async with serving(app, settings.http_host, settings.http_port):
         await kafka.retry(lambda: prepare_topics(settings), "preparing the observer's topics")
-        await runner.run(stop)
+        if await checked(settings, stop, reads=("routed", "partials"), writes=("dead_letters",)):
+            await runner.run(stop)
 
 
 def main() -> int:

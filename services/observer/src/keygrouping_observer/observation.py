@@ -193,6 +193,11 @@ class Observation:
         yield self.state
 
     @property
+    def needed(self) -> dict[int, int]:
+        """By partition of `partials`: the offset from which on a restart reads; what is before it may be deleted."""
+        return {partition: lane.again for partition, lane in self._state.lanes.items()}
+
+    @property
     def state(self) -> Row:
         """The state record of the run: up to the last interval that ended."""
         return RUN_KEY, self._state.encode()

@@ -6,7 +6,7 @@ import os
 import re
 from typing import ClassVar
 
-from keygrouping_service.settings import StageSettings
+from keygrouping_service.settings import PurgeSettings, StageSettings
 from pydantic import Field
 
 
@@ -16,7 +16,7 @@ def ordinal_of(pod: str) -> int | None:
     return int(match[1]) if match else None
 
 
-class WorkerSettings(StageSettings):
+class WorkerSettings(StageSettings, PurgeSettings):
     """What a worker process needs to know besides the stage's settings."""
 
     section: ClassVar[str] = "WORKER"

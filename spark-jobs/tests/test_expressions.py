@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
-NOW = 2_000_000_000_000
 JOB = JobSpec.from_json(
     {
         "window": "1m",
@@ -92,7 +91,7 @@ def record(value: object, **changes: Any) -> Record:
 
 def read_by_library(job: JobSpec, item: Record) -> Extracted:
     key, value, _, _, timestamp, headers = item
-    found = job.extract(key, value, headers, timestamp, NOW)
+    found = job.extract(key, value, headers, timestamp, 1 << 62)
     assert isinstance(found, Extracted), found
     return found
 
@@ -131,6 +130,12 @@ SAME_READING: list[tuple[dict[str, object], list[Record]]] = [
                 "2026-01-31T12:00:00.123999+00:00",
                 "2026-01-31T12:00:00.5-23:59",
                 "2024-02-29T23:59:59.999999+19:30",
+                "2026-01-31T01:59:59.9996Z",
+                "2026-01-31T01:59:59.999999999999Z",
+                "2026-01-31T01:59:59.00099999999-00:01",
+                "1970-01-01t00:00:00.0019z",
+                "1970-01-01T00:00:01.001Z",
+                "9998-12-31T23:59:59.9999999Z",
             )
         ],
     ),

@@ -21,7 +21,7 @@ _JSON_OPTIONS = {
     "maxNumLen": _UNLIMITED,
     "maxStringLen": _UNLIMITED,
 }
-_ISO = r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d{1,6})?)(?:Z|([+-])(\d\d):(\d\d))$"
+_ISO = r"^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,3})\d*)?(?:[Zz]|([+-])(\d\d):(\d\d))$"
 
 
 def needs_headers(job: JobSpec) -> bool:
@@ -78,16 +78,19 @@ def _time(source: Source, document: _Document) -> Column:
     path = parse_path(source.name)
     if source.unit == "iso":
         return _iso_millis(document.member(path, StringType()))
-    return document.member(path, LongType()) * (1000 if source.unit == "s" else 1)
+    return F.try_multiply(document.member(path, LongType()), F.lit(1000 if source.unit == "s" else 1))
 
 
 def _iso_millis(text: Column) -> Column:
-    """Milliseconds of an RFC 3339 text. The offset is applied by hand: Spark knows none beyond 18 hours."""
-    day, clock, sign, hours, minutes = (F.regexp_extract(text, _ISO, group) for group in range(1, 6))
-    local = F.unix_micros(F.to_timestamp(F.concat(day, F.lit(" "), clock)))
+    """Milliseconds of an RFC 3339 text, cut off as by `keygrouping.instants`.
+
+    The offset is applied by hand: Spark knows none beyond 18 hours.
+    """
+    day, clock, fraction, sign, hours, minutes = (F.regexp_extract(text, _ISO, group) for group in range(1, 7))
+    local = F.unix_seconds(F.try_to_timestamp(F.concat(day, F.lit(" "), clock))) * 1000
     offset = F.coalesce(hours.try_cast("long"), F.lit(0)) * 60 + F.coalesce(minutes.try_cast("long"), F.lit(0))
-    utc = local + F.when(sign == "-", offset).otherwise(-offset) * 60_000_000
-    return F.floor(utc / 1000).cast("long")
+    milliseconds = F.rpad(fraction, 3, "0").cast("long")
+    return local + milliseconds + F.when(sign == "-", offset).otherwise(-offset) * 60_000
 
 
 class _Layer(dict[str, "DataType | _Layer"]):

@@ -11,13 +11,13 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
 from keygrouping.aggregate import Aggregate, AggregateError, parse_aggregates
+from keygrouping.instants import ms_of_number, ms_of_rfc3339
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 FieldKind: TypeAlias = Literal["number", "text", "any"]
@@ -26,7 +26,6 @@ TimeUnit: TypeAlias = Literal["ms", "s", "iso"]
 
 _DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
-_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)")
 _JOB_MEMBERS = {"key", "weight", "time", "window", "window_offset", "lateness", "max_future", "aggregates"}
 _MISSING = object()
 
@@ -286,15 +285,12 @@ def _typed(document: dict[str, object] | None, wanted: Field) -> FieldValue:
 
 
 def _time_of(value: object, source: Source) -> int:
-    if source.unit == "iso" and isinstance(value, str) and _RFC_3339.fullmatch(value):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            moment = None
-        if moment is not None:
-            return math.floor(moment.timestamp() * 1000)
-    elif source.unit != "iso" and isinstance(value, int) and not isinstance(value, bool):
-        return value * (1000 if source.unit == "s" else 1)
+    if source.unit == "iso":
+        time_ms = ms_of_rfc3339(value) if isinstance(value, str) else None
+        if time_ms is not None:
+            return time_ms
+    elif isinstance(value, int) and not isinstance(value, bool):
+        return ms_of_number(value, 1000 if source.unit == "s" else 1)
     wanted = "a text like 2026-01-31T12:00:00Z" if source.unit == "iso" else f"an integer in {source.unit}"
     raise _Reject("no-timestamp", f"field {source.name!r} is the event time: it must be {wanted}")
 

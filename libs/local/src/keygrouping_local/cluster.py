@@ -25,9 +25,8 @@ _PROPERTIES = {
     # Leaders go back to where they were within seconds after their broker is there again, not after five minutes.
     "leader.imbalance.check.interval.seconds": "5",
     "leader.imbalance.per.broker.percentage": "0",
-    "controller.quorum.election.timeout.ms": "1000",
-    "controller.quorum.fetch.timeout.ms": "2000",
-    "num.replica.fetchers": "1",
+    # A busy machine is not a dead broker.
+    "broker.session.timeout.ms": "6000",
 }
 
 

@@ -57,7 +57,25 @@ def _matching(name: str) -> Match:
 
 
 async def _hold(world: World, fault: Fault) -> str:
-    held = world.proxy.hold(_matching(fault.target), answer=fault.detail == "answer")
+    """Keeps a request back; a commit's at most until the transaction after it is under way, where it does most harm."""
+    caught: list[Request] = []
+    sent_again: list[Request] = []
+
+    def first(request: Request) -> bool:
+        if not _matching(fault.target)(request):
+            return False
+        caught.append(request)
+        return True
+
+    def next_under_way(request: Request) -> bool:
+        if request.transactional_id is None or request.transactional_id != caught[0].transactional_id:
+            return False
+        if request.api is not Api.PRODUCE:
+            sent_again.append(request)
+        return request.api is Api.PRODUCE and bool(sent_again)
+
+    after = next_under_way if fault.target == Api.END_TXN.name else None
+    held = world.proxy.hold(first, answer=fault.detail == "answer", until=after)
     await asyncio.sleep(fault.lasts)
     held.remove()
     held.release()

@@ -260,7 +260,11 @@ class PartitionRunner:
                     pauses = kafka.backoff()
                 pause = next(pauses)
                 log.warning(
-                    "%s[%d] begins anew at its committed offset in %.1f s: %r", self._topic, partition, pause, error
+                    "%s[%d]: a new session begins at the committed offset in %.1f s, as the last one ended with: %r",
+                    self._topic,
+                    partition,
+                    pause,
+                    error,
                 )
             metrics.RESTARTS.labels(self.group).inc()
             await _sleep(pause, self._stop)

@@ -17,5 +17,6 @@ alone, put a proxy of its own in front of the same brokers. Connections are plai
 from keygrouping_local.proxy.proxy import Cut, Proxy
 from keygrouping_local.proxy.requests import Api, Request
 from keygrouping_local.proxy.rules import Held, Match, Rule
+from keygrouping_local.proxy.strays import Stray
 
-__all__ = ["Api", "Cut", "Held", "Match", "Proxy", "Request", "Rule"]
+__all__ = ["Api", "Cut", "Held", "Match", "Proxy", "Request", "Rule", "Stray"]

@@ -60,6 +60,11 @@ class Held(Rule):
         """Whether it has something in its hands, or had."""
         return self._caught.done()
 
+    @property
+    def request(self) -> Request | None:
+        """What it holds, or has held."""
+        return self._caught.result() if self._caught.done() else None
+
     async def caught(self, timeout: float = _TIMEOUT) -> Request:
         """Waits until something is held; TimeoutError if nothing comes."""
         return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._caught)), timeout)

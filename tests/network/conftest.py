@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from .say import Say
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of `make test-network ARGS="..."`."""
@@ -13,3 +15,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--faults", type=int, default=5, help="faults of each schedule")
     group.addoption("--runner", choices=["native", "spark"], default="native", help="runner of worker and aggregator")
     group.addoption("--kills", type=int, default=300, help="kills of the soak test")
+
+
+@pytest.fixture
+def say(capfd: pytest.CaptureFixture[str]) -> Say:
+    """Prints at once, although pytest captures output."""
+
+    def tell(what: object) -> None:
+        with capfd.disabled():
+            print(what, flush=True)  # noqa: T201
+
+    return tell

@@ -29,12 +29,20 @@ def possible(world: World) -> Possible:
 async def strike(world: World, schedule: Schedule) -> list[str]:
     """Does all faults of a schedule at their times and undoes them; returns what could not be done, and why."""
     outcomes = await asyncio.gather(*(_do(world, fault) for fault in schedule.faults), return_exceptions=True)
-    return [f"{fault.kind}: {outcome!r}" for fault, outcome in zip(schedule.faults, outcomes, strict=True) if outcome]
+    return [
+        f"{fault.kind}: {outcome}"
+        for fault, outcome in zip(schedule.faults, map(_told, outcomes), strict=True)
+        if outcome
+    ]
 
 
-async def _do(world: World, fault: Fault) -> None:
+def _told(outcome: str | BaseException | None) -> str | None:
+    return repr(outcome) if isinstance(outcome, BaseException) else outcome
+
+
+async def _do(world: World, fault: Fault) -> str | None:
     await asyncio.sleep(fault.at)
-    await _KINDS[fault.kind](world, fault)
+    return await _KINDS[fault.kind](world, fault)
 
 
 # requests
@@ -48,11 +56,30 @@ def _matching(name: str) -> Match:
     return lambda request: request.api is api and request.committed is not False
 
 
-async def _hold(world: World, fault: Fault) -> None:
-    held = world.proxy.hold(_matching(fault.target), answer=fault.detail == "answer")
+async def _hold(world: World, fault: Fault) -> str:
+    """Keeps a request back; a commit's at most until the transaction after it is under way, where it does most harm."""
+    caught: list[Request] = []
+    sent_again: list[Request] = []
+
+    def first(request: Request) -> bool:
+        if not _matching(fault.target)(request):
+            return False
+        caught.append(request)
+        return True
+
+    def next_under_way(request: Request) -> bool:
+        if request.transactional_id is None or request.transactional_id != caught[0].transactional_id:
+            return False
+        if request.api is not Api.PRODUCE:
+            sent_again.append(request)
+        return request.api is Api.PRODUCE and bool(sent_again)
+
+    after = next_under_way if fault.target == Api.END_TXN.name else None
+    held = world.proxy.hold(first, answer=fault.detail == "answer", until=after)
     await asyncio.sleep(fault.lasts)
     held.remove()
     held.release()
+    return "" if held.is_caught else f"there was no {fault.target}"
 
 
 async def _lose(world: World, fault: Fault) -> None:
@@ -68,7 +95,7 @@ async def _delay(world: World, fault: Fault) -> None:
     rule.remove()
 
 
-async def _reorder(world: World, fault: Fault) -> None:
+async def _reorder(world: World, fault: Fault) -> str:
     first: list[Request] = []
 
     def one(request: Request) -> bool:
@@ -84,6 +111,7 @@ async def _reorder(world: World, fault: Fault) -> None:
     await asyncio.sleep(fault.lasts)
     held.remove()
     held.release()
+    return "" if held.is_caught else f"there was no {fault.target}"
 
 
 # links
@@ -204,7 +232,7 @@ async def _clock(world: World, fault: Fault) -> None:
     file.write_text("+0")
 
 
-_KINDS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
+_KINDS: dict[str, Callable[[World, Fault], Awaitable[str | None]]] = {
     "hold": _hold,
     "lose": _lose,
     "delay": _delay,

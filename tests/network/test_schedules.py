@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import shutil
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,25 +12,13 @@ from keygrouping_local.paths import data_dir
 
 from .faults import possible
 from .record import Record
+from .say import Say
 from .schedule import draw
 from .trial import Outcome, Trial
 from .world import faketime, world
 
 PER_WORLD = 20
 """Schedules on one cluster before the next one is made, so that disks and memory stay small."""
-
-Say = Callable[[object], None]
-
-
-@pytest.fixture
-def say(capfd: pytest.CaptureFixture[str]) -> Say:
-    """Prints at once, although pytest captures output."""
-
-    def tell(what: object) -> None:
-        with capfd.disabled():
-            print(what, flush=True)  # noqa: T201
-
-    return tell
 
 
 @pytest.mark.network

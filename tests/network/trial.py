@@ -65,7 +65,7 @@ class Outcome:
 class Trial:
     """Schedules one after the other on one world, whose stream of events goes on."""
 
-    def __init__(self, world: World, seed: int, events: int = 6000, rate: float = 250, patience: float = 150) -> None:
+    def __init__(self, world: World, seed: int, events: int = 6000, rate: float = 200, patience: float = 150) -> None:
         self._world = world
         self._load = Load(seed)
         self._checker = Checker()
@@ -83,6 +83,7 @@ class Trial:
         world.produce(file, self._rate)
         watching = asyncio.create_task(self._revive())
         try:
+            await self._flowing()
             not_done = await strike(world, schedule)
             healed = time.monotonic()
             findings = await self._settle(world.produced)
@@ -108,6 +109,12 @@ class Trial:
         """Ends the input, so that all windows close, and judges them, too."""
         await self._world.deployment.finish()
         return await self._settle(lambda: True, ended=True)
+
+    async def _flowing(self) -> None:
+        """Returns when the first of the new events is there: before that nothing could be disturbed."""
+        before, deadline = self._checker.counts["events"], time.monotonic() + self._patience
+        while self._checker.counts["events"] == before and time.monotonic() < deadline:
+            await self._read()
 
     async def _revive(self) -> None:
         while True:

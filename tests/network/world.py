@@ -104,6 +104,10 @@ class World:
         for name in _STAGES[self.runner]:
             self.deployment.start(name, self._clock(name), **address, **(timeout if name != "spark-0" else {}))
 
+    async def _serves(self) -> bool:
+        """Whether all processes have started; Spark tells of its interface when its queries run."""
+        return all("listening on" in self.deployment.log(name).read_text() for name in self.deployment.names)
+
     def _clock(self, name: str) -> dict[str, str]:
         if name not in self.clocks:
             return {}
@@ -155,4 +159,5 @@ async def world(folder: Path, application: str, runner: str = "native") -> Async
         clocks = {name: folder / f"{name}.clock" for name in clocked} if faketime() else {}
         made = World(cluster, proxy, deployment, folder, disk, clocks, runner)
         made._start()
+        await deployment.until(made._serves)
         yield made

@@ -105,7 +105,7 @@ class Deployment:
         """File with all that a process says."""
         return self._folder / f"{name}.log"
 
-    def start(self, name: str, environment: Mapping[str, str] | None = None, **settings: object) -> None:
+    def start(self, name: str, environment: Mapping[str, str] | None = None, /, **settings: object) -> None:
         """Starts a process; `settings` are those of its service, `environment` is what else it shall find there."""
         service, _, number = name.rpartition("-")
         given = self._own_settings(service, number) | settings

@@ -26,6 +26,13 @@ _ANY_TIME = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 -
 # A record of 1 MB still fits after the headers that say why it went to `dead-letters`.
 _ROOMY = {"max.message.bytes": str(2 * 1024 * 1024)}
 _COMPACTED = {"cleanup.policy": "compact"}
+# A record or two per transaction: small segments that are cleaned soon keep what has to be read at a start to some MB.
+_ALWAYS_SMALL = {
+    "segment.bytes": str(8 * 1024 * 1024),
+    "segment.ms": str(60 * 60 * 1000),
+    "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": str(10 * 60 * 1000),
+}
 _LOOKS = 600
 _LOOK_SECONDS = 0.05
 
@@ -62,6 +69,7 @@ def topics_of(settings: ServiceSettings, partitions: int = 4, max_workers: int =
         Topic(settings.routed_topic, max_workers),
         Topic(settings.results_topic, partitions, _ANY_TIME | _ROOMY | _COMPACTED),
         *(Topic(name, 1) for name in (settings.late_topic, settings.dead_letters_topic)),
+        Topic(settings.positions_topic, 1, _ANY_TIME | _COMPACTED | _ALWAYS_SMALL),
     ]
 
 

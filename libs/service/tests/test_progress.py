@@ -9,6 +9,7 @@ from keygrouping_service.progress import (
     router_watermark,
     stage_watermark,
 )
+from keygrouping_service.topic_ids import UNKNOWN
 
 times = st.one_of(st.integers(0, 10_000), st.just(MIN_TIME), st.just(END))
 states = st.sampled_from([(False, False), (True, False), (False, True)])
@@ -22,13 +23,13 @@ def test_progress_survives_the_trip_through_metadata(value: Progress) -> None:
 
 @given(st.one_of(st.none(), st.text()))
 def test_foreign_metadata_counts_as_nothing_known(text: str | None) -> None:
-    if not (text or "").startswith("v1 "):
+    if not (text or "").startswith("v2 "):
         assert Progress.decode(text) == Progress()
 
 
 def test_broken_numbers_in_metadata_count_as_nothing_known() -> None:
-    assert Progress.decode("v1 soon 0 active") == Progress()
-    assert Progress.decode("v1 5 0 asleep") == Progress()
+    assert Progress.decode(f"v2 soon 0 active {UNKNOWN}") == Progress()
+    assert Progress.decode(f"v2 5 0 asleep {UNKNOWN}") == Progress()
 
 
 @given(st.dictionaries(st.integers(0, 5), progress, min_size=1), st.integers(0, 500))

@@ -15,8 +15,8 @@ async def cluster(broker: EmbeddedBroker) -> AsyncIterator[Cluster]:
 @pytest.fixture
 async def settings(cluster: Cluster, application: str, topic_prefix: str) -> RouterSettings:
     """Settings of a router with four workers and two input partitions; its topics exist."""
-    names = {kind: f"{topic_prefix}-{kind}" for kind in ("events", "routed", "late", "dead-letters")}
-    counts = {"events": 2, "routed": 8, "late": 1, "dead-letters": 1}
+    names = {kind: f"{topic_prefix}-{kind}" for kind in ("events", "routed", "late", "dead-letters", "positions")}
+    counts = {"events": 2, "routed": 8, "late": 1, "dead-letters": 1, "positions": 1}
     await cluster.create(**{names[kind]: count for kind, count in counts.items()})
     return RouterSettings(
         bootstrap_servers=cluster.bootstrap_servers,
@@ -27,6 +27,7 @@ async def settings(cluster: Cluster, application: str, topic_prefix: str) -> Rou
         routed_topic=names["routed"],
         late_topic=names["late"],
         dead_letters_topic=names["dead-letters"],
+        positions_topic=names["positions"],
         workers=4,
         grouping="pkg",
         linger=0.01,

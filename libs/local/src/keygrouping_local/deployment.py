@@ -17,7 +17,8 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping.job import JobSpec
 from keygrouping_service import kafka
-from keygrouping_service.progress import END, Committed, finish_input, partitions_of, read_progress
+from keygrouping_service.end_of_input import finish_input
+from keygrouping_service.progress import END, Committed, partitions_of, read_progress
 from keygrouping_service.settings import PREFIX, ServiceSettings
 from keygrouping_service.topics import Topic, create_topics, topics_of
 
@@ -202,9 +203,7 @@ class Deployment:
         await self.until(self.is_routed)
         for name in [name for name in self.names if name.startswith("router-")]:
             self.stop(name)
-        options = self.settings.kafka_options()
-        group, topic = self.settings.group("router"), self.settings.events_topic
-        await finish_input(options.pop("bootstrap_servers"), group, topic, **options)
+        await finish_input(self.settings)
 
     async def check(self) -> Comparison:
         """Finishes the input, waits until everything is final, and compares with the oracle."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -18,7 +18,10 @@ from keygrouping_service import metrics, tracing
 from keygrouping_service.batches import Outbox
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.lenient import read_leniently
-from keygrouping_service.progress import Committed, Progress, Upstream
+from keygrouping_service.positions import Positions
+from keygrouping_service.progress import Committed, Progress, Upstream, read_offsets
+from keygrouping_service.starts import beyond_end, created_again, read_last
+from keygrouping_service.topic_ids import read_topic_id, same_topic
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +35,7 @@ class Clients:
     """What an owned partition works with. `reader` and `producer` are its own, the others are shared.
 
     `commit_offset` commits outside of a transaction; None means that output and offsets go in transactions.
+    `positions` takes copies of what is committed; None: the input is the work's own state, which may begin again.
     """
 
     reader: AIOKafkaConsumer
@@ -39,6 +43,7 @@ class Clients:
     admin: AIOKafkaAdminClient
     probe: AIOKafkaConsumer
     commit_offset: Callable[[TopicPartition, OffsetAndMetadata], Awaitable[None]] | None = None
+    positions: Positions | None = None
 
 
 class OwnedPartition:
@@ -46,6 +51,7 @@ class OwnedPartition:
 
     `offset` is where reading begins: the committed offset, or the partition's beginning if nothing is committed.
     `progress` is what was committed with it. Both stay as they were when the work began; `committed` moves.
+    `topic_id` (text) is that of the topic that is read: an offset means something together with it only.
     """
 
     def __init__(
@@ -61,7 +67,8 @@ class OwnedPartition:
         self.partition: int = tp.partition
         self.offset: int = start.offset or 0
         self.progress = start.progress
-        self.committed = Committed(self.offset, start.progress)
+        self.topic_id = start.topic_id
+        self.committed = Committed(self.offset, start.progress, start.topic_id)
         self.position: int = self.offset
         self.seen_end: int | None = None
         """The partition's end as it was seen last; None: it has not been seen yet."""
@@ -121,6 +128,18 @@ class OwnedPartition:
             self._traced.saw(records)
         return records
 
+    async def group_progress(self, partitions: Iterable[int]) -> dict[int, Progress]:
+        """The progress of the group in partitions of this topic, after everything that it has committed by now.
+
+        What this partition has committed is seen by all others once this returns.
+        """
+        admin, probe, positions = self._clients.admin, self._clients.probe, self._clients.positions
+        assert positions is not None
+        await read_offsets(admin, self._group, [self.tp], stable=True)
+        tps = [TopicPartition(self.tp.topic, partition) for partition in partitions]
+        found = await read_last(admin, probe, positions, self._group, tps, stable=False)
+        return {tp.partition: last.committed.progress for tp, last in found.items()}
+
     async def end(self) -> int:
         """The partition's end now: its high watermark, open transactions included."""
         (end,) = (await self._clients.probe.end_offsets([self.tp])).values()
@@ -175,16 +194,16 @@ class OwnedPartition:
     async def _write(
         self, outbox: Outbox | None, offset: int, progress: Progress, committed: Callable[[], None] | None
     ) -> None:
-        position = OffsetAndMetadata(offset, progress.encode())
+        entry = Committed(offset, progress, self.topic_id)
         with self._span(outbox, offset):
             async with asyncio.timeout(self._commit_timeout):
                 if self._clients.commit_offset is None:
-                    await self._write_transaction(outbox, position)
+                    await self._write_transaction(outbox, entry.encode())
                 else:
                     if outbox:
                         await outbox.send()
-                    await self._clients.commit_offset(self.tp, position)
-        self.committed = Committed(offset, progress)
+                    await self._commit_offset(self._clients.commit_offset, entry.encode())
+        self.committed = entry
         metrics.COMMITS.labels(self._group).inc()
         if committed is not None:
             committed()
@@ -194,6 +213,14 @@ class OwnedPartition:
             return contextlib.nullcontext()
         return self._traced.transaction(offset, outbox.records if outbox else 0)
 
+    async def _commit_offset(
+        self, commit: Callable[[TopicPartition, OffsetAndMetadata], Awaitable[None]], position: OffsetAndMetadata
+    ) -> None:
+        """With at-least-once delivery the copy says no more than the output does, as the offset."""
+        await commit(self.tp, position)
+        if self._clients.positions is not None:
+            await self._clients.positions.send(self._clients.producer, [(self.tp, position)])
+
     async def _write_transaction(self, outbox: Outbox | None, position: OffsetAndMetadata) -> None:
         producer = self._clients.producer
         try:
@@ -202,6 +229,9 @@ class OwnedPartition:
             raise KafkaError("the producer has failed between two transactions") from None
         self._in_transaction = True
         writes = [producer.send_offsets_to_transaction({self.tp: position}, self._group)]
+        if self._clients.positions is not None:
+            outbox = self.outbox() if outbox is None else outbox
+            self._clients.positions.append(outbox, self.tp, position)
         if outbox:
             writes.append(outbox.send())
         for result in await asyncio.gather(*writes, return_exceptions=True):
@@ -211,12 +241,12 @@ class OwnedPartition:
         await producer.commit_transaction()
 
     async def _skip_expired(self) -> None:
+        topic_id = await read_topic_id(self.admin, self.tp.topic)
+        if not same_topic(topic_id, self.topic_id):
+            raise Fatal(created_again(self.tp.topic, self._group, self.topic_id, topic_id))
         (first,) = (await self._clients.reader.beginning_offsets([self.tp])).values()
         if first < self.position:
-            raise Fatal(
-                f"{self.tp.topic}[{self.partition}] ends before the committed offset {self.position}: was the topic "
-                f"made anew? Reset the offsets of group {self._group}, or use another application name"
-            )
+            raise Fatal(beyond_end(self.tp, self._group, self.position, self.topic_id))
         lost = first - self.position
         log.error("%s[%d]: retention deleted %d offsets unread", self.tp.topic, self.partition, lost)
         metrics.EXPIRED_OFFSETS.labels(self._group).inc(lost)

@@ -19,6 +19,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, Literal
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -31,8 +32,11 @@ from aiokafka.structs import OffsetAndMetadata
 
 from keygrouping_service import kafka, metrics
 from keygrouping_service.owned import Clients, OwnedPartition
+from keygrouping_service.positions import Positions
 from keygrouping_service.progress import read_starts
 from keygrouping_service.settings import StageSettings
+from keygrouping_service.starts import Start, created_again, find_starts
+from keygrouping_service.topic_ids import read_topic_ids, same_topic, topic_id_text
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +72,7 @@ class PartitionRunner:
     - Commit as seldom as latency allows: a transaction costs about 10 round trips and one marker per partition.
 
     `own_state`: the topic is not input but state that the work itself writes. It is read at the begin only, so there is
-    no lag to show.
+    no lag to show, and it may be deleted to begin again.
 
     `assignor` decides who gets which partition (default: round robin); it is an instance of aiokafka's
     AbstractPartitionAssignor, whose `metadata` may send user data such as the replica's ordinal. All members must
@@ -100,6 +104,7 @@ class PartitionRunner:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._member: AIOKafkaConsumer | None = None
+        self._positions = None if own_state else Positions(settings, self.group)
         self._assigned: set[int] | None = None
         self._moved: set[int] = set()
         self._seen: dict[int, tuple[int, int]] = {}
@@ -146,6 +151,8 @@ class PartitionRunner:
     async def _start_shared(self, stack: AsyncExitStack) -> tuple[AIOKafkaAdminClient, AIOKafkaConsumer]:
         admin = await stack.enter_async_context(kafka.started(kafka.admin(self._settings)))
         probe = await stack.enter_async_context(kafka.started(kafka.reader(self._settings, committed=False)))
+        if self._positions is not None:
+            await self._positions.require(admin)
         return admin, probe
 
     async def _watch_ends(self, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> None:
@@ -166,9 +173,17 @@ class PartitionRunner:
         ends = {tp.partition: end for tp, end in (await probe.end_offsets(partitions)).items()}
         for partition in ends.keys() & self.owned.keys():
             self.owned[partition].seen_end = ends[partition]
+        await self._check_id(admin)
         starts = await read_starts(admin, probe, self.group, partitions)
         self._seen = {partition: (start.offset or 0, ends[partition]) for partition, start in starts.items()}
         metrics.INPUT_SEEN.labels(self.group).set_to_current_time()
+
+    async def _check_id(self, admin: AIOKafkaAdminClient) -> None:
+        """`Fatal` if the topic is another one than that which is being read."""
+        ids = await read_topic_ids(admin, [self._topic])
+        for owned in self.owned.values() if self._topic in ids and self._positions else ():
+            if not same_topic(owned.topic_id, now := topic_id_text(ids[self._topic])):
+                raise kafka.Fatal(created_again(self._topic, self.group, owned.topic_id, now))
 
     async def _finish(self) -> None:
         if self._tasks and not self._failure.done():
@@ -272,21 +287,34 @@ class PartitionRunner:
     async def _incarnate(self, tp: TopicPartition, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> None:
         async with AsyncExitStack() as stack:
             producer = await stack.enter_async_context(kafka.started(self._new_producer(tp.partition)))
-            start = (await read_starts(admin, probe, self.group, [tp]))[tp.partition]
+            start = await self._find_start(tp, admin, probe)
             reader = kafka.reader(self._settings, max_partition_fetch_bytes=self._settings.fetch_bytes)
             await stack.enter_async_context(kafka.started(reader))
             reader.assign([tp])
-            reader.seek(tp, start.offset)
+            reader.seek(tp, start.committed.offset)
             commit = None if self._delivery == "exactly_once" else self._commit_offset
-            clients = Clients(reader, producer, admin, probe, commit)
-            owned = OwnedPartition(tp, start, clients, self.group, self._stop)
+            clients = Clients(reader, producer, admin, probe, commit, self._positions)
+            owned = OwnedPartition(tp, start.committed, clients, self.group, self._stop)
             stack.push_async_callback(owned.abandon)
             stack.callback(self._disown, owned)
             if tp.partition in self._seen:
                 _, owned.seen_end = self._seen[tp.partition]
             self.owned[tp.partition] = owned
+            if start.moved:
+                await owned.commit(None, owned.offset, owned.progress)
             await self._work(owned)
             await owned.settle()
+
+    async def _find_start(self, tp: TopicPartition, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> Start:
+        if self._positions is None:
+            start = Start((await read_starts(admin, probe, self.group, [tp]))[tp.partition])
+        else:
+            starts = await find_starts(admin, probe, self._settings, self._positions, self.group, [tp])
+            start = starts[tp]
+        if start.committed.offset is None:
+            (first,) = (await probe.beginning_offsets([tp])).values()
+            start = replace(start, committed=replace(start.committed, offset=first))
+        return start
 
     def _disown(self, owned: OwnedPartition) -> None:
         del self.owned[owned.partition]

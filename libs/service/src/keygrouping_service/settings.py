@@ -111,6 +111,9 @@ class ServiceSettings(BaseSettings):
     late_topic: str = Field(default="late", description="events that came too late, with the reason")
     dead_letters_topic: str = Field(default="dead-letters", description="records that can't be used, with the reason")
     distribution_topic: str = Field(default="distribution", description="the observer's snapshots")
+    positions_topic: str = Field(
+        default="positions", description="copies of all committed offsets, as brokers forget those of groups that rest"
+    )
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         default="PLAINTEXT", description="how to talk to Kafka"
@@ -205,6 +208,17 @@ class JobSettings(ServiceSettings):
     """Settings of a service that runs the job: `job` is its JSON text or the path of a JSON file."""
 
     job: Job
+    begin_again: str = Field(
+        default="",
+        pattern=r"^([A-Za-z0-9_-]{22}(,[A-Za-z0-9_-]{22})*)?$",
+        description="ids of topics, by commas: a stage whose position in such a topic can't be used begins again at "
+        "its beginning; without it, the stage stops and says so",
+    )
+
+    @property
+    def begin_again_in(self) -> frozenset[str]:
+        """The topics' ids in `begin_again`."""
+        return frozenset(self.begin_again.split(",")) - {""}
 
 
 class StageSettings(JobSettings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from uuid import UUID
 
@@ -10,7 +11,21 @@ from aiokafka.errors import LeaderNotAvailableError, UnknownTopicOrPartitionErro
 
 from keygrouping_service.kafka_requests import NO_ID, TopicIdsRequest
 
-__all__ = ["NO_ID", "read_topic_ids"]
+__all__ = ["NO_ID", "UNKNOWN", "read_topic_id", "read_topic_ids", "same_topic", "topic_id_text"]
+
+
+def topic_id_text(topic_id: UUID) -> str:
+    """An id as Kafka's own tools show it (`kafka-topics.sh --describe`): 22 characters."""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+UNKNOWN = topic_id_text(NO_ID)
+"""Text of an id that is not known: of a broker without topic ids, or an offset that a tool has committed."""
+
+
+def same_topic(one: str, other: str) -> bool:
+    """Whether two ids (as text) may be of the same topic: they are equal, or one is not known."""
+    return one == other or UNKNOWN in (one, other)
 
 
 async def read_topic_ids(admin: AIOKafkaAdminClient, topics: Iterable[str]) -> dict[str, UUID]:
@@ -35,3 +50,11 @@ async def read_topic_ids(admin: AIOKafkaAdminClient, topics: Iterable[str]) -> d
             raise error(f"the id of topic {topic} can't be read")
         found[topic] = topic_id
     return found
+
+
+async def read_topic_id(admin: AIOKafkaAdminClient, topic: str) -> str:
+    """The id of a topic as text; UnknownTopicOrPartitionError (it may be about to be created) if there is none."""
+    found = await read_topic_ids(admin, [topic])
+    if topic not in found:
+        raise UnknownTopicOrPartitionError(f"create the topic {topic!r}")
+    return topic_id_text(found[topic])

@@ -33,6 +33,13 @@ _MOST_REPLICAS = 3
 LETTERS_BYTES = 1 << 30
 """Most bytes of `late` and of `dead-letters`."""
 
+# A record or two per transaction: small segments that are cleaned soon keep what has to be read at a start to some MB.
+_ALWAYS_SMALL = {
+    "segment.bytes": str(8 * 1024 * 1024),
+    "segment.ms": str(60 * 60 * 1000),
+    "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": str(10 * 60 * 1000),
+}
 _LOOKS = 600
 _LOOK_SECONDS = 0.05
 
@@ -81,6 +88,7 @@ def topics_of(
         Topic(settings.routed_topic, max_workers, purged),
         Topic(settings.results_topic, partitions, _ANY_TIME | _ROOMY | _COMPACTED),
         *(Topic(name, 1, letters) for name in (settings.late_topic, settings.dead_letters_topic)),
+        Topic(settings.positions_topic, 1, _ANY_TIME | _COMPACTED | _ALWAYS_SMALL),
     ]
 
 

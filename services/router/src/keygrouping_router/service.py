@@ -18,7 +18,7 @@ from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.premises_check import checked
-from keygrouping_service.progress import floor_of_resuming, partitions_of, read_progress
+from keygrouping_service.progress import floor_of_resuming, partitions_of
 from keygrouping_service.store import open_store
 
 from keygrouping_router.api.app import router_app
@@ -59,7 +59,10 @@ class Topics:
 
 async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> Topics:
     """Counts the partitions of all topics; `Fatal` if one is missing or `routed` has fewer than the workers need."""
-    names = (settings.events_topic, settings.routed_topic, settings.late_topic, settings.dead_letters_topic)
+    names = (
+        *(settings.events_topic, settings.routed_topic, settings.late_topic, settings.dead_letters_topic),
+        settings.positions_topic,
+    )
     counts = {name: len(await partitions_of(admin, name)) for name in names}
     missing = [name for name, count in counts.items() if count == 0]
     if missing:
@@ -159,8 +162,7 @@ class Router:
         await owned.commit(None, owned.committed.offset or 0, clock.resuming(epoch))
         topic = self._settings.events_topic
         partitions = await partitions_of(owned.admin, topic)
-        committed = await read_progress(owned.admin, self._settings.group(STAGE), topic, partitions)
-        progress = {partition: entry.progress for partition, entry in committed.items()}
+        progress = await owned.group_progress(partitions)
         clock.resume(floor_of_resuming(progress, owned.partition, self._job.lateness_ms))
         log.info("%s[%d] has events again", owned.tp.topic, owned.partition)
 

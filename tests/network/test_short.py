@@ -10,7 +10,7 @@ from .schedule import Fault, Schedule
 from .trial import Trial
 from .world import world
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 LATE_COMMITS = Schedule(
     1,

@@ -252,6 +252,40 @@ async def test_results_are_exact_whenever_the_driver_is_killed(pipeline: Pipelin
     assert "window" in line
 
 
+async def test_results_are_exact_though_what_has_been_read_is_deleted(pipeline: Pipeline) -> None:
+    rng = random.Random(2)
+    pipeline.start(purge_after="0")
+    await pipeline.send(some_events(rng, 0))
+    await pipeline.promise(WINDOW)
+    await pipeline.reaches(WINDOW)
+    await until(lambda: purged(pipeline, "routed"), START_SECONDS)
+    # Windows of 1970 are open: nobody knows yet that none of these partials is needed any more.
+    assert not await purged(pipeline, "partials")
+
+    await pipeline.kill()
+    await pipeline.send(some_events(rng, 1))
+    pipeline.start(purge_after="0")
+    await pipeline.finish()
+    await pipeline.reaches(END)
+    check(await pipeline.results(), pipeline.expected())
+    await until(lambda: purged(pipeline, "partials"), START_SECONDS)
+    assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+
+    pipeline.start(purge_after="0", spark_checkpoint=str(pipeline.folder / "another"))
+    await pipeline.reaches(END)
+    await until(lambda: "query" in pipeline.log.read_text(), START_SECONDS)
+    check(await pipeline.results(), pipeline.expected())
+
+
+async def purged(pipeline: Pipeline, kind: str) -> bool:
+    """Whether all that the stage behind a topic has committed in it is gone, and there was something."""
+    topic, stage = pipeline.topic(kind), {"routed": "worker", "partials": "aggregator"}[kind]
+    committed = await pipeline.cluster.committed(f"{pipeline.application}-{stage}", topic)
+    wanted = {TopicPartition(topic, p): entry.offset or 0 for p, entry in committed.items()}
+    async with started(AIOKafkaConsumer(bootstrap_servers=pipeline.cluster.bootstrap_servers)) as reader:
+        return await reader.beginning_offsets(list(wanted)) == wanted and any(wanted.values())
+
+
 async def one_partial_per_worker_window_and_key(pipeline: Pipeline) -> None:
     """Partials that were written again are the same; together they hold every event once."""
     seen: dict[tuple[Any, ...], Partial] = {}

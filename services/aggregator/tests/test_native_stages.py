@@ -180,6 +180,30 @@ async def test_an_open_window_survives_a_kill_though_its_offset_was_never_commit
     assert await pipeline.results() == pipeline.expected
 
 
+async def test_results_are_exact_though_what_has_been_read_is_deleted_and_all_is_killed(pipeline: Pipeline) -> None:
+    pipeline.start("worker-0", KEYGROUPING_PURGE_AFTER="0")
+    pipeline.start("aggregator-0", KEYGROUPING_PURGE_AFTER="0")
+    await pipeline.route_skewed(1000, start=0)
+    await pipeline.route([(0, b"open", 9000)], watermark=8000)
+    await pipeline.until(lambda: purged(pipeline, pipeline.settings.routed_topic, [0, 1]))
+    await pipeline.until(lambda: purged(pipeline, pipeline.settings.partials_topic, [0, 1]))
+    for name in ("worker-0", "aggregator-0"):
+        pipeline.kill(name)
+    await pipeline.route_skewed(1000, start=8000, watermark=8500)
+    pipeline.start("worker-0", KEYGROUPING_PURGE_AFTER="0")
+    pipeline.start("aggregator-0", KEYGROUPING_PURGE_AFTER="0")
+    await pipeline.route([], watermark=END)
+    assert await pipeline.results() == pipeline.expected
+    assert "deleted" not in pipeline.log("worker-0").read_text() + pipeline.log("aggregator-0").read_text()
+
+
+async def purged(pipeline: Pipeline, topic: str, partitions: list[int]) -> bool:
+    """Whether each of the partitions has lost what it began with."""
+    async with kafka.started(kafka.reader(pipeline.settings)) as reader:
+        starts = await reader.beginning_offsets([TopicPartition(topic, partition) for partition in partitions])
+    return all(start > 0 for start in starts.values())
+
+
 async def test_routed_records_that_no_router_wrote_go_to_dead_letters(pipeline: Pipeline) -> None:
     async with kafka.started(kafka.producer(pipeline.settings)) as producer:
         await producer.send_and_wait(pipeline.settings.routed_topic, b"no key", None, partition=2)

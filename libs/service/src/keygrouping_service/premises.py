@@ -178,9 +178,10 @@ def _offsets_retention(case: Case) -> Findings:
 
 def _transaction_timeout(case: Case) -> Findings:
     most = case.facts.least("transaction.max.timeout.ms")
-    if most is not None and case.needs.transaction_timeout * 1000 > most:
+    asked = case.needs.transaction_timeout
+    if most is not None and asked * 1000 > most:
         yield Finding(
-            f"{case.needs.setting('transaction_timeout')}={case.needs.transaction_timeout:g} is more than the brokers allow: set it to "
+            f"{case.needs.setting('transaction_timeout')}={asked:g} is more than the brokers allow: set it to "
             f"{most // 1000} or less, or raise their transaction.max.timeout.ms={most}",
             fatal=True,
         )
@@ -212,13 +213,14 @@ def _transaction_verification(case: Case) -> Findings:
 def _session_timeout(case: Case) -> Findings:
     if case.needs.session_timeout is None:
         return
-    asked = case.needs.session_timeout * 1000
+    setting, asked = case.needs.setting("session_timeout"), case.needs.session_timeout * 1000
     least = max((int(given.get("group.min.session.timeout.ms", 0)) for given in case.facts.brokers.values()), default=0)
     most = case.facts.least("group.max.session.timeout.ms")
     if asked < least or (most is not None and asked > most):
+        taken = f"{least / 1000:g} to {(most or asked) / 1000:g} seconds"
         yield Finding(
-            f"{case.needs.setting('session_timeout')}={case.needs.session_timeout:g} is refused by the brokers, which take {least / 1000:g} "
-            f"to {(most or asked) / 1000:g} seconds (group.min.session.timeout.ms, group.max.session.timeout.ms)",
+            f"{setting}={asked / 1000:g} is refused by the brokers, which take {taken} (group.min.session.timeout.ms, "
+            "group.max.session.timeout.ms)",
             fatal=True,
         )
 
@@ -241,8 +243,8 @@ def _replication(case: Case) -> Findings:
     few = [topic.name for topic in case.facts.all_topics if topic.replicas < wanted]
     if few:
         yield Finding(
-            f"fewer than {wanted} replicas of {_names(few)} on {case.facts.nodes} brokers: what a disk loses is lost; raise "
-            "them by kafka-reassign-partitions"
+            f"fewer than {wanted} replicas of {_names(few)} on {case.facts.nodes} brokers: what a disk loses is lost; "
+            "add replicas by kafka-reassign-partitions.sh"
         )
 
 
@@ -253,7 +255,7 @@ def _min_isr(case: Case) -> Findings:
         if least > topic.replicas:
             fix = _alter(topic, f"min.insync.replicas={max(1, topic.replicas - 1)}")
             yield Finding(
-                f"nothing can be written to {topic.name}: min.insync.replicas={least}, replicas {topic.replicas}; {fix}",
+                f"no write to {topic.name} can succeed: replicas {topic.replicas}, min.insync.replicas={least}; {fix}",
                 fatal=True,
             )
     weak = [t for t in case.facts.all_topics if t.replicas > 1 and t.number("min.insync.replicas", 2) < 2]

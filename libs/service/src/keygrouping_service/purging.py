@@ -23,7 +23,8 @@ from keygrouping_service.settings import PREFIX, PurgeSettings
 
 log = logging.getLogger(__name__)
 
-PAUSE_SECONDS = 30.0
+_PAUSE_SECONDS = 30.0
+_LEAST_PAUSE_SECONDS = 0.5
 _REFUSED_SECONDS = 600.0
 _SILENT_SECONDS = 3600.0
 _MOST_SAMPLES = 500
@@ -163,8 +164,9 @@ class Purger:
 
 
 @contextlib.asynccontextmanager
-async def purging(settings: PurgeSettings, *purgers: Purger, pause: float = PAUSE_SECONDS) -> AsyncIterator[None]:
-    """Meanwhile the purgers work every `pause` seconds, if the settings say so; a failure never stops the stage."""
+async def purging(settings: PurgeSettings, *purgers: Purger) -> AsyncIterator[None]:
+    """Meanwhile the purgers work every 30 seconds, or sooner where little is kept; a failure never stops the stage."""
+    pause = min(_PAUSE_SECONDS, max(_LEAST_PAUSE_SECONDS, settings.purge_after / 10))
     tasks = [asyncio.create_task(_keep_purging(settings, purger, pause)) for purger in purgers if settings.purge]
     try:
         yield

@@ -21,6 +21,7 @@ LABELS = {
     "check": "a premise of exactness, as docs/premises.md lists them",
     "group": "consumer group of a stage: one per stage",
     "grouping": "name of a grouping: those that run in the shadow; the second of one name ends in `-2`",
+    "kind": "what is kept in the store: a few words",
     "operator": "an operator of a Spark query: a few",
     "outcome": "what became of it: a few words",
     "query": "a query of the Spark job: one per stage",
@@ -239,6 +240,12 @@ LOST_ROUNDS = counter(
 CONTROL_CHANGES = counter("router_control_changes_total", "changes", "Changes of what can be set, taken over.")
 CONTROL_VERSION = gauge("router_control_version", "version", "Version of the control document in force.")
 STORE_DEGRADED = gauge("router_store_degraded", "state", "1 while the store can't be used, else 0.")
+BAD_STORE_VALUES = counter(
+    "router_store_bad_values_total",
+    "values",
+    "Values in the store that could not be used when they were read, and were taken for missing.",
+    "kind",
+)
 REPLICAS = gauge("router_replicas", "replicas", "Routers that share the store and are alive.")
 WORKER_LAG = gauge("router_worker_lag_records", "records", "Routed events that a worker has not worked off.", "worker")
 SHADOW_IMBALANCE = gauge(

@@ -244,7 +244,9 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         await stack.enter_async_context(serving(router_app(plane, settings), settings.http_host, settings.http_port))
         await stack.enter_async_context(plane.running())
         if settings.worker_pods is not None:
-            await stack.enter_async_context(_going_on(WorkerPods(plane, StatefulSetPods(settings.worker_pods), store)))
+            await stack.enter_async_context(
+                _going_on(WorkerPods(plane, StatefulSetPods(settings.worker_pods), plane.core.store))
+            )
         await runner.run(stop)
 
 

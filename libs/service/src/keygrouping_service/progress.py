@@ -15,11 +15,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CoordinatorLoadInProgressError
 from aiokafka.structs import OffsetAndMetadata
+from keygrouping.job import MOST_CONFIRMATIONS
 
 from keygrouping_service.kafka import retry
 
@@ -30,6 +32,7 @@ END = 253_402_214_400_000
 """Progress of a finished input: 9999-12-31T00:00:00Z, after all event times."""
 
 _STATES = ("active", "idle", "resuming")
+_MOST_AHEAD = 2 * MOST_CONFIRMATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,28 +41,49 @@ class Progress:
 
     `resuming` counts as not idle: the partition has said that it comes back, but doesn't know yet how far the others
     went on without it. Whoever owns it next must find that out before any event.
+
+    `ahead` are the last events of an input partition, the oldest first: how many ms each lies ahead of `time`, not
+    confirmed by enough others yet; 0 if it does not.
     """
 
     time: int = MIN_TIME
     epoch: int = 0
     idle: bool = False
     resuming: bool = False
+    ahead: tuple[int, ...] = ()
 
     def encode(self) -> str:
         """The text that is committed as metadata of an offset."""
         state = "idle" if self.idle else "resuming" if self.resuming else "active"
-        return f"v1 {self.time} {self.epoch} {state}"
+        return " ".join([f"v1 {self.time} {self.epoch} {state}", *_encode_ahead(self.ahead)])
 
     @classmethod
     def decode(cls, metadata: str | None) -> Progress:
         """Reads metadata; text that is not ours (a group reset by a tool) counts as nothing known."""
         words = (metadata or "").split(" ")
-        if len(words) != 4 or words[0] != "v1" or words[3] not in _STATES:
+        if not 4 <= len(words) <= 5 or words[0] != "v1" or words[3] not in _STATES:
             return cls()
         try:
-            return cls(int(words[1]), int(words[2]), words[3] == "idle", words[3] == "resuming")
+            ahead = _decode_ahead(words[4]) if len(words) == 5 else ()
+            return cls(int(words[1]), int(words[2]), words[3] == "idle", words[3] == "resuming", ahead)
         except ValueError:
             return cls()
+
+
+def _encode_ahead(ahead: tuple[int, ...]) -> list[str]:
+    """A word of hexadecimal numbers, in which `*n` stands for n zeros; none if nothing is ahead."""
+    runs = [(number, len(list(same))) for number, same in groupby(ahead)]
+    if runs and runs[0][0] == 0:
+        del runs[0]
+    tokens = [token for number, count in runs for token in ([f"{number:x}"] * count if number else [f"*{count:x}"])]
+    return [",".join(tokens)] if tokens else []
+
+
+def _decode_ahead(word: str) -> tuple[int, ...]:
+    ahead: list[int] = []
+    for token in word.split(","):
+        ahead += [0] * min(int(token[1:], 16), _MOST_AHEAD) if token.startswith("*") else [int(token, 16)]
+    return tuple(ahead[-_MOST_AHEAD:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def test_the_job_is_the_programs_default() -> None:
     given = {name: value for name, value in VALUES["job"].items() if value is not None}
     assert JobSpec.from_json(given) == JobSpec.from_json({"aggregates": given["aggregates"]})
     assert set(VALUES["job"]) == {
-        *("key", "weight", "time", "window", "window_offset", "lateness", "max_future", "aggregates")
+        *("key", "weight", "time", "window", "window_offset", "lateness", "max_future", "confirmations", "aggregates")
     }
 
 

@@ -85,3 +85,15 @@ def test_a_horizon_is_covered_at_its_end_and_not_before() -> None:
     assert not horizon.covered(0, 4)
     assert horizon.covered(0, 5)
     assert horizon.covered(1, 0), "a partition born later holds nothing that the horizon speaks of"
+
+
+@given(st.lists(st.one_of(st.just(0), st.integers(0, END)), max_size=256))
+def test_what_waits_for_confirmation_is_committed_too(ahead: list[int]) -> None:
+    decoded = Progress.decode(Progress(5, 1, ahead=tuple(ahead)).encode()).ahead
+    first = next((place for place, number in enumerate(ahead) if number), len(ahead))
+    assert decoded == tuple(ahead[first:])
+
+
+def test_a_word_that_is_not_ours_counts_as_nothing_known() -> None:
+    assert Progress.decode(f"v2 5 1 active {UNKNOWN} x-ray") == Progress()
+    assert len(Progress.decode(f"v2 5 1 active {UNKNOWN} 1,*ffffffff").ahead) <= 256

@@ -26,11 +26,16 @@ TimeUnit: TypeAlias = Literal["ms", "s", "iso"]
 
 _DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
-_JOB_MEMBERS = {"key", "weight", "time", "window", "window_offset", "lateness", "max_future", "aggregates"}
+_JOB_MEMBERS = {
+    *("key", "weight", "time", "window", "window_offset", "lateness", "max_future", "confirmations", "aggregates"),
+}
 _MISSING = object()
 
 MAX_WEIGHT = 1e18
 """Heaviest event: sums of squares of heavier ones might not be finite."""
+
+MOST_CONFIRMATIONS = 128
+"""Twice as many event times are committed with each offset, as text that must fit its metadata (4 kB)."""
 
 MAX_KEY_BYTES = 65_536
 """Longest key. A result holds its key twice, once as JSON text of up to six times the length, and must fit a record."""
@@ -116,8 +121,9 @@ class JobSpec:
     """One grouped, windowed aggregation over a stream.
 
     Windows are tumbling: [start, start + window_ms), aligned to the epoch plus `window_offset_ms`. An event is
-    late if it lies more than `lateness_ms` behind the newest event of its own input partition. Events further
-    than `max_future_ms` ahead of the wall clock are refused, or one wrong clock would make all others late.
+    late if it lies more than `lateness_ms` behind the confirmed time of its own input partition: the latest time that
+    `confirmations` of any twice as many successive events have reached. So a few fast clocks make nobody late; with
+    1 every event is believed. Events further than `max_future_ms` ahead of the wall clock are refused.
     """
 
     aggregates: tuple[Aggregate, ...]
@@ -128,6 +134,7 @@ class JobSpec:
     window_offset_ms: int = 0
     lateness_ms: int = 10_000
     max_future_ms: int = 3_600_000
+    confirmations: int = 32
     fields: tuple[Field, ...] = field(init=False)
     """What all aggregates read, each field once for each type that is wanted of it."""
     fields_of: tuple[tuple[int, ...], ...] = field(init=False)
@@ -311,6 +318,13 @@ class _Faults:
             self.lines.append(f"{name}: must be at least {least} ms")
         return value
 
+    def whole_number(self, data: Mapping[str, object], name: str, default: int, *, least: int, most: int) -> int:
+        value = data.get(name, default)
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        self.lines.append(f"{name}: {value!r} is no whole number from {least} to {most}")
+        return default
+
     def source(self, data: Mapping[str, object], name: str, plain: dict[str, Source], members: set[str]) -> Source:
         value = data.get(name, next(iter(plain)))
         if isinstance(value, str | int) and str(value) in plain:
@@ -363,6 +377,7 @@ def _parse(source: str | bytes | Mapping[str, object]) -> JobSpec:
         window_offset_ms=faults.duration(data, "window_offset", 0),
         lateness_ms=faults.duration(data, "lateness", 10_000),
         max_future_ms=faults.duration(data, "max_future", 3_600_000),
+        confirmations=faults.whole_number(data, "confirmations", 32, least=1, most=MOST_CONFIRMATIONS),
     )
     if faults.lines:
         raise JobError("\n".join(faults.lines))

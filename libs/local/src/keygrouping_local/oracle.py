@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -56,7 +56,8 @@ class Oracle:
         self._job = job
         self._left_out = left_out
         self._now_ms = int(time.time() * 1000) if now_ms is None else now_ms
-        self._newest: dict[int, int] = {}
+        self._last: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=2 * job.confirmations))
+        self._confirmed: dict[int, int] = {}
         self._fields: dict[tuple[bytes, int], list[tuple[FieldValue, ...]]] = defaultdict(list)
         self._expected = Expected()
 
@@ -68,7 +69,7 @@ class Oracle:
             event = self._job.extract(record.key, record.value, record.headers, record.timestamp, self._now_ms)
             if isinstance(event, Rejection):
                 self._expected.dead[place] = event.reason
-            elif place not in self._left_out:
+            else:
                 self._take(place, event)
 
     def finish(self) -> Expected:
@@ -83,12 +84,21 @@ class Oracle:
         return expected
 
     def _take(self, place: Place, event: Extracted) -> None:
-        newest = self._newest.get(place[0])
-        if newest is not None and event.time_ms < newest - self._job.lateness_ms:
+        confirmed = self._confirmed.get(place[0], -1)
+        self._confirm(place[0], event.time_ms, confirmed)
+        if place in self._left_out:
+            return
+        if event.time_ms < confirmed - self._job.lateness_ms:
             self._expected.late.add(place)
             return
-        self._newest[place[0]] = event.time_ms if newest is None else max(newest, event.time_ms)
         self._fields[event.key, self._job.window_of(event.time_ms)].append(event.fields)
+
+    def _confirm(self, partition: int, time_ms: int, confirmed: int) -> None:
+        """Moves a partition's time to where half of the last 2 x `confirmations` events have come."""
+        last = self._last[partition]
+        last.append(time_ms)
+        if time_ms > confirmed and len(last) >= self._job.confirmations:
+            self._confirmed[partition] = max(confirmed, sorted(last)[-self._job.confirmations])
 
 
 async def expect(settings: ServiceSettings, job: JobSpec) -> Expected:

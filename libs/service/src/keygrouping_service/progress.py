@@ -17,11 +17,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CoordinatorLoadInProgressError, KafkaTimeoutError, for_code
 from aiokafka.structs import OffsetAndMetadata
+from keygrouping.job import MOST_CONFIRMATIONS
 
 from keygrouping_service.kafka_requests import StableOffsetsRequest
 from keygrouping_service.topic_ids import UNKNOWN
@@ -34,6 +36,7 @@ END = 253_402_214_400_000
 
 _STATES = ("active", "idle", "resuming")
 _STABLE_SECONDS, _STABLE_PAUSE = 15.0, 0.02
+_MOST_AHEAD = 2 * MOST_CONFIRMATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +45,55 @@ class Progress:
 
     `resuming` counts as not idle: the partition has said that it comes back, but doesn't know yet how far the others
     went on without it. Whoever owns it next must find that out before any event.
+
+    `ahead` are the last events of an input partition, the oldest first: how many ms each lies ahead of `time`, not
+    confirmed by enough others yet; 0 if it does not.
     """
 
     time: int = MIN_TIME
     epoch: int = 0
     idle: bool = False
     resuming: bool = False
+    ahead: tuple[int, ...] = ()
 
     def encode(self, topic_id: str = UNKNOWN) -> str:
         """The text that is committed as metadata of an offset in the topic with this id."""
         state = "idle" if self.idle else "resuming" if self.resuming else "active"
-        return f"v2 {self.time} {self.epoch} {state} {topic_id}"
+        return " ".join([f"v2 {self.time} {self.epoch} {state} {topic_id}", *_encode_ahead(self.ahead)])
 
     @classmethod
     def decode(cls, metadata: str | None) -> Progress:
         """Reads metadata; text that is not ours (a group reset by a tool) counts as nothing known."""
-        words = _words(metadata)
-        return cls(int(words[1]), int(words[2]), words[3] == "idle", words[3] == "resuming") if words else cls()
+        return _read(metadata)[0]
+
+
+def _read(metadata: str | None) -> tuple[Progress, str]:
+    """Progress and topic id in metadata; nothing known of either if it is not ours."""
+    words = (metadata or "").split(" ")
+    if not 5 <= len(words) <= 6 or words[0] != "v2" or words[3] not in _STATES:
+        return Progress(), UNKNOWN
+    try:
+        ahead = _decode_ahead(words[5]) if len(words) == 6 else ()
+        progress = Progress(int(words[1]), int(words[2]), words[3] == "idle", words[3] == "resuming", ahead)
+    except ValueError:
+        return Progress(), UNKNOWN
+    return progress, words[4]
+
+
+def _encode_ahead(ahead: tuple[int, ...]) -> list[str]:
+    """A word of hexadecimal numbers, in which `*n` stands for n zeros; none if nothing is ahead."""
+    runs = [(number, len(list(same))) for number, same in groupby(ahead)]
+    if runs and runs[0][0] == 0:
+        del runs[0]
+    tokens = [token for number, count in runs for token in ([f"{number:x}"] * count if number else [f"*{count:x}"])]
+    return [",".join(tokens)] if tokens else []
+
+
+def _decode_ahead(word: str) -> tuple[int, ...]:
+    ahead: list[int] = []
+    for token in word.split(","):
+        ahead += [0] * min(int(token[1:], 16), _MOST_AHEAD) if token.startswith("*") else [int(token, 16)]
+    return tuple(ahead[-_MOST_AHEAD:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +113,7 @@ class Committed:
         """Reads what was committed; None and offset -1 stand for nothing."""
         if stored is None or stored.offset < 0:
             return cls()
-        words = _words(stored.metadata)
-        return cls(stored.offset, Progress.decode(stored.metadata), words[4] if words else UNKNOWN)
-
-
-def _words(metadata: str | None) -> list[str]:
-    """The words of our metadata, none if it is not ours."""
-    words = (metadata or "").split(" ")
-    if len(words) != 5 or words[0] != "v2" or words[3] not in _STATES:
-        return []
-    try:
-        int(words[1]), int(words[2])
-    except ValueError:
-        return []
-    return words
+        return cls(stored.offset, *_read(stored.metadata))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from keygrouping_service.store import open_store
 
 from keygrouping_router.api.app import router_app
 from keygrouping_router.caution import REFUSALS, Batch, Caution, remains_of
-from keygrouping_router.clock import REASONS, PartitionClock
+from keygrouping_router.clock import REASONS, PartitionClock, warm_up
 from keygrouping_router.control_plane import ControlPlane
 from keygrouping_router.routing import Extractor, Judged, Record, Records, Usable, parts, sort_out_late
 from keygrouping_router.settings import RouterSettings
@@ -103,7 +103,9 @@ class Router:
     async def _work(self, owned: OwnedPartition, caution: Caution, under_way: deque[Batch]) -> None:
         idle_timeout = self._settings.idle_timeout
         self._plane.not_below(owned.progress.epoch)
-        clock = PartitionClock(owned.progress, self._job.lateness_ms, idle_timeout, time.monotonic())
+        clock = PartitionClock(
+            owned.progress, self._job.lateness_ms, self._job.confirmations, idle_timeout, time.monotonic()
+        )
         if owned.progress.resuming:
             await self._resume(owned, clock)
         while not owned.stopping:
@@ -149,7 +151,7 @@ class Router:
         """No records: commits idleness when it is due, and a position that moved over transaction markers."""
         await owned.settle()
         if clock.is_due(time.monotonic()) and owned.position >= await owned.end():
-            clock.go_idle()
+            clock.go_idle(int(time.time() * 1000))
             log.info("%s[%d] is idle", owned.tp.topic, owned.partition)
         elif owned.position == owned.committed.offset:
             return
@@ -237,6 +239,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         store = open_store(settings)
         stack.push_async_callback(store.close)
         plane = ControlPlane(settings, store, topics.routed, stage=KafkaWorkerStage(settings))
+        await asyncio.to_thread(warm_up)
         await plane.start()
         router = Router(settings, topics, plane)
         runner = PartitionRunner(settings, STAGE, settings.events_topic, router.work, delivery=settings.delivery)

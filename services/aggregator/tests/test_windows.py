@@ -1,3 +1,4 @@
+import json
 import math
 from collections import defaultdict
 from dataclasses import replace
@@ -176,6 +177,13 @@ def test_nothing_open_means_a_restart_where_we_are() -> None:
 
 
 GOOD = partial(1, 5, 0, [1, 2])
+POISON = "CgEHBAAIBwKIndq+l5qxQAAAAAAAgKc/AAAAAAAAAAACAAAAAAAAACMBI43P2REw"
+"""A sketch that DataSketches decodes and that ends the process when it is merged."""
+
+
+def written(wrong: Partial) -> bytes:
+    """What stands in the topic, numbers of any size too."""
+    return json.dumps({"v": 1, **{name: getattr(wrong, name) for name in Partial.__slots__}}).encode()
 
 
 @pytest.mark.parametrize(
@@ -186,11 +194,28 @@ GOOD = partial(1, 5, 0, [1, 2])
         (replace(GOOD, first=-1), "offsets"),
         (replace(GOOD, first=7), "offsets"),
         (replace(GOOD, last=1 << 50), "offsets"),
+        (replace(GOOD, worker=1 << 70), "worker"),
+        (replace(GOOD, epoch=1 << 64), "epoch"),
+        (replace(GOOD, epoch=-1), "epoch"),
         (replace(GOOD, end=0), "window"),
+        (replace(GOOD, start=1, end=101), "window"),
+        (replace(GOOD, end=200), "window"),
+        (replace(GOOD, start=-100, end=0), "window"),
+        (replace(GOOD, end=2**63 - 1), "window"),
+        (replace(GOOD, events=-7), "events"),
+        (replace(GOOD, events=3), "events"),
+        (replace(GOOD, events=1 << 64), "events"),
+        (replace(GOOD, events=1 << 41, last=1 << 46), "events"),
+        (replace(GOOD, weight=3e18), "weight"),
+        (replace(GOOD, weight=10**300), "weight"),
         (replace(GOOD, end=END + 1), "window"),
         (replace(GOOD, events=0), "events"),
         (replace(GOOD, weight=-1), "weight"),
-        (replace(GOOD, aggregates={}), "aggregate 'n' is missing"),
+        (replace(GOOD, aggregates={}), "not the job's"),
+        (replace(GOOD, aggregates={**GOOD.aggregates, "foreign": 1}), "foreign"),
+        (replace(GOOD, aggregates={**GOOD.aggregates, "n": 3}), "'n' has seen 3 events, the partial 2"),
+        (replace(GOOD, aggregates={**GOOD.aggregates, "n": 1 << 64}), "'n'"),
+        (replace(GOOD, aggregates={**GOOD.aggregates, "places": POISON}), "'places'"),
         (replace(GOOD, aggregates={**GOOD.aggregates, "n": "2"}), "'n'"),
         (replace(GOOD, aggregates={**GOOD.aggregates, "places": "%%"}), "'places'"),
     ],
@@ -198,7 +223,7 @@ GOOD = partial(1, 5, 0, [1, 2])
 def test_a_partial_that_no_worker_writes_is_refused_and_leaves_nothing_behind(wrong: Partial, says: str) -> None:
     windows = OpenWindows(JOB, MIN_TIME)
     with pytest.raises(RecordError, match=says):
-        windows.add(0, b"k", wrong.encode())
+        windows.add(0, b"k", written(wrong))
     assert len(windows) == 0
 
 

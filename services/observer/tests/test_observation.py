@@ -22,7 +22,7 @@ PARTITIONS = 3
 INTERVAL = 1000
 FAR = 10**13
 GARBAGE = (b"{}", b"[]")
-JOB = '{"aggregates": [{"name": "n", "op": "count"}]}'
+JOB = '{"window": 1000, "aggregates": []}'
 SETTINGS = ObserverSettings(bootstrap_servers="-", job=JOB, interval=1, idle_timeout=0.5, service_rate=50)
 Record: TypeAlias = "ConsumerRecord[bytes, bytes]"
 Logs: TypeAlias = list[list[Record]]

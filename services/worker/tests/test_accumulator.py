@@ -82,10 +82,15 @@ def check(partial: Partial, members: list[Event]) -> None:
     assert (partial.events, partial.weight) == (len(members), weight(documents))
     states = partial.aggregates
     assert (states["n"], states["known"]) == (len(members), len(xs))
-    assert states["total"] == {"n": len(xs), "sum": sum(xs)}
-    assert states["least"] == min(xs, default=None)
+    assert states["total"] == {"n": len(xs), "whole": str(sum(xs)), "parts": []}
+    assert states["least"] == {"whole": min(xs, default=None), "real": None}
     known = [d for d in documents if d["x"] is not None]
-    assert states["price"] == {"n": len(known), "sum": sum(d["x"] * d["w"] for d in known), "weight": weight(known)}
+    price = (
+        {"sum": [sum(d["x"] * d["w"] for d in known)], "weight": [weight(known)]}
+        if known
+        else {"sum": [], "weight": []}
+    )
+    assert states["price"] == {"n": len(known), **price}
     assert states["top"]["counts"] == Counter(d["p"] for d in documents if d["p"] is not None)
     assert states["shape"] == [[x, count, x, x] for x, count in sorted(Counter(xs).items())]
     pairs = Counter((str(d["x"]), d["p"]) for d in known if d["p"] is not None)

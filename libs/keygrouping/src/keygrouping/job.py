@@ -7,7 +7,7 @@ use, and their JSON parsers have no chance to disagree.
 
 from __future__ import annotations
 
-import math
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from keygrouping.aggregate import Aggregate, AggregateError, parse_aggregates
+from keygrouping.aggregate import MOST_WHOLE, Aggregate, AggregateError, parse_aggregates
 from keygrouping.instants import ms_of_number, ms_of_rfc3339
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -30,6 +30,7 @@ _JOB_MEMBERS = {
     *("key", "weight", "time", "window", "window_offset", "lateness", "max_future", "confirmations", "aggregates"),
 }
 _MISSING = object()
+_LARGE = object()
 
 MAX_WEIGHT = 1e18
 """Heaviest event: sums of squares of heavier ones might not be finite."""
@@ -166,7 +167,8 @@ class JobSpec:
         """Key, weight, event time and fields of one record, or why it can't be used.
 
         `timestamp_ms` is the record's own timestamp, `now_ms` the wall clock that guards against times in the
-        far future. Missing or null fields are None; a field of the wrong type refuses the record. Bytes of a header
+        far future. Missing or null fields are None; a field of the wrong type, or an integer of more
+        than 64 bits where a number is wanted, refuses the record. Bytes of a header
         name that are not UTF-8 are expected as lone surrogates (PEP 383); they refuse the record too.
         """
         try:
@@ -174,7 +176,8 @@ class JobSpec:
             document = self._document(value) if self.needs_value else None
             time_ms = self._time(document, timestamp_ms, now_ms)
             weight = self._weight(document, value)
-            return Extracted(_checked(self._key(document, key, headers)), weight, time_ms, self._fields(document))
+            fields = tuple([_typed(document, wanted, value) for wanted in self.fields])
+            return Extracted(_checked(self._key(document, key, headers)), weight, time_ms, fields)
         except _Reject as reject:
             return reject.rejection
 
@@ -233,9 +236,6 @@ class JobSpec:
             )
         return time_ms
 
-    def _fields(self, document: dict[str, object] | None) -> tuple[FieldValue, ...]:
-        return tuple(_typed(document, wanted) for wanted in self.fields)
-
 
 def _check_names(headers: Headers) -> None:
     try:
@@ -259,11 +259,11 @@ def _look_up(document: object, path: tuple[str, ...]) -> object:
 
 
 def _number(value: object) -> object:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return _MISSING
-    return value
+    if type(value) is float:
+        return value if -MOST_WHOLE < value < MOST_WHOLE else _LARGE
+    if type(value) is int:
+        return value if -MOST_WHOLE <= value < MOST_WHOLE else _LARGE
+    return None if value is None else _MISSING
 
 
 def _text(value: object) -> object:
@@ -283,12 +283,26 @@ _CONVERT: dict[FieldKind, tuple[Callable[[object], object], str]] = {
 }
 
 
-def _typed(document: dict[str, object] | None, wanted: Field) -> FieldValue:
+def _typed(document: dict[str, object] | None, wanted: Field, raw: bytes | None) -> FieldValue:
     convert, expected = _CONVERT[wanted.kind]
     value = convert(_look_up(document, wanted.path))
     if value is _MISSING:
         raise _Reject("wrong-type", f"field {wanted.pointer!r} must be {expected} or null")
+    if value is _LARGE:
+        return _large(document, wanted, raw)
     return value  # type: ignore[return-value]
+
+
+def _large(document: dict[str, object] | None, wanted: Field, raw: bytes | None) -> float:
+    """A number beyond the integers of 64 bits, which must be written as a fraction: the parser has rounded integers."""
+    try:
+        written = _look_up(json.loads(raw or b"", parse_int=lambda _: _LARGE), wanted.path)
+    except RecursionError:
+        written = _LARGE
+    if written is _LARGE:
+        what = "holds an integer of more than 64 bits; send it in a larger unit, or as a float such as 1e20"
+        raise _Reject("integer-too-large", f"field {wanted.pointer!r} {what}")
+    return float(_look_up(document, wanted.path))  # type: ignore[arg-type]
 
 
 def _time_of(value: object, source: Source) -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +13,11 @@ from typing import Any
 import orjson
 
 VERSION = 1
+
+_LARGE = 1 << 63
+_LONG_NUMBER = re.compile(rb"[:\[,]\s*-?[1-9][0-9]{18}")
+_NUMBER = re.compile(r"[0-9]{1,60}(\.[0-9]{1,60})?(E-?[0-9]{1,3})?", re.ASCII)
+_WHOLE = re.compile(r"[0-9]+", re.ASCII)
 
 
 class RecordError(ValueError):
@@ -42,7 +50,8 @@ class Partial:
 
     def encode(self) -> bytes:
         """JSON of the partial, without its key."""
-        return orjson.dumps({"v": VERSION, **{name: getattr(self, name) for name in self.__slots__}})
+        members = {name: getattr(self, name) for name in self.__slots__}
+        return orjson.dumps({"v": VERSION, **members, "weight": _encode_weight(self.weight)})
 
     @classmethod
     def decode(cls, value: bytes | None) -> Partial:
@@ -52,8 +61,9 @@ class Partial:
         for name in whole:
             if not isinstance(data.get(name), int) or isinstance(data[name], bool):
                 raise RecordError(f"member {name!r} must be an integer, got {data.get(name)!r}")
-        if not isinstance(data.get("weight"), int | float) or not isinstance(data.get("aggregates"), dict):
-            raise RecordError("members 'weight' (a number) and 'aggregates' (an object) are needed")
+        data["weight"] = _decode_weight(data.get("weight"))
+        if not isinstance(data.get("aggregates"), dict):
+            raise RecordError("member 'aggregates' (an object) is needed")
         return cls(*(data[name] for name in cls.__slots__))
 
 
@@ -77,7 +87,7 @@ class Result:
     def encode(self) -> bytes:
         """JSON of the result; a key that is not UTF-8 becomes {"base64": ...}."""
         members = {name: getattr(self, name) for name in self.__slots__}
-        return orjson.dumps({"v": VERSION, **members, "key": encode_key(self.key)})
+        return _dump({"v": VERSION, **members, "key": encode_key(self.key)})
 
     @classmethod
     def decode(cls, value: bytes | None) -> Result:
@@ -102,10 +112,42 @@ def decode_key(data: str | Mapping[str, str]) -> bytes:
     return data.encode() if isinstance(data, str) else base64.b64decode(data["base64"])
 
 
+def _encode_weight(weight: int | float) -> int | float | str:
+    """A sum of integers may need more than the 64 bits that parsers know: it travels as text then."""
+    return weight if isinstance(weight, float) or abs(weight) < _LARGE else str(weight)
+
+
+def _decode_weight(data: object) -> int | float:
+    if type(data) is int or type(data) is float:
+        return data
+    if isinstance(data, str) and _NUMBER.fullmatch(data):
+        return int(data) if _WHOLE.fullmatch(data) else float(data)
+    raise RecordError("member 'weight' must be a number")
+
+
+def _dump(data: dict[str, Any]) -> bytes:
+    """JSON with integers of any size as they are, and null for what is beyond all floats."""
+    try:
+        return orjson.dumps(data)
+    except TypeError:
+        return json.dumps(_finite(data), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {name: _finite(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
 def _load(value: bytes | None) -> dict[str, Any]:
     try:
         data = orjson.loads(value or b"")
-    except orjson.JSONDecodeError as error:
+        # Integers of more than 64 bits become floats there, and stay what they are here.
+        if _LONG_NUMBER.search(value or b""):
+            data = json.loads(value or b"")
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"not JSON: {error}") from None
     if not isinstance(data, dict) or data.get("v") != VERSION:
         raise RecordError(f"no object of version {VERSION}")

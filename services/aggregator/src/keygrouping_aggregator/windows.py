@@ -47,6 +47,7 @@ class OpenWindows:
     """
 
     def __init__(self, job: JobSpec, closed: int) -> None:
+        self._job = job
         self._aggregates = job.aggregates
         self._windows: dict[tuple[int, int], _Window] = {}
         self.closed = closed
@@ -65,7 +66,7 @@ class OpenWindows:
         Raises `RecordError` if it is no partial of this job; nothing is changed then.
         """
         partial = Partial.decode(value)
-        check(key, partial)
+        check(key, partial, self._job)
         assert key is not None
         if partial.end <= self.closed:
             return False
@@ -82,11 +83,13 @@ class OpenWindows:
 
     def _decode(self, partial: Partial) -> list[Any]:
         try:
-            return [a.decode(partial.aggregates[a.name]) for a in self._aggregates]
-        except KeyError as error:
-            raise RecordError(f"aggregate {error} is missing: written for another job") from None
+            states = [a.decode(partial.aggregates[a.name]) for a in self._aggregates]
         except (ValueError, OverflowError) as error:
             raise RecordError(str(error)) from None
+        for aggregate, state in zip(self._aggregates, states, strict=True):
+            if (seen := aggregate.seen(state)) > partial.events:
+                raise RecordError(f"aggregate {aggregate.name!r} has seen {seen} events, the partial {partial.events}")
+        return states
 
     def _merge(self, group: _Group, partial: Partial, states: list[Any]) -> bool:
         group.events += partial.events

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from keygrouping.aggregate import State
+from keygrouping.aggregate.exact import sum_of
 from keygrouping.job import FieldValue, Headers, JobSpec, Rejection, picker
 from keygrouping.partial import Partial
 
@@ -106,7 +107,7 @@ class Accumulator:
             states = [aggregate.initial() for aggregate in self._job.aggregates]
             group = self._groups[place] = _Group(0, 0, rows[0][0], 0, states)
         group.events += len(rows)
-        group.weight += len(rows) if self._plain else sum([weight for _, weight, _ in rows])
+        group.weight += len(rows) if self._plain else sum_of([weight for _, weight, _ in rows])
         group.last = rows[-1][0]
         states, fields = group.states, [fields for _, _, fields in rows]
         for index, (aggregate, pick) in enumerate(self._columns):

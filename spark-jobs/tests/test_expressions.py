@@ -12,13 +12,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from keygrouping.job import Extracted, JobSpec, picker
 from keygrouping.partial import Partial
-from keygrouping_spark.aggregator import merge, read_partials
+from keygrouping_spark.aggregator import IDENTITY, merge, read_partials
 from keygrouping_spark.events import extract, field_column
 from keygrouping_spark.worker import partials
 from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
+TOPIC = "x" * 22
 JOB = JobSpec.from_json(
     {
         "window": "1m",
@@ -231,7 +232,7 @@ def largest(found: list[tuple[bytes, int, Any, object, int]]) -> float:
 @given(found=events)
 def test_the_library_finishes_sparks_partials_to_its_own_results(spark: SparkSession, found: Any) -> None:
     records = as_records(found)
-    rows = partial_rows(partials(frame(spark, records), JOB, 3))
+    rows = partial_rows(partials(frame(spark, records), JOB, 3, TOPIC))
     results = {
         (key, p.start, p.worker): finish([a.decode(p.aggregates[a.name]) for a in JOB.aggregates]) for key, p in rows
     }
@@ -240,10 +241,11 @@ def test_the_library_finishes_sparks_partials_to_its_own_results(spark: SparkSes
     for key, p in rows:
         mine = [r[3] for r in records if (r[0], r[2], JOB.window_of(r[4])) == (key, p.worker, p.start)]
         assert (p.first, p.last, p.events, p.end, p.epoch) == (mine[0], mine[-1], len(mine), p.start + 60_000, 3)
+        assert p.topic == TOPIC
 
 
 def by_spark(spark: SparkSession, records: Sequence[Record]) -> list[tuple[bytes, bytes]]:
-    return [(k, p.encode()) for k, p in partial_rows(partials(frame(spark, records), JOB, 0))]
+    return [(k, p.encode()) for k, p in partial_rows(partials(frame(spark, records), JOB, 0, TOPIC))]
 
 
 def by_library(_: SparkSession, records: Sequence[Record]) -> list[tuple[bytes, bytes]]:
@@ -279,6 +281,18 @@ def test_spark_merges_partials_of_either_runner_to_the_librarys_results(
     results = {(bytes(row["key"]), row["start"]): row["aggregates"].asDict() for row in rows}
     assert_same(results, oracle(records, by_worker=False), largest(found))
     assert sum(row["events"] for row in rows) == sum(row["weight"] for row in rows) == len(records)
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_no_repetitions_of_the_old_ones(spark: SparkSession) -> None:
+    """The same workers, keys, windows and first offsets, but other events."""
+    written: list[tuple[bytes, bytes]] = []
+    for topic, count in (("o" * 22, 100), ("n" * 22, 500)):
+        records = as_records([(b"a", 0, number, None, 0) for number in range(count)])
+        rows = partial_rows(partials(frame(spark, records), JOB, 0, topic))
+        written += [(key, p.encode()) for key, p in rows for _ in range(2)]
+    once = read_partials(kafka_values(spark, written), JOB, floor=-1).dropDuplicates(IDENTITY)
+    (row,) = merge(once, JOB).collect()
+    assert row["events"] == 600
 
 
 def test_variance_does_not_cancel_out_far_from_zero(spark: SparkSession) -> None:

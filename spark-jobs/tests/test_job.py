@@ -23,8 +23,10 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.jars import default_jars_dir
 from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_local.small_spark import java_options
+from keygrouping_service.end_of_input import finish_input
 from keygrouping_service.kafka import started
-from keygrouping_service.progress import END, Committed, Progress, commit_progress, finish_input, stage_watermark
+from keygrouping_service.progress import END, Committed, Progress, commit_progress, stage_watermark
+from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.testing import Cluster, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -32,6 +34,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 WINDOW = 60_000
 WORKERS = 6
 START_SECONDS = 240
+KINDS = ("events", "routed", "partials", "results", "positions")
 JOB = {
     "window": WINDOW,
     "lateness": 0,
@@ -63,7 +66,7 @@ class Pipeline:
         return f"{self.application}.{kind}"
 
     async def create_topics(self) -> None:
-        for kind, count in (("events", 1), ("routed", WORKERS), ("partials", 3), ("results", 2)):
+        for kind, count in (("events", 1), ("routed", WORKERS), ("partials", 3), ("results", 2), ("positions", 1)):
             await self.cluster.create(**{self.topic(kind): count})
 
     async def send(self, events: list[Event]) -> None:
@@ -82,7 +85,13 @@ class Pipeline:
             await commit_progress(consumer, self.topic("events"), {0: Committed(0, Progress(time))})
 
     async def finish(self) -> None:
-        await finish_input(self.cluster.bootstrap_servers, f"{self.application}-router", self.topic("events"))
+        await finish_input(self.settings)
+
+    @property
+    def settings(self) -> ServiceSettings:
+        names = {f"{kind}_topic": self.topic(kind) for kind in KINDS}
+        brokers = {"bootstrap_servers": self.cluster.bootstrap_servers, "application": self.application}
+        return ServiceSettings.model_validate(names | brokers)
 
     def start(self, **changes: str) -> None:
         self._run([sys.executable, "-m", "keygrouping_spark"], changes)
@@ -100,7 +109,7 @@ class Pipeline:
             "bootstrap_servers": self.cluster.bootstrap_servers,
             "application": self.application,
             "job": orjson.dumps(JOB).decode(),
-            **{f"{kind}_topic": self.topic(kind) for kind in ("events", "routed", "partials", "results")},
+            **{f"{kind}_topic": self.topic(kind) for kind in KINDS},
             "spark_checkpoint": str(self.folder / "checkpoint"),
             "spark_jars": str(default_jars_dir() / "spark"),
             "spark_progress_topic": self.topic("progress"),

@@ -29,13 +29,14 @@ async def test_each_window_that_was_written_is_told_of_once(broker: EmbeddedBrok
         bootstrap_servers=broker.bootstrap_servers,
         application=application,
         results_topic=f"{application}.results",
+        positions_topic=f"{application}.positions",
         checkpoint="none",
         job='{"window": 1000, "lateness": 10000, "aggregates": []}',
     )
     now = int(time.time() * 1000)
     batch = [result(b"a", now - 30_000), result(b"b", now - 30_000), result(b"a", now - 15_000), result(b"a", 1000)]
     async with Cluster(broker.bootstrap_servers) as cluster:
-        await cluster.create(**{settings.results_topic: 2})
+        await cluster.create(**{settings.results_topic: 2, settings.positions_topic: 1})
         writer, successor = ResultWriter(settings, "one"), ResultWriter(settings, "one")
         assert figure(settings, COUNT) == 0
         assert await writer.write(0, batch) == 4
@@ -48,3 +49,26 @@ async def test_each_window_that_was_written_is_told_of_once(broker: EmbeddedBrok
         assert figure(settings, COUNT) == 2
         await writer.close()
         await successor.close()
+
+
+async def test_a_batch_is_not_written_again_although_the_broker_has_forgotten_its_number(
+    broker: EmbeddedBroker, application: str
+) -> None:
+    settings = SparkSettings(
+        bootstrap_servers=broker.bootstrap_servers,
+        application=application,
+        results_topic=f"{application}.results",
+        positions_topic=f"{application}.positions",
+        checkpoint="none",
+        job='{"window": 1000, "aggregates": []}',
+    )
+    async with Cluster(broker.bootstrap_servers) as cluster:
+        await cluster.create(**{settings.results_topic: 2, settings.positions_topic: 1})
+        for batch, forgets, checkpoint, written in ((7, False, "one", 1), (7, True, "one", 0), (7, True, "two", 1)):
+            if forgets:
+                await cluster.forget(settings.group("aggregator-batches"))
+            writer = ResultWriter(settings, checkpoint)
+            try:
+                assert await writer.write(batch, [result(b"a", 1000)]) == written
+            finally:
+                await writer.close()

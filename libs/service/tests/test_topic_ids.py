@@ -4,7 +4,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping_service.kafka_requests import TopicIdsRequest
 from keygrouping_service.testing import Cluster
-from keygrouping_service.topic_ids import NO_ID, read_topic_ids
+from keygrouping_service.topic_ids import NO_ID, UNKNOWN, read_topic_ids, topic_id_text
 
 
 async def test_a_topic_keeps_its_id_and_one_that_is_made_again_gets_another(cluster: Cluster, application: str) -> None:
@@ -36,3 +36,4 @@ async def test_an_old_broker_has_no_ids(monkeypatch: pytest.MonkeyPatch) -> None
     admin = AIOKafkaAdminClient(bootstrap_servers="localhost:1")
     monkeypatch.setattr(admin, "_send_request", refuse)
     assert await read_topic_ids(admin, ["events"]) == {"events": NO_ID}
+    assert topic_id_text(NO_ID) == UNKNOWN

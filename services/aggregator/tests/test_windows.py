@@ -11,6 +11,7 @@ from keygrouping.aggregate import Aggregate
 from keygrouping.aggregate.bounds import bounds_of
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, RecordError, Result
+from keygrouping_aggregator import windows as module
 from keygrouping_aggregator.windows import OpenWindows
 from keygrouping_service.progress import END, MIN_TIME
 
@@ -97,6 +98,32 @@ def test_every_split_over_workers_and_flushes_merges_back_to_the_whole_in_any_or
         windows.add(offset, key, p.encode())
     same(list(windows.close(END)), truth([row for row, _, _ in events]))
     assert len(windows) == windows.groups == 0
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_no_repetitions_of_the_old_ones() -> None:
+    """The same workers, keys, windows and first offsets, but other events."""
+    windows = OpenWindows(JOB, MIN_TIME)
+    events = []
+    for topic, count in (("o" * 22, 100), ("n" * 22, 500)):
+        rows: list[Row] = [(b"a", 0, number % 7) for number in range(count)]
+        events += rows
+        for offset, (key, p) in enumerate(split([(row, 0, 0) for row in rows])):
+            for _ in range(2):
+                windows.add(offset, key, replace(p, topic=topic).encode())
+    same(list(windows.close(END)), truth(events))
+
+
+def test_a_flood_of_foreign_topics_is_refused_and_forgotten_with_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WORKERS", 3)
+    windows = OpenWindows(JOB, MIN_TIME)
+    for start in (0, 100):
+        for number in range(3):
+            assert windows.add(number, b"a", replace(partial(0, 0, start, [1]), topic=f"{number}" * 22).encode())
+        with pytest.raises(RecordError, match="different topics"):
+            windows.add(3, b"a", replace(partial(0, 0, start, [1]), topic="x" * 22).encode())
+        assert not windows.add(4, b"a", replace(partial(0, 0, start, [1]), topic="2" * 22).encode())
+        (result,) = windows.close(start + 100)
+        assert result.events == 3
 
 
 class Aggregator:

@@ -10,6 +10,7 @@ from keygrouping.job import Headers, JobSpec, Source
 from keygrouping.partial import Partial
 from keygrouping_worker.accumulator import Accumulator
 
+TOPIC = "x" * 22
 JOB = JobSpec.from_json(
     {
         "window": 100,
@@ -52,7 +53,7 @@ rows = st.tuples(
 
 
 def taken(job: JobSpec, events: list[Event], batch: int = 1000) -> Accumulator:
-    accumulator = Accumulator(job, worker=3)
+    accumulator = Accumulator(job, worker=3, topic=TOPIC)
     for start in range(0, len(events), batch):
         assert accumulator.add(events[start : start + batch]) == []
     return accumulator
@@ -77,7 +78,7 @@ def weight(documents: list[dict[str, int]]) -> int:
 def check(partial: Partial, members: list[Event]) -> None:
     documents = [orjson.loads(event.value or b"") for event in members]
     xs = [d["x"] for d in documents if d["x"] is not None]
-    assert (partial.worker, partial.epoch, partial.end - partial.start) == (3, 7, 100)
+    assert (partial.topic, partial.worker, partial.epoch, partial.end - partial.start) == (TOPIC, 3, 7, 100)
     assert (partial.first, partial.last) == (members[0].offset, members[-1].offset)
     assert (partial.events, partial.weight) == (len(members), weight(documents))
     states = partial.aggregates
@@ -127,7 +128,7 @@ def test_groups_and_key_bytes_are_told_so_that_memory_can_be_bounded() -> None:
 
 @pytest.mark.parametrize("event", [Event(4, 10, None, b"{}"), Event(4, 10, b"k", b"{"), Event(4, 10, b"k")])
 def test_a_record_that_no_router_sent_is_handed_back_with_its_reason(event: Event) -> None:
-    accumulator = Accumulator(JOB, worker=0)
+    accumulator = Accumulator(JOB, worker=0, topic=TOPIC)
     (unusable,) = accumulator.add([event, Event(5, 10, b"k", value(1, None, 1))][:1])
     assert unusable.event is event
     assert unusable.rejection.reason
@@ -139,7 +140,8 @@ def test_a_job_of_key_and_timestamp_alone_takes_a_short_cut_to_the_same_partials
     raw: list[tuple[int, bytes | None]],
 ) -> None:
     events = [Event(offset, *row, value=b"1") for offset, row in enumerate(raw)]
-    short, long = Accumulator(COUNT, worker=3), Accumulator(replace(COUNT, weight=Source("size")), worker=3)
+    short = Accumulator(COUNT, worker=3, topic=TOPIC)
+    long = Accumulator(replace(COUNT, weight=Source("size")), worker=3, topic=TOPIC)
     refused = [[unusable.event for unusable in accumulator.add(events)] for accumulator in (short, long)]
     assert refused[0] == refused[1]
     assert list(short.partials(0)) == list(long.partials(0))

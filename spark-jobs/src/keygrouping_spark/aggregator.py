@@ -17,7 +17,7 @@ from keygrouping.partial import VERSION
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import DataType, DoubleType, IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import DataType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
 from keygrouping_spark.aggregates import native
 from keygrouping_spark.kafka import source_options
@@ -26,6 +26,9 @@ from keygrouping_spark.settings import SparkSettings
 # All marks are later than this: it drops them, but only after the watermark has seen them, because the optimizer moves
 # no filter on a watermark's column below the watermark.
 _NEVER = "window_end < timestamp'1970-01-01'"
+
+IDENTITY = ["window_end", "key", "start", "topic", "worker", "first"]
+"""Columns of a partial of which no two are counted."""
 
 
 def weight_type(job: JobSpec) -> DataType:
@@ -44,11 +47,14 @@ def read_partials(records: DataFrame, job: JobSpec, floor: int) -> DataFrame:
         ("events", LongType()),
         ("weight", weight_type(job)),
         ("first", LongType()),
+        ("topic", StringType()),
         ("aggregates", states),
     ]
     schema = StructType([StructField(name, kind) for name, kind in members])
     partial = F.from_json(F.col("value").cast("string"), schema)
-    columns = [F.col(f"partial.{name}") for name in ("worker", "start", "first", "events", "weight", "aggregates")]
+    columns = [
+        F.col(f"partial.{name}") for name in ("topic", "worker", "start", "first", "events", "weight", "aggregates")
+    ]
     return (
         records.select("key", partial.alias("partial"))
         .where((F.col("partial.v") == VERSION) & (F.col("partial.end") > floor))
@@ -104,9 +110,8 @@ def start(
 
     partials = read_partials(read(settings.partials_topic), settings.job, floor)
     marks = read_marks(read(settings.progress_topic), partials, checkpoint_id)
-    once = marks.unionByName(partials).dropDuplicatesWithinWatermark(["window_end", "key", "start", "worker", "first"])
     return (
-        merge(once, settings.job)
+        merge(marks.unionByName(partials).dropDuplicatesWithinWatermark(IDENTITY), settings.job)
         .writeStream.queryName("aggregator")
         .outputMode("append")
         .foreachBatch(write)

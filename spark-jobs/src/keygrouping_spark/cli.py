@@ -14,7 +14,6 @@ from functools import partial
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.kafka import admin, can_be_retried, reader, retry, started
 from keygrouping_service.premises_check import checked
-from keygrouping_service.progress import Upstream
 from keygrouping_service.purging import purging
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
@@ -49,7 +48,7 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
         stack.push_async_callback(_quietly, spark.stop)
         client = await retry(lambda: stack.enter_async_context(started(admin(settings))), "connecting to Kafka")
         probe = await stack.enter_async_context(started(reader(settings, committed=False)))
-        environment = Environment(settings, spark, client, Upstream(client, probe), stack)
+        environment = Environment(settings, spark, client, probe, stack)
         if settings.runs("aggregator"):
             stages.append(await aggregator_stage(environment))
         if settings.runs("worker"):

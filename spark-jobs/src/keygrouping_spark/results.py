@@ -1,7 +1,8 @@
 """Writes the results of each batch exactly once: results and the batch's number in one Kafka transaction.
 
 Spark runs a batch again after a crash. Its number is the metadata of an offset that the transaction commits to a group
-of its own; a batch whose number is there was written before and is skipped.
+of its own; a batch whose number is there was written before and is skipped. As that group has no members, the broker
+forgets it after a while without results: then the copy of the offset counts (see `keygrouping_service.positions`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from aiokafka.errors import ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping.partial import Result
 from keygrouping_service.final_results import FinalResults
-from keygrouping_service.kafka import Fatal, admin, close, producer, retry, started
+from keygrouping_service.kafka import Fatal, admin, close, producer, reader, retry, started
+from keygrouping_service.positions import Positions
 from keygrouping_service.progress import read_offsets
 
 from keygrouping_spark.kafka import LARGEST_REQUEST
@@ -33,6 +35,7 @@ class ResultWriter:
         self._checkpoint_id = checkpoint_id
         self._group = settings.group("aggregator-batches")
         self._slot = TopicPartition(settings.results_topic, 0)
+        self._positions = Positions(settings, self._group)
         self._finals = FinalResults(settings.group("aggregator"), settings.job.lateness_ms)
         self._producer: AIOKafkaProducer | None = None
         self._written = -1
@@ -91,10 +94,13 @@ class ResultWriter:
                 sent = [await client.send(topic, key=row.record_key, value=row.encode()) for row in chunk]
                 for delivery in sent:
                     await delivery
+            await self._positions.send(client, [(self._slot, number)])
             await client.send_offsets_to_transaction({self._slot: number}, self._group)
 
     async def _last_written(self) -> int:
-        async with started(admin(self._settings)) as client:
-            stored = (await read_offsets(client, self._group, [self._slot]))[self._slot]
+        async with started(admin(self._settings)) as client, started(reader(self._settings, committed=False)) as probe:
+            stored = (await read_offsets(client, self._group, [self._slot], stable=True))[self._slot]
+            if stored.offset < 0:
+                stored = (await self._positions.find(client, probe, [self._slot])).get(self._slot, stored)
         words = stored.metadata.split(" ") if stored.offset >= 0 else []
         return int(words[2]) if words[:2] == ["v1", self._checkpoint_id] else -1

@@ -20,8 +20,11 @@ from keygrouping_spark.kafka import json_offsets, sink_options, source_options
 from keygrouping_spark.settings import SparkSettings
 
 
-def partials(records: DataFrame, job: JobSpec, epoch: int) -> DataFrame:
-    """Columns key and value of the partials of a batch of records, as `keygrouping.partial.Partial` reads them."""
+def partials(records: DataFrame, job: JobSpec, epoch: int, topic_id: str) -> DataFrame:
+    """Columns key and value of the partials of a batch of records, as `keygrouping.partial.Partial` reads them.
+
+    `topic_id` is that of the topic that the records are of.
+    """
     start = F.col("time") - F.pmod(F.col("time") - job.window_offset_ms, F.lit(job.window_ms))
     values = [[F.col(field_column(index)) for index in positions] for positions in job.fields_of]
     aggregates = native(job.aggregates)
@@ -39,10 +42,10 @@ def partials(records: DataFrame, job: JobSpec, epoch: int) -> DataFrame:
             *states,
         )
     )
-    return grouped.select("key", _json(job, named, epoch).alias("value"))
+    return grouped.select("key", _json(job, named, epoch, topic_id).alias("value"))
 
 
-def _json(job: JobSpec, states: list[Column], epoch: int) -> Column:
+def _json(job: JobSpec, states: list[Column], epoch: int, topic_id: str) -> Column:
     members = F.struct(
         F.lit(VERSION).alias("v"),
         "worker",
@@ -54,6 +57,7 @@ def _json(job: JobSpec, states: list[Column], epoch: int) -> Column:
         "last",
         F.lit(epoch).alias("epoch"),
         (F.struct(*states) if states else F.create_map()).alias("aggregates"),
+        F.lit(topic_id).alias("topic"),
     )
     return F.to_json(members, {"ignoreNullFields": "false"})
 
@@ -62,14 +66,16 @@ def start(
     spark: SparkSession,
     settings: SparkSettings,
     offsets: Mapping[int, int],
+    topic_id: str,
     epoch: Callable[[], int],
     begin: Callable[[int], None],
 ) -> StreamingQuery:
-    """Starts the query. `offsets` is where each partition begins if the checkpoint is new; `begin` hears of batches."""
+    """Starts the query. `offsets` is where each partition begins if the checkpoint is new, `topic_id` the id of the
+    topic; `begin` hears of batches."""
 
     def flush(records: DataFrame, batch: int) -> None:
         begin(batch)
-        written = partials(records, settings.job, epoch()).write.format("kafka")
+        written = partials(records, settings.job, epoch(), topic_id).write.format("kafka")
         written.options(**sink_options(settings, settings.partials_topic)).save()
 
     routed = (

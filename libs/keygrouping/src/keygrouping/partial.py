@@ -13,6 +13,10 @@ from typing import Any
 import orjson
 
 VERSION = 1
+NO_TOPIC = "A" * 22
+"""The id that stands for "not known": Kafka's own, all zeros."""
+
+_TOPIC = re.compile(r"[A-Za-z0-9_-]{22}")
 
 _LARGE = 1 << 63
 _LONG_NUMBER = re.compile(rb"[:\[,]\s*-?[1-9][0-9]{18}")
@@ -30,7 +34,8 @@ class Partial:
 
     `start` and `end` bound the window in ms since the epoch; `first` and `last` are the offsets in the worker's
     partition of `routed`; `epoch` numbers the routing plan; `aggregates` holds the encoded state per aggregate name.
-    Partials with the same key, worker, start and `first` are the same partial.
+    `topic` is the id of `routed` as Kafka's tools show it: offsets begin again where a topic is created again.
+    Partials with the same key, topic, worker, start and `first` are the same partial.
     """
 
     worker: int
@@ -42,11 +47,12 @@ class Partial:
     last: int
     epoch: int
     aggregates: Mapping[str, Any]
+    topic: str = NO_TOPIC
 
     @property
-    def identity(self) -> tuple[int, int, int]:
-        """Worker, window start and first offset: with the key, the identity that makes merging idempotent."""
-        return (self.worker, self.start, self.first)
+    def identity(self) -> tuple[str, int, int, int]:
+        """Topic, worker, window start and first offset: with the key, the identity that makes merging idempotent."""
+        return (self.topic, self.worker, self.start, self.first)
 
     def encode(self) -> bytes:
         """JSON of the partial, without its key."""
@@ -64,6 +70,8 @@ class Partial:
         data["weight"] = _decode_weight(data.get("weight"))
         if not isinstance(data.get("aggregates"), dict):
             raise RecordError("member 'aggregates' (an object) is needed")
+        if not isinstance(topic := data.get("topic"), str) or not _TOPIC.fullmatch(topic):
+            raise RecordError(f"member 'topic' must be a topic's id, got {topic!r}"[:200])
         return cls(*(data[name] for name in cls.__slots__))
 
 

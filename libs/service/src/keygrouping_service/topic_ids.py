@@ -8,6 +8,7 @@ from uuid import UUID
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import LeaderNotAvailableError, UnknownTopicOrPartitionError, for_code
+from keygrouping.partial import NO_TOPIC
 
 from keygrouping_service.kafka_requests import NO_ID, TopicIdsRequest
 
@@ -19,7 +20,7 @@ def topic_id_text(topic_id: UUID) -> str:
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
-UNKNOWN = topic_id_text(NO_ID)
+UNKNOWN = NO_TOPIC
 """Text of an id that is not known: of a broker without topic ids, or an offset that a tool has committed."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, RecordError, Result
-from keygrouping_service.partials import OFFSET_BITS, check
+from keygrouping_service.partials import MOST_WORKERS, OFFSET_BITS, check
 
 
 @dataclass(slots=True)
@@ -43,13 +43,15 @@ class OpenWindows:
     """What is known of the windows that are not final yet.
 
     `closed` (event time in ms): windows that end there or before are final; partials of them are passed over.
-    Partials may come twice and in any order: those with the same key, worker, start and first offset count once.
+    Partials may come twice and in any order: those with the same key, topic, worker, start and first offset count once.
     """
 
     def __init__(self, job: JobSpec, closed: int) -> None:
         self._job = job
         self._aggregates = job.aggregates
         self._windows: dict[tuple[int, int], _Window] = {}
+        self._lanes: dict[tuple[str, int], int] = {}
+        """A number for each worker of each topic that partials are of, for as long as windows are open."""
         self.closed = closed
 
     def __len__(self) -> int:
@@ -71,15 +73,24 @@ class OpenWindows:
         if partial.end <= self.closed:
             return False
         states = self._decode(partial)
+        identity = self._lane(partial) << OFFSET_BITS | partial.first
         window = self._windows.get((partial.start, partial.end))
         if window is None:
             window = self._windows[partial.start, partial.end] = _Window(offset)
-        identity = partial.worker << OFFSET_BITS | partial.first
         group = window.groups.get(key)
         if group is None:
             window.groups[key] = _Group(partial.events, partial.weight, states, array("q", (identity,)))
             return True
         return group.is_new(identity) and self._merge(group, partial, states)
+
+    def _lane(self, partial: Partial) -> int:
+        if not self._windows:
+            self._lanes.clear()
+        lane = self._lanes.setdefault((partial.topic, partial.worker), len(self._lanes))
+        if lane >= MOST_WORKERS:
+            del self._lanes[partial.topic, partial.worker]
+            raise RecordError(f"more than {MOST_WORKERS} workers of different topics `routed` in the open windows")
+        return lane
 
     def _decode(self, partial: Partial) -> list[Any]:
         try:

@@ -61,12 +61,13 @@ class Unusable(Generic[Routed]):
 class Accumulator:
     """Groups of one routed partition. Events are grouped per batch first, so that states are touched once per batch.
 
-    `worker` is the partition's number, and the `worker` of the partials.
+    `worker` is the partition's number, and the `worker` of the partials; `topic` is the id of the topic.
     """
 
-    def __init__(self, job: JobSpec, worker: int) -> None:
+    def __init__(self, job: JobSpec, worker: int, topic: str) -> None:
         self._job = job
         self._worker = worker
+        self._topic = topic
         self._groups: dict[Place, _Group] = {}
         self._key_bytes = 0
         self._columns = list(zip(job.aggregates, map(picker, job.fields_of), strict=True))
@@ -131,6 +132,7 @@ class Accumulator:
                     last=group.last,
                     epoch=epoch,
                     aggregates=states,
+                    topic=self._topic,
                 ),
             )
 

@@ -29,7 +29,7 @@ class Flusher:
     """
 
     def __init__(self, settings: WorkerSettings, owned: OwnedPartition, partitions: int) -> None:
-        self.accumulator = Accumulator(settings.job, owned.partition)
+        self.accumulator = Accumulator(settings.job, owned.partition, owned.topic_id)
         self._settings = settings
         self._owned = owned
         self._partitions = partitions

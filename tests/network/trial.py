@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from keygrouping_service import kafka
+from keygrouping_service.progress import Committed
 
 from .checker import Checker, Finding
 from .faults import strike
@@ -19,6 +20,7 @@ from .world import PARTITIONS, WORKERS, World
 
 _LOOK_SECONDS = 0.5
 _READ_SECONDS = 30
+_STAGES = ("router", "worker", "aggregator")
 
 
 @dataclass
@@ -65,7 +67,7 @@ class Outcome:
 class Trial:
     """Schedules one after the other on one world, whose stream of events goes on."""
 
-    def __init__(self, world: World, seed: int, events: int = 6000, rate: float = 200, patience: float = 150) -> None:
+    def __init__(self, world: World, seed: int, events: int = 6000, rate: float = 200, patience: float = 120) -> None:
         self._world = world
         self._load = Load(seed)
         self._checker = Checker()
@@ -122,8 +124,8 @@ class Trial:
             await self._world.revive()
 
     async def _settle(self, produced: Callable[[], bool], ended: bool = False) -> list[Finding]:
-        """Reads on until nothing is missing, or no patience is left."""
-        deadline = time.monotonic() + self._patience
+        """Reads on until nothing is missing, or nothing has moved for as long as there is patience."""
+        moved, standing = time.monotonic(), ""
         found: list[Finding] = []
         while True:
             whole = produced()
@@ -132,10 +134,22 @@ class Trial:
             found += wrong
             if whole and not problem and not missing:
                 return found
-            if time.monotonic() > deadline:
+            if standing != (standing := await self._standing(standing)):
+                moved = time.monotonic()
+            if time.monotonic() > moved + self._patience:
                 self._checker.write_off(missing)
-                return found + missing + ([Finding("topics", "stuck", (), problem)] if problem else [])
+                return [*found, *missing, Finding("pipeline", "stands still", (), f"{problem} {standing}".strip())]
             await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _standing(self, before: str) -> str:
+        """How far each stage has come; as before if it can't be read now."""
+        try:
+            stages = [f"{stage} {_short(await self._world.deployment.committed(stage))}" for stage in _STAGES]
+        except Exception as error:
+            if not kafka.can_be_retried(error):
+                raise
+            return before
+        return f"{', '.join(stages)}, read: {self._checker.counts}"
 
     async def _read(self) -> str:
         """Gives all that is new to the checker, in the events' order; returns what was in the way, if anything."""
@@ -172,3 +186,8 @@ class Trial:
                 self._positions[tp] = records[-1].offset + 1
             # What follows the last record may be the marks of transactions.
             self._positions |= {tp: max(self._positions.get(tp, 0), await consumer.position(tp)) for tp in behind}
+
+
+def _short(committed: Mapping[int, Committed]) -> str:
+    """Offset and event time of each partition."""
+    return " ".join(f"{number}:{entry.offset}@{entry.progress.time}" for number, entry in sorted(committed.items()))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from keygrouping.aggregate import Aggregate
-from keygrouping.aggregate.distinct import LG_K
+from keygrouping.aggregate.sketch import LG_K
 from pyspark.ml.functions import array_to_vector, vector_to_array
 from pyspark.ml.stat import Summarizer
 from pyspark.sql import Column

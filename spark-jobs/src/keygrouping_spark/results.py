@@ -6,6 +6,7 @@ of its own; a batch whose number is there was written before and is skipped.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 
@@ -16,6 +17,7 @@ from keygrouping.partial import Result
 from keygrouping_service.final_results import FinalResults
 from keygrouping_service.kafka import Fatal, admin, close, producer, retry, started
 from keygrouping_service.progress import read_offsets
+from keygrouping_service.transactions import AnswerUnknown
 
 from keygrouping_spark.kafka import LARGEST_REQUEST
 from keygrouping_spark.settings import SparkSettings
@@ -36,6 +38,8 @@ class ResultWriter:
         self._finals = FinalResults(settings.group("aggregator"), settings.job.lateness_ms)
         self._producer: AIOKafkaProducer | None = None
         self._written = -1
+        self._unknown: int | None = None
+        """The batch whose commit was not answered: the next `open` shows whether it was written."""
 
     async def open(self) -> None:
         """Takes over the transactional id, which settles what a predecessor left, and reads its last batch."""
@@ -66,19 +70,26 @@ class ResultWriter:
     async def _write_once(self, batch: int, rows: list[Result]) -> int:
         if self._producer is None:
             await self.open()
-        if batch <= self._written:
+        if batch <= self._written and batch != self._unknown:
             log.info("batch %d had been written before", batch)
             return 0
+        if batch > self._written:
+            await self._write_now(batch, rows)
+        self._unknown = None
+        self._finals.written({row.end for row in rows})
+        return len(rows)
+
+    async def _write_now(self, batch: int, rows: list[Result]) -> None:
         try:
             await self._transaction(batch, rows)
         except ProducerFenced:
             raise Fatal("another Spark driver of this application writes results now: run only one") from None
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, AnswerUnknown):
+                self._unknown = batch
             await self.close()
             raise
         self._written = batch
-        self._finals.written({row.end for row in rows})
-        return len(rows)
 
     async def _transaction(self, batch: int, rows: list[Result]) -> None:
         client = self._producer
@@ -89,8 +100,7 @@ class ResultWriter:
                 chunk = rows[begin : begin + _SEND_CHUNK]
                 topic = self._settings.results_topic
                 sent = [await client.send(topic, key=row.record_key, value=row.encode()) for row in chunk]
-                for delivery in sent:
-                    await delivery
+                await asyncio.gather(*sent)
             await client.send_offsets_to_transaction({self._slot: number}, self._group)
 
     async def _last_written(self) -> int:

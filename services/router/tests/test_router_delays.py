@@ -19,7 +19,7 @@ EVENTS = 1039
 async def test_a_commit_that_comes_late_routes_nothing_twice(
     cluster: Cluster, settings: RouterSettings, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings_module, "REQUEST_TIMEOUT_MS", 3000)
+    monkeypatch.setattr(settings_module, "REQUEST_TIMEOUT_MS", 5000)
     delayed = settings.model_copy(update={"bootstrap_servers": proxy.bootstrap_servers, "max_batch": 100})
     values = [b"%d" % n for n in range(EVENTS)]
     await cluster.write(settings.events_topic, [(value[-1:], value) for value in values], 0, START_MS)

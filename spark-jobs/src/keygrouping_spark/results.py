@@ -7,6 +7,7 @@ forgets it after a while without results: then the copy of the offset counts (se
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 
@@ -18,6 +19,7 @@ from keygrouping_service.final_results import FinalResults
 from keygrouping_service.kafka import Fatal, admin, close, producer, reader, retry, started
 from keygrouping_service.positions import Positions
 from keygrouping_service.progress import read_offsets
+from keygrouping_service.transactions import AnswerUnknown
 
 from keygrouping_spark.kafka import LARGEST_REQUEST
 from keygrouping_spark.settings import SparkSettings
@@ -39,6 +41,8 @@ class ResultWriter:
         self._finals = FinalResults(settings.group("aggregator"), settings.job.lateness_ms)
         self._producer: AIOKafkaProducer | None = None
         self._written = -1
+        self._unknown: int | None = None
+        """The batch whose commit was not answered: the next `open` shows whether it was written."""
 
     async def open(self) -> None:
         """Takes over the transactional id, which settles what a predecessor left, and reads its last batch."""
@@ -69,19 +73,26 @@ class ResultWriter:
     async def _write_once(self, batch: int, rows: list[Result]) -> int:
         if self._producer is None:
             await self.open()
-        if batch <= self._written:
+        if batch <= self._written and batch != self._unknown:
             log.info("batch %d had been written before", batch)
             return 0
+        if batch > self._written:
+            await self._write_now(batch, rows)
+        self._unknown = None
+        self._finals.written({row.end for row in rows})
+        return len(rows)
+
+    async def _write_now(self, batch: int, rows: list[Result]) -> None:
         try:
             await self._transaction(batch, rows)
         except ProducerFenced:
             raise Fatal("another Spark driver of this application writes results now: run only one") from None
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, AnswerUnknown):
+                self._unknown = batch
             await self.close()
             raise
         self._written = batch
-        self._finals.written({row.end for row in rows})
-        return len(rows)
 
     async def _transaction(self, batch: int, rows: list[Result]) -> None:
         client = self._producer
@@ -92,8 +103,7 @@ class ResultWriter:
                 chunk = rows[begin : begin + _SEND_CHUNK]
                 topic = self._settings.results_topic
                 sent = [await client.send(topic, key=row.record_key, value=row.encode()) for row in chunk]
-                for delivery in sent:
-                    await delivery
+                await asyncio.gather(*sent)
             await self._positions.send(client, [(self._slot, number)])
             await client.send_offsets_to_transaction({self._slot: number}, self._group)
 

@@ -56,12 +56,27 @@ class TransactionalProducer(AIOKafkaProducer):  # type: ignore[misc]
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._sender.client = _AnsweredClient(self)
+        self.failure: AnswerUnknown | None = None
+
+    async def stop(self) -> None:
+        """Flushes and closes, see `kafka.close`."""
+        try:
+            await super().stop()
+        finally:
+            self._forget_failures()
+
+    def _forget_failures(self) -> None:
+        """Takes note of failures for which nobody may have waited, of which asyncio would complain with tracebacks."""
+        waiters = [batch._drain_waiter for queue in self._message_accumulator._batches.values() for batch in queue]
+        for waiter in (self._txn_manager.wait_for_transaction_end(), *waiters):
+            if waiter is not None and waiter.done() and not waiter.cancelled():
+                waiter.exception()
 
     def give_up(self, request: object, cause: KafkaError) -> None:
         """Ends the producer because the answer to `request` will not come."""
         error = AnswerUnknown(f"the answer to {self._name(request)} is unknown ({type(cause).__name__})")
+        self.failure = error
         self._txn_manager.fatal_error(error)
-        self._txn_manager.wait_for_transaction_end().exception()  # Nobody may be waiting for it.
         self._message_accumulator.fail_all(error)
         self._sender.sender_task.cancel()
 
@@ -83,11 +98,18 @@ class _AnsweredClient:
         return getattr(self._client, name)
 
     async def send(self, node_id: int, request: object, *, group: int = ConnectionGroup.DEFAULT) -> Any:
+        self._raise_failure()
         try:
             return await self._client.send(node_id, request, group=group)
         except NodeNotReadyError:
             raise  # Nothing was sent.
         except KafkaError as error:
+            self._raise_failure(error)
             if isinstance(request, (EndTxnRequest, *_NAMES)):
                 self._producer.give_up(request, error)
             raise
+
+    def _raise_failure(self, cause: KafkaError | None = None) -> None:
+        # Not an error that asks for a retry: the sender would queue a batch again that has been given up.
+        if self._producer.failure is not None:
+            raise self._producer.failure from cause

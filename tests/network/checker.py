@@ -53,6 +53,7 @@ class Finding:
     ids: tuple[int, ...]
     detail: str
     window: Window | None = None
+    place: Place | None = None
 
     def __str__(self) -> str:
         more = f" and {len(self.ids) - _NAMED} more" if len(self.ids) > _NAMED else ""
@@ -249,7 +250,8 @@ class Checker:
         place = events[0].place
         if len(fates) < len(events):
             waiting.add(place.partition)
-            return [Finding(_ROUTED, "lost", (number,), f"{place} is in none of the topics behind the router")]
+            detail = f"{place} is in none of the topics behind the router"
+            return [Finding(_ROUTED, "lost", (number,), detail, place=place)]
         if place.partition in waiting:
             return []
         if len(events) > 1:

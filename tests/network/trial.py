@@ -14,7 +14,7 @@ from keygrouping_service.progress import Committed
 
 from .checker import Checker, Finding
 from .faults import strike
-from .load import Load
+from .load import WINDOW_MS, Load
 from .schedule import Schedule
 from .world import PARTITIONS, WORKERS, World
 
@@ -138,8 +138,27 @@ class Trial:
                 moved = time.monotonic()
             if time.monotonic() > moved + self._patience:
                 self._checker.write_off(missing)
-                return [*found, *missing, Finding("pipeline", "stands still", (), f"{problem} {standing}".strip())]
+                lost = await self._lost(missing)
+                still = f"{len(missing) - len(lost)} things are not done yet. {problem} {standing}"
+                return [*found, *lost, Finding("pipeline", "stands still", (), still)]
             await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _lost(self, missing: list[Finding]) -> list[Finding]:
+        """Of what is missing, that which the stages have left behind them, so that it will never come."""
+        try:
+            routed = await self._world.deployment.committed("router")
+            final = await self._world.deployment.committed("aggregator")
+        except Exception as error:
+            if not kafka.can_be_retried(error):
+                raise
+            return missing
+        time_ms = min(entry.progress.time for entry in final.values())
+        return [
+            finding
+            for finding in missing
+            if (finding.place and finding.place.offset < (routed[finding.place.partition].offset or 0))
+            or (finding.window and finding.window.start + WINDOW_MS <= time_ms)
+        ]
 
     async def _standing(self, before: str) -> str:
         """How far each stage has come; as before if it can't be read now."""

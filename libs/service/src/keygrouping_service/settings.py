@@ -114,6 +114,12 @@ class ServiceSettings(BaseSettings):
     positions_topic: str = Field(
         default="positions", description="copies of all committed offsets, as brokers forget those of groups that rest"
     )
+    begin_again: str = Field(
+        default="",
+        pattern=r"^([A-Za-z0-9_-]{22}(,[A-Za-z0-9_-]{22})*)?$",
+        description="ids of topics, by commas: a stage whose position in such a topic can't be used begins again at "
+        "its beginning; without it, the stage stops and says so",
+    )
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         default="PLAINTEXT", description="how to talk to Kafka"
@@ -186,6 +192,11 @@ class ServiceSettings(BaseSettings):
         """TLS context of the configured files; ValueError if one of them is unusable."""
         return _tls_context(self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile, f"{PREFIX}SSL_")
 
+    @property
+    def begin_again_in(self) -> frozenset[str]:
+        """The topics' ids in `begin_again`."""
+        return frozenset(self.begin_again.split(",")) - {""}
+
     def kafka_options(self) -> dict[str, Any]:
         """Keyword arguments that every aiokafka client of this service takes."""
         options: dict[str, Any] = {
@@ -208,17 +219,6 @@ class JobSettings(ServiceSettings):
     """Settings of a service that runs the job: `job` is its JSON text or the path of a JSON file."""
 
     job: Job
-    begin_again: str = Field(
-        default="",
-        pattern=r"^([A-Za-z0-9_-]{22}(,[A-Za-z0-9_-]{22})*)?$",
-        description="ids of topics, by commas: a stage whose position in such a topic can't be used begins again at "
-        "its beginning; without it, the stage stops and says so",
-    )
-
-    @property
-    def begin_again_in(self) -> frozenset[str]:
-        """The topics' ids in `begin_again`."""
-        return frozenset(self.begin_again.split(",")) - {""}
 
 
 class StageSettings(JobSettings):

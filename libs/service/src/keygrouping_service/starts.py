@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.positions import Positions
 from keygrouping_service.progress import Committed, read_progress
-from keygrouping_service.settings import PREFIX, JobSettings
+from keygrouping_service.settings import PREFIX, ServiceSettings
 from keygrouping_service.topic_ids import read_topic_id, same_topic
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ async def read_last(
 async def find_starts(
     admin: AIOKafkaAdminClient,
     probe: AIOKafkaConsumer,
-    settings: JobSettings,
+    settings: ServiceSettings,
     positions: Positions,
     group: str,
     tps: Iterable[TopicPartition],
@@ -76,7 +76,13 @@ async def find_starts(
 
 
 def _judged(
-    start: Start, tp: TopicPartition, topic_id: str, end: int, settings: JobSettings, positions: Positions, group: str
+    start: Start,
+    tp: TopicPartition,
+    topic_id: str,
+    end: int,
+    settings: ServiceSettings,
+    positions: Positions,
+    group: str,
 ) -> Start:
     last = start.committed
     here = replace(last, topic_id=topic_id)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import for_code
+from aiokafka.errors import GroupIdNotFound, for_code
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from keygrouping_service.kafka import can_be_retried, close
@@ -103,7 +103,7 @@ class Cluster:
         coordinator = await self.admin.find_coordinator(group)
         answer = await self.admin._send_request(DeleteGroupsRequest([group]), coordinator)
         ((_, code),) = answer.results
-        if code:
+        if code and for_code(code) is not GroupIdNotFound:
             raise for_code(code)(group)
 
     async def _has_left(self, group: str) -> bool:

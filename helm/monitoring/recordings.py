@@ -26,7 +26,7 @@ _PARTS = {
 """A metric of each part that is there from its start and has no labels."""
 
 _DEAD = " or ".join(
-    f"rate(keygrouping_{part}_dead_letters_total[5m])" for part in ("router", "worker", "aggregator", "observer")
+    f"rate(keygrouping_{part}_dead_letters_total[5m])" for part in ("router", "worker", "aggregator", "observer", "spark")
 )
 
 _ABORTS = "sum by (namespace, group) (rate(keygrouping_transaction_aborts_total[10m]))"

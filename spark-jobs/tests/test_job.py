@@ -1,6 +1,7 @@
 """The whole Spark job as a process on a real broker: exact results, whatever is killed."""
 
 import asyncio
+import json
 import os
 import random
 import statistics
@@ -34,7 +35,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 WINDOW = 60_000
 WORKERS = 6
 START_SECONDS = 240
-KINDS = ("events", "routed", "partials", "results", "positions")
+KINDS = ("events", "routed", "partials", "results", "dead_letters", "positions")
 JOB = {
     "window": WINDOW,
     "lateness": 0,
@@ -46,6 +47,9 @@ JOB = {
         {"name": "kinds", "op": "distinct", "field": "who"},
     ],
 }
+
+POISONED = b"poisoned"
+"""Key of the records of `partials` that are none."""
 
 Event = tuple[int, bytes, int, int | None, str]
 """Worker, key, event time in ms, x, who."""
@@ -66,7 +70,8 @@ class Pipeline:
         return f"{self.application}.{kind}"
 
     async def create_topics(self) -> None:
-        for kind, count in (("events", 1), ("routed", WORKERS), ("partials", 3), ("results", 2), ("positions", 1)):
+        counts = {"events": 1, "routed": WORKERS, "partials": 3, "results": 2, "dead_letters": 1, "positions": 1}
+        for kind, count in counts.items():
             await self.cluster.create(**{self.topic(kind): count})
 
     async def send(self, events: list[Event]) -> None:
@@ -228,6 +233,7 @@ async def test_results_are_exact_whenever_the_driver_is_killed(pipeline: Pipelin
     check(await pipeline.results(), pipeline.expected(WINDOW))
 
     await repeat_partials(pipeline)
+    await pipeline.cluster.write(pipeline.topic("partials"), poison(), 1)
     await pipeline.send(some_events(rng, 1))
     await pipeline.kill()
     await pipeline.send(some_events(rng, 1))
@@ -251,6 +257,7 @@ async def test_results_are_exact_whenever_the_driver_is_killed(pipeline: Pipelin
     committed = await pipeline.cluster.committed(f"{pipeline.application}-worker", pipeline.topic("routed"))
     assert sum(entry.offset or 0 for entry in committed.values()) == len(pipeline.sent)
     await one_partial_per_worker_window_and_key(pipeline)
+    await poison_is_in_the_dead_letters(pipeline)
 
     changed = {**JOB, "window": 2 * WINDOW}
     pipeline.start(job=orjson.dumps(changed).decode())
@@ -295,10 +302,45 @@ async def purged(pipeline: Pipeline, kind: str) -> bool:
         return await reader.beginning_offsets(list(wanted)) == wanted and any(wanted.values())
 
 
+def poison() -> list[tuple[bytes | None, bytes]]:
+    """Records of `partials` that would end a query, spoil a result, or hold a window open for ever."""
+    sketch = "CgEHBAAIBwKIndq+l5qxQAAAAAAAgKc/AAAAAAAAAAACAAAAAAAAACMBI43P2REw"
+    aggregates = {
+        "n": 1,
+        "total": {"n": 1, "whole": "1", "parts": []},
+        "average": {"n": 1, "whole": "1", "parts": []},
+        "spread": {"n": 1, "mean": 1.0, "m2": 0.0},
+        "kinds": "AgEHDAMIAQjHhJ4U",
+    }
+    good = Partial(0, 0, WINDOW, 1, 1, 0, 0, 0, aggregates).encode()
+    assert Partial.decode(good).events == 1
+    members = orjson.loads(good)
+    wrong: list[dict[str, Any]] = [
+        {"events": 1 << 64}, {"events": -7}, {"end": (1 << 63) - 1}, {"weight": 10**300}, {"epoch": 1 << 64},
+        {"aggregates": {**aggregates, "kinds": sketch}}, {"aggregates": {**aggregates, "n": 1 << 63}},
+        {"aggregates": {}},
+    ]  # fmt: skip
+    return [(POISONED, b"{"), *[(POISONED, json.dumps({**members, **one}).encode()) for one in wrong]]
+
+
+async def poison_is_in_the_dead_letters(pipeline: Pipeline) -> None:
+    """Each such record once, however often the driver was killed, with what is wrong with it and where it was."""
+    written = [r for r in await pipeline.cluster.read(pipeline.topic("partials")) if r.key == POISONED]
+    dead = await pipeline.cluster.read(pipeline.topic("dead_letters"))
+    told = [dict(record.headers) for record in dead]
+    places = sorted((int(t["keygrouping-partition"] or 0), int(t["keygrouping-offset"] or 0)) for t in told)
+    assert places == sorted((record.partition, record.offset) for record in written)
+    assert sorted(record.value or b"" for record in dead) == sorted(record.value or b"" for record in written)
+    assert {t["keygrouping-reason"] for t in told} == {b"invalid-partial"}
+    assert all(t["keygrouping-detail"] for t in told)
+
+
 async def one_partial_per_worker_window_and_key(pipeline: Pipeline) -> None:
     """Partials that were written again are the same; together they hold every event once."""
     seen: dict[tuple[Any, ...], Partial] = {}
     for record in await pipeline.cluster.read(pipeline.topic("partials")):
+        if record.key == POISONED:
+            continue
         partial = Partial.decode(record.value)
         assert seen.setdefault((record.key, *partial.identity), partial) == partial
     assert sum(partial.events for partial in seen.values()) == len(pipeline.sent)

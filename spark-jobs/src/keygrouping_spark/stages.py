@@ -14,6 +14,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from keygrouping.job import JobSpec
 from keygrouping.partial import Result
 from keygrouping_service import metrics
 from keygrouping_service.kafka import Fatal, producer, retry, started
@@ -28,7 +29,7 @@ from keygrouping_spark.checkpoint import Checkpoint, Identity, aggregator_plan, 
 from keygrouping_spark.progress import AggregatorProgress, WorkerProgress
 from keygrouping_spark.query import QueryRunner
 from keygrouping_spark.reports import Reading
-from keygrouping_spark.results import ResultWriter
+from keygrouping_spark.results import Refused, ResultWriter, refused_record
 from keygrouping_spark.settings import SparkSettings
 
 log = logging.getLogger(__name__)
@@ -212,7 +213,8 @@ async def aggregator_stage(environment: Environment) -> Stage:
     async def close_windows(batch: int) -> None:
         await progress.close(await asyncio.to_thread(checkpoint.planned, batch, settings.partials_topic))
 
-    sink = _Sink(ResultWriter(settings, identity.id), reading.begin, close_windows, asyncio.get_running_loop())
+    writer = ResultWriter(settings, identity.id)
+    sink = _Sink(writer, reading.begin, close_windows, asyncio.get_running_loop(), settings.job)
     environment.stack.push_async_callback(sink.writer.close)
     runner = QueryRunner(
         "aggregator",
@@ -238,8 +240,10 @@ class _Sink:
         begin: Callable[[int], None],
         close_windows: Callable[[int], Awaitable[None]],
         loop: asyncio.AbstractEventLoop,
+        job: JobSpec,
     ) -> None:
         self.writer = writer
+        self._job = job
         self.failure: BaseException | None = None
         self._begin = begin
         self._close_windows = close_windows
@@ -248,12 +252,11 @@ class _Sink:
     def write(self, batch: DataFrame, number: int) -> None:
         """Writes a batch and returns when its transaction is committed and its windows' mark is published."""
         self._begin(number)
-        results = [
-            Result(bytes(r["key"]), r["start"], r["end"], r["events"], r["weight"], True, _plain(r["aggregates"]))
-            for r in batch.collect()
-        ]
+        rows = batch.collect()
+        results = [aggregator.result_of(row["result"], self._job) for row in rows if row["result"] is not None]
+        refused = [refused_record(row["refused"]) for row in rows if row["refused"] is not None]
         done: concurrent.futures.Future[None] = asyncio.run_coroutine_threadsafe(
-            self._finish(number, results), self._loop
+            self._finish(number, results, refused), self._loop
         )
         try:
             done.result()
@@ -261,10 +264,6 @@ class _Sink:
             self.failure = error
             raise
 
-    async def _finish(self, number: int, results: list[Result]) -> None:
-        metrics.SPARK_RESULTS.inc(await self.writer.write(number, results))
+    async def _finish(self, number: int, results: list[Result], refused: list[Refused]) -> None:
+        metrics.SPARK_RESULTS.inc(await self.writer.write(number, results, refused))
         await retry(lambda: self._close_windows(number), "publishing what is complete")
-
-
-def _plain(aggregates: Any) -> dict[str, Any]:
-    return dict(aggregates) if isinstance(aggregates, Mapping) else aggregates.asDict()

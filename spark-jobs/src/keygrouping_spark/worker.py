@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from keygrouping_spark import sums
 from keygrouping_spark.aggregates import native
 from keygrouping_spark.events import extract, field_column, needs_headers
 from keygrouping_spark.kafka import json_offsets, sink_options, source_options
@@ -36,13 +37,18 @@ def partials(records: DataFrame, job: JobSpec, epoch: int, topic_id: str) -> Dat
         .groupBy(F.col("partition").alias("worker"), start.alias("start"), "key")
         .agg(
             F.count(F.lit(1)).alias("events"),
-            F.sum("weight").alias("weight"),
+            _weight(job).alias("weight"),
             F.min("offset").alias("first"),
             F.max("offset").alias("last"),
             *states,
         )
     )
     return grouped.select("key", _json(job, named, epoch, topic_id).alias("value"))
+
+
+def _weight(job: JobSpec) -> Column:
+    weight = F.col("weight")
+    return sums.text_of_sum(weight) if job.weight.kind == "field" else F.sum(weight)
 
 
 def _json(job: JobSpec, states: list[Column], epoch: int, topic_id: str) -> Column:

@@ -1,18 +1,23 @@
-"""What the results must be: one plain single-threaded program over `events`, sharing none of the stages' arithmetic."""
+"""What the results must be: one plain single-threaded program over `events`, sharing none of the stages' arithmetic.
+
+Times and numbers are read by its own means too; which events can't be used it asks the job.
+"""
 
 import math
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from datasketches import hll_sketch, hll_union, tgt_hll_type
 from keygrouping.aggregate import Aggregate
 from keygrouping.aggregate.bounds import bounds_of
-from keygrouping.job import Extracted, FieldValue, JobSpec, Rejection, picker
+from keygrouping.job import FieldValue, JobSpec, Rejection, picker
 from keygrouping_service.settings import ServiceSettings
 
+from keygrouping_local.oracle_reading import Reading, read
 from keygrouping_local.records import Record, read_all, reasons
 
 WAS_IDLE = "partition-was-idle"
@@ -70,7 +75,7 @@ class Oracle:
             if isinstance(event, Rejection):
                 self._expected.dead[place] = event.reason
             else:
-                self._take(place, event)
+                self._take(place, event.key, read(self._job, record.value, record.timestamp))
 
     def finish(self) -> Expected:
         """Returns what is expected of all events taken."""
@@ -83,7 +88,7 @@ class Oracle:
             }
         return expected
 
-    def _take(self, place: Place, event: Extracted) -> None:
+    def _take(self, place: Place, key: bytes, event: Reading) -> None:
         confirmed = self._confirmed.get(place[0], -1)
         self._confirm(place[0], event.time_ms, confirmed)
         if place in self._left_out:
@@ -91,7 +96,8 @@ class Oracle:
         if event.time_ms < confirmed - self._job.lateness_ms:
             self._expected.late.add(place)
             return
-        self._fields[event.key, self._job.window_of(event.time_ms)].append(event.fields)
+        start = event.time_ms - (event.time_ms - self._job.window_offset_ms) % self._job.window_ms
+        self._fields[key, start].append(event.fields)
 
     def _confirm(self, partition: int, time_ms: int, confirmed: int) -> None:
         """Moves a partition's time to where half of the last 2 x `confirmations` events have come."""
@@ -131,7 +137,11 @@ def _count(values: Sequence[Any]) -> Value:
 
 
 def _sum(values: Sequence[float]) -> Value:
-    return Value(_total(values), _total(map(abs, values))) if values else Value(None, 0)
+    """Exact where all are integers."""
+    if not values:
+        return Value(None, 0)
+    total = _total(values)
+    return Value(total, 0 if isinstance(total, int) else _total(map(abs, values)))
 
 
 def _mean(values: Sequence[float]) -> Value:
@@ -176,10 +186,14 @@ def _distinct(values: Sequence[str | int]) -> Value:
 
 
 def _total(values: Iterable[float]) -> float:
-    """The exactly rounded sum; infinite where it is beyond the floats."""
+    """The exact sum of integers; with fractions among them that of both, rounded; infinite beyond the floats."""
     numbers = list(values)
+    fractions = [number for number in numbers if isinstance(number, float)]
+    whole = sum(number for number in numbers if isinstance(number, int))
+    if not fractions:
+        return whole
     try:
-        return math.fsum(numbers)
+        return float(Fraction(whole) + Fraction(math.fsum(fractions)))
     except OverflowError:
         return math.inf
 

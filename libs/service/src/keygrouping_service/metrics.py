@@ -354,6 +354,7 @@ SPARK_SOURCE_LAG = gauge(
     "spark_source_lag_records", "records", "Records of a topic that are still to be read.", "query", "topic"
 )
 SPARK_RESULTS = counter("spark_results_total", "results", "Final results written.")
+SPARK_DEAD = counter("spark_dead_letters_total", "partials", "Records that are no partial of the job.", "reason")
 SPARK_QUERY_RESTARTS = counter(
     "spark_query_restarts_total", "restarts", "Times a query began anew after an error.", "query"
 )

@@ -143,10 +143,9 @@ class _Extreme(Aggregate):
         return {"whole": state if is_whole else None, "real": None if is_whole else state}
 
     def decode(self, data: Any) -> int | float | None:
-        try:
-            whole, real = data["whole"], data["real"]
-        except (TypeError, KeyError):
-            raise self.fault(data) from None
+        if not isinstance(data, dict):
+            raise self.fault(data)
+        whole, real = data.get("whole"), data.get("real")
         if not (whole is None or (type(whole) is int and -MOST_WHOLE <= whole < MOST_WHOLE)):
             raise self.fault(data)
         if not (real is None or type(real) in (int, float)):

@@ -18,7 +18,7 @@ async def serve(settings: AggregatorSettings, stop: asyncio.Event) -> None:
     stage = AggregatorStage(settings)
     runner = PartitionRunner(settings, "aggregator", settings.partials_topic, stage.work)
     app = create_app("keygrouping aggregator", lambda: runner.ready)
-    async with serving(app, settings.http_host, settings.http_port):
+    async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
         await runner.run(stop)
 
 

@@ -21,7 +21,7 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
         settings, "worker", settings.routed_topic, stage.work, assignor=OrdinalAssignor(settings.ordinal)
     )
     app = create_app("keygrouping worker", lambda: runner.ready)
-    async with serving(app, settings.http_host, settings.http_port):
+    async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
         await runner.run(stop)
 
 

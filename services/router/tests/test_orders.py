@@ -1,4 +1,4 @@
-"""Laws of orders over HTTP: what is taken can be planned with, by a router that starts from it; all else is 4xx."""
+"""Laws of orders over HTTP: what is taken can be planned with, by a new router, too; all else is 4xx."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
         show(query)
     app = create_app("keygrouping Spark job", lambda: bool(stages))
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(serving(app, settings.http_host, settings.http_port))
+        await stack.enter_async_context(serving(app, settings.http_host, settings.http_port, **settings.http_bounds))
         spark = await asyncio.to_thread(session.create, settings)
         stack.push_async_callback(_quietly, spark.stop)
         client = await retry(lambda: stack.enter_async_context(started(admin(settings))), "connecting to Kafka")

@@ -136,6 +136,15 @@ class ServiceSettings(BaseSettings):
 
     http_host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0: all")
     http_port: Port = Field(default=0, description="port of health, metrics and API; 0 takes a free one")
+    http_hosts: str = Field(
+        default="",
+        pattern=r"^[A-Za-z0-9.*_,: -]*$",
+        description="further names, by commas, that the HTTP side is asked by; *.example.org: all below it, *: any. "
+        "Addresses, names without a dot and below .svc need not be named",
+    )
+    http_body_timeout: float = Field(
+        default=60, gt=0, le=3600, description="seconds in which the body of a request has to come as a whole"
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="what is logged")
     log_format: Literal["text", "json"] = Field(default="text", description="lines for people, or JSON objects")
     otel_endpoint: str | None = Field(
@@ -170,6 +179,12 @@ class ServiceSettings(BaseSettings):
         if "SSL" in self.security_protocol.replace("SASL_", ""):
             self.ssl_context()
         return self
+
+    @property
+    def http_bounds(self) -> dict[str, Any]:
+        """What `app.serving` is to refuse."""
+        hosts = [name.strip() for name in self.http_hosts.split(",")]
+        return {"hosts": [name for name in hosts if name], "body_seconds": self.http_body_timeout}
 
     def group(self, stage: str) -> str:
         """Consumer group of a stage (`router`, `worker`, `aggregator`)."""
@@ -309,14 +324,13 @@ class StoreSettings(ServiceSettings):
         return _secret(None, self.store_sentinel_password_file, f"{PREFIX}STORE_SENTINEL_PASSWORD_FILE")
 
 
-class ApiSettings(ServiceSettings):
+class TokenSettings(ServiceSettings):
     """Settings of a service whose HTTP interface changes things; to be mixed in (see `auth` and `limits`)."""
 
     api_token_file: Path | None = Field(
         default=None, description="bearer tokens, one a line, of which writes need one; unset: they need none"
     )
     api_reads: Literal["open", "closed"] = Field(default="open", description="whether reads need a token too")
-    api_body_bytes: int = Field(default=1 << 20, ge=1, description="most bytes of a request's body")
     api_rate: int = Field(default=100, ge=0, description="most requests per second of one address; 0: no limit")
 
     @model_validator(mode="after")
@@ -327,6 +341,12 @@ class ApiSettings(ServiceSettings):
         elif not _secret(None, self.api_token_file, f"{PREFIX}API_TOKEN_FILE").strip():
             raise ValueError(f"{PREFIX}API_TOKEN_FILE: {self.api_token_file} holds no token: write one a line")
         return self
+
+
+class ApiSettings(TokenSettings):
+    """The same, where bodies are small."""
+
+    api_body_bytes: int = Field(default=1 << 20, ge=1, description="most bytes of a request's body")
 
 
 def _secret(value: SecretStr | None, file: Path | None, name: str) -> str:

@@ -22,7 +22,7 @@ async def serve(settings: AggregatorSettings, stop: asyncio.Event) -> None:
     app = create_app("keygrouping aggregator", lambda: runner.ready)
     readers = readers_of(runner.group, settings.partials_readers, guests=[settings.observer_group])
     purger = Purger(settings.partials_topic, readers, Ripening(settings.purge_after), lambda: runner.owned)
-    async with serving(app, settings.http_host, settings.http_port):
+    async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
         if await checked(settings, stop, reads=("routed", "partials"), writes=("results", "dead_letters")):
             async with purging(settings, purger):
                 await runner.run(stop)

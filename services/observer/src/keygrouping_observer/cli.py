@@ -24,7 +24,7 @@ async def serve(settings: ObserverSettings, stop: asyncio.Event) -> None:
     stage = ObserverStage(settings, board)
     runner = PartitionRunner(settings, "observer", settings.state_topic, stage.work, own_state=True)
     app = observer_app(settings, board, lambda: runner.ready)
-    async with serving(app, settings.http_host, settings.http_port):
+    async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
         await kafka.retry(lambda: prepare_topics(settings), "preparing the observer's topics")
         if await checked(settings, stop, reads=("routed", "partials"), writes=("dead_letters",)):
             await runner.run(stop)

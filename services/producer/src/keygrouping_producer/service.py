@@ -27,8 +27,8 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
     app = create_app(
         "keygrouping producer", lambda: ingest.ready, event_routes(settings, ingest), replay_routes(settings, replayer)
     )
-    limit_requests(app, body_bytes=settings.max_body_bytes)
-    async with serving(app, settings.http_host, settings.http_port):
+    limit_requests(app, body_bytes=settings.max_body_bytes, rate=settings.api_rate)
+    async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
         if not await checked(settings, stop, reads=(), writes=("events", "dead_letters")):
             return
         running = asyncio.create_task(replayer.run())

@@ -244,7 +244,8 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         router = Router(settings, topics, plane)
         runner = PartitionRunner(settings, STAGE, settings.events_topic, router.work, delivery=settings.delivery)
         plane.watch(_Input(runner))
-        await stack.enter_async_context(serving(router_app(plane, settings), settings.http_host, settings.http_port))
+        app, address = router_app(plane, settings), (settings.http_host, settings.http_port)
+        await stack.enter_async_context(serving(app, *address, **settings.http_bounds))
         await stack.enter_async_context(plane.running())
         if settings.worker_pods is not None:
             await stack.enter_async_context(

@@ -25,7 +25,7 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     app = create_app("keygrouping worker", lambda: runner.ready)
     readers = readers_of(runner.group, settings.routed_readers)
     purger = Purger(settings.routed_topic, readers, Ripening(settings.purge_after), lambda: runner.owned)
-    async with serving(app, settings.http_host, settings.http_port):
+    async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
         if await checked(settings, stop, reads=("events", "routed"), writes=("partials", "dead_letters")):
             async with purging(settings, purger):
                 await runner.run(stop)

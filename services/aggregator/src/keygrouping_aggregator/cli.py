@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from keygrouping_service import metrics
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.run import run
@@ -16,7 +17,7 @@ from keygrouping_aggregator.work import AggregatorStage
 async def serve(settings: AggregatorSettings, stop: asyncio.Event) -> None:
     """Works until `stop` is set, then commits and leaves the group."""
     stage = AggregatorStage(settings)
-    runner = PartitionRunner(settings, "aggregator", settings.partials_topic, stage.work)
+    runner = PartitionRunner(settings, "aggregator", settings.partials_topic, stage.work, dead=metrics.AGGREGATOR_DEAD)
     app = create_app("keygrouping aggregator", lambda: runner.ready)
     async with serving(app, settings.http_host, settings.http_port):
         await runner.run(stop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from keygrouping_service import metrics
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.run import run
@@ -18,7 +19,12 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     """Works until `stop` is set, then flushes, commits and leaves the group."""
     stage = WorkerStage(settings)
     runner = PartitionRunner(
-        settings, "worker", settings.routed_topic, stage.work, assignor=OrdinalAssignor(settings.ordinal)
+        settings,
+        "worker",
+        settings.routed_topic,
+        stage.work,
+        assignor=OrdinalAssignor(settings.ordinal),
+        dead=metrics.WORKER_DEAD,
     )
     app = create_app("keygrouping worker", lambda: runner.ready)
     async with serving(app, settings.http_host, settings.http_port):

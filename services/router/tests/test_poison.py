@@ -154,7 +154,7 @@ async def test_an_uncompressed_record_above_the_bound_is_truncated(cluster: Clus
     assert {offset: len(letter.value or b"") for offset, letter in letters.items()} == {2: 51_000, 3: 100_000}
 
 
-async def test_a_bound_above_what_routed_takes_stops_the_start(cluster: Cluster, settings: RouterSettings) -> None:
+async def test_a_bound_above_what_routed_takes_stops_the_start(settings: RouterSettings) -> None:
     wrong = settings.model_copy(update={"max_record_bytes": 5 * MB})
     with pytest.raises(
         Fatal, match=r"KEYGROUPING_ROUTER_MAX_RECORD_BYTES=5242880 is more than topic .* takes: set its"

@@ -19,6 +19,7 @@ JOB = JobSpec.from_json(
     {
         "window": "10s",
         "lateness": "5s",
+        "confirmations": 1,
         "aggregates": [
             {"name": "n", "op": "count"},
             {"name": "present", "op": "count", "field": "x"},
@@ -113,7 +114,7 @@ def test_windows_are_by_key_and_time() -> None:
     assert wanted.events == {(b"a", 0): 1, (b"a", 10_000): 2, (b"b", 10_000): 1}
 
 
-def test_late_is_judged_by_the_newest_event_of_the_own_partition_alone() -> None:
+def test_late_is_judged_by_the_own_partition_alone() -> None:
     ahead = [Event(b"a", 100_000, partition=1), Event(b"a", 95_000, partition=1), Event(b"a", 94_999, partition=1)]
     behind = [Event(b"a", 1_000, partition=0)]
     wanted = expected([*ahead, *behind])

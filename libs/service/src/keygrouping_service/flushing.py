@@ -71,7 +71,7 @@ class FlushingStage(ABC, Generic[GatheredType]):
                     await gathered.take(records)
                     self._observe(self._running.values())
                     due = min(due, time.monotonic() + self._flush_interval)
-                if gathered.full or time.monotonic() >= due:
+                if gathered.full or owned.careful or time.monotonic() >= due:
                     await gathered.write(await self._horizon.latest(owned.upstream))
                     self._observe(self._running.values())
                     due = time.monotonic() + self._horizon.pause

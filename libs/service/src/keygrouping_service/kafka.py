@@ -29,6 +29,8 @@ from aiokafka.errors import (
     UnsupportedVersionError,
 )
 
+from keygrouping_service import fetching
+from keygrouping_service.fetching import Unpacking
 from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.transactions import TransactionalProducer
 
@@ -101,18 +103,27 @@ async def retry(action: Callable[[], Awaitable[Result]], what: str) -> Result:
 
 
 def reader(
-    settings: ServiceSettings, *, committed: bool = True, wait_ms: int = 2000, **options: Any
+    settings: ServiceSettings,
+    *,
+    committed: bool = True,
+    wait_ms: int = 2000,
+    unpacking: Unpacking | None = None,
+    **options: Any,
 ) -> AIOKafkaConsumer:
     """A consumer outside of any group; partitions are assigned and sought by the caller.
 
     The broker answers after `wait_ms` if there is nothing to read; a sought position has to wait for that answer.
+    `unpacking`: it reads in bounded memory, and what it can't read or is too large is left out as `letters`.
     """
+    if unpacking is not None:
+        fetching.install()
     return AIOKafkaConsumer(
         **settings.kafka_options(),
         enable_auto_commit=False,
         auto_offset_reset="none",
         fetch_max_wait_ms=wait_ms,
         isolation_level="read_committed" if committed else "read_uncommitted",
+        value_deserializer=unpacking,
         **options,
     )
 

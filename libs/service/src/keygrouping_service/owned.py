@@ -16,8 +16,10 @@ from aiokafka.structs import OffsetAndMetadata
 
 from keygrouping_service import metrics, tracing
 from keygrouping_service.batches import Outbox
+from keygrouping_service.bisection import Bisection, Suspects
+from keygrouping_service.dead_letters import DeadLetters
+from keygrouping_service.fetching import DeadLetter, UndecodableError, truncated
 from keygrouping_service.kafka import Fatal
-from keygrouping_service.lenient import read_leniently
 from keygrouping_service.positions import Positions
 from keygrouping_service.progress import Committed, Progress, Upstream, read_offsets
 from keygrouping_service.starts import beyond_end, created_again, read_last
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 Record: TypeAlias = "ConsumerRecord[bytes, bytes]"
 
 _ABORT_TIMEOUT = 2.0
+_MOST_TAKEN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Clients:
 
     reader: AIOKafkaConsumer
     producer: AIOKafkaProducer
+    dead_letters: DeadLetters
     admin: AIOKafkaAdminClient
     probe: AIOKafkaConsumer
     commit_offset: Callable[[TopicPartition, OffsetAndMetadata], Awaitable[None]] | None = None
@@ -61,6 +65,7 @@ class OwnedPartition:
         clients: Clients,
         group: str,
         stop: asyncio.Event,
+        bisection: Bisection,
         commit_timeout: float = 120.0,
     ) -> None:
         self.tp = tp
@@ -77,6 +82,9 @@ class OwnedPartition:
         self._clients = clients
         self._group = group
         self._stop = stop
+        self._bisection = bisection
+        self._taken: list[Suspects] = []
+        self._letters: list[DeadLetter] = []
         self._commit_timeout = commit_timeout
         self._pending: asyncio.Task[None] | None = None
         self._in_transaction = False
@@ -98,8 +106,25 @@ class OwnedPartition:
         """Whether a submitted transaction is still under way."""
         return self._pending is not None and not self._pending.done()
 
+    @property
+    def careful(self) -> bool:
+        """Whether a poison record is looked for here: what was polled must be submitted before more is."""
+        return self._bisection.careful(self.position)
+
+    @property
+    def suspects(self) -> Suspects | None:
+        """The records of which it isn't known that they did no harm."""
+        done = self.committed.offset or 0
+        taken = [taken for taken in self._taken if taken.after > done]
+        if not taken:
+            return None
+        return Suspects(max(done, taken[0].first), taken[-1].after, sum(each.records for each in taken))
+
     async def poll(self, max_records: int, timeout: float) -> list[Record]:
         """The next records, at most `max_records`; an empty list if none come within `timeout` seconds.
+
+        Records that are too large or that work failed at are not among them: the `submit` of an offset behind them
+        writes what is left of them to `dead-letters`.
 
         Afterwards `position` is the offset of the next record to come. It moves over transaction markers and
         aborted records too, so "position >= a high watermark read before" means: all up to there has been seen.
@@ -108,22 +133,23 @@ class OwnedPartition:
         if self._pending is not None and self._pending.done():
             await self.settle()
         await asyncio.sleep(0)
+        if self.careful:
+            await self._settle_suspects()
+        most = self._bisection.most(self.position, max_records)
         try:
             fetched: dict[TopicPartition, list[Record]] = await self._clients.reader.getmany(
-                self.tp, timeout_ms=int(timeout * 1000), max_records=max_records
+                self.tp, timeout_ms=int(timeout * 1000), max_records=most
             )
         except OffsetOutOfRangeError:
             await self._skip_expired()
             return []
-        except UnicodeDecodeError:
-            log.warning("%s[%d]: a header name that is not UTF-8", self.tp.topic, self.partition)
-            read_leniently()
-            self.rewind(self.position)
+        except UndecodableError as error:
+            await self._pass_over(error)
             return []
         self.position = await self._clients.reader.position(self.tp)
         if (read_end := self._clients.reader.highwater(self.tp)) is not None:
             self.seen_end = max(self.seen_end or 0, read_end)
-        records = fetched.get(self.tp, [])
+        records = self._sorted_out(fetched.get(self.tp, []))
         if self._traced is not None:
             self._traced.saw(records)
         return records
@@ -139,6 +165,52 @@ class OwnedPartition:
         tps = [TopicPartition(self.tp.topic, partition) for partition in partitions]
         found = await read_last(admin, probe, positions, self._group, tps, stable=False)
         return {tp.partition: last.committed.progress for tp, last in found.items()}
+
+    async def _settle_suspects(self) -> None:
+        """Makes sure that what was taken before is through: whatever fails next, it is not to blame."""
+        await self.settle()
+        if self._taken and not self._letters:
+            self._bisection.passed()
+        self._taken.clear()
+
+    def _sorted_out(self, fetched: list[Record]) -> list[Record]:
+        """The records that are for the work; the others become dead letters."""
+        letters = self._clients.dead_letters.left_out()
+        self._note_taken(fetched, letters)
+        self._letters += letters
+        if not self._bisection.bans:
+            return fetched
+        records: list[Record] = []
+        for record in fetched:
+            why = self._bisection.banned(record.offset)
+            if why is None:
+                records.append(record)
+            else:
+                log.warning("%s[%d]: the record at offset %d goes to dead-letters: %s", *self.tp, record.offset, why[1])
+                self._letters.append(DeadLetter(truncated(record), *why))
+        return records
+
+    def _note_taken(self, fetched: list[Record], letters: list[DeadLetter]) -> None:
+        count = len(fetched) + len(letters)
+        if not count:
+            return
+        done = self.committed.offset or 0
+        self._taken = [taken for taken in self._taken if taken.after > done][-_MOST_TAKEN:]
+        first = min([record.offset for record in fetched[:1]] + [letter.record.offset for letter in letters[:1]])
+        self._taken.append(Suspects(first, self.position, count))
+
+    async def _pass_over(self, error: UndecodableError) -> None:
+        """Reads a batch again that can't be read, as it may have come wrongly; the second time it goes aside."""
+        letter = error.letter
+        if not self._bisection.doubted(letter.record.offset):
+            log.warning("%s[%d]: %s; it is fetched again", *self.tp, error)
+            self.rewind(await self._clients.reader.position(self.tp))
+            return
+        log.error("%s[%d]: %s; it goes to dead-letters, and reading goes on at %d", *self.tp, error, error.after)
+        self.rewind(error.after)
+        letters = [*self._clients.dead_letters.left_out(), letter]
+        self._note_taken([], letters)
+        self._letters += letters
 
     async def end(self) -> int:
         """The partition's end now: its high watermark, open transactions included."""
@@ -171,6 +243,11 @@ class OwnedPartition:
         by the next `submit`, `settle` or `poll`.
         """
         await self.settle()
+        # Those behind the offset are read again after a restart: writing them now might double them.
+        if letters := [letter for letter in self._letters if letter.record.offset < offset]:
+            self._letters = [letter for letter in self._letters if letter.record.offset >= offset]
+            outbox = self.outbox() if outbox is None else outbox
+            await self._clients.dead_letters.write(letters, outbox)
         self._pending = asyncio.create_task(self._write(outbox, offset, progress, committed))
 
     async def settle(self) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -29,8 +30,13 @@ from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import CommitFailedError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
+from prometheus_client import Counter
 
 from keygrouping_service import kafka, metrics
+from keygrouping_service.bisection import Bisection, DefectError
+from keygrouping_service.dead_letters import DeadLetters
+from keygrouping_service.fetching import DEFAULT_LARGEST, Unpacking
+from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import Clients, OwnedPartition
 from keygrouping_service.positions import Positions
 from keygrouping_service.progress import read_starts
@@ -45,6 +51,7 @@ Work = Callable[[OwnedPartition], Awaitable[None]]
 
 _NEVER_MS = 2**31 - 1
 _METADATA_MS = 30_000
+_PAUSE_OF_BISECTION = 0.1
 _WATCH_SECONDS = 2.0
 """Partitions that are added to the topic are noticed after this time at the latest."""
 
@@ -66,10 +73,15 @@ class PartitionRunner:
     - It returns only when `owned.stopping` (service shutdown); commit what is worth it, within `grace` seconds.
     - It is cancelled at any await when the group takes the partition away: everything uncommitted is aborted. Don't
       commit in a `finally`.
-    - Any Kafka error or timeout that it lets through ends the incarnation; after a pause the next one begins at the
-      committed offset. `kafka.Fatal` and errors that are no Kafka errors stop the service.
+    - Any error that it lets through ends the incarnation; after a pause the next one begins at the committed offset.
+      One that comes again there is narrowed down to a record, which `poll` then leaves out: see `Bisection`. While that
+      goes on, `owned.careful` asks it to submit all that it took before it polls again.
+    - `kafka.Fatal`, and errors that are no Kafka errors before anything was taken, stop the service.
     - The offset that is committed may lie behind what was read (open windows): the next incarnation reads it again.
     - Commit as seldom as latency allows: a transaction costs about 10 round trips and one marker per partition.
+
+    `largest`: records of more bytes (key, value and headers, unpacked) are not read; what is left of them goes to
+    `dead-letters`, counted in `dead` by reason.
 
     `own_state`: the topic is not input but state that the work itself writes. It is read at the begin only, so there is
     no lag to show, and it may be deleted to begin again.
@@ -90,6 +102,8 @@ class PartitionRunner:
         own_state: bool = False,
         assignor: type[AbstractPartitionAssignor] | AbstractPartitionAssignor = RoundRobinPartitionAssignor,
         grace: float = 20.0,
+        largest: int = DEFAULT_LARGEST,
+        dead: Counter | None = None,
     ) -> None:
         self.owned: dict[int, OwnedPartition] = {}
         self.group = settings.group(stage)
@@ -100,6 +114,9 @@ class PartitionRunner:
         self._delivery = delivery
         self._assignor = assignor
         self._grace = grace
+        self._largest = largest
+        self._dead = dead
+        self._bisections: defaultdict[int, Bisection] = defaultdict(Bisection)
         self._stop = asyncio.Event()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -263,6 +280,9 @@ class PartitionRunner:
             try:
                 with kafka.given_up_calls():
                     return await self._incarnate(TopicPartition(self._topic, partition), *shared)
+            except _PoisonError as error:
+                pause = _PAUSE_OF_BISECTION
+                log.warning("%s[%d] begins anew at its committed offset: %s", self._topic, partition, error)
             except (ProducerFenced, CommitFailedError) as error:
                 # Either the partition has gone to another member, of which our next heartbeat will tell, or the
                 # broker gave up a transaction of ours that took too long.
@@ -288,22 +308,44 @@ class PartitionRunner:
         async with AsyncExitStack() as stack:
             producer = await stack.enter_async_context(kafka.started(self._new_producer(tp.partition)))
             start = await self._find_start(tp, admin, probe)
-            reader = kafka.reader(self._settings, max_partition_fetch_bytes=self._settings.fetch_bytes)
+            unpacking = Unpacking(self._largest)
+            reader = kafka.reader(
+                self._settings, unpacking=unpacking, max_partition_fetch_bytes=self._settings.fetch_bytes
+            )
             await stack.enter_async_context(kafka.started(reader))
             reader.assign([tp])
             reader.seek(tp, start.committed.offset)
             commit = None if self._delivery == "exactly_once" else self._commit_offset
-            clients = Clients(reader, producer, admin, probe, commit, self._positions)
-            owned = OwnedPartition(tp, start.committed, clients, self.group, self._stop)
+            dead_letters = DeadLetters(self._settings.dead_letters_topic, unpacking, producer, self._dead)
+            clients = Clients(reader, producer, dead_letters, admin, probe, commit, self._positions)
+            bisection = self._bisections[tp.partition]
+            owned = OwnedPartition(tp, start.committed, clients, self.group, self._stop, bisection)
             stack.push_async_callback(owned.abandon)
             stack.callback(self._disown, owned)
             if tp.partition in self._seen:
                 _, owned.seen_end = self._seen[tp.partition]
             self.owned[tp.partition] = owned
-            if start.moved:
-                await owned.commit(None, owned.offset, owned.progress)
-            await self._work(owned)
-            await owned.settle()
+            try:
+                if start.moved:
+                    await owned.commit(None, owned.offset, owned.progress)
+                await self._work(owned)
+                await owned.settle()
+            except (Fatal, ProducerFenced, CommitFailedError):
+                raise
+            except Exception as error:
+                self._narrow(bisection, owned, error)
+                raise
+
+    def _narrow(self, bisection: Bisection, owned: OwnedPartition, error: Exception) -> None:
+        """Raises `_PoisonError` if a record may be to blame, `Fatal` if it can't be any."""
+        suspects = owned.suspects
+        try:
+            if not bisection.failed(suspects, error):
+                return
+        except DefectError as defect:
+            raise Fatal(f"{owned.tp.topic}[{owned.partition}]: {defect}") from error
+        log.info("%s[%d]: what failed at %s", owned.tp.topic, owned.partition, suspects, exc_info=error)
+        raise _PoisonError(f"{type(error).__name__}: {error}; one of {suspects} may be to blame") from error
 
     async def _find_start(self, tp: TopicPartition, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> Start:
         if self._positions is None:
@@ -337,6 +379,10 @@ class PartitionRunner:
         if self._member is None or tp not in self._member.assignment():
             raise CommitFailedError(f"{tp} is no longer ours")
         await self._member.commit({tp: position})
+
+
+class _PoisonError(Exception):
+    """Work failed, and one of the records that it took may be to blame."""
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from keygrouping_service import metrics
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.premises_check import checked
@@ -18,7 +19,7 @@ from keygrouping_aggregator.work import AggregatorStage
 async def serve(settings: AggregatorSettings, stop: asyncio.Event) -> None:
     """Works until `stop` is set, then commits and leaves the group."""
     stage = AggregatorStage(settings)
-    runner = PartitionRunner(settings, "aggregator", settings.partials_topic, stage.work)
+    runner = PartitionRunner(settings, "aggregator", settings.partials_topic, stage.work, dead=metrics.AGGREGATOR_DEAD)
     app = create_app("keygrouping aggregator", lambda: runner.ready)
     readers = readers_of(runner.group, settings.partials_readers, guests=[settings.observer_group])
     purger = Purger(settings.partials_topic, readers, Ripening(settings.purge_after), lambda: runner.owned)

@@ -56,4 +56,4 @@ def _keep_later(pending: NDArray[np.int64], count: int, time: int) -> int:
     passed = np.searchsorted(pending[:count], time, side="right")
     for i in range(passed, count):
         pending[i - passed] = pending[i]
-    return count - passed
+    return int(count - passed)

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_service import kafka, metrics
 from keygrouping_service.app import serving
 from keygrouping_service.batches import Header, Outbox, origin_headers
@@ -22,7 +22,6 @@ from keygrouping_service.progress import floor_of_resuming, partitions_of
 from keygrouping_service.store import open_store
 
 from keygrouping_router.api.app import router_app
-from keygrouping_router.caution import REFUSALS, Batch, Caution, remains_of
 from keygrouping_router.clock import REASONS, PartitionClock, warm_up
 from keygrouping_router.control_plane import ControlPlane
 from keygrouping_router.routing import Extractor, Judged, Record, Records, Usable, parts, sort_out_late
@@ -44,17 +43,24 @@ _MOST_BYTES = 2 << 20
 _FETCHED = 2500
 """Most records that are taken from what was fetched at one stretch."""
 
+_MESSAGE_BYTES = 1_048_588
+"""Kafka's default of max.message.bytes."""
+
+_MOST_FRAMING = 1024
+"""What a record batch adds to its record, at most, but for many headers."""
+
 _STRETCH = 1000
 """Records that are packed at one stretch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Partition counts of the topics that the router writes to."""
+    """Partition counts of the topics that the router writes to, and the largest record that it takes (bytes)."""
 
     late: int
     dead_letters: int
     routed: int
+    largest: int
 
 
 async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> Topics:
@@ -72,7 +78,29 @@ async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> 
             f"topic {settings.routed_topic!r} has {counts[settings.routed_topic]} partitions, too few for "
             f"KEYGROUPING_ROUTER_WORKERS={settings.workers}: add partitions or use fewer workers"
         )
-    return Topics(*(counts[name] for name in (settings.late_topic, settings.dead_letters_topic, settings.routed_topic)))
+    return Topics(
+        late=counts[settings.late_topic],
+        dead_letters=counts[settings.dead_letters_topic],
+        routed=counts[settings.routed_topic],
+        largest=await _largest_record(admin, settings),
+    )
+
+
+async def _largest_record(admin: AIOKafkaAdminClient, settings: RouterSettings) -> int:
+    """The largest event to be read, in bytes: what is larger could not be written to `routed`."""
+    topic, wanted = settings.routed_topic, settings.max_record_bytes
+    (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    ((code, message, _, _, entries),) = answer.resources
+    if code:
+        log.warning("max.message.bytes of %s can't be read (%s): its default is assumed", topic, message)
+    found = {entry[0]: entry[1] for entry in entries}
+    most = int(found.get("max.message.bytes", _MESSAGE_BYTES)) - _MOST_FRAMING
+    if wanted is not None and wanted > most:
+        raise Fatal(
+            f"KEYGROUPING_ROUTER_MAX_RECORD_BYTES={wanted} is more than topic {topic!r} takes: "
+            f"set its max.message.bytes to {wanted + _MOST_FRAMING} or more, or the bound to {most} or less"
+        )
+    return wanted or most
 
 
 class Router:
@@ -85,22 +113,9 @@ class Router:
         self._extractor = Extractor(settings.job)
         self._turns = Turns()
         self._plane = plane
-        self._caution: dict[int, Caution] = {}
 
     async def work(self, owned: OwnedPartition) -> None:
         """Routes one input partition until the service stops."""
-        caution = self._caution.setdefault(owned.partition, Caution(self._settings.max_batch))
-        under_way: deque[Batch] = deque(maxlen=2)
-        try:
-            await self._work(owned, caution, under_way)
-        except REFUSALS as error:
-            done = owned.committed.offset or 0
-            batch = next(batch for batch in under_way if batch.after > done)
-            log.warning("%s[%d]: %s refused: %s", owned.tp.topic, owned.partition, batch, error)
-            caution.refused(batch, error)
-            raise
-
-    async def _work(self, owned: OwnedPartition, caution: Caution, under_way: deque[Batch]) -> None:
         idle_timeout = self._settings.idle_timeout
         self._plane.not_below(owned.progress.epoch)
         clock = PartitionClock(
@@ -109,7 +124,7 @@ class Router:
         if owned.progress.resuming:
             await self._resume(owned, clock)
         while not owned.stopping:
-            records = await self._next_batch(owned, caution.limit(owned.position))
+            records = await self._next_batch(owned)
             if not records:
                 await self._rest(owned, clock)
                 continue
@@ -118,29 +133,16 @@ class Router:
                 await self._resume(owned, clock)
             for part in parts(records, _MOST_BYTES):
                 after = owned.position if part[-1] is records[-1] else part[-1].offset + 1
-                batch = Batch(part[0].offset, after, len(part))
                 outbox = owned.outbox()
-                await self._route(self._without_banned(part, outbox, caution), outbox, clock)
-                # A failure of the batch before must still find that one under way: it is awaited first.
-                await owned.settle()
-                under_way.append(batch)
+                await self._route(part, outbox, clock)
                 await owned.submit(outbox, after, clock.progress(self._plane.epoch))
         await owned.settle()
 
-    def _without_banned(self, records: Records, outbox: Outbox, caution: Caution) -> Records:
-        if len(records) > 1 or not caution.banned(records[0].offset):
-            return records
-        remains = remains_of(records[0], int(time.time() * 1000))
-        partition = records[0].partition % self._topics.dead_letters
-        topic = self._settings.dead_letters_topic
-        outbox.append(topic, partition, remains.timestamp, remains.key, remains.value, remains.headers)
-        metrics.DEAD.labels("refused-by-broker").inc()
-        return []
-
-    async def _next_batch(self, owned: OwnedPartition, most: int) -> Records:
+    async def _next_batch(self, owned: OwnedPartition) -> Records:
         """Records for one transaction: what is there, and what comes within `linger` after the first of them."""
+        most, alone = self._settings.max_batch, owned.careful
         records = await owned.poll(min(most, _FETCHED), _QUIET_SECONDS)
-        if not records:
+        if not records or alone or owned.careful:
             return records
         deadline = time.monotonic() + self._settings.linger
         while len(records) < most and not owned.stopping and (left := deadline - time.monotonic()) > 0:
@@ -242,7 +244,15 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         await asyncio.to_thread(warm_up)
         await plane.start()
         router = Router(settings, topics, plane)
-        runner = PartitionRunner(settings, STAGE, settings.events_topic, router.work, delivery=settings.delivery)
+        runner = PartitionRunner(
+            settings,
+            STAGE,
+            settings.events_topic,
+            router.work,
+            delivery=settings.delivery,
+            largest=topics.largest,
+            dead=metrics.DEAD,
+        )
         plane.watch(_Input(runner))
         app, address = router_app(plane, settings), (settings.http_host, settings.http_port)
         await stack.enter_async_context(serving(app, *address, **settings.http_bounds))

@@ -53,6 +53,12 @@ class RouterSettings(StageSettings, StoreSettings, ApiSettings):
     idle_timeout: float = Field(
         default=15, ge=0.1, description="seconds without events until an input partition holds nothing back"
     )
+    max_record_bytes: int | None = Field(
+        default=None,
+        ge=1024,
+        le=1 << 28,
+        description="largest event, unpacked; what is left of larger ones is a dead letter; unset: what `routed` takes",
+    )
     max_batch: int = Field(default=10_000, ge=1, le=100_000, description="most records of one transaction")
     linger: float = Field(default=0.05, ge=0, le=10, description="seconds to wait for a batch to fill up")
 

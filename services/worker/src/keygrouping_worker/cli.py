@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from keygrouping_service import metrics
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.premises_check import checked
@@ -20,7 +21,12 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     """Works until `stop` is set, then flushes, commits and leaves the group."""
     stage = WorkerStage(settings)
     runner = PartitionRunner(
-        settings, "worker", settings.routed_topic, stage.work, assignor=OrdinalAssignor(settings.ordinal)
+        settings,
+        "worker",
+        settings.routed_topic,
+        stage.work,
+        assignor=OrdinalAssignor(settings.ordinal),
+        dead=metrics.WORKER_DEAD,
     )
     app = create_app("keygrouping worker", lambda: runner.ready)
     readers = readers_of(runner.group, settings.routed_readers)

@@ -122,6 +122,12 @@ def test_late_is_judged_by_the_own_partition_alone() -> None:
     assert sum(wanted.events.values()) == 3
 
 
+def test_what_the_routers_could_not_process_is_taken_as_made() -> None:
+    wanted = expected([Event(b"a", 90_000), Event(b"a", 50_000)], unprocessed={(0, 0): "record-too-large"})
+    assert (wanted.dead, wanted.late) == ({(0, 0): "record-too-large"}, set())
+    assert wanted.events == {(b"a", 50_000): 1}
+
+
 def test_a_late_event_or_a_dead_letter_does_not_move_the_time() -> None:
     events = [Event(b"a", 50_000), Event(b"a", 1), Event(None, 90_000), Event(b"a", 45_000)]
     wanted = expected(events)

@@ -181,8 +181,10 @@ def test_old_formats_are_read_alike(
         struct.pack_into(">I", wrapped, 12, crc32(wrapped[16:]))
         buffer = bytes(wrapped)
     reading = Reading(buffer, largest=2000, offset=40)
-    assert [(record.offset, record.key, record.value) for record in reading.all()] == [
-        (40, b"a", b"1"),
-        (42, b"c", b"3"),
+    time_ms = 1000 if magic else -1
+    assert [(r.offset, r.timestamp, r.key, r.value) for r in reading.all()] == [
+        (40, time_ms, b"a", b"1"),
+        (42, time_ms, b"c", b"3"),
     ]
     assert [letter.record.offset for letter in reading.unpacking.letters] == [41]
+    assert {letter.record.timestamp for letter in reading.unpacking.letters} == {time_ms}

@@ -6,15 +6,18 @@ Times and numbers are read by its own means too; which events can't be used it a
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from datasketches import hll_sketch, hll_union, tgt_hll_type
 from keygrouping.aggregate import Aggregate
 from keygrouping.aggregate.bounds import bounds_of
 from keygrouping.job import FieldValue, JobSpec, Rejection, picker
+from keygrouping_service.bisection import REFUSED, UNPROCESSABLE
+from keygrouping_service.fetching import TOO_LARGE, UNDECODABLE
 from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.oracle_reading import Reading, read
@@ -22,6 +25,7 @@ from keygrouping_local.records import Record, read_all, reasons
 
 WAS_IDLE = "partition-was-idle"
 _LG_K = 12
+_NOT_THE_JOBS = {TOO_LARGE, UNDECODABLE, REFUSED, UNPROCESSABLE}
 
 Place = tuple[int, int]
 """Partition and offset of a record of `events`."""
@@ -54,12 +58,20 @@ class Oracle:
     """Reads the records of `events`, each partition in offset order, and aggregates them in the most obvious way.
 
     `left_out` are events that the routers have put into `late` because their partition had been idle: the one
-    decision that depends on the wall clock, so it is taken as made. `now_ms` is the clock for `max_future`.
+    decision that depends on the wall clock, so it is taken as made. So are those in `unprocessed`, the dead letters for
+    reasons that lie in the routers and not in the job. `now_ms` is the clock for `max_future`.
     """
 
-    def __init__(self, job: JobSpec, left_out: Set[Place] = frozenset(), now_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        job: JobSpec,
+        left_out: Set[Place] = frozenset(),
+        now_ms: int | None = None,
+        unprocessed: Mapping[Place, str] = MappingProxyType({}),
+    ) -> None:
         self._job = job
         self._left_out = left_out
+        self._unprocessed = unprocessed
         self._now_ms = int(time.time() * 1000) if now_ms is None else now_ms
         self._last: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=2 * job.confirmations))
         self._confirmed: dict[int, int] = {}
@@ -71,6 +83,9 @@ class Oracle:
         for record in records:
             self._expected.read += 1
             place = (record.partition, record.offset)
+            if place in self._unprocessed:
+                self._expected.dead[place] = self._unprocessed[place]
+                continue
             event = self._job.extract(record.key, record.value, record.headers, record.timestamp, self._now_ms)
             if isinstance(event, Rejection):
                 self._expected.dead[place] = event.reason
@@ -110,7 +125,9 @@ class Oracle:
 async def expect(settings: ServiceSettings, job: JobSpec) -> Expected:
     """Returns what the results of everything that stands in `events` now must be."""
     late = await reasons(settings, settings.late_topic)
-    oracle = Oracle(job, {place for place, reason in late.items() if reason == WAS_IDLE})
+    dead = await reasons(settings, settings.dead_letters_topic)
+    unprocessed = {place: reason for place, reason in dead.items() if reason in _NOT_THE_JOBS}
+    oracle = Oracle(job, {place for place, reason in late.items() if reason == WAS_IDLE}, unprocessed=unprocessed)
     async for records in read_all(settings, settings.events_topic):
         oracle.add(records)
     return oracle.finish()

@@ -38,6 +38,9 @@ _Part: TypeAlias = "tuple[Any, int]"
 DEFAULT_LARGEST = 16 << 20
 """Largest record (bytes of key, value and headers) where nothing else is asked for."""
 
+TOO_LARGE, UNDECODABLE = "record-too-large", "undecodable-batch"
+"""Reasons of dead letters."""
+
 _WHOLE = 8 << 20
 """Batches up to this size are unpacked at once (bytes)."""
 
@@ -264,7 +267,7 @@ class _Unpacked(PartitionRecords):  # type: ignore[misc]
         largest = self._value_deserializer.largest
         detail = f"the record has {size} bytes unpacked; at most {largest} are taken: see max_record_bytes"
         record = truncated(self._record(offset, time_ms, timestamp_type, key, value, headers))
-        self._value_deserializer.letters.append(DeadLetter(record, "record-too-large", detail))
+        self._value_deserializer.letters.append(DeadLetter(record, TOO_LARGE, detail))
 
     def _records_of(self, plain: Any, size: int, data: memoryview, batch: Any) -> Iterator[Record]:
         """The records of a part of a batch, `size` bytes unpacked."""
@@ -300,7 +303,7 @@ class _Unpacked(PartitionRecords):  # type: ignore[misc]
                 topic,
                 partition,
                 offset,
-                record.timestamp,
+                -1 if record.timestamp is None else record.timestamp,  # format 0 has none
                 record.timestamp_type,
                 key,
                 value,
@@ -319,7 +322,7 @@ class _Unpacked(PartitionRecords):  # type: ignore[misc]
             f"the batch that holds offsets {first} to {after - 1} can't be read: {what}; its raw bytes are the value"
         )
         record = self._record(first, -1, 0, None, bytes(data[:_KEPT_BYTES]), ())
-        return UndecodableError(DeadLetter(record, "undecodable-batch", detail), after)
+        return UndecodableError(DeadLetter(record, UNDECODABLE, detail), after)
 
     def _record(
         self,

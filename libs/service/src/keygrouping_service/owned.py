@@ -84,6 +84,7 @@ class OwnedPartition:
         self._stop = stop
         self._bisection = bisection
         self._taken: list[Suspects] = []
+        self._handed_on = False
         self._letters: list[DeadLetter] = []
         self._commit_timeout = commit_timeout
         self._pending: asyncio.Task[None] | None = None
@@ -150,6 +151,7 @@ class OwnedPartition:
         if (read_end := self._clients.reader.highwater(self.tp)) is not None:
             self.seen_end = max(self.seen_end or 0, read_end)
         records = self._sorted_out(fetched.get(self.tp, []))
+        self._handed_on = bool(records)
         if self._traced is not None:
             self._traced.saw(records)
         return records
@@ -169,7 +171,7 @@ class OwnedPartition:
     async def _settle_suspects(self) -> None:
         """Makes sure that what was taken before is through: whatever fails next, it is not to blame."""
         await self.settle()
-        if self._taken and not self._letters:
+        if self._handed_on:
             self._bisection.passed()
         self._taken.clear()
 

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import os
+import re
 import signal
 import struct
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -262,8 +264,36 @@ async def test_a_stage_stops_within_seconds_while_the_answer_to_a_commit_is_awai
     async with copying(delayed, source):
         await commit.caught()
         began = time.monotonic()
-    assert time.monotonic() - began < REQUEST_TIMEOUT_MS / 1000 + 5
+    assert time.monotonic() - began < REQUEST_TIMEOUT_MS / 1000 + 12
     commit.discard()
+
+
+async def test_a_stage_stops_within_seconds_though_a_session_can_not_begin(
+    cluster: Cluster, delayed: StageSettings, proxy: Proxy, topic_prefix: str
+) -> None:
+    source, _ = await topics(cluster, topic_prefix)
+    initialization = proxy.hold(lambda request: request.api is Api.INIT_PRODUCER_ID)
+    async with copying(delayed, source):
+        await initialization.caught()
+        began = time.monotonic()
+    assert time.monotonic() - began < 15
+    initialization.discard()
+
+
+def test_all_producers_are_made_in_one_place() -> None:
+    """So that no stage commits with a producer that repeats requests blindly."""
+    root = Path(__file__).parents[3]
+    sources = [
+        path
+        for room in ("libs", "services", "spark-jobs", "load-generators")
+        for path in (root / room).rglob("src/**/*.py")
+    ]
+    makers = {
+        path.name for path in sources if re.search(r"= AIOKafkaProducer\(|return AIOKafkaProducer\(", path.read_text())
+    }
+    assert makers - {"testing.py", "__init__.py"} == {"kafka.py"}
+    transactional = {path.name for path in sources if "return TransactionalProducer(" in path.read_text()}
+    assert transactional == {"kafka.py"}
 
 
 def test_this_is_the_aiokafka_that_the_producer_was_made_for() -> None:

@@ -51,6 +51,7 @@ Work = Callable[[OwnedPartition], Awaitable[None]]
 
 _NEVER_MS = 2**31 - 1
 _METADATA_MS = 30_000
+_CLOSING_SECONDS = 2.0
 _PAUSE_OF_BISECTION = 0.1
 _WATCH_SECONDS = 2.0
 """Partitions that are added to the topic are noticed after this time at the latest."""
@@ -203,8 +204,12 @@ class PartitionRunner:
                 raise kafka.Fatal(created_again(self._topic, self.group, owned.topic_id, now))
 
     async def _finish(self) -> None:
-        if self._tasks and not self._failure.done():
-            await asyncio.wait(self._tasks.values(), timeout=self._grace)
+        """Lets work end in order; a session that has not begun it, or has ended it, gets a moment only."""
+        if not self._tasks or self._failure.done():
+            return
+        await asyncio.wait(self._tasks.values(), timeout=_CLOSING_SECONDS)
+        if working := [task for partition, task in self._tasks.items() if partition in self.owned]:
+            await asyncio.wait(working, timeout=self._grace)
 
     async def _drop_all(self) -> None:
         self._assigned = None

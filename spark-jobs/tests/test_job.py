@@ -335,6 +335,35 @@ async def poison_is_in_the_dead_letters(pipeline: Pipeline) -> None:
     assert all(t["keygrouping-detail"] for t in told)
 
 
+async def test_a_new_checkpoint_goes_on_although_the_broker_has_forgotten_the_groups(pipeline: Pipeline) -> None:
+    rng = random.Random(2)
+    pipeline.start()
+    await pipeline.send(some_events(rng, 0))
+    await pipeline.promise(WINDOW)
+    await pipeline.reaches(WINDOW)
+    assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+    for group in ("worker", "aggregator", "aggregator-batches"):
+        await pipeline.cluster.forget(f"{pipeline.application}-{group}")
+
+    checkpoint = str(pipeline.folder / "another")
+    pipeline.start(spark_checkpoint=checkpoint)
+    await pipeline.send(some_events(rng, 1))
+    await pipeline.finish()
+    await pipeline.reaches(END)
+    check(await pipeline.results(), pipeline.expected())
+    assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+    await one_partial_per_worker_window_and_key(pipeline)
+
+    await pipeline.cluster.recreate(pipeline.topic("routed"), WORKERS)
+    for changes, line in (
+        ({"spark_checkpoint": checkpoint}, "routed topic's id changed"),
+        ({"spark_checkpoint": checkpoint + "-again"}, "To begin again at its beginning set KEYGROUPING_BEGIN_AGAIN="),
+    ):
+        pipeline.start(spark_stages="worker", **changes)
+        await until(lambda: pipeline.driver is not None and pipeline.driver.poll() is not None, START_SECONDS)
+        assert line in pipeline.log.read_text()
+
+
 async def one_partial_per_worker_window_and_key(pipeline: Pipeline) -> None:
     """Partials that were written again are the same; together they hold every event once."""
     seen: dict[tuple[Any, ...], Partial] = {}

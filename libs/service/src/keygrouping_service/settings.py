@@ -68,6 +68,8 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Compression = Annotated[
     Literal["none", "gzip", "snappy", "lz4", "zstd"], Field(description="compression of what is written")
 ]
+Groups = Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*)?$")]
+"""Names of consumer groups, by commas."""
 
 
 class _Environment(PydanticBaseSettingsSource):
@@ -261,14 +263,6 @@ class PurgeSettings(ServiceSettings):
     )
     purge_after: float = Field(
         default=900, ge=0, le=86_400 * 365, description="seconds for which it is kept all the same, to be looked at"
-    )
-    routed_readers: str = Field(
-        default="",
-        pattern=r"^[A-Za-z0-9._-]*(,[A-Za-z0-9._-]+)*$",
-        description="further consumer groups that read `routed`, by commas: what they have not committed is kept",
-    )
-    partials_readers: str = Field(
-        default="", pattern=r"^[A-Za-z0-9._-]*(,[A-Za-z0-9._-]+)*$", description="the same for `partials`"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from keygrouping_service.settings import PurgeSettings, StageSettings
+from keygrouping_service.settings import Groups, PurgeSettings, StageSettings
 from pydantic import Field
 
 
@@ -20,3 +20,6 @@ class AggregatorSettings(StageSettings, PurgeSettings):
         default=20_000, ge=1, description="results after which a transaction takes no further window"
     )
     batch_records: int = Field(default=5000, ge=1, le=50_000, description="partials taken at once from a partition")
+    partials_readers: Groups = Field(
+        default="", description="further consumer groups that read `partials`, by commas: what they need is not deleted"
+    )

@@ -6,7 +6,7 @@ import os
 import re
 from typing import ClassVar
 
-from keygrouping_service.settings import PurgeSettings, StageSettings
+from keygrouping_service.settings import Groups, PurgeSettings, StageSettings
 from pydantic import Field
 
 
@@ -37,4 +37,7 @@ class WorkerSettings(StageSettings, PurgeSettings):
     )
     batch_records: int = Field(
         default=5000, ge=1, le=50_000, description="records taken at once; bounds the time without heartbeats"
+    )
+    routed_readers: Groups = Field(
+        default="", description="further consumer groups that read `routed`, by commas: what they need is not deleted"
     )

@@ -45,6 +45,7 @@ JOB = {
     ],
 }
 
+KINDS = ("events", "routed", "partials", "results", "dead_letters")
 POISONED = b"poisoned"
 """Key of the records of `partials` that are none."""
 
@@ -276,7 +277,8 @@ def poison() -> list[tuple[bytes | None, bytes]]:
     members = orjson.loads(good)
     wrong: list[dict[str, Any]] = [
         {"events": 1 << 64}, {"events": -7}, {"end": (1 << 63) - 1}, {"weight": 10**300}, {"epoch": 1 << 64},
-        {"aggregates": {**aggregates, "kinds": sketch}}, {"aggregates": {**aggregates, "n": 1 << 63}}, {"aggregates": {}},
+        {"aggregates": {**aggregates, "kinds": sketch}}, {"aggregates": {**aggregates, "n": 1 << 63}},
+        {"aggregates": {}},
     ]  # fmt: skip
     return [(POISONED, b"{"), *[(POISONED, json.dumps({**members, **one}).encode()) for one in wrong]]
 

@@ -48,6 +48,7 @@ JOB = {
     ],
 }
 
+KINDS = ("events", "routed", "partials", "results", "dead_letters")
 POISONED = b"poisoned"
 """Key of the records of `partials` that are none."""
 

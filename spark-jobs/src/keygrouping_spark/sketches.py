@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 _BASE64 = "^[A-Za-z0-9+/]*={0,2}$"
 _FLAGS = "(?:00|08|10|18)"
-_EMPTY = "^0201070C03(?:0C|1C|(?=[01]4.{68}$)[01]4(?=00080{64}$))0008"
+_EMPTY = "^0201070C03[01](?:C0008|400080{64})$"
 _LIST = f"^0201070C{3:02X}{_FLAGS}0[1-7]08"
 _SET = f"^0301070C(?:{'|'.join(f'{lg:02X}' for lg in LG_SETS)}){_FLAGS}0009....0000"
 _HLL = f"^0A01070C00{_FLAGS}000A"
@@ -36,7 +36,7 @@ def sound(text: Column) -> Column:
     set_count = F.conv(F.concat(digits.substr(19, 2), digits.substr(17, 2)), 16, 10).cast("int")
     set_places = F.pow(F.lit(2), F.conv(digits.substr(9, 2), 16, 10).cast("int")).cast("int")
     return F.unhex(
-        F.when(digits.rlike(_EMPTY) & F.length(digits).isin(16, 80), F.lit(_COMPACT_EMPTY))
+        F.when(digits.rlike(_EMPTY), F.lit(_COMPACT_EMPTY))
         .when(digits.rlike(_LIST), _with_coupons(digits, 16, list_count, F.lit(8)))
         .when(digits.rlike(_SET) & (4 * set_count <= 3 * set_places), _with_coupons(digits, 24, set_count, set_places))
         .when(digits.rlike(_HLL) & _has_registers(data, digits), digits)

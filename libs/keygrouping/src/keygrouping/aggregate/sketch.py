@@ -47,7 +47,7 @@ def sound(data: bytes) -> bytes | None:
         fits = lg_array == LG_LIST and empty == (small == 0) and small < 1 << LG_LIST
         return _with_coupons(data, LIST_START, small, small if compact else 1 << LG_LIST) if fits else None
     if (preamble, mode) == SET:
-        if empty or lg_array not in LG_SETS or len(data) < SET_START:
+        if empty or small or lg_array not in LG_SETS or len(data) < SET_START:
             return None
         (count,) = struct.unpack_from("<I", data, LIST_START)
         fits = 0 < 4 * count <= 3 << lg_array

@@ -183,7 +183,7 @@ async def test_whatever_our_own_code_fails_with_at_a_record_only_that_one_is_lef
         b"memory": MemoryError(),
         b"depth": RecursionError("too deep"),
     }
-    monkeypatch.setattr(service, "sort_out_late", fail_at(poison, service.sort_out_late))
+    monkeypatch.setattr(service, "sort_out_late", fail_at(poison, sort_out_late))
     values = [b"good"] * 400
     for place, value in zip((3, 200, 399), poison, strict=True):
         values[place] = value

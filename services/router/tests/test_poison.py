@@ -16,7 +16,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_router import service
 from keygrouping_router.clock import PartitionClock
-from keygrouping_router.routing import Judged
+from keygrouping_router.routing import Judged, sort_out_late
 from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service import kafka

@@ -48,7 +48,6 @@ JOB = {
     ],
 }
 
-KINDS = ("events", "routed", "partials", "results", "dead_letters")
 POISONED = b"poisoned"
 """Key of the records of `partials` that are none."""
 

@@ -16,7 +16,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_router import service
 from keygrouping_router.clock import PartitionClock
-from keygrouping_router.routing import Judged
+from keygrouping_router.routing import Judged, sort_out_late
 from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service import kafka
@@ -183,7 +183,7 @@ async def test_whatever_our_own_code_fails_with_at_a_record_only_that_one_is_lef
         b"memory": MemoryError(),
         b"depth": RecursionError("too deep"),
     }
-    monkeypatch.setattr(service, "sort_out_late", fail_at(poison, service.sort_out_late))
+    monkeypatch.setattr(service, "sort_out_late", fail_at(poison, sort_out_late))
     values = [b"good"] * 400
     for place, value in zip((3, 200, 399), poison, strict=True):
         values[place] = value
@@ -214,6 +214,7 @@ async def test_a_batch_that_is_damaged_on_the_broker_s_disk_is_passed_over(
     assert await routed_keys(cluster, settings) == [b"before", b"before", b"behind", b"behind"]
     ((offset, letter),) = (await dead(cluster, settings)).items()
     assert (offset, header(letter, "reason")) == (2, "undecodable-batch")
+    assert header(letter, "last-offset") == "3"
     assert "offsets 2 to 3 can't be read: its checksum is wrong" in header(letter, "detail")
     assert b"VALUE OF DAMAGED" in (letter.value or b"")
     assert any("it goes to dead-letters, and reading goes on at 4" in record.getMessage() for record in caplog.records)

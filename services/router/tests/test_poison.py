@@ -214,6 +214,7 @@ async def test_a_batch_that_is_damaged_on_the_broker_s_disk_is_passed_over(
     assert await routed_keys(cluster, settings) == [b"before", b"before", b"behind", b"behind"]
     ((offset, letter),) = (await dead(cluster, settings)).items()
     assert (offset, header(letter, "reason")) == (2, "undecodable-batch")
+    assert header(letter, "last-offset") == "3"
     assert "offsets 2 to 3 can't be read: its checksum is wrong" in header(letter, "detail")
     assert b"VALUE OF DAMAGED" in (letter.value or b"")
     assert any("it goes to dead-letters, and reading goes on at 4" in record.getMessage() for record in caplog.records)

@@ -35,6 +35,8 @@ class DeadLetters:
             record = letter.record
             headers = origin_headers(record, letter.reason, letter.detail)
             headers.append(("keygrouping-timestamp", str(record.timestamp).encode()))
+            if letter.last is not None:
+                headers.append(("keygrouping-last-offset", str(letter.last).encode()))
             outbox.append(self.topic, record.partition % partitions, now_ms, record.key, record.value, headers)
             if self.counter is not None:
                 self.counter.labels(letter.reason).inc()

@@ -61,11 +61,15 @@ _READ_COMMITTED = 1
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What goes to `dead-letters` instead of a record: the record, maybe truncated, and why."""
+    """What goes to `dead-letters` instead of a record: the record, maybe truncated, and why.
+
+    `last` is the last offset that it stands for, if that is more than the record's.
+    """
 
     record: Record
     reason: str
     detail: str
+    last: int | None = None
 
 
 class UndecodableError(KafkaError):  # type: ignore[misc]
@@ -322,7 +326,7 @@ class _Unpacked(PartitionRecords):  # type: ignore[misc]
             f"the batch that holds offsets {first} to {after - 1} can't be read: {what}; its raw bytes are the value"
         )
         record = self._record(first, -1, 0, None, bytes(data[:_KEPT_BYTES]), ())
-        return UndecodableError(DeadLetter(record, UNDECODABLE, detail), after)
+        return UndecodableError(DeadLetter(record, UNDECODABLE, detail, after - 1), after)
 
     def _record(
         self,

@@ -289,7 +289,8 @@ async def test_results_are_exact_though_what_has_been_read_is_deleted(pipeline: 
 
     pipeline.start(purge_after="0", spark_checkpoint=str(pipeline.folder / "another"))
     await pipeline.reaches(END)
-    await until(lambda: "query" in pipeline.log.read_text(), START_SECONDS)
+    first_batch = pipeline.folder / "another" / "aggregator" / "commits" / "0"
+    await until(first_batch.exists, START_SECONDS)
     check(await pipeline.results(), pipeline.expected())
 
 

@@ -44,7 +44,7 @@ _PROPERTIES = {
     "log.retention.ms": "-1",
     # A laptop may rest for weeks between two runs; the default forgets where its groups stood after one.
     "offsets.retention.minutes": str(10 * 365 * 24 * 60),
-    "transactional.id.expiration.ms": str(30 * 24 * 3600 * 1000),
+    "transactional.id.expiration.ms": str(2**31 - 1),
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
     "num.network.threads": "2",
     "num.io.threads": "4",

@@ -192,11 +192,14 @@ async def _close_producer(client: AIOKafkaProducer, connections: _Connections) -
         return
     except (KafkaError, TimeoutError, OSError) as error:
         log.info("dropping a producer that does not stop: %s", _one_line(error))
+    closed = KafkaError("the producer was closed")
+    if isinstance(client, TransactionalProducer):
+        client.failure = client.failure or closed
     sender = client._sender.sender_task
     while sender is not None and not sender.done():
         sender.cancel()
         await asyncio.wait([sender], timeout=0.2)
-    client._message_accumulator.fail_all(KafkaError("the producer was closed"))
+    client._message_accumulator.fail_all(closed)
     await connections.drop()
 
 

@@ -56,7 +56,8 @@ class TransactionalProducer(AIOKafkaProducer):  # type: ignore[misc]
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._sender.client = _AnsweredClient(self)
-        self.failure: AnswerUnknown | None = None
+        self.failure: KafkaError | None = None
+        """Why nothing is sent any more, and all that is under way fails."""
 
     async def stop(self) -> None:
         """Flushes and closes, see `kafka.close`."""

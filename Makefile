@@ -45,7 +45,7 @@ load-http: .venv/installed ## calls of router and producer; ARGS="--router-url h
 	@$(BIN)/keygrouping-load http $(ARGS)
 
 test: install ## the tests, with a real broker and Spark; a selection by ARGS="-k NAME"
-	$(PYTEST_ALL) -m "not long and not fault and not matrix and not cluster" $(ARGS)
+	$(PYTEST_ALL) -m "not long and not fault and not matrix and not cluster and not network and not soak" $(ARGS)
 
 test-long: install ## the tests that take longest: mixed runners, outages and changes in mid-stream; CI runs them, too
 	$(PYTEST_ALL) -m long $(ARGS)
@@ -55,6 +55,12 @@ test-faults: install ## the long fault tests: kills at random moments while a mi
 
 test-matrix: install ## every workload, grouping, number of workers and runner against the oracle (hours); ARGS="-k native"
 	$(BIN)/pytest -m matrix $(ARGS)
+
+test-network: install ## random schedules of faults on three brokers (hours); ARGS="--schedules 200", "--seed 7", "--runner spark"
+	$(BIN)/pytest tests/network -m network --timeout 0 $(ARGS)
+
+test-soak: install ## hundreds of kills, with the memory of each process (half an hour); ARGS="--kills 300"
+	$(BIN)/pytest tests/network -m soak --timeout 0 $(ARGS)
 
 lint: .venv/installed ## style, formatting and types
 	$(BIN)/ruff check $(CHECKED)
@@ -126,4 +132,4 @@ $(UV):
 .tools/archives/made: .tools/jars/installed.json
 	-@$(BIN)/python -m keygrouping_local.warmup && touch $@
 
-.PHONY: help install run load load-http test test-long test-faults test-matrix lint format docs site monitoring chart test-chart test-cluster images push bench clean
+.PHONY: help install run load load-http test test-long test-faults test-matrix test-network test-soak lint format docs site monitoring chart test-chart test-cluster images push bench clean

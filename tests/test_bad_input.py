@@ -19,6 +19,7 @@ JOB = orjson.dumps(
     {
         "window": "1h",
         "lateness": "1h",
+        "confirmations": 1,  # so that few events move time
         "aggregates": [
             {"name": "events", "op": "count"},
             {"name": "total", "op": "sum", "field": "/n"},

@@ -201,6 +201,15 @@ PARTS = (
         "come, though the others go on.",
     ),
     Alert(
+        "KeygroupingPremiseViolated",
+        'min by (namespace, check) (keygrouping_premise{check!="one-broker"}) == 0',
+        "5m",
+        "warning",
+        "Kafka does not give what exact results rest on in {{ $labels.namespace }}: {{ $labels.check }}",
+        "At its last start a process has found that the premise {{ $labels.check }} is not given. Results are right "
+        "until something fails; then they may not be. The log of the process says what to change.",
+    ),
+    Alert(
         "KeygroupingSparkQueryStalled",
         "sum by (namespace, query) (increase(keygrouping_spark_batch_seconds_count[10m])) == 0 and "
         f"sum by (namespace, query) (keygrouping_spark_batch_seconds_count offset 10m) >= 0 and {_FLOWING}",

@@ -25,9 +25,8 @@ _PARTS = {
 }
 """A metric of each part that is there from its start and has no labels."""
 
-_DEAD = " or ".join(
-    f"rate(keygrouping_{part}_dead_letters_total[5m])" for part in ("router", "worker", "aggregator", "observer")
-)
+_WRITERS = ("router", "worker", "aggregator", "observer", "spark")
+_DEAD = " or ".join(f"rate(keygrouping_{part}_dead_letters_total[5m])" for part in _WRITERS)
 
 _ABORTS = "sum by (namespace, group) (rate(keygrouping_transaction_aborts_total[10m]))"
 _COMMITS = "sum by (namespace, group) (rate(keygrouping_commits_total[10m]))"

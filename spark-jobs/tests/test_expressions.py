@@ -1,30 +1,37 @@
 """Spark's expressions read and compute the same as the library."""
 
+import base64
 import json
 import math
+import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import orjson
 import pytest
+from datasketches import hll_sketch, tgt_hll_type
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from keygrouping.aggregate import Distinct
+from keygrouping.aggregate.sketch import sound as python_sound
 from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import Extracted, JobSpec, picker
-from keygrouping.partial import Partial, decode_receipt
+from keygrouping.partial import Partial, RecordError, Result
 from keygrouping.receipt import MODULUS
-from keygrouping_spark.aggregator import merge, read_partials
+from keygrouping_service.partials import check
+from keygrouping_spark.aggregator import IDENTITY, merge, read_partials, refused, result_of
 from keygrouping_spark.events import extract, field_column
+from keygrouping_spark.sketches import sound
 from keygrouping_spark.worker import partials
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 
 pytestmark = pytest.mark.spark
 
-NOW = 2_000_000_000_000
-TOPIC = UUID(int=2**127 + 2**63 + 5)
+TOPIC = "x" * 22
 JOB = JobSpec.from_json(
     {
         "window": "1m",
@@ -53,7 +60,12 @@ slowly = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 numbers = st.one_of(
-    st.none(), st.integers(-(2**53), 2**53), st.floats(-1e9, 1e9), st.floats(1.7e9, 1.7e9 + 10), st.just(-0.0)
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from([10**17 + 1, 2**53 + 1]),
+    st.floats(-1e9, 1e9),
+    st.floats(1.7e9, 1.7e9 + 10),
+    st.just(-0.0),
 )
 texts = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.text(st.characters(codec="utf-8"), max_size=5))
 events = st.lists(
@@ -68,10 +80,10 @@ events = st.lists(
 def frame(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
     """The records as Spark's Kafka source gives them, made by SQL text: it needs no Python processes of Spark."""
     rows = ", ".join(
-        f"({binary(key)}, {binary(value)}, {partition}, {offset}L, timestamp_millis({time}), {header_list(headers)})"
-        for key, value, partition, offset, time, headers in records
+        f"('t', {binary(key)}, {binary(value)}, {partition}, {offset}L, timestamp_millis({at}), {header_list(headers)})"
+        for key, value, partition, offset, at, headers in records
     )
-    return spark.sql(f"select * from values {rows} as t(key, value, partition, offset, timestamp, headers)")
+    return spark.sql(f"select * from values {rows} as t(topic, key, value, partition, offset, timestamp, headers)")
 
 
 def kafka_values(spark: SparkSession, rows: Sequence[tuple[bytes, bytes]]) -> DataFrame:
@@ -97,7 +109,7 @@ def record(value: object, **changes: Any) -> Record:
 
 def read_by_library(job: JobSpec, item: Record) -> Extracted:
     key, value, _, _, timestamp, headers = item
-    found = job.extract(key, value, headers, timestamp, NOW)
+    found = job.extract(key, value, headers, timestamp, 1 << 62)
     assert isinstance(found, Extracted), found
     return found
 
@@ -105,13 +117,20 @@ def read_by_library(job: JobSpec, item: Record) -> Extracted:
 def read_by_spark(spark: SparkSession, job: JobSpec, records: Sequence[Record]) -> list[Extracted]:
     numbered = [(*r[:3], offset, *r[4:]) for offset, r in enumerate(records)]
     rows = extract(frame(spark, numbered), job).orderBy("offset").collect()
-    fields = [field_column(index) for index in range(len(job.fields))]
-    return [Extracted(bytes(r["key"]), r["weight"], r["time"], tuple(r[name] for name in fields)) for r in rows]
+    names = [field_column(index) for index in range(len(job.fields))]
+    return [
+        Extracted(bytes(r["key"]), plain(r["weight"]), r["time"], tuple(plain(r[name]) for name in names)) for r in rows
+    ]
+
+
+def plain(value: Any) -> Any:
+    """A number as the integer or fraction that it is."""
+    return (value["real"] if value["whole"] is None else value["whole"]) if isinstance(value, Row) else value
 
 
 def as_aggregated(job: JobSpec, found: Extracted) -> Extracted:
-    """The fields as aggregates take them: numbers as float64, the decimal text of integers in text fields."""
-    convert: dict[str, Callable[[Any], Any]] = {"text": str, "number": float, "any": int}
+    """The fields as aggregates take them: the decimal text of integers in text fields."""
+    convert: dict[str, Callable[[Any], Any]] = {"text": str, "number": lambda number: number, "any": int}
     pairs = zip(job.fields, found.fields, strict=True)
     fields = tuple(None if value is None else convert[field.kind](value) for field, value in pairs)
     return Extracted(found.key, found.weight, found.time_ms, fields)
@@ -136,6 +155,12 @@ SAME_READING: list[tuple[dict[str, object], list[Record]]] = [
                 "2026-01-31T12:00:00.123999+00:00",
                 "2026-01-31T12:00:00.5-23:59",
                 "2024-02-29T23:59:59.999999+19:30",
+                "2026-01-31T01:59:59.9996Z",
+                "2026-01-31T01:59:59.999999999999Z",
+                "2026-01-31T01:59:59.00099999999-00:01",
+                "1970-01-01t00:00:00.0019z",
+                "1970-01-01T00:00:01.001Z",
+                "9998-12-31T23:59:59.9999999Z",
             )
         ],
     ),
@@ -174,7 +199,9 @@ def test_spark_reads_from_a_record_what_the_library_reads(
 ) -> None:
     job = JobSpec.from_json({"aggregates": [], **members})
     expected = [as_aggregated(job, read_by_library(job, item)) for item in records]
-    assert read_by_spark(spark, job, records) == expected
+    found = read_by_spark(spark, job, records)
+    assert found == expected
+    assert [list(map(type, one.fields)) for one in found] == [list(map(type, one.fields)) for one in expected]
 
 
 def as_records(found: Sequence[tuple[bytes, int, object, object, int]]) -> list[Record]:
@@ -209,7 +236,9 @@ def same(found: dict[str, Any], expected: dict[str, Any], scale: float) -> bool:
     def close(name: str) -> bool:
         left, right = found[name], expected[name]
         if left is None or right is None or name in ("n", "present", "least", "most", "kinds"):
-            return bool(left == right)
+            return bool(left == right) and type(left) is type(right)
+        if isinstance(right, int):
+            return bool(left == right) and isinstance(left, int)
         return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-12 * (scale**2 if name == "spread" else scale))
 
     return found.keys() == expected.keys() and all(map(close, found))
@@ -240,6 +269,7 @@ def test_the_library_finishes_sparks_partials_to_its_own_results(spark: SparkSes
     for key, p in rows:
         mine = [r[3] for r in records if (r[0], r[2], JOB.window_of(r[4])) == (key, p.worker, p.start)]
         assert (p.first, p.last, p.events, p.end, p.epoch) == (mine[0], mine[-1], len(mine), p.start + 60_000, 3)
+        assert p.topic == TOPIC
         assert p.receipt == receipt_of(mine, p.worker)
 
 
@@ -281,41 +311,185 @@ def test_spark_merges_partials_of_either_runner_to_the_librarys_results(
     records = as_records(found)
     flushed = [row for part in (records[:cut], records[cut:]) if part for row in runner(spark, part)]
     source = kafka_values(spark, flushed)
-    rows = merge(read_partials(source, JOB, floor=-1), JOB).collect()
-    results = {(bytes(row["key"]), row["start"]): row["aggregates"].asDict() for row in rows}
+    assert refused(source, JOB).collect() == []
+    rows = merged(source)
+    results = {(row.key, row.start): dict(row.aggregates) for row in rows}
     assert_same(results, oracle(records, by_worker=False), largest(found))
-    assert sum(row["events"] for row in rows) == sum(row["weight"] for row in rows) == len(records)
+    assert sum(row.events for row in rows) == sum(row.weight for row in rows) == len(records)
     receipts: dict[tuple[bytes, int], int] = defaultdict(int)
     for key, value in flushed:
         partial = Partial.decode(value)
         receipts[key, partial.start] = (receipts[key, partial.start] + partial.receipt) % MODULUS
-    assert {(bytes(row["key"]), row["start"]): decode_receipt(row["receipt"]) for row in rows} == receipts
+    assert {(row.key, row.start): row.receipt for row in rows} == receipts
 
 
 @pytest.mark.parametrize("receipt", ["", "f" * 31, "F" * 32, "f" * 31 + "g", "f" * 33])
 def test_a_partial_whose_receipt_is_none_is_not_merged(spark: SparkSession, receipt: str) -> None:
     ((key, value),) = by_library(spark, as_records([(b"a", 0, 1, None, 0)]))
     document = orjson.loads(value)
-    rows = [(key, value), (key, orjson.dumps(document | {"first": 7, "receipt": receipt}))]
-    (row,) = merge(read_partials(kafka_values(spark, rows), JOB, floor=-1), JOB).collect()
-    assert (row["events"], row["receipt"]) == (1, document["receipt"])
+    rows = [(key, value), (key, orjson.dumps(document | {"first": 7, "last": 7, "receipt": receipt}))]
+    (row,) = merged(kafka_values(spark, rows))
+    assert (row.events, row.receipt) == (1, Partial.decode(value).receipt)
+
+
+def merged(source: DataFrame, job: JobSpec = JOB) -> list[Result]:
+    return [result_of(row, job) for row in merge(read_partials(source, job, floor=-1), job).collect()]
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_no_repetitions_of_the_old_ones(spark: SparkSession) -> None:
+    """The same workers, keys, windows and first offsets, but other events."""
+    written: list[tuple[bytes, bytes]] = []
+    for topic, count in (("o" * 22, 100), ("n" * 22, 500)):
+        records = as_records([(b"a", 0, number, None, 0) for number in range(count)])
+        rows = partial_rows(partials(frame(spark, records), JOB, 0, topic))
+        written += [(key, p.encode()) for key, p in rows for _ in range(2)]
+    once = read_partials(kafka_values(spark, written), JOB, floor=-1).dropDuplicates(IDENTITY)
+    (row,) = merge(once, JOB).collect()
+    assert result_of(row, JOB).events == 600
 
 
 def test_variance_does_not_cancel_out_far_from_zero(spark: SparkSession) -> None:
     found = [(b"a", 0, 1.7e9 + (i % 7), None, i % 3) for i in range(300)]
     source = kafka_values(spark, by_spark(spark, as_records(found)))
-    (row,) = merge(read_partials(source, JOB, floor=-1), JOB).collect()
+    (row,) = merged(source)
     expected = oracle(as_records(found), by_worker=False)[b"a", 0]["spread"]
-    assert row["aggregates"]["spread"] == pytest.approx(expected, rel=1e-6)
+    assert row.aggregates["spread"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_no_volume_is_no_price(spark: SparkSession) -> None:
     records = [record({"x": 5, "w": 0}), record({"x": 7}, offset=1)]
-    (row,) = merge(read_partials(kafka_values(spark, by_spark(spark, records)), JOB, floor=-1), JOB).collect()
-    assert row["aggregates"]["price"] is None
+    (row,) = merged(kafka_values(spark, by_spark(spark, records)))
+    assert row.aggregates["price"] is None
 
 
 def test_partials_of_windows_that_were_final_before_are_left_out(spark: SparkSession) -> None:
     found = [(b"a", time, 1, None, 0) for time in (0, 60_000, 120_000)]
     source = kafka_values(spark, by_spark(spark, as_records(found)))
     assert [row["start"] for row in merge(read_partials(source, JOB, floor=120_000), JOB).collect()] == [120_000]
+
+
+def test_integers_are_exact_and_mixed_numbers_are_too(spark: SparkSession) -> None:
+    values = [10**17 + 1, 1, 2**63 - 1, -(2**63), 2**53 + 1, None, 3]
+    flushed = by_spark(spark, as_records([(b"a", i, x, None, i % 2) for i, x in enumerate(values)]))
+    whole = [x for x in values if x is not None]
+    (row,) = merged(kafka_values(spark, [*flushed, *by_library(spark, as_records([(b"a", 0, 2**62, None, 2)]))]))
+    assert (row.aggregates["total"], row.aggregates["most"]) == (sum(whole) + 2**62, 2**63 - 1)
+    assert row.aggregates["least"] == -(2**63)
+    assert type(row.aggregates["total"]) is int
+    assert row.aggregates["average"] == float(sum(whole) + 2**62) / 7
+    records = as_records([(b"a", i, x, None, 0) for i, x in enumerate([10**17 + 1, 2.5, 1])])
+    (row,) = merged(kafka_values(spark, by_spark(spark, records)))
+    assert row.aggregates["total"] == float(Fraction(10**17 + 2) + Fraction(5, 2))
+
+
+def test_weights_are_added_up_as_the_integers_that_they_are(spark: SparkSession) -> None:
+    job = JobSpec.from_json({"aggregates": [], "weight": {"field": "w"}})
+    cases: list[tuple[list[float], float]] = [([10**18] * 20, 2 * 10**19), ([2**53, 1], 2**53 + 1), ([1.5, 2], 3.5)]
+    for weights, expected in cases:
+        rows = [record({"w": w}, offset=i, partition=i % 2) for i, w in enumerate(weights)]
+        written = [(k, p.encode()) for k, p in partial_rows(partials(frame(spark, rows), job, 0, TOPIC))]
+        (row,) = merged(kafka_values(spark, written), job)
+        assert (row.weight, type(row.weight)) == (expected, type(expected))
+
+
+GOOD = by_hand(
+    (b"k", 60_000, 3), [record({"x": 5, "who": {"id": "a"}, "w": 2}, offset=7), record({"x": 1.5}, offset=8)]
+)
+SEGMENTATION_FAULT = "CgEHBAAIBwKIndq+l5qxQAAAAAAAgKc/AAAAAAAAAAACAAAAAAAAACMBI43P2REw"
+
+
+def damaged(**members: Any) -> bytes:
+    return json.dumps({"v": 1, **{name: getattr(GOOD, name) for name in Partial.__slots__}, **members}).encode()
+
+
+def with_state(name: str, state: Any) -> bytes:
+    return damaged(aggregates={**GOOD.aggregates, name: state})
+
+
+POISON: list[tuple[bytes, str]] = [
+    (b"", "JSON"), (b"{", "JSON"), (b"[]", "JSON"), (b"\xff", "JSON"), (damaged(v=2), "version"),
+    (damaged(worker=-1), "worker"), (damaged(worker=1 << 70), "worker"), (damaged(worker="3"), "worker"),
+    (damaged(epoch=1 << 64), "epoch"), (damaged(epoch=None), "epoch"), (damaged(first=-1), "offsets"),
+    (damaged(last=1 << 50), "offsets"), (damaged(first=9), "offsets"), (damaged(events=-7), "events"),
+    (damaged(events=0), "events"), (damaged(events=3), "events"), (damaged(events=1 << 64), "events"),
+    (damaged(events=2.0), "events"), (damaged(weight=-1), "weight"), (damaged(weight="x"), "weight"),
+    (damaged(weight=3e18), "weight"), (damaged(weight=10**300), "weight"), (damaged(end=2**63 - 1), "window"),
+    (damaged(start=-(2**63), end=120_000), "window"), (damaged(start=60_001, end=120_001), "window"),
+    (damaged(end=180_000), "window"), (damaged(start=-60_000, end=0), "window"),
+    (damaged(aggregates={}), "not the job's"),
+    (damaged(aggregates=None), "not the job's"), (with_state("foreign", 1), "not the job's"),
+    (with_state("n", 3), "'n'"), (with_state("n", -7), "'n'"), (with_state("n", 1 << 64), "'n'"),
+    (with_state("total", {"n": 1 << 62, "whole": "1", "parts": []}), "'total'"),
+    (with_state("total", {"n": 1, "whole": "9" * 30, "parts": []}), "'total'"),
+    (with_state("total", {"n": 1, "whole": "9" * 50, "parts": []}), "'total'"),
+    (with_state("total", {"n": 1, "whole": "x", "parts": []}), "'total'"),
+    (with_state("total", {"n": 1, "whole": "1"}), "'total'"), (with_state("total", None), "'total'"),
+    (with_state("total", {"n": 1, "whole": "1", "parts": [1.0] * 41}), "'total'"),
+    (with_state("total", {"n": 1, "whole": "1", "parts": [None]}), "'total'"),
+    (with_state("total", {"n": 0, "whole": "0", "parts": [1.0]}), "'total'"),
+    (with_state("least", {"whole": 1 << 64, "real": None}), "'least'"), (with_state("most", 5), "'most'"),
+    (with_state("most", {"whole": None, "real": "Infinity"}), "'most'"),
+    (with_state("spread", {"n": 2, "mean": 1, "m2": -1}), "'spread'"),
+    (with_state("spread", {"n": -2, "mean": 1, "m2": 1}), "'spread'"),
+    (with_state("price", {"n": 1, "sum": [], "weight": [1.0]}), "'price'"),
+    (with_state("kinds", SEGMENTATION_FAULT), "'kinds'"), (with_state("kinds", "A"), "'kinds'"),
+    (with_state("kinds", 5), "'kinds'"), (with_state("kinds", ""), "'kinds'"), (with_state("kinds", "%%%%"), "'kinds'"),
+]  # fmt: skip
+
+
+def test_a_partial_that_no_worker_writes_is_refused_by_both_runners_and_changes_nothing(spark: SparkSession) -> None:
+    source = kafka_values(spark, [(b"k", GOOD.encode()), *[(b"k", value) for value, _ in POISON]])
+    (row,) = merged(source)
+    assert (row.events, row.aggregates["total"], row.aggregates["kinds"]) == (2, 6.5, 1)
+    told = {bytes(row["value"]): row["fault"] for row in refused(source, JOB).collect()}
+    assert [(value, says) for value, says in POISON if says not in told.get(value, "")] == []
+    for value, _ in POISON:
+        with pytest.raises((RecordError, ValueError)):
+            decoded(b"k", value)
+    (nameless,) = refused(frame(spark, [(None, GOOD.encode(), 0, 0, 0, [])]), JOB).collect()
+    assert "key" in nameless["fault"]
+
+
+def decoded(key: bytes, value: bytes) -> None:
+    """As the native aggregator reads a partial."""
+    partial = Partial.decode(value)
+    check(key, partial, JOB)
+    for aggregate in JOB.aggregates:
+        if aggregate.seen(aggregate.decode(partial.aggregates[aggregate.name])) > partial.events:
+            raise RecordError("too many events")
+
+
+def test_both_runners_take_and_refuse_the_same_sketches(spark: SparkSession) -> None:
+    chance = random.Random(7)
+    sketches = [one for count in (0, 1, 7, 8, 9, 30, 200, 383, 400, 3000) for one in forms_of(count)]
+    tried = list(dict.fromkeys([*sketches, *[damage(chance, chance.choice(sketches)) for _ in range(1500)]]))
+    texts = [base64.b64encode(data).decode() for data in tried]
+    rows = ", ".join(f"({number}, '{text}')" for number, text in enumerate(texts))
+    given = spark.sql(f"select * from values {rows} as t(number, text)").withColumn("sound", sound(F.col("text")))
+    found = {row["number"]: row["sound"] for row in given.collect()}
+    library = {number: python_sound(data) for number, data in enumerate(tried)}
+    assert {n: bool(found[n]) for n in found} == {n: data is not None for n, data in library.items()}
+    assert 50 < sum(data is not None for data in library.values()) < len(tried) - 50
+    estimate = F.hll_sketch_estimate(F.hll_union("sound", "sound"))
+    estimates = {r["number"]: r[1] for r in given.where("sound is not null").select("number", estimate).collect()}
+    it = Distinct("d")
+    assert estimates == {n: it.finish(it.decode(texts[n])) for n, data in library.items() if data is not None}
+    for size in (1, 5, 2000):
+        union = F.hll_union_agg("sound", F.lit(False))
+        parts = given.where("sound is not null").groupBy(F.col("number") % size).agg(union.alias("one"))
+        assert parts.agg(F.hll_sketch_estimate(F.hll_union_agg("one"))).collect()[0][0] > 0
+
+
+def forms_of(count: int) -> list[bytes]:
+    made = hll_sketch(12, tgt_hll_type.HLL_8)
+    for number in range(count):
+        made.update(str(number))
+    return [made.serialize_compact(), made.serialize_updatable()]
+
+
+def damage(chance: random.Random, sketch: bytes) -> bytes:
+    data = bytearray(sketch)
+    for _ in range(chance.choice([1, 1, 2])):
+        place = chance.randrange(min(len(data), chance.choice([8, 12, 40, 4136])))
+        data[place] = chance.choice([0, 1, 3, 8, 12, 16, 63, 64, 127, 255, chance.randrange(256)])
+    return bytes(data[: chance.randrange(len(data) + 1)] if chance.random() < 0.1 else data)

@@ -1,6 +1,7 @@
 """The whole Spark job as a process on a real broker: exact results, whatever is killed."""
 
 import asyncio
+import json
 import os
 import random
 import statistics
@@ -23,8 +24,10 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.jars import default_jars_dir
 from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_local.small_spark import java_options
+from keygrouping_service.end_of_input import finish_input
 from keygrouping_service.kafka import started
-from keygrouping_service.progress import END, Committed, Progress, commit_progress, finish_input, stage_watermark
+from keygrouping_service.progress import END, Committed, Progress, commit_progress, stage_watermark
+from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.testing import Cluster, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -32,6 +35,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 WINDOW = 60_000
 WORKERS = 6
 START_SECONDS = 240
+KINDS = ("events", "routed", "partials", "results", "dead_letters", "positions")
 JOB = {
     "window": WINDOW,
     "lateness": 0,
@@ -43,6 +47,9 @@ JOB = {
         {"name": "kinds", "op": "distinct", "field": "who"},
     ],
 }
+
+POISONED = b"poisoned"
+"""Key of the records of `partials` that are none."""
 
 Event = tuple[int, bytes, int, int | None, str]
 """Worker, key, event time in ms, x, who."""
@@ -63,7 +70,8 @@ class Pipeline:
         return f"{self.application}.{kind}"
 
     async def create_topics(self) -> None:
-        for kind, count in (("events", 1), ("routed", WORKERS), ("partials", 3), ("results", 2)):
+        counts = {"events": 1, "routed": WORKERS, "partials": 3, "results": 2, "dead_letters": 1, "positions": 1}
+        for kind, count in counts.items():
             await self.cluster.create(**{self.topic(kind): count})
 
     async def send(self, events: list[Event]) -> None:
@@ -82,7 +90,13 @@ class Pipeline:
             await commit_progress(consumer, self.topic("events"), {0: Committed(0, Progress(time))})
 
     async def finish(self) -> None:
-        await finish_input(self.cluster.bootstrap_servers, f"{self.application}-router", self.topic("events"))
+        await finish_input(self.settings)
+
+    @property
+    def settings(self) -> ServiceSettings:
+        names = {f"{kind}_topic": self.topic(kind) for kind in KINDS}
+        brokers = {"bootstrap_servers": self.cluster.bootstrap_servers, "application": self.application}
+        return ServiceSettings.model_validate(names | brokers)
 
     def start(self, **changes: str) -> None:
         self._run([sys.executable, "-m", "keygrouping_spark"], changes)
@@ -100,7 +114,7 @@ class Pipeline:
             "bootstrap_servers": self.cluster.bootstrap_servers,
             "application": self.application,
             "job": orjson.dumps(JOB).decode(),
-            **{f"{kind}_topic": self.topic(kind) for kind in ("events", "routed", "partials", "results")},
+            **{f"{kind}_topic": self.topic(kind) for kind in KINDS},
             "spark_checkpoint": str(self.folder / "checkpoint"),
             "spark_jars": str(default_jars_dir() / "spark"),
             "spark_progress_topic": self.topic("progress"),
@@ -219,6 +233,7 @@ async def test_results_are_exact_whenever_the_driver_is_killed(pipeline: Pipelin
     check(await pipeline.results(), pipeline.expected(WINDOW))
 
     await repeat_partials(pipeline)
+    await pipeline.cluster.write(pipeline.topic("partials"), poison(), 1)
     await pipeline.send(some_events(rng, 1))
     await pipeline.kill()
     await pipeline.send(some_events(rng, 1))
@@ -242,6 +257,7 @@ async def test_results_are_exact_whenever_the_driver_is_killed(pipeline: Pipelin
     committed = await pipeline.cluster.committed(f"{pipeline.application}-worker", pipeline.topic("routed"))
     assert sum(entry.offset or 0 for entry in committed.values()) == len(pipeline.sent)
     await one_partial_per_worker_window_and_key(pipeline)
+    await poison_is_in_the_dead_letters(pipeline)
 
     changed = {**JOB, "window": 2 * WINDOW}
     pipeline.start(job=orjson.dumps(changed).decode())
@@ -252,10 +268,109 @@ async def test_results_are_exact_whenever_the_driver_is_killed(pipeline: Pipelin
     assert "window" in line
 
 
+async def test_results_are_exact_though_what_has_been_read_is_deleted(pipeline: Pipeline) -> None:
+    rng = random.Random(2)
+    pipeline.start(purge_after="0")
+    await pipeline.send(some_events(rng, 0))
+    await pipeline.promise(WINDOW)
+    await pipeline.reaches(WINDOW)
+    await until(lambda: purged(pipeline, "routed"), START_SECONDS)
+    # Windows of 1970 are open: nobody knows yet that none of these partials is needed any more.
+    assert not await purged(pipeline, "partials")
+
+    await pipeline.kill()
+    await pipeline.send(some_events(rng, 1))
+    pipeline.start(purge_after="0")
+    await pipeline.finish()
+    await pipeline.reaches(END)
+    check(await pipeline.results(), pipeline.expected())
+    await until(lambda: purged(pipeline, "partials"), START_SECONDS)
+    assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+
+    pipeline.start(purge_after="0", spark_checkpoint=str(pipeline.folder / "another"))
+    await pipeline.reaches(END)
+    first_batch = pipeline.folder / "another" / "aggregator" / "commits" / "0"
+    await until(first_batch.exists, START_SECONDS)
+    check(await pipeline.results(), pipeline.expected())
+
+
+async def purged(pipeline: Pipeline, kind: str) -> bool:
+    """Whether all that the stage behind a topic has committed in it is gone, and there was something."""
+    topic, stage = pipeline.topic(kind), {"routed": "worker", "partials": "aggregator"}[kind]
+    committed = await pipeline.cluster.committed(f"{pipeline.application}-{stage}", topic)
+    wanted = {TopicPartition(topic, p): entry.offset or 0 for p, entry in committed.items()}
+    async with started(AIOKafkaConsumer(bootstrap_servers=pipeline.cluster.bootstrap_servers)) as reader:
+        return await reader.beginning_offsets(list(wanted)) == wanted and any(wanted.values())
+
+
+def poison() -> list[tuple[bytes | None, bytes]]:
+    """Records of `partials` that would end a query, spoil a result, or hold a window open for ever."""
+    sketch = "CgEHBAAIBwKIndq+l5qxQAAAAAAAgKc/AAAAAAAAAAACAAAAAAAAACMBI43P2REw"
+    aggregates = {
+        "n": 1,
+        "total": {"n": 1, "whole": "1", "parts": []},
+        "average": {"n": 1, "whole": "1", "parts": []},
+        "spread": {"n": 1, "mean": 1.0, "m2": 0.0},
+        "kinds": "AgEHDAMIAQjHhJ4U",
+    }
+    good = Partial(0, 0, WINDOW, 1, 1, 0, 0, 0, aggregates).encode()
+    assert Partial.decode(good).events == 1
+    members = orjson.loads(good)
+    wrong: list[dict[str, Any]] = [
+        {"events": 1 << 64}, {"events": -7}, {"end": (1 << 63) - 1}, {"weight": 10**300}, {"epoch": 1 << 64},
+        {"aggregates": {**aggregates, "kinds": sketch}}, {"aggregates": {**aggregates, "n": 1 << 63}},
+        {"aggregates": {}},
+    ]  # fmt: skip
+    return [(POISONED, b"{"), *[(POISONED, json.dumps({**members, **one}).encode()) for one in wrong]]
+
+
+async def poison_is_in_the_dead_letters(pipeline: Pipeline) -> None:
+    """Each such record once, however often the driver was killed, with what is wrong with it and where it was."""
+    written = [r for r in await pipeline.cluster.read(pipeline.topic("partials")) if r.key == POISONED]
+    dead = await pipeline.cluster.read(pipeline.topic("dead_letters"))
+    told = [dict(record.headers) for record in dead]
+    places = sorted((int(t["keygrouping-partition"] or 0), int(t["keygrouping-offset"] or 0)) for t in told)
+    assert places == sorted((record.partition, record.offset) for record in written)
+    assert sorted(record.value or b"" for record in dead) == sorted(record.value or b"" for record in written)
+    assert {t["keygrouping-reason"] for t in told} == {b"invalid-partial"}
+    assert all(t["keygrouping-detail"] for t in told)
+
+
+async def test_a_new_checkpoint_goes_on_although_the_broker_has_forgotten_the_groups(pipeline: Pipeline) -> None:
+    rng = random.Random(2)
+    pipeline.start()
+    await pipeline.send(some_events(rng, 0))
+    await pipeline.promise(WINDOW)
+    await pipeline.reaches(WINDOW)
+    assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+    for group in ("worker", "aggregator", "aggregator-batches"):
+        await pipeline.cluster.forget(f"{pipeline.application}-{group}")
+
+    checkpoint = str(pipeline.folder / "another")
+    pipeline.start(spark_checkpoint=checkpoint)
+    await pipeline.send(some_events(rng, 1))
+    await pipeline.finish()
+    await pipeline.reaches(END)
+    check(await pipeline.results(), pipeline.expected())
+    assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+    await one_partial_per_worker_window_and_key(pipeline)
+
+    await pipeline.cluster.recreate(pipeline.topic("routed"), WORKERS)
+    for changes, line in (
+        ({"spark_checkpoint": checkpoint}, "routed topic's id changed"),
+        ({"spark_checkpoint": checkpoint + "-again"}, "To begin again at its beginning set KEYGROUPING_BEGIN_AGAIN="),
+    ):
+        pipeline.start(spark_stages="worker", **changes)
+        await until(lambda: pipeline.driver is not None and pipeline.driver.poll() is not None, START_SECONDS)
+        assert line in pipeline.log.read_text()
+
+
 async def one_partial_per_worker_window_and_key(pipeline: Pipeline) -> None:
     """Partials that were written again are the same; together they hold every event once."""
     seen: dict[tuple[Any, ...], Partial] = {}
     for record in await pipeline.cluster.read(pipeline.topic("partials")):
+        if record.key == POISONED:
+            continue
         partial = Partial.decode(record.value)
         assert seen.setdefault((record.key, *partial.identity), partial) == partial
     assert sum(partial.events for partial in seen.values()) == len(pipeline.sent)

@@ -25,6 +25,11 @@ class Stage:
         self.marks: list[int] = []
         self.reading = Reading("t", {})
         self.refuses = False
+        self.now = 0.0
+        self.commits = 0
+
+    def clock(self) -> float:
+        return self.now
 
     async def read(self) -> Horizon:
         return self.horizon
@@ -32,6 +37,7 @@ class Stage:
     async def commit(self, vouched: Mapping[int, Committed]) -> None:
         self._answer()
         self.committed = dict(vouched)
+        self.commits += 1
 
     async def publish(self, mark: int) -> None:
         self._answer()
@@ -42,10 +48,24 @@ class Stage:
             raise TimeoutError
 
     def worker(self) -> WorkerProgress:
-        return WorkerProgress(self.reading, self.read, self.commit, dict(self.committed))
+        return WorkerProgress(
+            reading=self.reading,
+            read_horizon=self.read,
+            commit=self.commit,
+            last=dict(self.committed),
+            clock=self.clock,
+        )
 
     def aggregator(self) -> AggregatorProgress:
-        return AggregatorProgress(self.reading, self.read, self.commit, self.publish, JOB, dict(self.committed))
+        return AggregatorProgress(
+            reading=self.reading,
+            read_horizon=self.read,
+            commit=self.commit,
+            publish=self.publish,
+            job=JOB,
+            last=dict(self.committed),
+            clock=self.clock,
+        )
 
     def finish_batch(self, positions: Mapping[int, int], watermark: int = MIN_TIME) -> None:
         ends = {"t": {str(p): offset for p, offset in positions.items()}}
@@ -195,3 +215,16 @@ def test_offsets_survive_sparks_json(found: dict[int, int]) -> None:
 @pytest.mark.parametrize("nothing", [None, "null", {}, "{}"])
 def test_a_source_without_offsets_has_no_positions(nothing: object) -> None:
     assert read_offsets(nothing, "t") == {}
+
+
+@pytest.mark.parametrize("stage_name", ["worker", "aggregator"])
+async def test_what_has_not_changed_is_committed_at_the_start_and_then_hourly(stage_name: str) -> None:
+    """Brokers forget what groups without members have committed long ago."""
+    stage = Stage()
+    stage.committed = {0: Committed(0, Progress(700, 3)), 1: Committed(0, Progress(700, 3))}
+    query = stage.worker() if stage_name == "worker" else stage.aggregator()
+    for now, commits in ((0.0, 1), (1.0, 1), (3599.0, 1), (3600.0, 2), (3601.0, 2), (7200.0, 3)):
+        stage.now = now
+        await query.step()
+        assert stage.commits == commits
+    assert stage.times == {0: 700, 1: 700}

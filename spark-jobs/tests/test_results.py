@@ -1,10 +1,13 @@
 """The writer of Spark's results, on a real broker and without Spark."""
 
+import asyncio
 import time
 
 import pytest
 from keygrouping.partial import Result
 from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.proxy import Api, Proxy, Stray
+from keygrouping_service import settings as settings_module
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.testing import Cluster
 from keygrouping_spark.results import ResultWriter
@@ -20,22 +23,27 @@ def result(key: bytes, end: int) -> Result:
     return Result(key=key, start=end - 1000, end=end, events=1, weight=1, final=True, aggregates={})
 
 
+def settings_of(bootstrap_servers: str, application: str) -> SparkSettings:
+    return SparkSettings(
+        bootstrap_servers=bootstrap_servers,
+        application=application,
+        results_topic=f"{application}.results",
+        positions_topic=f"{application}.positions",
+        checkpoint="none",
+        job='{"window": 1000, "lateness": 10000, "aggregates": []}',
+    )
+
+
 def figure(settings: SparkSettings, name: str) -> float:
     return REGISTRY.get_sample_value(name, {"group": settings.group("aggregator")}) or 0
 
 
 async def test_each_window_that_was_written_is_told_of_once(broker: EmbeddedBroker, application: str) -> None:
-    settings = SparkSettings(
-        bootstrap_servers=broker.bootstrap_servers,
-        application=application,
-        results_topic=f"{application}.results",
-        checkpoint="none",
-        job='{"window": 1000, "lateness": 10000, "aggregates": []}',
-    )
+    settings = settings_of(broker.bootstrap_servers, application)
     now = int(time.time() * 1000)
     batch = [result(b"a", now - 30_000), result(b"b", now - 30_000), result(b"a", now - 15_000), result(b"a", 1000)]
     async with Cluster(broker.bootstrap_servers) as cluster:
-        await cluster.create(**{settings.results_topic: 2})
+        await cluster.create(**{settings.results_topic: 2, settings.positions_topic: 1})
         writer, successor = ResultWriter(settings, "one"), ResultWriter(settings, "one")
         assert figure(settings, COUNT) == 0
         assert await writer.write(0, batch) == 4
@@ -48,3 +56,65 @@ async def test_each_window_that_was_written_is_told_of_once(broker: EmbeddedBrok
         assert figure(settings, COUNT) == 2
         await writer.close()
         await successor.close()
+
+
+async def test_a_batch_is_not_written_again_although_the_broker_has_forgotten_its_number(
+    broker: EmbeddedBroker, application: str
+) -> None:
+    settings = settings_of(broker.bootstrap_servers, application)
+    async with Cluster(broker.bootstrap_servers) as cluster:
+        await cluster.create(**{settings.results_topic: 2, settings.positions_topic: 1})
+        for batch, forgets, checkpoint, written in ((7, False, "one", 1), (7, True, "one", 0), (7, True, "two", 1)):
+            if forgets:
+                await cluster.forget(settings.group("aggregator-batches"))
+            writer = ResultWriter(settings, checkpoint)
+            try:
+                assert await writer.write(batch, [result(b"a", 1000)]) == written
+            finally:
+                await writer.close()
+
+
+async def test_a_commit_that_comes_late_neither_doubles_nor_loses_a_batch(
+    broker: EmbeddedBroker, proxy: Proxy, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings_module, "REQUEST_TIMEOUT_MS", 4000)
+    settings = settings_of(proxy.bootstrap_servers, application)
+    batches = [[result(b"%d" % number, 1000)] for number in range(4)]
+    async with Cluster(broker.bootstrap_servers) as cluster:
+        await cluster.create(**{settings.results_topic: 1, settings.positions_topic: 1})
+        writer = ResultWriter(settings, "one")
+        stray = Stray(proxy, lambda request: request.api is Api.END_TXN)
+        written = stray.hold_in_next(Api.PRODUCE, answer=True)
+        writing = asyncio.create_task(write_all(writer, batches))
+        await written.caught()
+        offsets = proxy.hold(lambda request: request.api is Api.TXN_OFFSET_COMMIT)
+        written.release()
+        await offsets.caught()
+        await stray.deliver()
+        offsets.release()
+        await writing
+        await writer.close()
+        written_keys = [record.key for record in await cluster.read(settings.results_topic)]
+        assert written_keys == [row.record_key for (row,) in batches]
+
+
+@pytest.mark.parametrize("answer", [False, True], ids=["request-lost", "answer-lost"])
+async def test_a_batch_whose_commit_is_not_answered_is_written_once_and_told_of(
+    broker: EmbeddedBroker, proxy: Proxy, application: str, answer: bool
+) -> None:
+    settings = settings_of(proxy.bootstrap_servers, application)
+    now = int(time.time() * 1000)
+    async with Cluster(broker.bootstrap_servers) as cluster:
+        await cluster.create(**{settings.results_topic: 1, settings.positions_topic: 1})
+        writer = ResultWriter(settings, "one")
+        proxy.reset(lambda request: request.api is Api.END_TXN, answer=answer)
+        assert await writer.write(0, [result(b"a", now)]) == 1
+        assert figure(settings, COUNT) == 1
+        assert await writer.write(0, [result(b"a", now)]) == 0
+        await writer.close()
+        assert len(await cluster.read(settings.results_topic)) == 1
+
+
+async def write_all(writer: ResultWriter, batches: list[list[Result]]) -> None:
+    for number, batch in enumerate(batches):
+        await writer.write(number, batch)

@@ -38,9 +38,9 @@ def test_settings_with_such_a_job_are_a_fault() -> None:
 
 
 def test_a_checkpoint_knows_every_field_of_an_aggregate() -> None:
-    plan = aggregator_plan(settings("sum", "vwap"))
+    plan = aggregator_plan(settings("sum", "vwap"), "id")
     assert plan["aggregates"] == [["a0", "sum", "x"], ["a1", "vwap", "x", "w"]]
     counted = SparkSettings(
         bootstrap_servers="none:9", checkpoint="none", job='{"aggregates": [{"name": "n", "op": "count"}]}'
     )
-    assert aggregator_plan(counted)["aggregates"] == [["n", "count", None]]
+    assert aggregator_plan(counted, "id")["aggregates"] == [["n", "count", None]]

@@ -73,6 +73,7 @@ def test_other_values_have_the_defaults_of_the_programs() -> None:
     fields = TopicsSettings.model_fields
     assert VALUES["topics"]["partitions"] == fields["partitions"].default
     assert VALUES["topics"]["createEvents"] == fields["create_events"].default
+    assert VALUES["topics"]["lettersBytes"] == fields["letters_bytes"].default
     assert VALUES["worker"]["maxReplicas"] == fields["max_workers"].default
     router = SETTINGS["router.settings"].model_fields
     assert VALUES["router"]["grouping"] == {"name": router["grouping"].default, "settings": {}}
@@ -84,7 +85,7 @@ def test_the_job_is_the_programs_default() -> None:
     given = {name: value for name, value in VALUES["job"].items() if value is not None}
     assert JobSpec.from_json(given) == JobSpec.from_json({"aggregates": given["aggregates"]})
     assert set(VALUES["job"]) == {
-        *("key", "weight", "time", "window", "window_offset", "lateness", "max_future", "aggregates")
+        *("key", "weight", "time", "window", "window_offset", "lateness", "max_future", "confirmations", "aggregates")
     }
 
 

@@ -204,8 +204,10 @@ async def test_a_pipeline_in_trouble_is_told_of(application: str, tmp_path: Path
 @pytest.mark.usefixtures("prometheus")
 @pytest.mark.timeout(1800)
 async def test_a_pipeline_that_keeps_up_and_has_no_broker_any_more_is_told_of(application: str, tmp_path: Path) -> None:
-    with EmbeddedBroker(tmp_path / "broker") as broker, RedisServer(tmp_path / "redis") as redis:
+    forgetful = EmbeddedBroker(tmp_path / "broker", properties={"offsets.retention.minutes": "1440"})
+    with forgetful as broker, RedisServer(tmp_path / "redis") as redis:
         async with watched(tmp_path, application, broker, redis) as pipeline:
+            await pipeline.fires("KeygroupingPremiseViolated")
             query = pipeline.prometheus.query
             async with meanwhile(asyncio.create_task(keep_writing(pipeline.deployment))):
                 await until(lambda: query("keygrouping:results:rate5m > 0"), PATIENCE)

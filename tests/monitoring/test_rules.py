@@ -53,6 +53,10 @@ def stage(lag: str, commits: str | None) -> dict[str, str]:
     return {f"keygrouping_lag_records{labels}": lag, **committed}
 
 
+def premise(check: str, instance: str) -> str:
+    return f'keygrouping_premise{{{NS}, instance="{instance}", check="{check}"}}'
+
+
 def latency(fast: str, all_: str) -> dict[str, str]:
     return {
         f'keygrouping_observer_latency_seconds_bucket{{{NS}, instance="o", le="10.0"}}': fast,
@@ -316,6 +320,17 @@ CASES: dict[str, tuple[Case, ...]] = {
     "KeygroupingSparkDriverRestarting": (
         Case("three times", driver("0x10 660x10 1320x10 1980x20"), "40m", HERE, "3"),
         Case("once", driver("0x10 660x50"), "40m"),
+    ),
+    "KeygroupingPremiseViolated": (
+        Case(
+            "one process found it so",
+            {premise("retention", "r"): "1x20", premise("retention", "w"): "0x20", premise("disk", "r"): "1x20"},
+            "10m",
+            {**HERE, "check": "retention"},
+        ),
+        Case("all is given", {premise("retention", "r"): "1x20"}, "10m"),
+        Case("one broker is no fault of a laptop", {premise("one-broker", "r"): "0x20"}, "10m"),
+        Case("it was mended and started again", {premise("retention", "r"): "0x4 1x20"}, "10m"),
     ),
     "KeygroupingTargetDown": (
         Case(

@@ -186,5 +186,8 @@ redis://{{ include "keygrouping.name" (dict "root" . "part" "redis") }}:6379/0
 {{- if and (or .store .readsRouter) .root.Values.router.auth.existingSecret }}
 {{- $_ := set $secrets "api" .root.Values.router.auth.existingSecret }}
 {{- end }}
+{{- if and .writesProducer .root.Values.producer.auth.existingSecret }}
+{{- $_ := set $secrets "producer-api" .root.Values.producer.auth.existingSecret }}
+{{- end }}
 {{- toJson $secrets }}
 {{- end }}

@@ -8,6 +8,7 @@
   job         whether it runs the job
   store       whether it opens the store and has an API that writes
   readsRouter whether it reads the router's API with a token
+  writesProducer  whether it is the producer, or writes to its API with a token
   topics      whether it must not start before the topics are there
   volumes, mounts   text: more volumes of the part, and where they are mounted
   command, args     lists
@@ -192,10 +193,22 @@ volumeMounts:
 {{- end }}
 {{- end }}
 {{- end }}
+{{- if not .once }}
+- name: KEYGROUPING_HTTP_HOSTS
+  value: {{ include "keygrouping.httpHosts" . | quote }}
+{{- end }}
 {{- with .env }}
 {{ . | trim }}
 {{- end }}
 {{- include "keygrouping.settings" (dict "prefix" .section "settings" (.values.settings | default dict)) }}
+{{- end }}
+
+{{/* The names that a part is asked by, besides those that need not be named. */}}
+{{- define "keygrouping.httpHosts" -}}
+{{- $hosts := list (printf "%s.%s" (include "keygrouping.name" .) .root.Release.Namespace) -}}
+{{- range (.values.ingress | default dict).hosts }}{{ $hosts = append $hosts .host }}{{ end -}}
+{{- range (.values.httpRoute | default dict).hostnames }}{{ $hosts = append $hosts . }}{{ end -}}
+{{- concat $hosts .root.Values.httpHosts | compact | uniq | join "," -}}
 {{- end }}
 
 {{- define "keygrouping.volumes" -}}
@@ -223,7 +236,7 @@ volumeMounts:
 is an init container there; otherwise it is a hook, so that a wrong topic stops the release. */}}
 {{- define "keygrouping.topicsContainer" -}}
 {{- $topics := .root.Values.topics -}}
-{{- $settings := dict "create_events" (or $topics.createEvents .root.Values.kafka.bundled.enabled) "partitions" $topics.partitions "replication" $topics.replication "max_workers" .root.Values.worker.maxReplicas -}}
+{{- $settings := dict "create_events" (or $topics.createEvents .root.Values.kafka.bundled.enabled) "partitions" $topics.partitions "replication" $topics.replication "max_workers" .root.Values.worker.maxReplicas "letters_bytes" $topics.lettersBytes -}}
 {{- $values := merge (dict "resources" $topics.resources "settings" $settings) .root.Values.defaults -}}
 {{- include "keygrouping.container" (dict "root" .root "part" "topics" "values" $values "image" .image "section" "KEYGROUPING_TOPICS_" "once" true "command" (list "python" "-m" "keygrouping_service.topics")) }}
 {{- end }}

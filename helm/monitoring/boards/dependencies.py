@@ -63,6 +63,21 @@ DEPENDENCIES = Board(
                     alert="KeygroupingLagGrowing",
                 ),
                 Panel(
+                    "Premises",
+                    "1 where Kafka gives what exact results rest on, 0 where it does not, as processes found at their "
+                    "start.",
+                    "none",
+                    one("min by (check) (keygrouping_premise)", "{{check}}"),
+                    alert="KeygroupingPremiseViolated",
+                ),
+                Panel(
+                    "Purged",
+                    "Offsets per second that are deleted of a topic, as all its readers have committed them.",
+                    "cps",
+                    one("sum by (topic) (rate(keygrouping_purged_offsets_total[$__rate_interval]))", "{{topic}}"),
+                    alert="KeygroupingPremiseViolated",
+                ),
+                Panel(
                     "Events accepted",
                     "Events per second that the producer has written, from a source or over HTTP.",
                     "cps",

@@ -206,7 +206,7 @@ def test_a_count_without_a_field_counts_events() -> None:
 def test_a_sum_beyond_all_floats_still_travels() -> None:
     it = aggregate("sum")
     state = over("sum", [1e308, 1e308])
-    assert json.loads(json.dumps(it.encode(state), allow_nan=False)) == {"n": 2, "sum": "Infinity"}
+    assert json.loads(json.dumps(it.encode(state), allow_nan=False)) == {"n": 2, "whole": "0", "parts": ["Infinity"]}
     assert it.finish(it.decode(it.encode(state))) == math.inf
 
 
@@ -243,7 +243,19 @@ def test_both_binary_forms_of_a_sketch_are_read(count: int) -> None:
 @pytest.mark.parametrize(
     ("op", "data"),
     [
-        ("count", -1), ("count", "1"), ("count", True), ("sum", {}), ("sum", {"n": "a", "sum": 1}), ("mean", None),
+        ("count", -1), ("count", "1"), ("count", True), ("sum", {}), ("mean", None), ("count", 1 << 41),
+        ("sum", {"n": "a", "whole": "1", "parts": []}), ("sum", {"n": 1 << 64, "whole": "1", "parts": []}),
+        ("sum", {"n": 1, "whole": 1, "parts": []}),
+        ("sum", {"n": 1, "whole": "9" * 20, "parts": []}), ("sum", {"n": 1, "whole": "9" * 5000, "parts": []}),
+        ("sum", {"n": 1, "whole": "1", "parts": [1.0] * 41}), ("sum", {"n": 1, "whole": "0", "parts": ["1"]}),
+        ("sum", {"n": 0, "whole": "0", "parts": [1.0]}), ("mean", {"n": 1, "whole": "0", "parts": [None]}),
+        ("min", {"whole": 1 << 63, "real": None}), ("max", {"whole": None, "real": "Infinity"}),
+        ("max", {"whole": 1.5, "real": None}),
+        ("variance", {"n": 2, "mean": 0, "m2": -1}), ("variance", {"n": "2", "mean": 0, "m2": 1}),
+        ("variance", {"n": 1 << 64, "mean": 0, "m2": 1}), ("vwap", {"n": 1, "sum": [], "weight": [1.0]}),
+        ("vwap", {"n": 0, "sum": [1.0], "weight": [1.0]}), ("vwap", {"n": -1, "sum": [1.0], "weight": [1.0]}),
+        ("naive-bayes", {"events": 1, "rows": [[1, "v", {"c": 2}]], "cut": None}),
+        ("distinct", "CgEHBAAIBwKIndq+l5qxQAAAAAAAgKc/AAAAAAAAAAACAAAAAAAAACMBI43P2REw"),
         ("min", "x"), ("max", []), ("variance", {"n": 1, "mean": 0}), ("distinct", 5), ("distinct", "!"),
         ("distinct", "AAAA"), ("distinct", ""), ("vwap", {"n": 1, "sum": 2}), ("vwap", [1, 2, 3]),
         ("top-k", {}), ("top-k", {"n": 1, "error": 0, "counts": {"a": 2}}), ("top-k", [1, 0, {}]),

@@ -245,3 +245,10 @@ def test_a_path_is_a_pointer_or_a_plain_name() -> None:
     assert parse_path("dep_delay") == ("dep_delay",)
     assert parse_path("/a~1b/c~0d") == ("a/b", "c~d")
     assert Field(("a/b", "c~d"), "text").pointer == "/a~1b/c~0d"
+
+
+@pytest.mark.parametrize("value", [0, -1, 129, 1.5, True, "8", None])
+def test_confirmations_are_a_small_whole_number(value: object) -> None:
+    with pytest.raises(JobError, match=r"confirmations: .* is no whole number from 1 to 128"):
+        JobSpec.from_json({"confirmations": value})
+    assert JobSpec.from_json({"confirmations": 128}).confirmations == 128

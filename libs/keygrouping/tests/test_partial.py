@@ -5,11 +5,16 @@ from hypothesis import strategies as st
 from keygrouping.partial import Partial, RecordError, Result
 
 whole = st.integers(0, 2**53)
-numbers = st.one_of(whole, st.floats(allow_nan=False, allow_infinity=False))
+large = st.integers(0, 2**100)
+numbers = st.one_of(whole, large, st.floats(0, allow_nan=False, allow_infinity=False))
 states = st.dictionaries(st.text(max_size=5), st.one_of(whole, st.none(), st.dictionaries(st.just("n"), whole)))
 sums = st.integers(0, 2**128 - 1)
-partials = st.builds(Partial, whole, whole, whole, whole, numbers, whole, whole, whole, states, sums)
-results = st.builds(Result, st.binary(max_size=9), whole, whole, whole, numbers, st.booleans(), states, sums)
+topics = st.text("abcXYZ019-_", min_size=22, max_size=22)
+partials = st.builds(
+    Partial, whole, whole, whole, whole, numbers, whole, whole, whole, states, topic=topics, receipt=sums
+)
+values = st.dictionaries(st.text(max_size=5), st.none() | numbers | st.lists(large | st.text(max_size=5), max_size=3))
+results = st.builds(Result, st.binary(max_size=9), whole, whole, large, numbers, st.booleans(), values, sums)
 
 
 @given(partials)
@@ -49,7 +54,21 @@ def test_a_result_names_its_missing_member() -> None:
 
 @pytest.mark.parametrize("receipt", [None, 7, "", "7", "F" * 32, "0" * 33, "\u0660" * 32])
 def test_a_sum_of_hashes_has_32_hexadecimal_digits(receipt: object) -> None:
-    members = orjson.loads(Partial(0, 0, 1, 1, 1, 0, 0, 0, {}, 7).encode())
+    members = orjson.loads(Partial(0, 0, 1, 1, 1, 0, 0, 0, {}, receipt=7).encode())
     assert members["receipt"] == "0" * 31 + "7"
     with pytest.raises(RecordError, match="receipt"):
         Partial.decode(orjson.dumps(members | {"receipt": receipt}))
+
+
+def test_a_result_holds_integers_of_any_size_as_numbers_and_no_infinity() -> None:
+    values = {"sum": 10**30, "mean": float("inf"), "of": [1e300, 5]}
+    written = Result(b"k", 0, 1, 1 << 70, 1, True, values).encode()
+    assert b'"events":1180591620717411303424' in written
+    assert b'"sum":1000000000000000000000000000000,"mean":null,' in written
+
+
+@pytest.mark.parametrize("weight", ["", "x", "-1", "1" * 70, "1e9999", "NaN", None, True, [1]])
+def test_a_weight_that_is_no_number_is_refused(weight: object) -> None:
+    members = {"v": 1, **dict.fromkeys(("worker", "start", "end", "events", "first", "last", "epoch"), 1)}
+    with pytest.raises(RecordError, match="weight"):
+        Partial.decode(orjson.dumps({**members, "weight": weight, "aggregates": {}}))

@@ -19,6 +19,7 @@ JOB = JobSpec.from_json(
     {
         "window": "10s",
         "lateness": "5s",
+        "confirmations": 1,
         "aggregates": [
             {"name": "n", "op": "count"},
             {"name": "present", "op": "count", "field": "x"},
@@ -113,12 +114,18 @@ def test_windows_are_by_key_and_time() -> None:
     assert wanted.events == {(b"a", 0): 1, (b"a", 10_000): 2, (b"b", 10_000): 1}
 
 
-def test_late_is_judged_by_the_newest_event_of_the_own_partition_alone() -> None:
+def test_late_is_judged_by_the_own_partition_alone() -> None:
     ahead = [Event(b"a", 100_000, partition=1), Event(b"a", 95_000, partition=1), Event(b"a", 94_999, partition=1)]
     behind = [Event(b"a", 1_000, partition=0)]
     wanted = expected([*ahead, *behind])
     assert wanted.late == {(1, 2)}
     assert sum(wanted.events.values()) == 3
+
+
+def test_what_the_routers_could_not_process_is_taken_as_made() -> None:
+    wanted = expected([Event(b"a", 90_000), Event(b"a", 50_000)], unprocessed={(0, 0): "record-too-large"})
+    assert (wanted.dead, wanted.late) == ({(0, 0): "record-too-large"}, set())
+    assert wanted.events == {(b"a", 50_000): 1}
 
 
 def test_a_late_event_or_a_dead_letter_does_not_move_the_time() -> None:
@@ -236,3 +243,49 @@ def test_sums_beyond_the_floats_are_null_as_json_has_no_infinity() -> None:
     wanted = expected([Event(b"a", 1, document(x=1.7e308)), Event(b"a", 2, document(x=1.7e308))])
     assert wanted.windows[b"a", 0]["total"].value is None
     assert compare(wanted, results(wanted)).equal
+
+
+def with_times(unit: str) -> JobSpec:
+    aggregates = [{"name": "n", "op": "count"}, {"name": "total", "op": "sum", "field": "x"}]
+    return JobSpec.from_json({"window": "1h", "time": {"field": "at", "unit": unit}, "aggregates": aggregates})
+
+
+def windows_of(job: JobSpec, *values: bytes) -> dict[int, Any]:
+    oracle = Oracle(job, now_ms=NOW)
+    oracle.add(in_order([Event(b"k", 0, value) for value in values]))
+    return {start: row["total"].value for (_, start), row in oracle.finish().windows.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "hour"),
+    [
+        ("1970-01-01T01:59:59.9996Z", 1), ("1970-01-01T01:59:59.999999999999Z", 1), ("1970-01-01t02:00:00z", 2),
+        ("1970-01-02T01:59:59.9999+23:59", 2), ("1970-01-01T00:00:00.0-02:30", 2), ("2000-02-29T12:00:00Z", 264_396),
+    ],
+)  # fmt: skip
+def test_a_time_is_in_its_own_window_and_not_in_the_next(text: str, hour: int) -> None:
+    assert windows_of(with_times("iso"), document(at=text, x=1)) == {hour * 3_600_000: 1}
+
+
+def test_faults_in_the_stages_reading_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keygrouping.job.ms_of_rfc3339", lambda _: 7_200_000)
+    monkeypatch.setattr("keygrouping.job._number", lambda number: number and float(number))
+    monkeypatch.setattr(JobSpec, "window_of", lambda *_: 0)
+    value = b'{"at": "1970-01-01T01:59:59.9996Z", "x": 100000000000000001}'
+    assert windows_of(with_times("iso"), value) == {3_600_000: 10**17 + 1}
+
+
+def test_a_sum_of_integers_that_went_through_a_float_is_seen() -> None:
+    wanted = expected([Event(b"k", 1000, document(x=x)) for x in (10**17 + 1, 2)])
+    found = results(wanted)
+    ((place, result),) = found.items()
+    assert wanted.windows[place]["total"].value == 10**17 + 3
+    assert compare(wanted, found).equal
+    rounded = replace(result, aggregates={**result.aggregates, "total": float(10**17 + 3)})
+    assert not compare(wanted, {place: rounded}).equal
+    assert windows_of(with_times("ms"), b'{"at":0,"x":100000000000000001}', b'{"at":1,"x":2.5}') == {0: 1e17}
+
+
+def test_what_is_nested_deeply_is_read_all_the_same() -> None:
+    deep = b'{"at":"1970-01-01T00:00:01Z","x":1,"deep":' + b"[" * 1000 + b"]" * 1000 + b"}"
+    assert windows_of(with_times("iso"), deep) == {0: 1}

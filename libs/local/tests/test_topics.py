@@ -43,18 +43,12 @@ async def test_topics_have_their_partitions_and_never_expire(
     wanted = topics_of(settings, partitions=3, max_workers=5)
     await create_topics(admin, wanted)
     counts = {topic.name.rpartition(".")[2]: len(await partitions_of(admin, topic.name)) for topic in wanted}
-    assert counts == {
-        "events": 3,
-        "partials": 3,
-        "routed": 5,
-        "results": 3,
-        "late": 1,
-        "dead-letters": 1,
-        "receipts": 1,
-    }
+    ones = {"late": 1, "dead-letters": 1, "positions": 1, "receipts": 1}
+    assert counts == {"events": 3, "partials": 3, "routed": 5, "results": 3, **ones}
     for topic in wanted:
         assert await setting(admin, topic.name, "retention.ms") == "-1"
-    assert await setting(admin, settings.results_topic, "cleanup.policy") == "compact"
+    for compacted in (settings.results_topic, settings.positions_topic):
+        assert await setting(admin, compacted, "cleanup.policy") == "compact"
     assert await setting(admin, settings.routed_topic, "cleanup.policy") == "delete"
 
 
@@ -113,7 +107,7 @@ async def test_the_step_of_a_deployment_creates_all_and_then_changes_nothing(
     for _ in range(2):
         await prepare(command(settings, partitions=2, max_workers=3))
     counts = [len(await partitions_of(admin, topic.name)) for topic in topics_of(settings)]
-    assert counts == [2, 2, 3, 2, 1, 1]
+    assert counts == [2, 2, 3, 2, 1, 1, 1]
 
 
 async def test_the_users_own_topic_may_have_any_number_of_partitions(

@@ -13,10 +13,13 @@ async def cluster(broker: EmbeddedBroker) -> AsyncIterator[Cluster]:
 
 
 @pytest.fixture
-def settings(broker: EmbeddedBroker, application: str) -> StageSettings:
+async def settings(broker: EmbeddedBroker, cluster: Cluster, application: str) -> StageSettings:
+    positions = f"{application}-positions"
+    await cluster.create(**{positions: 1})
     return StageSettings(
         bootstrap_servers=broker.bootstrap_servers,
         application=application,
         job='{"aggregates": [{"name": "events", "op": "count"}]}',
         session_timeout=6,
+        positions_topic=positions,
     )

@@ -19,6 +19,9 @@ from hypothesis import strategies as st
 from keygrouping_service import kafka
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.batches import Outbox, origin_headers, partition_of
+from keygrouping_service.bisection import Bisection
+from keygrouping_service.dead_letters import DeadLetters
+from keygrouping_service.fetching import Unpacking
 from keygrouping_service.logs import Calm
 from keygrouping_service.owned import Clients, OwnedPartition
 from keygrouping_service.progress import Committed
@@ -187,8 +190,8 @@ class Reader:
 
 async def test_the_lag_is_not_known_before_the_end_was_seen() -> None:
     reader: Any = Reader()
-    clients = Clients(reader, reader, reader, reader)
-    owned = OwnedPartition(TopicPartition("t", 0), Committed(7), clients, "group", asyncio.Event())
+    clients = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader)
+    owned = OwnedPartition(TopicPartition("t", 0), Committed(7), clients, "group", asyncio.Event(), Bisection())
     assert owned.lag is None
     await owned.poll(10, 0.0)
     assert owned.lag is None

@@ -9,6 +9,7 @@ from keygrouping_service.progress import (
     router_watermark,
     stage_watermark,
 )
+from keygrouping_service.topic_ids import UNKNOWN
 
 times = st.one_of(st.integers(0, 10_000), st.just(MIN_TIME), st.just(END))
 states = st.sampled_from([(False, False), (True, False), (False, True)])
@@ -22,13 +23,13 @@ def test_progress_survives_the_trip_through_metadata(value: Progress) -> None:
 
 @given(st.one_of(st.none(), st.text()))
 def test_foreign_metadata_counts_as_nothing_known(text: str | None) -> None:
-    if not (text or "").startswith("v1 "):
+    if not (text or "").startswith("v2 "):
         assert Progress.decode(text) == Progress()
 
 
 def test_broken_numbers_in_metadata_count_as_nothing_known() -> None:
-    assert Progress.decode("v1 soon 0 active") == Progress()
-    assert Progress.decode("v1 5 0 asleep") == Progress()
+    assert Progress.decode(f"v2 soon 0 active {UNKNOWN}") == Progress()
+    assert Progress.decode(f"v2 5 0 asleep {UNKNOWN}") == Progress()
 
 
 @given(st.dictionaries(st.integers(0, 5), progress, min_size=1), st.integers(0, 500))
@@ -84,3 +85,15 @@ def test_a_horizon_is_covered_at_its_end_and_not_before() -> None:
     assert not horizon.covered(0, 4)
     assert horizon.covered(0, 5)
     assert horizon.covered(1, 0), "a partition born later holds nothing that the horizon speaks of"
+
+
+@given(st.lists(st.one_of(st.just(0), st.integers(0, END)), max_size=256))
+def test_what_waits_for_confirmation_is_committed_too(ahead: list[int]) -> None:
+    decoded = Progress.decode(Progress(5, 1, ahead=tuple(ahead)).encode()).ahead
+    first = next((place for place, number in enumerate(ahead) if number), len(ahead))
+    assert decoded == tuple(ahead[first:])
+
+
+def test_a_word_that_is_not_ours_counts_as_nothing_known() -> None:
+    assert Progress.decode(f"v2 5 1 active {UNKNOWN} x-ray") == Progress()
+    assert len(Progress.decode(f"v2 5 1 active {UNKNOWN} 1,*ffffffff").ahead) <= 256

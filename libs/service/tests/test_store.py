@@ -1,6 +1,7 @@
 """The contract of the store, kept by all of them: memory, file, and a real Redis."""
 
 import asyncio
+import json
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -13,9 +14,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.settings import StoreSettings
-from keygrouping_service.store import Conflict, Entry, Record, Store, Unavailable, open_store
+from keygrouping_service.store import Conflict, Entry, Record, Store, Unavailable, Unreadable, open_store
 from keygrouping_service.store.testing import RedisServer
 from keygrouping_service.testing import until
+from redis import Redis
 
 Opener = Callable[[], Store]
 
@@ -211,7 +213,7 @@ async def test_a_file_serves_one_process_at_a_time(tmp_path: Path) -> None:
     await open_store(settings).close()
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"documents": {"a": 1}, "logs": {}}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"documents": [], "logs": {}}', b"\xff"])
 def test_a_foreign_file_is_left_alone(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "store.json"
     file.write_bytes(content)
@@ -248,4 +250,114 @@ async def test_a_disk_that_hangs_costs_no_more_than_the_timeout(
         return await store.get("control") == Entry(1, 1)
 
     await until(written, 10)
+    await store.close()
+
+
+DEEP = json.loads("[" * 300 + "]" * 300)
+
+
+class Writer:
+    """Puts bytes into a store from outside, as another program would."""
+
+    def __init__(self, redis_server: RedisServer, tmp_path: Path) -> None:
+        self.prefix = uuid.uuid4().hex
+        self.file = tmp_path / "store.json"
+        self.urls = {"redis": f"redis://{redis_server.address}", "file": f"file://{self.file}"}
+        self.redis = Redis(port=redis_server.port)
+
+    def open(self, kind: str) -> Store:
+        return open_store(settings_of(self.urls[kind], store_prefix=self.prefix))
+
+    def key(self, name: str) -> str:
+        return f"{{{self.prefix}}}:{name}"
+
+
+@pytest.fixture
+def writer(redis_server: RedisServer, tmp_path: Path) -> Writer:
+    return Writer(redis_server, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["redis", "file"])
+async def test_a_value_that_cannot_be_read_is_told_and_written_over(writer: Writer, kind: str) -> None:
+    if kind == "redis":
+        writer.redis.hset(writer.key("document:control"), mapping={"version": "3", "value": b"[" * 300 + b"]" * 300})
+        writer.redis.rpush(writer.key("log:history"), b"1", b"[" * 300 + b"]" * 300)
+    else:
+        content = {"documents": {"control": {"version": 3, "value": DEEP}}, "logs": {"history": [1, DEEP]}}
+        writer.file.write_text(json.dumps(content))
+    store = writer.open(kind)
+    entry = await store.get("control")
+    assert entry is not None and isinstance(entry.value, Unreadable) and entry.version == 3
+    first, second = await store.tail("history", 5)
+    assert first == 1 and isinstance(second, Unreadable)
+    with pytest.raises(Conflict):
+        await store.put("control", {"n": 1}, expected=0)
+    assert await store.put("control", {"n": 1}, expected=3, record=Record("history", 2, 1)) == Entry({"n": 1}, 4)
+    await store.close()
+    again = writer.open(kind)
+    assert (await again.get("control"), await again.tail("history", 5)) == (Entry({"n": 1}, 4), [2])
+    await again.close()
+
+
+@pytest.mark.parametrize("version", ["", "x", "-1", "1.5", "99999999999999999999", "inf"])
+async def test_a_version_that_is_none_counts_as_0(writer: Writer, version: str) -> None:
+    writer.redis.hset(writer.key("document:control"), mapping={"version": version, "value": b"1"})
+    writer.file.write_text(json.dumps({"documents": {"control": {"version": version, "value": 1}}, "logs": {}}))
+    for kind in ("redis", "file"):
+        store = writer.open(kind)
+        assert await store.get("control") == Entry(1, 0)
+        assert await store.put("control", 2, expected=0) == await store.get("control") == Entry(2, 1)
+        await store.close()
+
+
+async def test_what_is_too_large_is_told_by_its_size_and_never_read(writer: Writer) -> None:
+    writer.redis.hset(writer.key("document:control"), mapping={"version": "1", "value": b"1" * 2000})
+    writer.redis.rpush(writer.key("log:history"), b"2" * 3000)
+    store = writer.open("redis")
+    await store.announce("live", "r1", "x" * 4000, 5)
+    entry = await store.get("control", 1000)
+    assert entry is not None
+    found = [entry.value, *await store.tail("history", 5, 1000), (await store.announced("live", 1000))["r1"]]
+    assert [value.why for value in found] == [f"{size} bytes, more than 1000" for size in (2000, 3000, 4002)]
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", ["SET k v", "RPUSH k v", "SADD k v", "ZADD k 1 v", "HSET k f v"])
+async def test_a_key_of_another_type_is_as_good_as_none(writer: Writer, kind: str) -> None:
+    store = writer.open("redis")
+    command, _, *rest = kind.split()
+
+    def spoil(name: str) -> None:
+        writer.redis.delete(writer.key(name))
+        writer.redis.execute_command(command, writer.key(name), *rest)  # type: ignore[no-untyped-call]
+
+    for name in ("document:control", "log:history", "board:live", "lease:round"):
+        spoil(name)
+    found = await store.get("control")
+    assert found is not None and isinstance(found.value, Unreadable) and found.version == 0
+    assert all(isinstance(value, Unreadable) for value in await store.tail("history", 5))
+    assert all(isinstance(value, Unreadable) for value in (await store.announced("live")).values())
+    await store.withdraw("live", "r1")
+    await store.put("control", 1, expected=0, record=Record("history", 1, 5))
+    assert await store.get("control") == Entry(1, 1)
+    assert await store.claim("round", "r1", 5), "a lease without an end is nobody's"
+    assert not await store.claim("round", "r2", 5)
+    for name in ("board:live", "board-ends:live"):
+        await store.announce("live", "r1", 1, 5)
+        spoil(name)
+        await store.announced("live")
+        await store.announce("live", "r1", 2, 5)
+        assert (await store.announced("live"))["r1"] == 2
+    await store.close()
+
+
+async def test_what_nobody_has_announced_is_gone_with_the_next_look(writer: Writer) -> None:
+    store = writer.open("redis")
+    await store.announce("live", "r1", 1, 5)
+    writer.redis.hset(writer.key("board:live"), "without end", b"1")
+    writer.redis.zadd(writer.key("board-ends:live"), {"never": float("inf")})
+    writer.redis.hset(writer.key("board:live"), "never", b"1")
+    assert await store.announced("live") == {"r1": 1}
+    await store.announce("live", "r2", 2, 5)
+    assert await store.announced("live") == {"r1": 1, "r2": 2}
     await store.close()

@@ -1,16 +1,10 @@
-from functools import partial
 from uuid import UUID
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping_service.kafka_requests import TopicIdsRequest
-from keygrouping_service.progress import partitions_of
-from keygrouping_service.testing import Cluster, until
-from keygrouping_service.topic_ids import NO_ID, read_topic_ids
-
-
-async def _gone(cluster: Cluster, topic: str) -> bool:
-    return not await partitions_of(cluster.admin, topic)
+from keygrouping_service.testing import Cluster
+from keygrouping_service.topic_ids import NO_ID, UNKNOWN, read_topic_ids, topic_id_text
 
 
 async def test_a_topic_keeps_its_id_and_one_that_is_made_again_gets_another(cluster: Cluster, application: str) -> None:
@@ -21,9 +15,7 @@ async def test_a_topic_keeps_its_id_and_one_that_is_made_again_gets_another(clus
     assert NO_ID not in before.values()
     assert all(isinstance(topic_id, UUID) for topic_id in before.values())
 
-    await cluster.admin.delete_topics([first])
-    await until(partial(_gone, cluster, first))
-    await cluster.create(**{first: 2})
+    await cluster.recreate(first, 2)
 
     after = await read_topic_ids(cluster.admin, [first, other])
     assert after[first] != before[first]
@@ -44,3 +36,4 @@ async def test_an_old_broker_has_no_ids(monkeypatch: pytest.MonkeyPatch) -> None
     admin = AIOKafkaAdminClient(bootstrap_servers="localhost:1")
     monkeypatch.setattr(admin, "_send_request", refuse)
     assert await read_topic_ids(admin, ["events"]) == {"events": NO_ID}
+    assert topic_id_text(NO_ID) == UNKNOWN

@@ -75,6 +75,9 @@ class HttpLoadSettings(_WorkloadSettings):
         default=None, pattern=r"^https?://", description="base URL of the producer to post events to"
     )
     token_file: Path | None = Field(default=None, description="a bearer token, for a router whose reads are closed")
+    producer_token_file: Path | None = Field(
+        default=None, description="a bearer token, for a producer that asks for one"
+    )
     users: int = Field(default=10, ge=1, le=100_000, description="users at once, readers and posters alike")
     rate: float = Field(
         default=50, ge=0, le=1e6, allow_inf_nan=False, description="requests per second of all; 0: one after the other"
@@ -91,6 +94,12 @@ class HttpLoadSettings(_WorkloadSettings):
 
     def headers(self) -> dict[str, str]:
         """What every call of the router carries."""
-        if self.token_file is None:
-            return {}
-        return {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
+        return _bearing(self.token_file)
+
+    def producer_headers(self) -> dict[str, str]:
+        """What every call of the producer carries."""
+        return {"Content-Type": "application/x-ndjson", **_bearing(self.producer_token_file)}
+
+
+def _bearing(file: Path | None) -> dict[str, str]:
+    return {} if file is None else {"Authorization": f"Bearer {file.read_text().strip()}"}

@@ -19,7 +19,6 @@ from keygrouping_load.stream import events_of
 
 _SETTINGS = load(HttpLoadSettings)
 _WORKLOAD_EVENTS = 100_000
-_NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
 def _pause() -> Any:
@@ -88,4 +87,4 @@ class EventPoster(FastHttpUser):
     def events(self) -> None:
         """Several events in one request."""
         lines = (json.dumps({"key": next(self._keys), "value": {"weight": 1}}) for _ in range(_SETTINGS.post_events))
-        self.client.post("/events", "\n".join(lines), headers=_NDJSON)
+        self.client.post("/events", "\n".join(lines), headers=_SETTINGS.producer_headers())

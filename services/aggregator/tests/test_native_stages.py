@@ -1,8 +1,10 @@
 import asyncio
+import json
 import random
 import time
 from typing import Any
 
+import orjson
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
@@ -126,7 +128,10 @@ async def test_partials_that_come_twice_and_what_is_no_partial_change_nothing(pi
     settings = pipeline.settings
     partial = Partial(0, 0, 1000, 3, 3, 5, 9, 1, {"n": 3}).encode()
     other = Partial(0, 0, 1000, 4, 4, 10, 14, 1, {"n": 4}).encode()
-    foreign = [b"", b"{", b'{"v":1}', Partial(0, 0, 1000, 3, 3, 5, 9, 1, {}).encode(), None]
+    members = orjson.loads(partial)
+    poison = [{"events": 1 << 64}, {"events": -7}, {"end": (1 << 63) - 1}, {"epoch": 1 << 70}, {"weight": 10**300}]
+    damaged = [json.dumps({**members, **one}).encode() for one in poison]
+    foreign = [b"", b"{", b'{"v":1}', Partial(0, 0, 1000, 3, 3, 5, 9, 1, {}).encode(), None, *damaged]
     async with kafka.started(kafka.producer(settings)) as producer:
         for value in [partial, other, partial, *foreign, other]:
             await producer.send_and_wait(settings.partials_topic, value, b"k", partition=0)
@@ -136,7 +141,7 @@ async def test_partials_that_come_twice_and_what_is_no_partial_change_nothing(pi
     dead = await pipeline.records(settings.dead_letters_topic)
     assert [record.value for record in dead] == foreign
     assert {dict(record.headers)["keygrouping-reason"] for record in dead} == {b"invalid-partial"}
-    assert [int(dict(record.headers)["keygrouping-offset"]) for record in dead] == [3, 4, 5, 6, 7]
+    assert [int(dict(record.headers)["keygrouping-offset"]) for record in dead] == list(range(3, 13))
 
 
 async def test_it_is_told_how_late_each_window_became_final(pipeline: Pipeline) -> None:
@@ -178,6 +183,30 @@ async def test_an_open_window_survives_a_kill_though_its_offset_was_never_commit
     await pipeline.route([(1, b"long", 2600)], watermark=END)
     pipeline.start("aggregator-0")
     assert await pipeline.results() == pipeline.expected
+
+
+async def test_results_are_exact_though_what_has_been_read_is_deleted_and_all_is_killed(pipeline: Pipeline) -> None:
+    pipeline.start("worker-0", KEYGROUPING_PURGE_AFTER="0")
+    pipeline.start("aggregator-0", KEYGROUPING_PURGE_AFTER="0")
+    await pipeline.route_skewed(1000, start=0)
+    await pipeline.route([(0, b"open", 9000)], watermark=8000)
+    await pipeline.until(lambda: purged(pipeline, pipeline.settings.routed_topic, [0, 1]))
+    await pipeline.until(lambda: purged(pipeline, pipeline.settings.partials_topic, [0, 1]))
+    for name in ("worker-0", "aggregator-0"):
+        pipeline.kill(name)
+    await pipeline.route_skewed(1000, start=8000, watermark=8500)
+    pipeline.start("worker-0", KEYGROUPING_PURGE_AFTER="0")
+    pipeline.start("aggregator-0", KEYGROUPING_PURGE_AFTER="0")
+    await pipeline.route([], watermark=END)
+    assert await pipeline.results() == pipeline.expected
+    assert "deleted" not in pipeline.log("worker-0").read_text() + pipeline.log("aggregator-0").read_text()
+
+
+async def purged(pipeline: Pipeline, topic: str, partitions: list[int]) -> bool:
+    """Whether each of the partitions has lost what it began with."""
+    async with kafka.started(kafka.reader(pipeline.settings)) as reader:
+        starts = await reader.beginning_offsets([TopicPartition(topic, partition) for partition in partitions])
+    return all(start > 0 for start in starts.values())
 
 
 async def test_routed_records_that_no_router_wrote_go_to_dead_letters(pipeline: Pipeline) -> None:

@@ -1,3 +1,4 @@
+import json
 import math
 from collections import defaultdict
 from dataclasses import replace
@@ -11,6 +12,7 @@ from keygrouping.aggregate.bounds import bounds_of
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, RecordError, Result
 from keygrouping.receipt import MODULUS
+from keygrouping_aggregator import windows as module
 from keygrouping_aggregator.windows import OpenWindows
 from keygrouping_service.progress import END, MIN_TIME
 
@@ -106,6 +108,32 @@ def test_every_split_over_workers_and_flushes_merges_back_to_the_whole_in_any_or
     assert len(windows) == windows.groups == 0
 
 
+def test_offsets_of_a_topic_that_was_created_again_are_no_repetitions_of_the_old_ones() -> None:
+    """The same workers, keys, windows and first offsets, but other events."""
+    windows = OpenWindows(JOB, MIN_TIME)
+    events = []
+    for topic, count in (("o" * 22, 100), ("n" * 22, 500)):
+        rows: list[Row] = [(b"a", 0, number % 7) for number in range(count)]
+        events += rows
+        for offset, (key, p) in enumerate(split([(row, 0, 0) for row in rows])):
+            for _ in range(2):
+                windows.add(offset, key, replace(p, topic=topic).encode())
+    same(list(windows.close(END)), truth(events))
+
+
+def test_a_flood_of_foreign_topics_is_refused_and_forgotten_with_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WORKERS", 3)
+    windows = OpenWindows(JOB, MIN_TIME)
+    for start in (0, 100):
+        for number in range(3):
+            assert windows.add(number, b"a", replace(partial(0, 0, start, [1]), topic=f"{number}" * 22).encode())
+        with pytest.raises(RecordError, match="different topics"):
+            windows.add(3, b"a", replace(partial(0, 0, start, [1]), topic="x" * 22).encode())
+        assert not windows.add(4, b"a", replace(partial(0, 0, start, [1]), topic="2" * 22).encode())
+        (result,) = windows.close(start + 100)
+        assert result.events == 3
+
+
 class Aggregator:
     """A process over a log: it may die at any step, and starts again from what it has committed."""
 
@@ -184,6 +212,13 @@ def test_nothing_open_means_a_restart_where_we_are() -> None:
 
 
 GOOD = partial(1, 5, 0, [1, 2])
+POISON = "CgEHBAAIBwKIndq+l5qxQAAAAAAAgKc/AAAAAAAAAAACAAAAAAAAACMBI43P2REw"
+"""A sketch that DataSketches decodes and that ends the process when it is merged."""
+
+
+def written(wrong: Partial) -> bytes:
+    """What stands in the topic, numbers of any size too."""
+    return json.dumps({"v": 1, **{name: getattr(wrong, name) for name in Partial.__slots__}}).encode()
 
 
 @pytest.mark.parametrize(
@@ -194,11 +229,28 @@ GOOD = partial(1, 5, 0, [1, 2])
         (replace(GOOD, first=-1), "offsets"),
         (replace(GOOD, first=7), "offsets"),
         (replace(GOOD, last=1 << 50), "offsets"),
+        (replace(GOOD, worker=1 << 70), "worker"),
+        (replace(GOOD, epoch=1 << 64), "epoch"),
+        (replace(GOOD, epoch=-1), "epoch"),
         (replace(GOOD, end=0), "window"),
+        (replace(GOOD, start=1, end=101), "window"),
+        (replace(GOOD, end=200), "window"),
+        (replace(GOOD, start=-100, end=0), "window"),
+        (replace(GOOD, end=2**63 - 1), "window"),
+        (replace(GOOD, events=-7), "events"),
+        (replace(GOOD, events=3), "events"),
+        (replace(GOOD, events=1 << 64), "events"),
+        (replace(GOOD, events=1 << 41, last=1 << 46), "events"),
+        (replace(GOOD, weight=3e18), "weight"),
+        (replace(GOOD, weight=10**300), "weight"),
         (replace(GOOD, end=END + 1), "window"),
         (replace(GOOD, events=0), "events"),
         (replace(GOOD, weight=-1), "weight"),
-        (replace(GOOD, aggregates={}), "aggregate 'n' is missing"),
+        (replace(GOOD, aggregates={}), "not the job's"),
+        (replace(GOOD, aggregates={**GOOD.aggregates, "foreign": 1}), "foreign"),
+        (replace(GOOD, aggregates={**GOOD.aggregates, "n": 3}), "'n' has seen 3 events, the partial 2"),
+        (replace(GOOD, aggregates={**GOOD.aggregates, "n": 1 << 64}), "'n'"),
+        (replace(GOOD, aggregates={**GOOD.aggregates, "places": POISON}), "'places'"),
         (replace(GOOD, aggregates={**GOOD.aggregates, "n": "2"}), "'n'"),
         (replace(GOOD, aggregates={**GOOD.aggregates, "places": "%%"}), "'places'"),
     ],
@@ -206,7 +258,7 @@ GOOD = partial(1, 5, 0, [1, 2])
 def test_a_partial_that_no_worker_writes_is_refused_and_leaves_nothing_behind(wrong: Partial, says: str) -> None:
     windows = OpenWindows(JOB, MIN_TIME)
     with pytest.raises(RecordError, match=says):
-        windows.add(0, b"k", wrong.encode())
+        windows.add(0, b"k", written(wrong))
     assert len(windows) == 0
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping.grouping import create
 from keygrouping.measure import Distribution, efficiency, lambda_, std_dev
-from keygrouping.partial import Partial
+from keygrouping.partial import NO_TOPIC, Partial
 from keygrouping_observer.observation import Observation
 from keygrouping_observer.offsets import Look
 from keygrouping_observer.settings import ObserverSettings
@@ -22,7 +22,7 @@ PARTITIONS = 3
 INTERVAL = 1000
 FAR = 10**13
 GARBAGE = (b"{}", b"[]")
-JOB = '{"aggregates": [{"name": "n", "op": "count"}]}'
+JOB = '{"window": 1000, "aggregates": []}'
 SETTINGS = ObserverSettings(bootstrap_servers="-", job=JOB, interval=1, idle_timeout=0.5, service_rate=50)
 Record: TypeAlias = "ConsumerRecord[bytes, bytes]"
 Logs: TypeAlias = list[list[Record]]
@@ -149,10 +149,11 @@ class Process:
     def look(self, part: float = 1.0) -> None:
         """A look at a time when this part of the logs was there, and the workers had committed what they hold."""
         ends = {p: int(part * len(log)) for p, log in enumerate(self.made)}
-        committed: dict[int, int] = {}
+        committed: dict[tuple[str, int], int] = {}
         for item, partial in ((i, Partial.decode(i.value)) for log in self.made for i in log if i.value not in GARBAGE):
             if item.offset >= ends[item.partition] and not self.is_repeated(item):
-                committed[partial.worker] = min(partial.first, committed.get(partial.worker, partial.first))
+                source = (partial.topic, partial.worker)
+                committed[source] = min(partial.first, committed.get(source, partial.first))
         self.observation.look(Look(FAR if part == 1 else 0, committed, [], ends))
 
     def is_repeated(self, item: Record) -> bool:
@@ -303,7 +304,7 @@ def test_after_a_restart_in_an_open_interval_nothing_is_refused_again_and_nothin
     process.look()
     process.turn(3)
     process.count()
-    process.observation.look(Look(FAR, {0: 2}, [], {0: 3, 1: 0, 2: 0}))
+    process.observation.look(Look(FAR, {(NO_TOPIC, 0): 2}, [], {0: 3, 1: 0, 2: 0}))
     process.count()
     process.bury()
     process.restart()

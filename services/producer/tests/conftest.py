@@ -75,7 +75,7 @@ class Cluster:
         return path
 
     async def create_topics(self) -> None:
-        """The events topic and dead-letters."""
+        """The events topic, dead-letters and positions."""
         settings = self.settings()
         forever = {"retention.ms": "-1"}
         async with kafka.started(kafka.admin(settings)) as admin:
@@ -83,6 +83,7 @@ class Cluster:
                 [
                     NewTopic(settings.events_topic, PARTITIONS, 1, topic_configs=forever),
                     NewTopic(settings.dead_letters_topic, 1, 1, topic_configs=forever),
+                    NewTopic(settings.positions_topic, 1, 1, topic_configs=forever),
                 ]
             )
 
@@ -128,6 +129,7 @@ class Cluster:
             "application": self.prefix,
             "events_topic": f"{self.prefix}-events",
             "dead_letters_topic": f"{self.prefix}-dead-letters",
+            "positions_topic": f"{self.prefix}-positions",
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,12 +15,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping_producer.api import NDJSON, event_routes, replay_routes
-from keygrouping_producer.ingest import Ingest, Record, Refused, Unavailable, parse
+from keygrouping_producer.ingest import Ingest, Place, Record, Refused, Unavailable, parse
 from keygrouping_producer.plan import Pace, Plan
 from keygrouping_producer.replay import Replayer, Status
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_service.app import create_app
 from keygrouping_service.limits import limit_requests
+
+
+class FakeIntake:
+    """Keeps records as they come."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.bytes = 0
+
+    @property
+    def events(self) -> int:
+        return len(self.records)
+
+    def add(self, record: Record) -> None:
+        self.records.append(record)
 
 
 class FakeIngest:
@@ -33,12 +48,22 @@ class FakeIngest:
         self.acknowledge = asyncio.Event()
         self.acknowledge.set()
 
-    async def accept(self, records: Sequence[Record]) -> None:
+    @contextlib.contextmanager
+    def place(self) -> Iterator[Place]:
+        yield Place(cast(Ingest, self))
+
+    def reserve(self, size: int) -> None:
+        pass
+
+    async def intake(self) -> FakeIntake:
+        return FakeIntake()
+
+    async def write(self, intake: FakeIntake) -> None:
         self.arrived.set()
         await self.acknowledge.wait()
         if self.error:
             raise self.error
-        self.taken.extend(records)
+        self.taken.extend(intake.records)
 
 
 class FakeReplay:
@@ -167,7 +192,8 @@ async def test_a_bad_event_is_refused_with_its_line_and_nothing_of_its_batch_is_
 ) -> None:
     problem = check_problem(await post(client, b'{"value":1}', b"", line), 422, said)
     assert problem["line"] == 3
-    check_problem(await client.post("/events", content=line), 422, said)
+    json_type = {"content-type": "application/json"}
+    check_problem(await client.post("/events", content=line, headers=json_type), 422, said)
     assert ingest.taken == []
 
 

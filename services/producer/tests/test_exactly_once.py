@@ -22,6 +22,7 @@ from keygrouping_producer.replay import Replay
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_producer.sources.flights import Flights
 from keygrouping_service import kafka
+from keygrouping_service.testing import Cluster as Brokers
 
 Cluster = Any  # the fixtures' classes, of which conftest.py is the only home
 Service = Any
@@ -29,6 +30,7 @@ Service = Any
 pytestmark = pytest.mark.kafka
 
 LINES = 30_000
+PARTITIONS = 4
 FILE = {"workload": "file", "key": "key", "time_field": "at", "time_format": "epoch_ms"}
 
 
@@ -67,6 +69,18 @@ async def test_a_file_is_written_once_in_order_with_its_times_and_a_second_start
         replay = await finished(settings)
         assert replay.status().sent == LINES
         assert replay.status().done
+    await check_lines(cluster, LINES)
+
+
+async def test_a_replay_goes_on_although_the_broker_has_forgotten_where_it_stands(cluster: Cluster) -> None:
+    settings = cluster.settings(file=cluster.write_lines(LINES), transaction_events=7_000, **FILE)
+    await finished(settings)
+    async with Brokers(settings.bootstrap_servers) as brokers:
+        await brokers.forget(settings.positions_group)
+        assert (await finished(settings)).status().sent == LINES
+        await check_lines(cluster, LINES)
+        await brokers.recreate(settings.events_topic, PARTITIONS)
+    await finished(settings)
     await check_lines(cluster, LINES)
 
 

@@ -51,6 +51,15 @@ def test_csv_rows_become_objects_with_numbers_and_nulls(tmp_path: Path, name: st
         ("epoch_ms", "1704067200123", 1_704_067_200_123),
         ("epoch_s", "1704067200.5", 1_704_067_200_500),
         ("epoch_s", '"1704067200"', 1_704_067_200_000),
+        ("iso", '"2024-01-01T01:59:59.9996Z"', 1_704_074_399_999),
+        ("iso", '"2024-01-01T01:59:59.999999999Z"', 1_704_074_399_999),
+        ("iso", '"2024-01-01T01:59:59.9999999-07:30"', 1_704_101_399_999),
+        ("epoch_ms", "1704074399999.9999", 1_704_074_399_999),
+        ("epoch_s", "1704074399.9996", 1_704_074_399_999),
+        ("epoch_s", "1704074399.99999999999", 1_704_074_399_999),
+        ("epoch_s", "1704067201.001", 1_704_067_201_001),
+        ("epoch_s", '"1704074399.999999999"', 1_704_074_399_999),
+        ("%Y-%m-%dT%H:%M:%S.%f", '"2024-01-01T01:59:59.999900"', 1_704_074_399_999),
         ("%d.%m.%Y %H:%M", '"01.01.2024 00:01"', 1_704_067_260_000),
     ],
 )
@@ -156,3 +165,10 @@ def test_random_bytes_never_stop_the_reading_and_any_order_of_reads_gives_the_sa
         assert [piece.faults.get(i) for i in range(len(piece))] == [
             whole.faults.get(i) for i in range(cut, min(cut + 3, len(whole)))
         ]
+
+
+@pytest.mark.parametrize("text", ["true", "1e99", '"nan"', '"Infinity"', "[1]", '"2024-01-01T23:59:60Z"', "-0.001"])
+def test_what_is_no_time_is_a_fault(tmp_path: Path, text: str) -> None:
+    for time_format in ("iso", "epoch_s", "epoch_ms"):
+        path = written(tmp_path / "a.jsonl", f'{{"id":"x","at":{text}}}'.encode())
+        assert [f.reason for f in File(path, "id", "at", time_format).read(0, ALL).faults.values()] == ["invalid-time"]

@@ -15,7 +15,7 @@ from keygrouping_router.control_plane import ControlPlane
 from keygrouping_router.routing import Routed, Usable
 from keygrouping_router.settings import RouterSettings
 from keygrouping_router.times import Times
-from keygrouping_service.store import Entry, Record, Store, Unavailable
+from keygrouping_service.store import MOST_BYTES, Entry, Record, Store, Unavailable
 from keygrouping_service.store.memory import MemoryStore
 
 START = 1_700_000_000.0
@@ -38,18 +38,18 @@ class Unsteady(MemoryStore):
         super().__init__(clock=lambda: time.passed)
         self.away = False
 
-    async def tail(self, log: str, limit: int) -> list[Any]:
+    async def tail(self, log: str, limit: int, most: int = MOST_BYTES) -> list[Any]:
         await self._check()
-        return await super().tail(log, limit)
+        return await super().tail(log, limit, most)
 
     async def _check(self) -> None:
         if self.away:
             await asyncio.sleep(0.01)
             raise Unavailable("it is away")
 
-    async def get(self, document: str) -> Entry | None:
+    async def get(self, document: str, most: int = MOST_BYTES) -> Entry | None:
         await self._check()
-        return await super().get(document)
+        return await super().get(document, most)
 
     async def put(self, document: str, value: Any, *, expected: int, record: Record | None = None) -> Entry:
         await self._check()
@@ -59,9 +59,9 @@ class Unsteady(MemoryStore):
         await self._check()
         await super().announce(board, member, value, ttl)
 
-    async def announced(self, board: str) -> dict[str, Any]:
+    async def announced(self, board: str, most: int = MOST_BYTES) -> dict[str, Any]:
         await self._check()
-        return await super().announced(board)
+        return await super().announced(board, most)
 
     async def claim(self, name: str, owner: str, ttl: float) -> bool:
         await self._check()

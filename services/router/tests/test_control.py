@@ -8,6 +8,7 @@ from keygrouping_router.control import Control
 from keygrouping_router.document import DOCUMENT, STARTS, STARTS_SECONDS, ControlDocument
 from keygrouping_router.errors import Degraded, Refused, Stale
 from keygrouping_router.models import GroupingChange, ShadowChange, ShadowGrouping, WorkersChange
+from keygrouping_router.watched_store import WatchedStore
 from keygrouping_service.store import Entry, Unanswered, Unavailable
 from keygrouping_service.store.memory import MemoryStore
 
@@ -24,7 +25,17 @@ def environment(**changes: Any) -> Control:
 def document_in(
     store: MemoryStore, control: Control | None = None, *, most: int = MOST, replica: str = "r1"
 ) -> ControlDocument:
-    return ControlDocument(store, control or environment(), most, lambda: 1000.0, replica=replica)
+    return ControlDocument(
+        watched(store), control or environment(), most, lambda: 1000.0, replica=replica, try_out=any_will_do
+    )
+
+
+def watched(store: MemoryStore) -> WatchedStore:
+    return WatchedStore(store, lambda: 1000.0)
+
+
+async def any_will_do(control: Control) -> None:
+    pass
 
 
 def epoch() -> int:
@@ -155,8 +166,8 @@ async def test_an_answer_that_comes_late_does_not_take_a_change_back(monkeypatch
     document = await settled(store)
     read, late = store.get, asyncio.Event()
 
-    async def slow(name: str) -> Entry | None:
-        entry = await read(name)
+    async def slow(name: str, most: int) -> Entry | None:
+        entry = await read(name, most)
         monkeypatch.setattr(store, "get", read)
         await late.wait()
         return entry
@@ -214,12 +225,12 @@ async def test_the_base_is_above_every_epoch_and_a_shadow_leaves_it() -> None:
 async def test_a_store_that_lost_everything_gets_it_back() -> None:
     document = await settled(MemoryStore())
     await set_workers(document, 7)
-    document._store = MemoryStore()
+    document._store = watched(empty := MemoryStore())
     await document.refresh(epoch)
     assert (document.control.workers, document.version, document.control.base) == (7, 3, 8), "and nobody is rerouted"
     await set_workers(document, 8, expected=3)
     assert [entry.version for entry in await document.history(9)] == [4]
-    assert (await settled(document._store, environment(workers=4))).version == 4
+    assert (await settled(empty, environment(workers=4))).version == 4
 
 
 async def test_what_a_replica_has_seen_wins_over_an_environment_that_was_faster() -> None:
@@ -229,7 +240,7 @@ async def test_what_a_replica_has_seen_wins_over_an_environment_that_was_faster(
     await other.refresh(epoch)
     empty = MemoryStore()
     fresh = await settled(empty, environment(grouping="dkg"))
-    document._store = other._store = empty
+    document._store = other._store = watched(empty)
     await set_workers(fresh, 5)
     for replica in (document, other, fresh):
         await replica.refresh(lambda: 20)
@@ -245,7 +256,7 @@ async def test_two_that_know_different_documents_of_one_version_agree_on_one() -
     other = document_in(store)
     await other.refresh(epoch)
     await set_workers(one, 7)
-    other._store = MemoryStore()
+    other._store = watched(MemoryStore())
     await set_workers(other, 9)
     assert (one.version, other.version) == (2, 3)
     one._store = other._store
@@ -253,7 +264,7 @@ async def test_two_that_know_different_documents_of_one_version_agree_on_one() -
     await other.refresh(epoch)
     assert (one.control, one.version) == (other.control, 4)
     lost = MemoryStore()
-    one._store = other._store = lost
+    one._store = other._store = watched(lost)
     await one.refresh(epoch)
     for _ in range(2):
         await other.refresh(epoch)
@@ -280,7 +291,9 @@ async def test_an_update_can_be_undone() -> None:
 async def test_what_a_replica_began_with_is_known_while_it_lives_and_for_an_hour() -> None:
     time = FakeTime()
     store = MemoryStore(lambda: time.passed)
-    old = ControlDocument(store, environment(workers=4), MOST, lambda: time.passed, replica="old")
+    old = ControlDocument(
+        watched(store), environment(workers=4), MOST, lambda: time.passed, replica="old", try_out=any_will_do
+    )
     for _ in range(100):
         await old.refresh(epoch)
         time.passed += STARTS_SECONDS / 20
@@ -310,13 +323,22 @@ async def test_a_change_that_may_have_been_made_is_told_from_one_that_was_not(mo
         await set_workers(document, 7)
 
 
-async def test_a_document_of_another_kind_changes_nothing() -> None:
+async def test_a_document_that_cannot_be_followed_here_is_left_alone_until_the_next_change(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     store = MemoryStore()
     document = await settled(store)
-    await store.put(DOCUMENT, {"grouping": "from the future", "workers": 4}, expected=1)
-    with pytest.raises(Unavailable, match="another version of the router"):
+    foreign = {"grouping": "from the future", "workers": 4, "generation": 5, "base": 30}
+    await store.put(DOCUMENT, foreign, expected=1)
+    for _ in range(3):
         await document.refresh(epoch)
     assert document.control.grouping == "w-choices"
+    assert await store.get(DOCUMENT) == Entry(foreign, 2), "another version of the router may know it"
+    assert [record.getMessage().count("unknown grouping 'from the future'") for record in caplog.records] == [1]
+    await set_workers(document, 7, expected=1)
+    again = await settled(store)
+    assert (again.control.workers, again.version) == (document.control.workers, document.version) == (7, 4)
+    assert document.control.base > 30 and document.control.generation > 5, "no plan of the other grouping fits"
 
 
 async def test_more_workers_than_partitions_are_not_routed_to() -> None:

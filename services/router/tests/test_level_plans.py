@@ -263,7 +263,8 @@ async def test_other_settings_leave_cold_keys_where_they_are_and_what_was_learne
 )
 async def test_routers_that_miss_changes_know_cold_keys_where_the_others_do(changes: list[Any]) -> None:
     time = FakeTime()
-    planes = await replicas(MemoryStore(clock=lambda: time.passed), time, 2)
+    store = MemoryStore(clock=lambda: time.passed)
+    planes = await replicas(store, time, 2)
     await an_interval(planes, time, 0)
     for change in changes:
         if isinstance(change, int):
@@ -271,7 +272,7 @@ async def test_routers_that_miss_changes_know_cold_keys_where_the_others_do(chan
         else:
             await planes[0].set_thresholds(change, partial=True, expected=None, by="api")
     await planes[1].core.follow()
-    (late,) = await replicas(planes[0].core.store, time, 1)
+    (late,) = await replicas(store, time, 1)
     first, second, third = (owners_of_cold_keys(plane) for plane in (*planes, late))
     assert planes[0].core.steering.grouping.workers in (30, 22)
     assert np.array_equal(first, second) and np.array_equal(first, third)
@@ -316,15 +317,17 @@ async def test_a_plan_in_the_store_that_is_of_no_use_is_told_once_and_the_next_o
     entry = await store.get(DOCUMENT)
     assert entry is not None
     content = {**entry.value["content"], "epoch": 1000, "members": [77]}
-    bad = {"content": content, "report": {**entry.value["report"], "epoch": 1000}}[broken]
-    del bad["moved_keys"]
-    await store.put(DOCUMENT, {**entry.value, broken: bad}, expected=entry.version)
+    bad = {**entry.value, "content": content, "report": {**entry.value["report"], "epoch": 1000}}
+    del bad[broken]["moved_keys"]
+    await store.put(DOCUMENT, bad, expected=entry.version)
     for _ in range(3):
         await plane.core.rounds.adopt()
     await an_interval([plane], time, 1)
     told = [record.getMessage() for record in caplog.records]
-    assert [text.partition(":")[0] for text in told if "can't be" in text] == [
-        "the plan in the store can't be used, routing goes on without it",
+    assert [
+        text.partition(" (plan)")[0].partition(":")[0] for text in told if "can't be" in text or "no use" in text
+    ] == [
+        "what stands in the store as 'plan' is of no use here, and is taken for missing",
         *(["the next plan begins anew, as the one before it can't be applied"] if broken == "content" else []),
     ]
     assert (await plane.plan()).round == plane.core.number and (await plane.plan()).hot_keys

@@ -19,8 +19,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
+from keygrouping_service.end_of_input import InputNotRoutedError, finish_input
 from keygrouping_service.kafka import Fatal
-from keygrouping_service.progress import END, InputNotRoutedError, Progress, finish_input
+from keygrouping_service.progress import END, Progress
 from keygrouping_service.store.testing import free_port
 from keygrouping_service.testing import Cluster, until
 
@@ -181,11 +182,11 @@ async def test_the_quiet_end_of_a_transactional_input_is_committed_too(
 async def test_an_input_that_is_not_routed_cannot_be_finished(cluster: Cluster, settings: RouterSettings) -> None:
     await cluster.write(settings.events_topic, [(b"k", b"v")], 0, START_MS)
     with pytest.raises(InputNotRoutedError, match=r"partitions \[0\]"):
-        await finish_input(cluster.bootstrap_servers, settings.group("router"), settings.events_topic)
+        await finish_input(settings)
 
 
 async def test_a_finished_input_is_finished(cluster: Cluster, settings: RouterSettings) -> None:
-    await finish_input(cluster.bootstrap_servers, settings.group("router"), settings.events_topic)
+    await finish_input(settings)
     await cluster.write(settings.events_topic, [(b"k", b"too late")], 0, START_MS)
     async with routing(settings):
         await until(lambda: handled(cluster, settings, 1))
@@ -290,8 +291,8 @@ async def test_what_the_broker_refuses_is_set_aside_and_stops_nothing(
     async with routing(settings, batch_bytes=10_000):
         await until(lambda: handled(cluster, settings, 60))
     found = await everything(cluster, settings)
-    assert sorted(int(r.key) for r in found["dead"]) == [0, 17]
-    assert {header(r, "reason") for r in found["dead"]} == {"refused-by-broker"}
+    reasons = {int(r.key): header(r, "reason") for r in found["dead"]}
+    assert reasons == {0: "refused-by-broker", 17: "record-too-large"}
     assert sorted(int(r.key) for r in found["routed"]) == [n for n in range(60) if n not in (0, 17)]
 
 

@@ -46,7 +46,7 @@ def records_of(values: st.SearchStrategy[bytes | None]) -> st.SearchStrategy[lis
 async def sorted_out(job: dict[str, Any], records: list[Record]) -> Judged:
     spec = JobSpec.from_json(job)
     judged = await Extractor(spec).extract(records, NOW_MS)
-    return sort_out_late(judged, PartitionClock(Progress(), spec.lateness_ms, 15, 0))
+    return sort_out_late(judged, PartitionClock(Progress(), spec.lateness_ms, spec.confirmations, 15, 0))
 
 
 @pytest.mark.parametrize("job", [PLAIN, JSON_JOB], ids=["plain", "json"])

@@ -106,10 +106,11 @@ async def test_a_plan_for_another_grouping_is_not_followed() -> None:
     await end_interval([plane], time)
     entry = await store.get(DOCUMENT)
     assert entry is not None
-    plan = Plan.from_entry(entry)
+    plan = Plan.from_data(entry.value)
     assert plane.core.steering.widths()
     await plane.set_grouping(GroupingChange(name="dkg"), expected=None, by="api")
-    late = {**plan.to_data(), "content": {**plan.content, "epoch": 1000}}
+    data = plan.to_data()
+    late = {**data, "content": {**plan.content, "epoch": 1000}, "report": {**data["report"], "epoch": 1000}}
     await store.put(DOCUMENT, late, expected=entry.version)
     await plane.core.rounds.adopt()
     assert plane.epoch < 1000 and plane.core.steering.widths() == {}

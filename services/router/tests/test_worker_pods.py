@@ -49,7 +49,7 @@ class Release:
         """A router (a new one, if there was one) whose settings say so many workers."""
         self.plane = new_plane(self.store, FakeTime(), most_workers=8, workers=workers)
         await self.plane.start()
-        self._keeper = WorkerPods(self.plane, self.pods, self.store)
+        self._keeper = WorkerPods(self.plane, self.pods, self.plane.core.store)
 
     async def put(self, workers: Any) -> None:
         await self.plane.set_workers(WorkersChange(workers=workers), expected=None, by="api")

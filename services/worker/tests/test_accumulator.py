@@ -1,7 +1,6 @@
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from uuid import UUID
 
 import orjson
 import pytest
@@ -12,6 +11,7 @@ from keygrouping.job import Headers, JobSpec, Source
 from keygrouping.partial import Partial
 from keygrouping_worker.accumulator import Accumulator
 
+TOPIC = "x" * 22
 JOB = JobSpec.from_json(
     {
         "window": 100,
@@ -53,11 +53,11 @@ rows = st.tuples(
 )
 
 
-SEEDS = partition_seeds(UUID(int=7), 3)
+SEEDS = partition_seeds(TOPIC, 3)
 
 
 def taken(job: JobSpec, events: list[Event], batch: int = 1000) -> Accumulator:
-    accumulator = Accumulator(job, worker=3, seeds=SEEDS)
+    accumulator = Accumulator(job, worker=3, topic=TOPIC)
     for start in range(0, len(events), batch):
         assert accumulator.add(events[start : start + batch]) == []
     return accumulator
@@ -82,16 +82,21 @@ def weight(documents: list[dict[str, int]]) -> int:
 def check(partial: Partial, members: list[Event]) -> None:
     documents = [orjson.loads(event.value or b"") for event in members]
     xs = [d["x"] for d in documents if d["x"] is not None]
-    assert (partial.worker, partial.epoch, partial.end - partial.start) == (3, 7, 100)
+    assert (partial.topic, partial.worker, partial.epoch, partial.end - partial.start) == (TOPIC, 3, 7, 100)
     assert (partial.first, partial.last) == (members[0].offset, members[-1].offset)
     assert (partial.events, partial.weight) == (len(members), weight(documents))
     assert partial.receipt == tally(offsets_of(members), SEEDS).hashes
     states = partial.aggregates
     assert (states["n"], states["known"]) == (len(members), len(xs))
-    assert states["total"] == {"n": len(xs), "sum": sum(xs)}
-    assert states["least"] == min(xs, default=None)
+    assert states["total"] == {"n": len(xs), "whole": str(sum(xs)), "parts": []}
+    assert states["least"] == {"whole": min(xs, default=None), "real": None}
     known = [d for d in documents if d["x"] is not None]
-    assert states["price"] == {"n": len(known), "sum": sum(d["x"] * d["w"] for d in known), "weight": weight(known)}
+    price = (
+        {"sum": [sum(d["x"] * d["w"] for d in known)], "weight": [weight(known)]}
+        if known
+        else {"sum": [], "weight": []}
+    )
+    assert states["price"] == {"n": len(known), **price}
     assert states["top"]["counts"] == Counter(d["p"] for d in documents if d["p"] is not None)
     assert states["shape"] == [[x, count, x, x] for x, count in sorted(Counter(xs).items())]
     pairs = Counter((str(d["x"]), d["p"]) for d in known if d["p"] is not None)
@@ -128,7 +133,7 @@ def test_groups_and_key_bytes_are_told_so_that_memory_can_be_bounded() -> None:
 
 @pytest.mark.parametrize("event", [Event(4, 10, None, b"{}"), Event(4, 10, b"k", b"{"), Event(4, 10, b"k")])
 def test_a_record_that_no_router_sent_is_handed_back_with_its_reason(event: Event) -> None:
-    accumulator = Accumulator(JOB, worker=0, seeds=SEEDS)
+    accumulator = Accumulator(JOB, worker=0, topic=TOPIC)
     (unusable,) = accumulator.add([event, Event(5, 10, b"k", value(1, None, 1))][:1])
     assert unusable.event is event
     assert unusable.rejection.reason
@@ -140,10 +145,8 @@ def test_a_job_of_key_and_timestamp_alone_takes_a_short_cut_to_the_same_partials
     raw: list[tuple[int, bytes | None]],
 ) -> None:
     events = [Event(offset, *row, value=b"1") for offset, row in enumerate(raw)]
-    short, long = (
-        Accumulator(COUNT, worker=3, seeds=SEEDS),
-        Accumulator(replace(COUNT, weight=Source("size")), worker=3, seeds=SEEDS),
-    )
+    short = Accumulator(COUNT, worker=3, topic=TOPIC)
+    long = Accumulator(replace(COUNT, weight=Source("size")), worker=3, topic=TOPIC)
     refused = [[unusable.event for unusable in accumulator.add(events)] for accumulator in (short, long)]
     assert refused[0] == refused[1]
     assert list(short.partials(0)) == list(long.partials(0))

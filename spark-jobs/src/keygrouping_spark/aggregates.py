@@ -1,42 +1,58 @@
 """The library's aggregates as native Spark expressions: a state per partial, its merge, and the published value.
 
-Each class follows one aggregate of `keygrouping.aggregate` in three steps: `state` is what the worker query computes
-over the values of its fields (its JSON is the state in the partial), `merged` is what the aggregator query computes
-over these states, `finished` makes the value to publish of what was merged.
+Each class follows one aggregate of `keygrouping.aggregate` in four steps: `state` is what the worker query computes
+over the values of its fields (its JSON is the state in the partial), `fits` says whether a partial's state may be
+merged, `merged` is what the aggregator query computes over these states, `finished` and `published` make the value to
+publish of what was merged, in Spark and then in the driver.
 """
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from decimal import Decimal
+from typing import Any, ClassVar
 
-from keygrouping.aggregate import Aggregate
-from keygrouping.aggregate.distinct import LG_K
+from keygrouping.aggregate import MOST_WHOLE, Aggregate
+from keygrouping.aggregate.exact import MOST_PARTS, Total
+from keygrouping.aggregate.sketch import LG_K
 from pyspark.ml.functions import array_to_vector, vector_to_array
 from pyspark.ml.stat import Summarizer
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
+from keygrouping_spark import sketches, sums
 from keygrouping_spark.support import require_native
 
+_PARTS = ArrayType(DoubleType())
+_WHOLE = "^-?[0-9]{1,38}$"
 _NEGLIGIBLE = 1e-300
 """Weight of a partial without values: `Summarizer` refuses a group in which all weights are 0."""
 
 
 @dataclass(frozen=True)
 class Native(ABC):
-    """One named aggregate in Spark. `name` is its name in the job and prefixes its intermediate columns."""
+    """One aggregate of the job in Spark. Its name prefixes its intermediate columns."""
 
-    name: str
+    aggregate: Aggregate
 
     json_type: ClassVar[DataType]
+
+    @property
+    def name(self) -> str:
+        """Its name in the job."""
+        return self.aggregate.name
 
     @abstractmethod
     def state(self, *values: Column) -> Column:
         """Aggregation of the values of the inputs (none: of the events themselves) into the state of a partial."""
+
+    @abstractmethod
+    def fits(self, state: Column, events: Column) -> Column:
+        """Whether the state of a partial of so many events is one that a worker can have written; null is no."""
 
     @abstractmethod
     def merged(self, state: Column) -> Mapping[str, Column]:
@@ -44,14 +60,18 @@ class Native(ABC):
 
     @abstractmethod
     def finished(self, merged: Mapping[str, Column]) -> Column:
-        """The value to publish, from the columns that `merged` named."""
+        """What `published` takes, from the columns that `merged` named."""
+
+    def published(self, value: Any) -> Any:
+        """The value to publish of what was finished, as the library would."""
+        return value
 
     def merge_columns(self, state: Column) -> list[Column]:
         """The columns of `merged`, named so that no two aggregates collide."""
         return [column.alias(self._column(part)) for part, column in self.merged(state).items()]
 
     def result(self, state: Column) -> Column:
-        """The value to publish, from the columns that `merge_columns` made."""
+        """What `published` takes, from the columns that `merge_columns` made."""
         return self.finished({part: F.col(self._column(part)) for part in self.merged(state)}).alias(self.name)
 
     def _column(self, part: str) -> str:
@@ -66,88 +86,119 @@ class NativeCount(Native):
     def state(self, *values: Column) -> Column:
         return F.count(*(values or (F.lit(1),)))
 
+    def fits(self, state: Column, events: Column) -> Column:
+        return state.between(0, events)
+
     def merged(self, state: Column) -> Mapping[str, Column]:
-        return {"n": F.coalesce(F.sum(state), F.lit(0))}
+        return {"n": F.try_sum(state)}
 
     def finished(self, merged: Mapping[str, Column]) -> Column:
         return merged["n"]
 
 
 class NativeSum(Native):
-    """Sum of the values, null if there is none."""
+    """Sum of the values, null if there is none. Integers exactly; fractions are added up by Spark."""
 
-    json_type = StructType([StructField("n", LongType()), StructField("sum", DoubleType())])
+    json_type = StructType(
+        [StructField("n", LongType()), StructField("whole", StringType()), StructField("parts", _PARTS)]
+    )
 
     def state(self, *values: Column) -> Column:
         (value,) = values
-        return F.struct(F.count(value).alias("n"), F.coalesce(F.sum(value), F.lit(0.0)).alias("sum"))
+        return F.struct(
+            F.count(value).alias("n"),
+            sums.sum_of_wholes(value).cast("string").alias("whole"),
+            sums.parts_of_reals(value).alias("parts"),
+        )
+
+    def fits(self, state: Column, events: Column) -> Column:
+        whole = F.when(state["whole"].rlike(_WHOLE), state["whole"].try_cast(sums.WHOLE))
+        most = state["n"].cast("decimal(18,0)") * F.lit(Decimal(MOST_WHOLE)).cast("decimal(19,0)")
+        empty = (state["n"] > 0) | (F.size(state["parts"]) == 0)
+        return state["n"].between(0, events) & (F.abs(whole) <= most) & _are_parts(state["parts"]) & empty
 
     def merged(self, state: Column) -> Mapping[str, Column]:
-        return {"n": F.sum(state["n"]), "sum": F.sum(state["sum"])}
+        whole = F.try_sum(state["whole"].try_cast(sums.WHOLE))
+        return {"n": F.try_sum(state["n"]), "whole": whole, "real": sums.sum_of_parts(state["parts"])}
 
     def finished(self, merged: Mapping[str, Column]) -> Column:
-        return F.when(merged["n"] > 0, merged["sum"])
+        return F.struct(*[column.alias(part) for part, column in merged.items()])
 
-
-class NativeMean(NativeSum):
-    """Arithmetic mean of the values, null if there is none."""
-
-    def finished(self, merged: Mapping[str, Column]) -> Column:
-        return F.when(merged["n"] > 0, merged["sum"] / merged["n"])
+    def published(self, value: Any) -> Any:
+        if value["whole"] is None:
+            return None
+        parts = () if value["real"] is None else (value["real"],)
+        return self.aggregate.finish((value["n"], Total(int(value["whole"]), parts)))
 
 
 class NativeVwap(Native):
     """Average weighted by a second field, null where the weights add up to 0."""
 
-    json_type = StructType(
-        [StructField("n", LongType()), StructField("sum", DoubleType()), StructField("weight", DoubleType())]
-    )
+    json_type = StructType([StructField("n", LongType()), StructField("sum", _PARTS), StructField("weight", _PARTS)])
 
     def state(self, *values: Column) -> Column:
-        value, weight = values
+        value, weight = map(sums.real, values)
         product = value * weight
         known = F.when(product.isNotNull(), weight)
         return F.struct(
-            F.count(product).alias("n"),
-            F.coalesce(F.sum(product), F.lit(0.0)).alias("sum"),
-            F.coalesce(F.sum(known), F.lit(0.0)).alias("weight"),
+            F.count(product).alias("n"), sums.parts(product).alias("sum"), sums.parts(known).alias("weight")
         )
 
+    def fits(self, state: Column, events: Column) -> Column:
+        some = state["n"] > 0
+        filled = (some == (F.size(state["sum"]) > 0)) & (some == (F.size(state["weight"]) > 0))
+        return state["n"].between(0, events) & _are_parts(state["sum"]) & _are_parts(state["weight"]) & filled
+
     def merged(self, state: Column) -> Mapping[str, Column]:
-        return {"sum": F.sum(state["sum"]), "weight": F.sum(state["weight"])}
+        return {"sum": sums.sum_of_parts(state["sum"]), "weight": sums.sum_of_parts(state["weight"])}
 
     def finished(self, merged: Mapping[str, Column]) -> Column:
         return F.when(merged["weight"] != 0, merged["sum"] / merged["weight"])
 
 
-class NativeMin(Native):
+class _NativeExtreme(Native):
+    """What min and max share: integers and fractions by themselves, so that both stay exact."""
+
+    json_type = StructType([StructField("whole", StringType()), StructField("real", StringType())])
+
+    def state(self, *values: Column) -> Column:
+        (value,) = values
+        whole, real = self.most(value["whole"]), self.most(value["real"]) + 0.0
+        return F.struct(whole.alias("whole"), real.alias("real"))
+
+    def fits(self, state: Column, events: Column) -> Column:
+        whole, real = state["whole"].try_cast("bigint"), state["real"].try_cast("double")
+        is_whole = state["whole"].isNull() | whole.isNotNull()
+        is_real = state["real"].isNull() | (F.abs(real) <= sys.float_info.max)
+        return state.isNotNull() & is_whole & is_real & events.isNotNull()
+
+    def merged(self, state: Column) -> Mapping[str, Column]:
+        whole, real = state["whole"].try_cast("bigint"), state["real"].try_cast("double")
+        return {"whole": self.most(whole), "real": self.most(real)}
+
+    def finished(self, merged: Mapping[str, Column]) -> Column:
+        return F.struct(merged["whole"].alias("whole"), merged["real"].alias("real"))
+
+    def published(self, value: Any) -> Any:
+        return self.aggregate.finish(self.aggregate.merge(value["whole"], value["real"]))
+
+    @abstractmethod
+    def most(self, value: Column) -> Column:
+        """Aggregation: the most extreme of the values."""
+
+
+class NativeMin(_NativeExtreme):
     """The smallest value, null if there is none."""
 
-    json_type = DoubleType()
-
-    def state(self, *values: Column) -> Column:
-        return F.min(*values) + 0.0
-
-    def merged(self, state: Column) -> Mapping[str, Column]:
-        return {"min": F.min(state)}
-
-    def finished(self, merged: Mapping[str, Column]) -> Column:
-        return merged["min"]
+    def most(self, value: Column) -> Column:
+        return F.min(value)
 
 
-class NativeMax(Native):
+class NativeMax(_NativeExtreme):
     """The largest value, null if there is none."""
 
-    json_type = DoubleType()
-
-    def state(self, *values: Column) -> Column:
-        return F.max(*values) + 0.0
-
-    def merged(self, state: Column) -> Mapping[str, Column]:
-        return {"max": F.max(state)}
-
-    def finished(self, merged: Mapping[str, Column]) -> Column:
-        return merged["max"]
+    def most(self, value: Column) -> Column:
+        return F.max(value)
 
 
 class NativeVariance(Native):
@@ -163,13 +214,16 @@ class NativeVariance(Native):
     )
 
     def state(self, *values: Column) -> Column:
-        (value,) = values
+        value = sums.real(values[0])
         squares = F.var_pop(value) * F.count(value)
         return F.struct(
             F.count(value).alias("n"),
             F.coalesce(F.avg(value), F.lit(0.0)).alias("mean"),
             F.coalesce(squares, F.lit(0.0)).alias("m2"),
         )
+
+    def fits(self, state: Column, events: Column) -> Column:
+        return state["n"].between(0, events) & state["mean"].isNotNull() & (state["m2"] >= 0)
 
     def merged(self, state: Column) -> Mapping[str, Column]:
         count = F.coalesce(state["n"], F.lit(0)).cast("double")
@@ -196,8 +250,11 @@ class NativeDistinct(Native):
         (value,) = values
         return F.base64(F.hll_sketch_agg(value, LG_K))
 
+    def fits(self, state: Column, events: Column) -> Column:
+        return sketches.sound(state).isNotNull() & events.isNotNull()
+
     def merged(self, state: Column) -> Mapping[str, Column]:
-        return {"sketch": F.hll_union_agg(F.unbase64(state), F.lit(False))}
+        return {"sketch": F.hll_union_agg(sketches.sound(state), F.lit(False))}
 
     def finished(self, merged: Mapping[str, Column]) -> Column:
         return F.hll_sketch_estimate(F.hll_union(merged["sketch"], merged["sketch"]))
@@ -206,7 +263,7 @@ class NativeDistinct(Native):
 _NATIVE: dict[str, type[Native]] = {
     "count": NativeCount,
     "sum": NativeSum,
-    "mean": NativeMean,
+    "mean": NativeSum,
     "min": NativeMin,
     "max": NativeMax,
     "variance": NativeVariance,
@@ -215,7 +272,11 @@ _NATIVE: dict[str, type[Native]] = {
 }
 
 
+def _are_parts(parts: Column) -> Column:
+    return (F.size(parts) <= MOST_PARTS) & ~F.exists(parts, lambda part: part.isNull())
+
+
 def native(aggregates: Sequence[Aggregate]) -> list[Native]:
     """The aggregates of a job in Spark; `UnsupportedAggregate` names those that Spark can't compute natively."""
     require_native(aggregates)
-    return [_NATIVE[a.op](a.name) for a in aggregates]
+    return [_NATIVE[a.op](a) for a in aggregates]

@@ -11,54 +11,49 @@ and a window is sent on and forgotten at window_end <= mark. Partials that come 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from keygrouping.aggregate.exact import Total
 from keygrouping.job import JobSpec
-from keygrouping.partial import VERSION
+from keygrouping.partial import Result, decode_receipt
+from keygrouping_service.progress import END
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import DataType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
+from keygrouping_spark import sums
 from keygrouping_spark.aggregates import native
+from keygrouping_spark.faults import judged
 from keygrouping_spark.kafka import source_options
-from keygrouping_spark.receipts import PATTERN, receipt_of, sums_of_receipts
+from keygrouping_spark.receipts import receipt_of, sums_of_receipts
 from keygrouping_spark.settings import SparkSettings
 
+_INTEGER = "^[0-9]+$"
 # All marks are later than this: it drops them, but only after the watermark has seen them, because the optimizer moves
 # no filter on a watermark's column below the watermark.
 _NEVER = "window_end < timestamp'1970-01-01'"
 
-
-def weight_type(job: JobSpec) -> DataType:
-    """Type of the weights' sum: whole unless the weight is a field."""
-    return DoubleType() if job.weight.kind == "field" else LongType()
+IDENTITY = ["window_end", "key", "start", "topic", "worker", "first"]
+"""Columns of a partial of which no two are counted."""
 
 
 def read_partials(records: DataFrame, job: JobSpec, floor: int) -> DataFrame:
     """Columns of the partials in Kafka records, without windows that ended at or before `floor` (ms)."""
-    states = StructType([StructField(a.name, a.json_type) for a in native(job.aggregates)])
-    members: list[tuple[str, DataType]] = [
-        ("v", IntegerType()),
-        ("worker", IntegerType()),
-        ("start", LongType()),
-        ("end", LongType()),
-        ("events", LongType()),
-        ("weight", weight_type(job)),
-        ("first", LongType()),
-        ("aggregates", states),
-        ("receipt", StringType()),
-    ]
-    schema = StructType([StructField(name, kind) for name, kind in members])
-    partial = F.from_json(F.col("value").cast("string"), schema)
-    columns = [
-        F.col(f"partial.{name}") for name in ("worker", "start", "first", "events", "weight", "aggregates", "receipt")
-    ]
+    names = ("topic", "worker", "start", "first", "events", "weight", "receipt")
+    columns = [F.col(f"partial.{name}") for name in names]
+    # Within bounds, because an expression may be computed before the filter that guards it.
+    end = F.timestamp_millis(F.least(F.greatest("partial.end", F.lit(0)), F.lit(END)))
     return (
-        records.select("key", partial.alias("partial"))
-        .where((F.col("partial.v") == VERSION) & (F.col("partial.end") > floor))
-        .where(F.col("partial.receipt").rlike(PATTERN))
-        .select(F.timestamp_millis("partial.end").alias("window_end"), "key", *columns)
+        judged(records, job)
+        .where(F.col("fault").isNull() & (F.col("partial.end") > floor))
+        .select(end.alias("window_end"), "key", *columns, F.col("states").alias("aggregates"))
     )
+
+
+def refused(records: DataFrame, job: JobSpec) -> DataFrame:
+    """The records that are no partials of this job, as they came, each with its `fault`."""
+    bad = judged(records, job).where("fault is not null").withColumn("timestamp", F.unix_millis("timestamp"))
+    return bad.select("topic", "partition", "offset", "timestamp", "key", "value", "headers", "fault")
 
 
 def read_marks(records: DataFrame, like: DataFrame, checkpoint_id: str) -> DataFrame:
@@ -80,11 +75,14 @@ def merge(partials: DataFrame, job: JobSpec) -> DataFrame:
     states = [F.col("aggregates").getField(aggregate.name) for aggregate in aggregates]
     merged = [column for a, state in zip(aggregates, states, strict=True) for column in a.merge_columns(state)]
     finals = [a.result(state) for a, state in zip(aggregates, states, strict=True)]
+    whole = F.when(F.col("weight").rlike(_INTEGER), F.col("weight").try_cast(sums.WHOLE))
+    real = F.when(whole.isNull(), F.col("weight").try_cast("double"))
+    weight = F.struct(F.try_sum(whole).alias("whole"), F.sum(real).alias("real"))
     return (
         partials.groupBy("window_end", "start", "key")
         .agg(
-            F.sum("events").alias("events$"),
-            F.sum("weight").alias("weight$"),
+            F.try_sum("events").alias("events$"),
+            weight.alias("weight$"),
             *sums_of_receipts(F.col("receipt")),
             *merged,
         )
@@ -100,6 +98,15 @@ def merge(partials: DataFrame, job: JobSpec) -> DataFrame:
     )
 
 
+def result_of(row: Any, job: JobSpec) -> Result:
+    """The result of a row of `merge`."""
+    values = {a.name: a.published(row["aggregates"][a.name]) for a in native(job.aggregates)}
+    whole, real = row["weight"]["whole"], row["weight"]["real"]
+    weight = Total(int(whole or 0), () if real is None else (real,)).rounded()
+    place = (bytes(row["key"]), row["start"], row["end"])
+    return Result(*place, row["events"], weight, True, values, decode_receipt(row["receipt"]))
+
+
 def start(
     spark: SparkSession,
     settings: SparkSettings,
@@ -107,17 +114,23 @@ def start(
     floor: int,
     write: Callable[[DataFrame, int], None],
 ) -> StreamingQuery:
-    """Starts the query. Windows that ended by `floor` were final before this checkpoint; `write` gets each batch."""
+    """Starts the query. Windows that ended by `floor` were final before this checkpoint.
+
+    `write` gets each batch: rows with a `result` (see `merge`) or with a record that was `refused`.
+    """
 
     def read(topic: str) -> DataFrame:
-        options = {**source_options(settings, topic), "startingOffsets": "earliest"}
+        options = {**source_options(settings, topic), "startingOffsets": "earliest", "includeHeaders": "true"}
         return spark.readStream.format("kafka").options(**options).load()
 
-    partials = read_partials(read(settings.partials_topic), settings.job, floor)
+    records = read(settings.partials_topic)
+    partials = read_partials(records, settings.job, floor)
     marks = read_marks(read(settings.progress_topic), partials, checkpoint_id)
-    once = marks.unionByName(partials).dropDuplicatesWithinWatermark(["window_end", "key", "start", "worker", "first"])
+    once = marks.unionByName(partials).dropDuplicatesWithinWatermark(IDENTITY)
+    results = merge(once, settings.job).select(F.struct("*").alias("result"))
+    unusable = refused(records, settings.job).select(F.struct("*").alias("refused"))
     return (
-        merge(once, settings.job)
+        results.unionByName(unusable, allowMissingColumns=True)
         .writeStream.queryName("aggregator")
         .outputMode("append")
         .foreachBatch(write)

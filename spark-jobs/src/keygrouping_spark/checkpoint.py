@@ -28,16 +28,17 @@ class Identity:
     floor: int
 
 
-def worker_plan(settings: SparkSettings) -> dict[str, Any]:
-    """What must not change while the worker's checkpoint is used."""
-    return {"routed topic": settings.routed_topic}
+def worker_plan(settings: SparkSettings, topic_id: str) -> dict[str, Any]:
+    """What must not change while the worker's checkpoint is used; `topic_id` is that of `routed`."""
+    return {"routed topic": settings.routed_topic, "routed topic's id": topic_id}
 
 
-def aggregator_plan(settings: SparkSettings) -> dict[str, Any]:
-    """What must not change while the aggregator's checkpoint is used: it shapes the state."""
+def aggregator_plan(settings: SparkSettings, topic_id: str) -> dict[str, Any]:
+    """What must not change while the aggregator's checkpoint is used; `topic_id` is that of `partials`."""
     job = settings.job
     return {
         "partials topic": settings.partials_topic,
+        "partials topic's id": topic_id,
         "progress topic": settings.progress_topic,
         "aggregates": [[a.name, a.op, *([given.field for given in a.inputs] or (None,))] for a in job.aggregates],
         "window": [job.window_ms, job.window_offset_ms],

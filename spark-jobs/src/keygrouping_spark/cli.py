@@ -13,7 +13,8 @@ from functools import partial
 
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.kafka import admin, can_be_retried, reader, retry, started
-from keygrouping_service.progress import Upstream
+from keygrouping_service.premises_check import checked
+from keygrouping_service.purging import purging
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 from keygrouping_service.workers_in_use import WorkersInUse
@@ -24,6 +25,7 @@ from keygrouping_spark import session
 from keygrouping_spark.executors import Executors
 from keygrouping_spark.listener import Listener
 from keygrouping_spark.metrics import show
+from keygrouping_spark.purging import purgers
 from keygrouping_spark.reports import Report
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_spark.stages import Environment, Stage, aggregator_stage, worker_stage
@@ -41,12 +43,12 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
         show(query)
     app = create_app("keygrouping Spark job", lambda: bool(stages))
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(serving(app, settings.http_host, settings.http_port))
+        await stack.enter_async_context(serving(app, settings.http_host, settings.http_port, **settings.http_bounds))
         spark = await asyncio.to_thread(session.create, settings)
         stack.push_async_callback(_quietly, spark.stop)
         client = await retry(lambda: stack.enter_async_context(started(admin(settings))), "connecting to Kafka")
         probe = await stack.enter_async_context(started(reader(settings, committed=False)))
-        environment = Environment(settings, spark, client, Upstream(client, probe), stack)
+        environment = Environment(settings, spark, client, probe, stack)
         if settings.runs("aggregator"):
             stages.append(await aggregator_stage(environment))
         if settings.runs("worker"):
@@ -60,7 +62,9 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
         spark.streams.addListener(listener)
         stack.push_async_callback(_quietly, spark.streams.removeListener, listener)
         await stack.enter_async_context(_following(settings, Executors(spark)))
-        await _run(spark, stages, settings.progress_seconds, stop)
+        if await checked(settings, stop, reads=("events", "routed"), writes=("partials", "results")):
+            async with purging(settings, *purgers(settings, stages)):
+                await _run(spark, stages, settings.progress_seconds, stop)
 
 
 @contextlib.asynccontextmanager

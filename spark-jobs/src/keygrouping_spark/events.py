@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from keygrouping.job import Field, JobSpec, Source, parse_path
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
 _UNLIMITED = str(2**31 - 1)
 # The router's parser is strict about syntax and has no limits on lengths; depth is limited by the router's to 1024.
@@ -21,7 +21,7 @@ _JSON_OPTIONS = {
     "maxNumLen": _UNLIMITED,
     "maxStringLen": _UNLIMITED,
 }
-_ISO = r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d{1,6})?)(?:Z|([+-])(\d\d):(\d\d))$"
+_ISO = r"^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,3})\d*)?(?:[Zz]|([+-])(\d\d):(\d\d))$"
 
 
 def needs_headers(job: JobSpec) -> bool:
@@ -32,7 +32,8 @@ def needs_headers(job: JobSpec) -> bool:
 def extract(records: DataFrame, job: JobSpec) -> DataFrame:
     """Columns partition, offset, key, weight, time (ms) and one `field<i>` per entry of `job.fields`.
 
-    `records` has the columns of Spark's Kafka source. A missing or null field is null.
+    `records` has the columns of Spark's Kafka source. A missing or null field is null. A number, and a weight that is
+    a field, is a struct, see `number`.
     """
     document = _Document()
     wanted = [_field(wanted, document) for wanted in job.fields]
@@ -49,10 +50,17 @@ def field_column(index: int) -> str:
 
 
 def _field(wanted: Field, document: _Document) -> Column:
-    if wanted.kind == "number":
-        return document.member(wanted.path, DoubleType())
     text = document.member(wanted.path, StringType())
+    if wanted.kind == "number":
+        return number(text)
     return text if wanted.kind == "text" else F.when(text.isNotNull(), 1)
+
+
+def number(text: Column) -> Column:
+    """A JSON number as the integer that it is, `whole`, or else as the float64 `real`; null if there is none."""
+    whole = text.try_cast("bigint")
+    real = F.when(whole.isNull(), text.try_cast("double"))
+    return F.when(text.isNotNull(), F.struct(whole.alias("whole"), real.alias("real")))
 
 
 def _key(source: Source, document: _Document) -> Column:
@@ -69,7 +77,7 @@ def _weight(source: Source, document: _Document) -> Column:
         return F.lit(1).cast("long")
     if source.kind == "size":
         return F.coalesce(F.octet_length("value"), F.lit(0)).cast("long")
-    return document.member(parse_path(source.name), DoubleType())
+    return number(document.member(parse_path(source.name), StringType()))
 
 
 def _time(source: Source, document: _Document) -> Column:
@@ -78,16 +86,19 @@ def _time(source: Source, document: _Document) -> Column:
     path = parse_path(source.name)
     if source.unit == "iso":
         return _iso_millis(document.member(path, StringType()))
-    return document.member(path, LongType()) * (1000 if source.unit == "s" else 1)
+    return F.try_multiply(document.member(path, LongType()), F.lit(1000 if source.unit == "s" else 1))
 
 
 def _iso_millis(text: Column) -> Column:
-    """Milliseconds of an RFC 3339 text. The offset is applied by hand: Spark knows none beyond 18 hours."""
-    day, clock, sign, hours, minutes = (F.regexp_extract(text, _ISO, group) for group in range(1, 6))
-    local = F.unix_micros(F.to_timestamp(F.concat(day, F.lit(" "), clock)))
+    """Milliseconds of an RFC 3339 text, cut off as by `keygrouping.instants`.
+
+    The offset is applied by hand: Spark knows none beyond 18 hours.
+    """
+    day, clock, fraction, sign, hours, minutes = (F.regexp_extract(text, _ISO, group) for group in range(1, 7))
+    local = F.unix_seconds(F.try_to_timestamp(F.concat(day, F.lit(" "), clock))) * 1000
     offset = F.coalesce(hours.try_cast("long"), F.lit(0)) * 60 + F.coalesce(minutes.try_cast("long"), F.lit(0))
-    utc = local + F.when(sign == "-", offset).otherwise(-offset) * 60_000_000
-    return F.floor(utc / 1000).cast("long")
+    milliseconds = F.rpad(fraction, 3, "0").cast("long")
+    return local + milliseconds + F.when(sign == "-", offset).otherwise(-offset) * 60_000
 
 
 class _Layer(dict[str, "DataType | _Layer"]):

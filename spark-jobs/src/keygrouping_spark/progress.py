@@ -7,6 +7,8 @@ have closed the windows until then, for which it waits for a mark.
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ Commit = Callable[[Mapping[int, Committed]], Awaitable[None]]
 ReadHorizon = Callable[[], Awaitable[Horizon]]
 
 _NOTHING = Horizon(MIN_TIME, 0, {})
+_REFRESH_SECONDS = 3600.0
 
 
 def vouch(last: Mapping[int, Committed], positions: Mapping[int, int], proven: Horizon) -> dict[int, Committed]:
@@ -43,14 +46,32 @@ def _later(progress: Progress, horizon: Horizon) -> Progress:
     return Progress(max(progress.time, horizon.time), max(progress.epoch, horizon.epoch))
 
 
-@dataclass
-class WorkerProgress:
-    """Commits for the worker query; `last` is what its group has committed so far."""
+@dataclass(kw_only=True)
+class _Committing:
+    """Commits what has changed, and what has not at the start and then hourly.
+
+    Brokers forget the offsets of a group without members some time after their last commit.
+    """
 
     reading: Reading
     read_horizon: ReadHorizon
     commit: Commit
     last: dict[int, Committed]
+    clock: Callable[[], float] = time.monotonic
+    _due: float = -math.inf
+
+    async def _commit(self, proven: Horizon) -> None:
+        vouched = vouch(self.last, self.reading.positions, proven)
+        now = self.clock()
+        if vouched != self.last or now >= self._due:
+            await self.commit(vouched)
+            self.last, self._due = vouched, now + _REFRESH_SECONDS
+
+
+@dataclass(kw_only=True)
+class WorkerProgress(_Committing):
+    """Commits for the worker query; `last` is what its group has committed so far."""
+
     ahead: Horizons = field(default_factory=Horizons)
     proven: Horizon = _NOTHING
 
@@ -58,26 +79,19 @@ class WorkerProgress:
         """One round: reads a horizon, and commits what can be vouched for."""
         self.ahead.add(await self.read_horizon())
         self.proven = self.ahead.reached(self.reading.positions) or self.proven
-        vouched = vouch(self.last, self.reading.positions, self.proven)
-        if vouched != self.last:
-            await self.commit(vouched)
-            self.last = vouched
+        await self._commit(self.proven)
 
 
-@dataclass
-class AggregatorProgress:
+@dataclass(kw_only=True)
+class AggregatorProgress(_Committing):
     """Marks and commits for the aggregator query; `last` is what its group has committed so far.
 
     `closing` holds the horizons that have been reached, or will be by the batch under way, while the query closes the
     windows that are complete by then.
     """
 
-    reading: Reading
-    read_horizon: ReadHorizon
-    commit: Commit
     publish: Callable[[int], Awaitable[None]]
     job: JobSpec
-    last: dict[int, Committed]
     ahead: Horizons = field(default_factory=Horizons)
     closing: deque[Horizon] = field(default_factory=deque)
     proven: Horizon = _NOTHING
@@ -89,10 +103,7 @@ class AggregatorProgress:
         await self.close(self.reading.positions)
         while self.closing and self._is_closed(self.closing[0]):
             self.proven = self.closing.popleft()
-        vouched = vouch(self.last, self.reading.positions, self.proven)
-        if vouched != self.last:
-            await self.commit(vouched)
-            self.last = vouched
+        await self._commit(self.proven)
 
     async def close(self, positions: Mapping[int, int]) -> None:
         """Has the query close the windows that are complete once everything before `positions` is merged.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from uuid import UUID
 
 from keygrouping.identity import topic_seeds
 from pyspark.sql import Column
@@ -22,7 +21,7 @@ PATTERN = "^[0-9a-f]{32}$"
 _MASK = 0xFFFFFFFF
 
 
-def sums_of_events(topic_id: UUID) -> list[Column]:
+def sums_of_events(topic_id: str) -> list[Column]:
     """The four sums over events of the topic, from the columns partition and offset."""
     place = (F.col("partition").cast("long"), F.col("offset"))
     halves = [F.xxhash64(F.lit(_signed(seed)), *place) for seed in topic_seeds(topic_id)]

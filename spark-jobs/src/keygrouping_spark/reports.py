@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from keygrouping.instants import ms_of
 from keygrouping_service.progress import MIN_TIME
 
 from keygrouping_spark.kafka import read_offsets
@@ -33,7 +34,7 @@ def read_report(progress: Mapping[str, Any]) -> Report | None:
 
 
 def _millis(text: str) -> int:
-    return round(datetime.fromisoformat(text).timestamp() * 1000)
+    return ms_of(datetime.fromisoformat(text))
 
 
 class StoppingError(Exception):

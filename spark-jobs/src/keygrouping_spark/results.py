@@ -1,21 +1,29 @@
-"""Writes the results of each batch exactly once: results and the batch's number in one Kafka transaction.
+"""Writes the results of each batch exactly once: results, records that were refused and the batch's number in one
+Kafka transaction.
 
 Spark runs a batch again after a crash. Its number is the metadata of an offset that the transaction commits to a group
-of its own; a batch whose number is there was written before and is skipped.
+of its own; a batch whose number is there was written before and is skipped. As that group has no members, the broker
+forgets it after a while without results: then the copy of the offset counts (see `keygrouping_service.positions`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping.partial import Result
+from keygrouping_service import metrics
+from keygrouping_service.batches import origin_headers
 from keygrouping_service.final_results import FinalResults
-from keygrouping_service.kafka import Fatal, admin, close, producer, retry, started
+from keygrouping_service.kafka import Fatal, admin, close, producer, reader, retry, started
+from keygrouping_service.positions import Positions
 from keygrouping_service.progress import read_offsets
+from keygrouping_service.transactions import AnswerUnknown
 
 from keygrouping_spark.kafka import LARGEST_REQUEST
 from keygrouping_spark.settings import SparkSettings
@@ -23,6 +31,19 @@ from keygrouping_spark.settings import SparkSettings
 log = logging.getLogger(__name__)
 
 _SEND_CHUNK = 5_000
+_INVALID = "invalid-partial"
+
+Origin: TypeAlias = "ConsumerRecord[bytes, bytes]"
+Refused: TypeAlias = tuple[Origin, str]
+"""A record of `partials` that is no partial of the job, and what is wrong with it."""
+
+
+def refused_record(row: Any) -> Refused:
+    """From a row of `aggregator.refused`."""
+    key, value = (None if row[name] is None else bytes(row[name]) for name in ("key", "value"))
+    headers = [(header["key"], header["value"] and bytes(header["value"])) for header in row["headers"] or ()]
+    place = (row["topic"], row["partition"], row["offset"], row["timestamp"])
+    return ConsumerRecord(*place, 0, key, value, None, len(key or b""), len(value or b""), headers), row["fault"]
 
 
 class ResultWriter:
@@ -33,9 +54,12 @@ class ResultWriter:
         self._checkpoint_id = checkpoint_id
         self._group = settings.group("aggregator-batches")
         self._slot = TopicPartition(settings.results_topic, 0)
+        self._positions = Positions(settings, self._group)
         self._finals = FinalResults(settings.group("aggregator"), settings.job.lateness_ms)
         self._producer: AIOKafkaProducer | None = None
         self._written = -1
+        self._unknown: int | None = None
+        """The batch whose commit was not answered: the next `open` shows whether it was written."""
 
     async def open(self) -> None:
         """Takes over the transactional id, which settles what a predecessor left, and reads its last batch."""
@@ -56,31 +80,45 @@ class ResultWriter:
         if client is not None:
             await close(client)
 
-    async def write(self, batch: int, results: Iterable[Result]) -> int:
-        """Writes a batch unless it has been written; gives how many results. `Fatal` if another driver took over."""
-        rows = list(results)
-        if not rows:
-            return 0
-        return await retry(lambda: self._write_once(batch, rows), f"writing the results of batch {batch}")
+    async def write(self, batch: int, results: Iterable[Result], refused: Sequence[Refused] = ()) -> int:
+        """Writes a batch unless it has been written; gives how many results. `Fatal` if another driver took over.
 
-    async def _write_once(self, batch: int, rows: list[Result]) -> int:
+        `refused` goes to the dead letters: once for each checkpoint, as a new one reads `partials` from its beginning.
+        """
+        rows = list(results)
+        if not rows and not refused:
+            return 0
+        return await retry(lambda: self._write_once(batch, rows, refused), f"writing the results of batch {batch}")
+
+    async def _write_once(self, batch: int, rows: list[Result], refused: Sequence[Refused]) -> int:
         if self._producer is None:
             await self.open()
-        if batch <= self._written:
+        if batch <= self._written and batch != self._unknown:
             log.info("batch %d had been written before", batch)
             return 0
+        if batch > self._written:
+            await self._write_now(batch, rows, refused)
+        self._unknown = None
+        if rows:
+            self._finals.written({row.end for row in rows})
+        if refused:
+            metrics.SPARK_DEAD.labels(_INVALID).inc(len(refused))
+            log.warning("batch %d: %d records are no partials of this job, see the dead letters", batch, len(refused))
+        return len(rows)
+
+    async def _write_now(self, batch: int, rows: list[Result], refused: Sequence[Refused]) -> None:
         try:
-            await self._transaction(batch, rows)
+            await self._transaction(batch, rows, refused)
         except ProducerFenced:
             raise Fatal("another Spark driver of this application writes results now: run only one") from None
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, AnswerUnknown):
+                self._unknown = batch
             await self.close()
             raise
         self._written = batch
-        self._finals.written({row.end for row in rows})
-        return len(rows)
 
-    async def _transaction(self, batch: int, rows: list[Result]) -> None:
+    async def _transaction(self, batch: int, rows: list[Result], refused: Sequence[Refused]) -> None:
         client = self._producer
         assert client is not None
         number = OffsetAndMetadata(batch, f"v1 {self._checkpoint_id} {batch}")
@@ -89,12 +127,21 @@ class ResultWriter:
                 chunk = rows[begin : begin + _SEND_CHUNK]
                 topic = self._settings.results_topic
                 sent = [await client.send(topic, key=row.record_key, value=row.encode()) for row in chunk]
-                for delivery in sent:
-                    await delivery
+                await asyncio.gather(*sent)
+            for record, fault in refused:
+                await self._bury(client, record, fault)
+            await self._positions.send(client, [(self._slot, number)])
             await client.send_offsets_to_transaction({self._slot: number}, self._group)
 
+    async def _bury(self, client: AIOKafkaProducer, record: Origin, fault: str) -> None:
+        topic, headers = self._settings.dead_letters_topic, origin_headers(record, _INVALID, fault)
+        timestamp = record.timestamp if record.timestamp >= 0 else None
+        await client.send_and_wait(topic, record.value, record.key, 0, timestamp, headers)
+
     async def _last_written(self) -> int:
-        async with started(admin(self._settings)) as client:
-            stored = (await read_offsets(client, self._group, [self._slot]))[self._slot]
+        async with started(admin(self._settings)) as client, started(reader(self._settings, committed=False)) as probe:
+            stored = (await read_offsets(client, self._group, [self._slot], stable=True))[self._slot]
+            if stored.offset < 0:
+                stored = (await self._positions.find(client, probe, [self._slot])).get(self._slot, stored)
         words = stored.metadata.split(" ") if stored.offset >= 0 else []
         return int(words[2]) if words[:2] == ["v1", self._checkpoint_id] else -1

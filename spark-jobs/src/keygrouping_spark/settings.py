@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from keygrouping_service.settings import JobSettings
+from keygrouping_service.settings import Groups, JobSettings, PurgeSettings
 from pydantic import Field, model_validator
 
 from keygrouping_spark.support import require_native
@@ -13,7 +13,7 @@ from keygrouping_spark.support import require_native
 Stages = Literal["worker,aggregator", "worker", "aggregator"]
 
 
-class SparkSettings(JobSettings):
+class SparkSettings(JobSettings, PurgeSettings):
     """What the Spark job needs beyond the settings of every service."""
 
     section: ClassVar[str] = "SPARK"
@@ -39,6 +39,12 @@ class SparkSettings(JobSettings):
     )
     router_token_file: Path | None = Field(
         default=None, description="bearer token for the router's API, if its reads need one"
+    )
+    routed_readers: Groups = Field(
+        default="", description="further consumer groups that read `routed`, by commas: what they need is not deleted"
+    )
+    partials_readers: Groups = Field(
+        default="", description="further consumer groups that read `partials`, by commas: what they need is not deleted"
     )
     ui: bool = Field(default=False, description="whether Spark's own pages are served")
     spark_log_level: Literal["ERROR", "WARN", "INFO", "DEBUG"] = Field(default="WARN", description="what Spark logs")

@@ -7,25 +7,21 @@ import concurrent.futures
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from keygrouping.partial import Result, decode_receipt
+from keygrouping.job import JobSpec
+from keygrouping.partial import Result
 from keygrouping_service import metrics
 from keygrouping_service.kafka import Fatal, producer, retry, started
-from keygrouping_service.progress import (
-    Committed,
-    Upstream,
-    commit_progress,
-    partitions_of,
-    read_progress,
-    stage_watermark,
-)
-from keygrouping_service.topic_ids import require_topic_id
+from keygrouping_service.positions import Positions
+from keygrouping_service.progress import Committed, Horizon, Upstream, commit_progress, partitions_of, stage_watermark
+from keygrouping_service.starts import created_again, find_starts, read_last
+from keygrouping_service.topic_ids import UNKNOWN, read_topic_id, same_topic
 from pyspark.sql import DataFrame, SparkSession
 
 from keygrouping_spark import aggregator, worker
@@ -33,7 +29,7 @@ from keygrouping_spark.checkpoint import Checkpoint, Identity, aggregator_plan, 
 from keygrouping_spark.progress import AggregatorProgress, WorkerProgress
 from keygrouping_spark.query import QueryRunner
 from keygrouping_spark.reports import Reading
-from keygrouping_spark.results import ResultWriter
+from keygrouping_spark.results import Refused, ResultWriter, refused_record
 from keygrouping_spark.settings import SparkSettings
 
 log = logging.getLogger(__name__)
@@ -52,6 +48,57 @@ class Stage:
     progress: WorkerProgress | AggregatorProgress
 
 
+@dataclass
+class Group:
+    """A stage's group, which has no members: what it has committed, and commits that the broker may forget.
+
+    `last` is by partition, offset None where reading begins at the beginning; `topic_id` is that of the topic.
+    """
+
+    name: str
+    topic: str
+    settings: SparkSettings
+    admin: AIOKafkaAdminClient
+    probe: AIOKafkaConsumer
+    consumer: AIOKafkaConsumer
+    producer: AIOKafkaProducer
+    positions: Positions
+    topic_id: str = UNKNOWN
+    last: dict[int, Committed] = field(default_factory=dict)
+
+    @property
+    def watermark(self) -> int:
+        """Event time (ms) up to which all is final by what has been committed last."""
+        return stage_watermark({partition: entry.progress for partition, entry in self.last.items()})
+
+    async def read(self, tps: Sequence[TopicPartition]) -> None:
+        """Reads what has been committed last; offsets of a topic of another id mean nothing."""
+        self.topic_id = await read_topic_id(self.admin, self.topic)
+        found = await read_last(self.admin, self.probe, self.positions, self.name, tps)
+        for tp, start in found.items():
+            entry = start.committed
+            offset = entry.offset if same_topic(entry.topic_id, self.topic_id) else None
+            self.last[tp.partition] = replace(entry, offset=offset)
+
+    async def judge(self) -> None:
+        """`Fatal` if a new checkpoint can't begin where the group stands, unless the setting says to begin again."""
+        tps = [TopicPartition(self.topic, partition) for partition in self.last]
+        starts = await find_starts(self.admin, self.probe, self.settings, self.positions, self.name, tps)
+        self.last.update({tp.partition: start.committed for tp, start in starts.items()})
+
+    async def check(self) -> None:
+        """`Fatal` if the topic has been created again meanwhile."""
+        if not same_topic(now := await read_topic_id(self.admin, self.topic), self.topic_id):
+            raise Fatal(created_again(self.topic, self.name, self.topic_id, now))
+
+    async def commit(self, vouched: Mapping[int, Committed]) -> None:
+        """Commits offsets and progress, and their copies."""
+        entries = {partition: replace(entry, topic_id=self.topic_id) for partition, entry in vouched.items()}
+        await commit_progress(self.consumer, self.topic, entries)
+        copies = [(TopicPartition(self.topic, partition), entry.encode()) for partition, entry in entries.items()]
+        await self.positions.send(self.producer, copies)
+
+
 @dataclass(frozen=True)
 class Environment:
     """What the stages are made from. `stack` closes the clients that they open."""
@@ -59,18 +106,27 @@ class Environment:
     settings: SparkSettings
     spark: SparkSession
     admin: AIOKafkaAdminClient
-    upstream: Upstream
+    probe: AIOKafkaConsumer
     stack: AsyncExitStack
 
-    async def open_group(self, stage: str, topic: str) -> tuple[AIOKafkaConsumer, dict[int, Committed]]:
-        """A consumer to commit a stage's progress with, and what it has committed in all partitions of a topic."""
-        partitions = await self._expect(topic)
-        group = self.settings.group(stage)
-        consumer = AIOKafkaConsumer(**self.settings.kafka_options(), group_id=group, enable_auto_commit=False)
+    @property
+    def upstream(self) -> Upstream:
+        """What the stages before promise."""
+        return Upstream(self.admin, self.probe)
+
+    async def open_group(self, stage: str, topic: str) -> Group:
+        """What a stage has committed in all partitions of a topic, and how it goes on to commit."""
+        await self._expect(self.settings.positions_topic)
+        tps = [TopicPartition(topic, partition) for partition in await self._expect(topic)]
+        name = self.settings.group(stage)
+        consumer = AIOKafkaConsumer(**self.settings.kafka_options(), group_id=name, enable_auto_commit=False)
         await self.stack.enter_async_context(started(consumer))
-        consumer.assign([TopicPartition(topic, partition) for partition in partitions])
-        last = await retry(lambda: read_progress(self.admin, group, topic, partitions), f"reading group {group}")
-        return consumer, last
+        consumer.assign(tps)
+        client = await self.stack.enter_async_context(started(producer(self.settings)))
+        positions = Positions(self.settings, name)
+        group = Group(name, topic, self.settings, self.admin, self.probe, consumer, client, positions)
+        await retry(lambda: group.read(tps), f"reading group {name}")
+        return group
 
     async def _expect(self, topic: str) -> list[int]:
         """The partitions of a topic, which may be about to be created; `Fatal` if it stays missing."""
@@ -81,14 +137,18 @@ class Environment:
             await asyncio.sleep(_TOPIC_POLL)
         return found
 
-    async def open_checkpoint(self, stage: str, plan: Mapping[str, Any], floor: int) -> tuple[Checkpoint, Identity]:
-        """The locked checkpoint of a stage; `Fatal` if it is in use or belongs to another plan."""
+    async def open_checkpoint(self, stage: str, plan: Mapping[str, Any], group: Group) -> tuple[Checkpoint, Identity]:
+        """The locked checkpoint of a stage; `Fatal` if it is in use or belongs to another plan.
+
+        A new one begins where the group stands, and takes what is final by then for final.
+        """
         checkpoint = await asyncio.to_thread(Checkpoint, self.spark, self.settings.checkpoint, stage)
         if not await asyncio.to_thread(checkpoint.lock, _LOCK_PATIENCE):
             raise Fatal(f"another driver uses the checkpoint {self.settings.checkpoint}: run only one")
         identity = await asyncio.to_thread(checkpoint.read)
         if identity is None:
-            identity = await asyncio.to_thread(checkpoint.create, plan, floor)
+            await retry(group.judge, f"reading group {group.name}")
+            identity = await asyncio.to_thread(checkpoint.create, plan, group.watermark)
         checkpoint.require(identity, plan)
         return checkpoint, identity
 
@@ -96,25 +156,25 @@ class Environment:
 async def worker_stage(environment: Environment) -> Stage:
     """The worker stage: `routed` to `partials`."""
     settings, upstream = environment.settings, environment.upstream
-    consumer, last = await environment.open_group("worker", settings.routed_topic)
-    checkpoint, _ = await environment.open_checkpoint("worker", worker_plan(settings), 0)
-    committed = {partition: -1 if entry.offset is None else entry.offset for partition, entry in last.items()}
+    group = await environment.open_group("worker", settings.routed_topic)
+    checkpoint, _ = await environment.open_checkpoint("worker", worker_plan(settings, group.topic_id), group)
+    committed = {partition: -1 if entry.offset is None else entry.offset for partition, entry in group.last.items()}
     positions = await asyncio.to_thread(checkpoint.offsets, settings.routed_topic)
     reading = Reading(settings.routed_topic, positions or {p: max(0, offset) for p, offset in committed.items()})
-    topic = settings.routed_topic
-    topic_id = await retry(lambda: require_topic_id(environment.admin, topic), f"reading the id of {topic}")
-    progress = WorkerProgress(
-        reading,
-        lambda: upstream.of_worker(
+
+    async def read_horizon() -> Horizon:
+        await group.check()
+        return await upstream.of_worker(
             settings.group("router"), settings.events_topic, settings.routed_topic, settings.job.lateness_ms
-        ),
-        lambda vouched: commit_progress(consumer, settings.routed_topic, vouched),
-        last,
-    )
+        )
+
+    progress = WorkerProgress(reading=reading, read_horizon=read_horizon, commit=group.commit, last=group.last)
     runner = QueryRunner(
         "worker",
         lambda: worker.start(
-            environment.spark, settings, committed, lambda: progress.ahead.newest.epoch, topic_id, reading.begin
+            *(environment.spark, settings, committed, group.topic_id),
+            epoch=lambda: progress.ahead.newest.epoch,
+            begin=reading.begin,
         ),
         reading,
     )
@@ -124,10 +184,10 @@ async def worker_stage(environment: Environment) -> Stage:
 async def aggregator_stage(environment: Environment) -> Stage:
     """The aggregator stage: `partials` to `results`."""
     settings, upstream = environment.settings, environment.upstream
-    consumer, last = await environment.open_group("aggregator", settings.partials_topic)
+    group = await environment.open_group("aggregator", settings.partials_topic)
     await _create_progress_topic(environment.admin, settings.progress_topic)
-    floor = stage_watermark({partition: entry.progress for partition, entry in last.items()})
-    checkpoint, identity = await environment.open_checkpoint("aggregator", aggregator_plan(settings), floor)
+    plan = aggregator_plan(settings, group.topic_id)
+    checkpoint, identity = await environment.open_checkpoint("aggregator", plan, group)
     positions = await asyncio.to_thread(checkpoint.offsets, settings.partials_topic)
     reading = Reading(settings.partials_topic, positions)
     marks = producer(settings)
@@ -137,19 +197,24 @@ async def aggregator_stage(environment: Environment) -> Stage:
         value = json.dumps({"checkpoint": identity.id, "watermark": mark}).encode()
         await marks.send_and_wait(settings.progress_topic, value)
 
+    async def read_horizon() -> Horizon:
+        await group.check()
+        return await upstream.of_aggregator(settings.group("worker"), settings.routed_topic, settings.partials_topic)
+
     progress = AggregatorProgress(
-        reading,
-        lambda: upstream.of_aggregator(settings.group("worker"), settings.routed_topic, settings.partials_topic),
-        lambda vouched: commit_progress(consumer, settings.partials_topic, vouched),
-        publish,
-        settings.job,
-        last,
+        reading=reading,
+        read_horizon=read_horizon,
+        commit=group.commit,
+        publish=publish,
+        job=settings.job,
+        last=group.last,
     )
 
     async def close_windows(batch: int) -> None:
         await progress.close(await asyncio.to_thread(checkpoint.planned, batch, settings.partials_topic))
 
-    sink = _Sink(ResultWriter(settings, identity.id), reading.begin, close_windows, asyncio.get_running_loop())
+    writer = ResultWriter(settings, identity.id)
+    sink = _Sink(writer, reading.begin, close_windows, asyncio.get_running_loop(), settings.job)
     environment.stack.push_async_callback(sink.writer.close)
     runner = QueryRunner(
         "aggregator",
@@ -175,8 +240,10 @@ class _Sink:
         begin: Callable[[int], None],
         close_windows: Callable[[int], Awaitable[None]],
         loop: asyncio.AbstractEventLoop,
+        job: JobSpec,
     ) -> None:
         self.writer = writer
+        self._job = job
         self.failure: BaseException | None = None
         self._begin = begin
         self._close_windows = close_windows
@@ -185,15 +252,11 @@ class _Sink:
     def write(self, batch: DataFrame, number: int) -> None:
         """Writes a batch and returns when its transaction is committed and its windows' mark is published."""
         self._begin(number)
-        results = [
-            Result(
-                *(bytes(r["key"]), r["start"], r["end"], r["events"], r["weight"], True, _plain(r["aggregates"])),
-                receipt=decode_receipt(r["receipt"]),
-            )
-            for r in batch.collect()
-        ]
+        rows = batch.collect()
+        results = [aggregator.result_of(row["result"], self._job) for row in rows if row["result"] is not None]
+        refused = [refused_record(row["refused"]) for row in rows if row["refused"] is not None]
         done: concurrent.futures.Future[None] = asyncio.run_coroutine_threadsafe(
-            self._finish(number, results), self._loop
+            self._finish(number, results, refused), self._loop
         )
         try:
             done.result()
@@ -201,10 +264,6 @@ class _Sink:
             self.failure = error
             raise
 
-    async def _finish(self, number: int, results: list[Result]) -> None:
-        metrics.SPARK_RESULTS.inc(await self.writer.write(number, results))
+    async def _finish(self, number: int, results: list[Result], refused: list[Refused]) -> None:
+        metrics.SPARK_RESULTS.inc(await self.writer.write(number, results, refused))
         await retry(lambda: self._close_windows(number), "publishing what is complete")
-
-
-def _plain(aggregates: Any) -> dict[str, Any]:
-    return dict(aggregates) if isinstance(aggregates, Mapping) else aggregates.asDict()

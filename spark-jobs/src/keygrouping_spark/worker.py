@@ -7,7 +7,6 @@ A micro-batch that is replayed has the same offsets, hence the same partials wit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from uuid import UUID
 
 from keygrouping.job import JobSpec
 from keygrouping.partial import VERSION
@@ -15,6 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from keygrouping_spark import sums
 from keygrouping_spark.aggregates import native
 from keygrouping_spark.events import extract, field_column, needs_headers
 from keygrouping_spark.kafka import json_offsets, sink_options, source_options
@@ -22,10 +22,10 @@ from keygrouping_spark.receipts import receipt_of, sums_of_events
 from keygrouping_spark.settings import SparkSettings
 
 
-def partials(records: DataFrame, job: JobSpec, epoch: int, topic_id: UUID) -> DataFrame:
+def partials(records: DataFrame, job: JobSpec, epoch: int, topic_id: str) -> DataFrame:
     """Columns key and value of the partials of a batch of records, as `keygrouping.partial.Partial` reads them.
 
-    `topic_id` is that of the topic of the records.
+    `topic_id` is that of the topic that the records are of.
     """
     start = F.col("time") - F.pmod(F.col("time") - job.window_offset_ms, F.lit(job.window_ms))
     values = [[F.col(field_column(index)) for index in positions] for positions in job.fields_of]
@@ -38,17 +38,22 @@ def partials(records: DataFrame, job: JobSpec, epoch: int, topic_id: UUID) -> Da
         .groupBy(F.col("partition").alias("worker"), start.alias("start"), "key")
         .agg(
             F.count(F.lit(1)).alias("events"),
-            F.sum("weight").alias("weight"),
+            _weight(job).alias("weight"),
             F.min("offset").alias("first"),
             F.max("offset").alias("last"),
             *sums_of_events(topic_id),
             *states,
         )
     )
-    return grouped.select("key", _json(job, named, epoch).alias("value"))
+    return grouped.select("key", _json(job, named, epoch, topic_id).alias("value"))
 
 
-def _json(job: JobSpec, states: list[Column], epoch: int) -> Column:
+def _weight(job: JobSpec) -> Column:
+    weight = F.col("weight")
+    return sums.text_of_sum(weight) if job.weight.kind == "field" else F.sum(weight)
+
+
+def _json(job: JobSpec, states: list[Column], epoch: int, topic_id: str) -> Column:
     members = F.struct(
         F.lit(VERSION).alias("v"),
         "worker",
@@ -61,6 +66,7 @@ def _json(job: JobSpec, states: list[Column], epoch: int) -> Column:
         F.lit(epoch).alias("epoch"),
         (F.struct(*states) if states else F.create_map()).alias("aggregates"),
         receipt_of().alias("receipt"),
+        F.lit(topic_id).alias("topic"),
     )
     return F.to_json(members, {"ignoreNullFields": "false"})
 
@@ -69,11 +75,12 @@ def start(
     spark: SparkSession,
     settings: SparkSettings,
     offsets: Mapping[int, int],
+    topic_id: str,
     epoch: Callable[[], int],
-    topic_id: UUID,
     begin: Callable[[int], None],
 ) -> StreamingQuery:
-    """Starts the query. `offsets` is where each partition begins if the checkpoint is new; `begin` hears of batches."""
+    """Starts the query. `offsets` is where each partition begins if the checkpoint is new, `topic_id` the id of the
+    topic; `begin` hears of batches."""
 
     def flush(records: DataFrame, batch: int) -> None:
         begin(batch)

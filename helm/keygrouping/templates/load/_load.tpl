@@ -27,5 +27,9 @@ spec:
 {{- if and .Values.producer.enabled .Values.producer.replicas }}
 - name: KEYGROUPING_HTTPLOAD_PRODUCER_URL
   value: http://{{ include "keygrouping.name" (dict "root" . "part" "producer") }}:{{ .Values.producer.service.port }}
+{{- with .Values.producer.auth.writerTokenKey }}
+- name: KEYGROUPING_HTTPLOAD_PRODUCER_TOKEN_FILE
+  value: /etc/keygrouping/producer-api/{{ . }}
+{{- end }}
 {{- end }}
 {{- end }}

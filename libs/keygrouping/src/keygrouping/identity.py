@@ -9,9 +9,9 @@ Source: Collet, "xxHash fast digest algorithm" (specification of XXH64, for inpu
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,14 +44,15 @@ class Hashes(NamedTuple):
     low: NDArray[np.uint64]
 
 
-def topic_seeds(topic_id: UUID) -> Seeds:
-    """What stands for a topic in its partitions' seeds."""
-    high, low = topic_id.int >> 64, topic_id.int & _M64
+def topic_seeds(topic_id: str) -> Seeds:
+    """What stands for a topic in its partitions' seeds; its id as Kafka's tools show it (22 characters)."""
+    number = int.from_bytes(base64.urlsafe_b64decode(topic_id + "=="))
+    high, low = number >> 64, number & _M64
     first, second = (_xxh64(low, _xxh64(high, seed)) for seed in _FIRST_SEEDS)
     return first, second
 
 
-def partition_seeds(topic_id: UUID, partition: int) -> Seeds:
+def partition_seeds(topic_id: str, partition: int) -> Seeds:
     """The seeds for the offsets of one partition."""
     first, second = (_xxh64(partition, _xxh64(seed, _FIRST_SEEDS[0])) for seed in topic_seeds(topic_id))
     return first, second

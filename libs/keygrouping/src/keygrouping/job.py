@@ -7,17 +7,17 @@ use, and their JSON parsers have no chance to disagree.
 
 from __future__ import annotations
 
-import math
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from keygrouping.aggregate import Aggregate, AggregateError, parse_aggregates
+from keygrouping.aggregate import MOST_WHOLE, Aggregate, AggregateError, parse_aggregates
+from keygrouping.instants import ms_of_number, ms_of_rfc3339
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 FieldKind: TypeAlias = Literal["number", "text", "any"]
@@ -26,12 +26,17 @@ TimeUnit: TypeAlias = Literal["ms", "s", "iso"]
 
 _DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
-_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)")
-_JOB_MEMBERS = {"key", "weight", "time", "window", "window_offset", "lateness", "max_future", "aggregates"}
+_JOB_MEMBERS = {
+    *("key", "weight", "time", "window", "window_offset", "lateness", "max_future", "confirmations", "aggregates"),
+}
 _MISSING = object()
+_LARGE = object()
 
 MAX_WEIGHT = 1e18
 """Heaviest event: sums of squares of heavier ones might not be finite."""
+
+MOST_CONFIRMATIONS = 128
+"""Twice as many event times are committed with each offset, as text that must fit its metadata (4 kB)."""
 
 MAX_KEY_BYTES = 65_536
 """Longest key. A result holds its key twice, once as JSON text of up to six times the length, and must fit a record."""
@@ -117,8 +122,9 @@ class JobSpec:
     """One grouped, windowed aggregation over a stream.
 
     Windows are tumbling: [start, start + window_ms), aligned to the epoch plus `window_offset_ms`. An event is
-    late if it lies more than `lateness_ms` behind the newest event of its own input partition. Events further
-    than `max_future_ms` ahead of the wall clock are refused, or one wrong clock would make all others late.
+    late if it lies more than `lateness_ms` behind the confirmed time of its own input partition: the latest time that
+    `confirmations` of any twice as many successive events have reached. So a few fast clocks make nobody late; with
+    1 every event is believed. Events further than `max_future_ms` ahead of the wall clock are refused.
     """
 
     aggregates: tuple[Aggregate, ...]
@@ -129,6 +135,7 @@ class JobSpec:
     window_offset_ms: int = 0
     lateness_ms: int = 10_000
     max_future_ms: int = 3_600_000
+    confirmations: int = 32
     fields: tuple[Field, ...] = field(init=False)
     """What all aggregates read, each field once for each type that is wanted of it."""
     fields_of: tuple[tuple[int, ...], ...] = field(init=False)
@@ -168,7 +175,8 @@ class JobSpec:
         """Key, weight, event time and fields of one record, or why it can't be used.
 
         `timestamp_ms` is the record's own timestamp, `now_ms` the wall clock that guards against times in the
-        far future. Missing or null fields are None; a field of the wrong type refuses the record. Bytes of a header
+        far future. Missing or null fields are None; a field of the wrong type, or an integer of more
+        than 64 bits where a number is wanted, refuses the record. Bytes of a header
         name that are not UTF-8 are expected as lone surrogates (PEP 383); they refuse the record too.
         """
         try:
@@ -176,7 +184,8 @@ class JobSpec:
             document = self._document(value) if self.needs_value else None
             time_ms = self._time(document, timestamp_ms, now_ms)
             weight = self._weight(document, value)
-            return Extracted(_checked(self._key(document, key, headers)), weight, time_ms, self._fields(document))
+            fields = tuple([_typed(document, wanted, value) for wanted in self.fields])
+            return Extracted(_checked(self._key(document, key, headers)), weight, time_ms, fields)
         except _Reject as reject:
             return reject.rejection
 
@@ -235,9 +244,6 @@ class JobSpec:
             )
         return time_ms
 
-    def _fields(self, document: dict[str, object] | None) -> tuple[FieldValue, ...]:
-        return tuple(_typed(document, wanted) for wanted in self.fields)
-
 
 def _check_names(headers: Headers) -> None:
     try:
@@ -261,11 +267,11 @@ def _look_up(document: object, path: tuple[str, ...]) -> object:
 
 
 def _number(value: object) -> object:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return _MISSING
-    return value
+    if type(value) is float:
+        return value if -MOST_WHOLE < value < MOST_WHOLE else _LARGE
+    if type(value) is int:
+        return value if -MOST_WHOLE <= value < MOST_WHOLE else _LARGE
+    return None if value is None else _MISSING
 
 
 def _text(value: object) -> object:
@@ -285,24 +291,35 @@ _CONVERT: dict[FieldKind, tuple[Callable[[object], object], str]] = {
 }
 
 
-def _typed(document: dict[str, object] | None, wanted: Field) -> FieldValue:
+def _typed(document: dict[str, object] | None, wanted: Field, raw: bytes | None) -> FieldValue:
     convert, expected = _CONVERT[wanted.kind]
     value = convert(_look_up(document, wanted.path))
     if value is _MISSING:
         raise _Reject("wrong-type", f"field {wanted.pointer!r} must be {expected} or null")
+    if value is _LARGE:
+        return _large(document, wanted, raw)
     return value  # type: ignore[return-value]
 
 
+def _large(document: dict[str, object] | None, wanted: Field, raw: bytes | None) -> float:
+    """A number beyond the integers of 64 bits, which must be written as a fraction: the parser has rounded integers."""
+    try:
+        written = _look_up(json.loads(raw or b"", parse_int=lambda _: _LARGE), wanted.path)
+    except RecursionError:
+        written = _LARGE
+    if written is _LARGE:
+        what = "holds an integer of more than 64 bits; send it in a larger unit, or as a float such as 1e20"
+        raise _Reject("integer-too-large", f"field {wanted.pointer!r} {what}")
+    return float(_look_up(document, wanted.path))  # type: ignore[arg-type]
+
+
 def _time_of(value: object, source: Source) -> int:
-    if source.unit == "iso" and isinstance(value, str) and _RFC_3339.fullmatch(value):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            moment = None
-        if moment is not None:
-            return math.floor(moment.timestamp() * 1000)
-    elif source.unit != "iso" and isinstance(value, int) and not isinstance(value, bool):
-        return value * (1000 if source.unit == "s" else 1)
+    if source.unit == "iso":
+        time_ms = ms_of_rfc3339(value) if isinstance(value, str) else None
+        if time_ms is not None:
+            return time_ms
+    elif isinstance(value, int) and not isinstance(value, bool):
+        return ms_of_number(value, 1000 if source.unit == "s" else 1)
     wanted = "a text like 2026-01-31T12:00:00Z" if source.unit == "iso" else f"an integer in {source.unit}"
     raise _Reject("no-timestamp", f"field {source.name!r} is the event time: it must be {wanted}")
 
@@ -322,6 +339,13 @@ class _Faults:
         if value < least:
             self.lines.append(f"{name}: must be at least {least} ms")
         return value
+
+    def whole_number(self, data: Mapping[str, object], name: str, default: int, *, least: int, most: int) -> int:
+        value = data.get(name, default)
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        self.lines.append(f"{name}: {value!r} is no whole number from {least} to {most}")
+        return default
 
     def source(self, data: Mapping[str, object], name: str, plain: dict[str, Source], members: set[str]) -> Source:
         value = data.get(name, next(iter(plain)))
@@ -375,6 +399,7 @@ def _parse(source: str | bytes | Mapping[str, object]) -> JobSpec:
         window_offset_ms=faults.duration(data, "window_offset", 0),
         lateness_ms=faults.duration(data, "lateness", 10_000),
         max_future_ms=faults.duration(data, "max_future", 3_600_000),
+        confirmations=faults.whole_number(data, "confirmations", 32, least=1, most=MOST_CONFIRMATIONS),
     )
     if faults.lines:
         raise JobError("\n".join(faults.lines))

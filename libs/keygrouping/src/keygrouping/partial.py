@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +13,15 @@ from typing import Any
 import orjson
 
 VERSION = 1
+NO_TOPIC = "A" * 22
+"""The id that stands for "not known": Kafka's own, all zeros."""
+
+_TOPIC = re.compile(r"[A-Za-z0-9_-]{22}")
+
+_LARGE = 1 << 63
+_LONG_NUMBER = re.compile(rb"[:\[,]\s*-?[1-9][0-9]{18}")
+_NUMBER = re.compile(r"[0-9]{1,60}(\.[0-9]{1,60})?(E-?[0-9]{1,3})?", re.ASCII)
+_WHOLE = re.compile(r"[0-9]+", re.ASCII)
 _RECEIPT = re.compile(r"[0-9a-f]{32}")
 
 
@@ -24,8 +35,9 @@ class Partial:
 
     `start` and `end` bound the window in ms since the epoch; `first` and `last` are the offsets in the worker's
     partition of `routed`; `epoch` numbers the routing plan; `aggregates` holds the encoded state per aggregate name.
-    Partials with the same key, worker, start and `first` are the same partial. `receipt` is the sum of the events'
-    hashes modulo 2^128 (see `keygrouping.identity`).
+    `topic` is the id of `routed` as Kafka's tools show it: offsets begin again where a topic is created again.
+    Partials with the same key, topic, worker, start and `first` are the same partial. `receipt` is the sum of the
+    events' hashes modulo 2^128 (see `keygrouping.identity`).
     """
 
     worker: int
@@ -37,17 +49,19 @@ class Partial:
     last: int
     epoch: int
     aggregates: Mapping[str, Any]
+    topic: str = NO_TOPIC
     receipt: int = 0
 
     @property
-    def identity(self) -> tuple[int, int, int]:
-        """Worker, window start and first offset: with the key, the identity that makes merging idempotent."""
-        return (self.worker, self.start, self.first)
+    def identity(self) -> tuple[str, int, int, int]:
+        """Topic, worker, window start and first offset: with the key, the identity that makes merging idempotent."""
+        return (self.topic, self.worker, self.start, self.first)
 
     def encode(self) -> bytes:
         """JSON of the partial, without its key."""
         members = {name: getattr(self, name) for name in self.__slots__}
-        return orjson.dumps({"v": VERSION, **members, "receipt": encode_receipt(self.receipt)})
+        members |= {"weight": _encode_weight(self.weight), "receipt": encode_receipt(self.receipt)}
+        return orjson.dumps({"v": VERSION, **members})
 
     @classmethod
     def decode(cls, value: bytes | None) -> Partial:
@@ -57,8 +71,10 @@ class Partial:
         for name in whole:
             if not isinstance(data.get(name), int) or isinstance(data[name], bool):
                 raise RecordError(f"member {name!r} must be an integer, got {data.get(name)!r}")
-        if not isinstance(data.get("weight"), int | float) or not isinstance(data.get("aggregates"), dict):
-            raise RecordError("members 'weight' (a number) and 'aggregates' (an object) are needed")
+        data["weight"] = _decode_weight(data.get("weight"))
+        if not isinstance(data.get("aggregates"), dict):
+            raise RecordError("member 'aggregates' (an object) is needed")
+        decode_topic(data.get("topic"))
         data["receipt"] = decode_receipt(data.get("receipt"))
         return cls(*(data[name] for name in cls.__slots__))
 
@@ -88,7 +104,7 @@ class Result:
         """JSON of the result; a key that is not UTF-8 becomes {"base64": ...}."""
         members = {name: getattr(self, name) for name in self.__slots__}
         members |= {"key": encode_key(self.key), "receipt": encode_receipt(self.receipt)}
-        return orjson.dumps({"v": VERSION, **members})
+        return _dump({"v": VERSION, **members})
 
     @classmethod
     def decode(cls, value: bytes | None) -> Result:
@@ -125,11 +141,49 @@ def decode_receipt(data: object) -> int:
         raise RecordError(f"member 'receipt' must be 32 hexadecimal digits, got {data!r}"[:200])
     return int(data, 16)
 
+def decode_topic(data: object) -> str:
+    """The id of a topic, 22 characters; `RecordError` if it is none."""
+    if not isinstance(data, str) or not _TOPIC.fullmatch(data):
+        raise RecordError(f"member 'topic' must be a topic's id, got {data!r}"[:200])
+    return data
+
+
+def _encode_weight(weight: int | float) -> int | float | str:
+    """A sum of integers may need more than the 64 bits that parsers know: it travels as text then."""
+    return weight if isinstance(weight, float) or abs(weight) < _LARGE else str(weight)
+
+
+def _decode_weight(data: object) -> int | float:
+    if type(data) is int or type(data) is float:
+        return data
+    if isinstance(data, str) and _NUMBER.fullmatch(data):
+        return int(data) if _WHOLE.fullmatch(data) else float(data)
+    raise RecordError("member 'weight' must be a number")
+
+
+def _dump(data: dict[str, Any]) -> bytes:
+    """JSON with integers of any size as they are, and null for what is beyond all floats."""
+    try:
+        return orjson.dumps(data)
+    except TypeError:
+        return json.dumps(_finite(data), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {name: _finite(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
 
 def _load(value: bytes | None) -> dict[str, Any]:
     try:
         data = orjson.loads(value or b"")
-    except orjson.JSONDecodeError as error:
+        # Integers of more than 64 bits become floats there, and stay what they are here.
+        if _LONG_NUMBER.search(value or b""):
+            data = json.loads(value or b"")
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"not JSON: {error}") from None
     if not isinstance(data, dict) or data.get("v") != VERSION:
         raise RecordError(f"no object of version {VERSION}")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from uuid import UUID
 
 import orjson
 
-from keygrouping.partial import RecordError, decode_receipt, encode_receipt
+from keygrouping.partial import RecordError, decode_receipt, decode_topic, encode_receipt
 
 VERSION = 1
 MODULUS = 1 << 128
@@ -51,11 +50,11 @@ class Receipt:
 
     A router writes it in the transaction that routes them. `consumed` counts the records there were (markers of
     transactions are none), `routed`, `late` and `dead` what became of them: all four by the events' identities in the
-    input. `windows` counts the routed ones again, by window (its start in ms) and by their identities in the routed
+    input; a batch that nobody can read is one record, at its first offset. `windows` counts the routed ones again, by window (its start in ms) and by their identities in the routed
     topic, as the worker sees them. `more` says that further windows follow in a receipt of an empty range.
     """
 
-    topic: UUID
+    topic: str
     partition: int
     first: int
     after: int
@@ -72,7 +71,7 @@ class Receipt:
         return orjson.dumps(
             {
                 "v": VERSION,
-                "topic": str(self.topic),
+                "topic": self.topic,
                 "partition": self.partition,
                 "first": self.first,
                 "after": self.after,
@@ -91,7 +90,7 @@ class Receipt:
             if not isinstance(data, dict) or data.get("v") != VERSION:
                 raise RecordError(f"no receipt of version {VERSION}")
             return cls(
-                UUID(data["topic"]),
+                decode_topic(data.get("topic")),
                 _whole(data, "partition"),
                 _whole(data, "first"),
                 _whole(data, "after"),

@@ -44,6 +44,7 @@ _PROPERTIES = {
     "log.retention.ms": "-1",
     # A laptop may rest for weeks between two runs; the default forgets where its groups stood after one.
     "offsets.retention.minutes": str(10 * 365 * 24 * 60),
+    "transactional.id.expiration.ms": str(2**31 - 1),
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
     "num.network.threads": "2",
     "num.io.threads": "4",
@@ -64,7 +65,8 @@ class EmbeddedBroker:
     `data_dir` holds log, identity and ports: a later broker on the same folder is the same cluster at the same
     address, as long as the ports are free. `port` fixes the port (LocalError if it is taken), `heap` is the JVM's
     -Xmx, `properties` go over the built-in broker properties, `java_options` replace those that make it start from its
-    class-data archive. The process is killed when this one ends.
+    class-data archive, `format_options` those that make the empty folder a cluster of its own. The process is killed
+    when this one ends.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class EmbeddedBroker:
         properties: Mapping[str, str] | None = None,
         patience: float = 60.0,
         java_options: Sequence[str] | None = None,
+        format_options: Sequence[str] | None = None,
     ) -> None:
         self._dir = data_dir.absolute()
         self._jars_dir = jars_dir or default_jars_dir()
@@ -84,6 +87,7 @@ class EmbeddedBroker:
         self._extra = dict(properties or {})
         self._patience = patience
         self._java_options = archives.reading("broker") if java_options is None else java_options
+        self._format_options = _alone() if format_options is None else format_options
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: IO[str] | None = None
         self._port = 0
@@ -188,7 +192,7 @@ class EmbeddedBroker:
         configuration = self._dir / "server.properties"
         configuration.write_text(self._server_properties(self._port, controller))
         if not (self._dir / "kafka" / "meta.properties").exists():
-            _format(java, configuration)
+            _format(java, configuration, self._format_options)
         options = [f"-Xmx{self._heap}", *_JVM_OPTIONS, *self._java_options]
         self._process = spawn([*java, *options, "kafka.Kafka", configuration], self.log)
 
@@ -228,11 +232,18 @@ class EmbeddedBroker:
         return _fault(last_lines(self.log, 200))
 
 
-def _format(java: list[str], configuration: Path) -> None:
+def new_id() -> str:
+    """A Kafka UUID: 22 characters of URL-safe base64. A leading dash would read as an option of a command."""
+    return "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()[1:]
+
+
+def _alone() -> list[str]:
+    return ["--standalone", f"--cluster-id={new_id()}"]
+
+
+def _format(java: list[str], configuration: Path, options: Sequence[str]) -> None:
     """Gives the empty data folder a cluster id."""
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-    # A leading dash would read as an option.
-    arguments = ["format", "--standalone", f"--cluster-id=A{cluster[1:]}", "-c", str(configuration)]
+    arguments = ["format", *options, "-c", str(configuration)]
     tool = [*java, "-XX:TieredStopAtLevel=1", "-Xshare:auto", "kafka.tools.StorageTool", *arguments]
     answer = subprocess.run(tool, capture_output=True, text=True)
     if answer.returncode != 0:

@@ -126,7 +126,7 @@ def _deviation(wanted: Value, found: Any) -> float:
 
 def _cancels_out(wanted: Value, found: Any) -> bool:
     """Whether the difference is rounding of terms that are much greater than their sum."""
-    if not isinstance(wanted.value, int | float) or not isinstance(found, int | float):
+    if not wanted.size or not isinstance(wanted.value, int | float) or not isinstance(found, int | float):
         return False
     return abs(found - wanted.value) <= _OF_SIZE * wanted.size
 

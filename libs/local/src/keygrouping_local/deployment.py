@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,8 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping.job import JobSpec
 from keygrouping_service import kafka
-from keygrouping_service.progress import END, Committed, finish_input, partitions_of, read_progress
+from keygrouping_service.end_of_input import finish_input
+from keygrouping_service.progress import END, Committed, partitions_of, read_progress
 from keygrouping_service.settings import PREFIX, ServiceSettings
 from keygrouping_service.topics import Topic, create_topics, topics_of
 
@@ -105,8 +106,8 @@ class Deployment:
         """File with all that a process says."""
         return self._folder / f"{name}.log"
 
-    def start(self, name: str, **settings: object) -> None:
-        """Starts a process; `settings` are those of its service."""
+    def start(self, name: str, environment: Mapping[str, str] | None = None, /, **settings: object) -> None:
+        """Starts a process; `settings` are those of its service, `environment` is what else it shall find there."""
         service, _, number = name.rpartition("-")
         given = self._own_settings(service, number) | settings
         base = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
@@ -116,6 +117,7 @@ class Deployment:
             f"{PREFIX}JOB": self._job_text,
             f"{PREFIX}SESSION_TIMEOUT": "6",
             **{f"{PREFIX}{service.upper()}_{key.upper()}": str(value) for key, value in given.items()},
+            **(environment or {}),
         }
         self._launch(name)
 
@@ -128,9 +130,14 @@ class Deployment:
         """Ends a process in order and returns its exit code."""
         return terminate(self._processes.pop(name), patience)
 
-    def revive(self) -> list[str]:
-        """Starts again, with the same settings, what has died; returns the names."""
-        dead = [name for name, process in self._processes.items() if process.poll() is not None]
+    def exit_code(self, name: str) -> int | None:
+        """How a process ended; None while it runs."""
+        return self._processes[name].poll()
+
+    def revive(self, without: Collection[str] = ()) -> list[str]:
+        """Starts again, with the same settings, what has died and not ended in order; returns the names."""
+        dead = [name for name, process in self._processes.items() if process.poll() not in (None, 0)]
+        dead = [name for name in dead if name not in without]
         for name in dead:
             self._launch(name)
         return dead
@@ -196,9 +203,7 @@ class Deployment:
         await self.until(self.is_routed)
         for name in [name for name in self.names if name.startswith("router-")]:
             self.stop(name)
-        options = self.settings.kafka_options()
-        group, topic = self.settings.group("router"), self.settings.events_topic
-        await finish_input(options.pop("bootstrap_servers"), group, topic, **options)
+        await finish_input(self.settings)
 
     async def check(self) -> Comparison:
         """Finishes the input, waits until everything is final, and compares with the oracle."""

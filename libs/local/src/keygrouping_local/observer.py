@@ -1,5 +1,6 @@
 """Looks at a running pipeline from outside, through Kafka and the router's API, and sums it up for people."""
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -9,10 +10,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from keygrouping.measure import Distribution, Measures
-from keygrouping.partial import Partial, Result
+from keygrouping.partial import Partial, RecordError, Result
 from keygrouping_service import kafka
+from keygrouping_service.partials import check_members
 from keygrouping_service.progress import END, Committed, partitions_of, read_progress, stage_watermark
 from keygrouping_service.settings import ServiceSettings
 
@@ -137,11 +139,17 @@ class Observer:
                     continue
                 for record in records:
                     if tp.topic == self._settings.partials_topic:
-                        partial = Partial.decode(record.value)
-                        self._distribution.add(partial.worker, record.key, partial.weight, partial.events)
+                        self._count(record)
                     else:
                         self._latest.append(Result.decode(record.value))
                         self._results += 1
+
+    def _count(self, record: ConsumerRecord[bytes, bytes]) -> None:
+        """Counts a partial; the aggregator tells of one that can't be used."""
+        with contextlib.suppress(RecordError):
+            partial = Partial.decode(record.value)
+            check_members(record.key, partial)
+            self._distribution.add(partial.worker, record.key, partial.weight, partial.events)
 
     async def _committed(self, stage: str, topic: str) -> dict[int, Committed]:
         partitions = [tp.partition for tp in self._partitions[topic]]

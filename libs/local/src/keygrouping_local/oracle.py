@@ -1,22 +1,31 @@
-"""What the results must be: one plain single-threaded program over `events`, sharing none of the stages' arithmetic."""
+"""What the results must be: one plain single-threaded program over `events`, sharing none of the stages' arithmetic.
+
+Times and numbers are read by its own means too; which events can't be used it asks the job.
+"""
 
 import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from datasketches import hll_sketch, hll_union, tgt_hll_type
 from keygrouping.aggregate import Aggregate
 from keygrouping.aggregate.bounds import bounds_of
-from keygrouping.job import Extracted, FieldValue, JobSpec, Rejection, picker
+from keygrouping.job import FieldValue, JobSpec, Rejection, picker
+from keygrouping_service.bisection import REFUSED, UNPROCESSABLE
+from keygrouping_service.fetching import TOO_LARGE, UNDECODABLE
 from keygrouping_service.settings import ServiceSettings
 
+from keygrouping_local.oracle_reading import Reading, read
 from keygrouping_local.records import Record, read_all, reasons
 
 WAS_IDLE = "partition-was-idle"
 _LG_K = 12
+_NOT_THE_JOBS = {TOO_LARGE, UNDECODABLE, REFUSED, UNPROCESSABLE}
 
 Place = tuple[int, int]
 """Partition and offset of a record of `events`."""
@@ -49,14 +58,23 @@ class Oracle:
     """Reads the records of `events`, each partition in offset order, and aggregates them in the most obvious way.
 
     `left_out` are events that the routers have put into `late` because their partition had been idle: the one
-    decision that depends on the wall clock, so it is taken as made. `now_ms` is the clock for `max_future`.
+    decision that depends on the wall clock, so it is taken as made. So are those in `unprocessed`, the dead letters for
+    reasons that lie in the routers and not in the job. `now_ms` is the clock for `max_future`.
     """
 
-    def __init__(self, job: JobSpec, left_out: Set[Place] = frozenset(), now_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        job: JobSpec,
+        left_out: Set[Place] = frozenset(),
+        now_ms: int | None = None,
+        unprocessed: Mapping[Place, str] = MappingProxyType({}),
+    ) -> None:
         self._job = job
         self._left_out = left_out
+        self._unprocessed = unprocessed
         self._now_ms = int(time.time() * 1000) if now_ms is None else now_ms
-        self._newest: dict[int, int] = {}
+        self._last: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=2 * job.confirmations))
+        self._confirmed: dict[int, int] = {}
         self._fields: dict[tuple[bytes, int], list[tuple[FieldValue, ...]]] = defaultdict(list)
         self._expected = Expected()
 
@@ -65,11 +83,14 @@ class Oracle:
         for record in records:
             self._expected.read += 1
             place = (record.partition, record.offset)
+            if place in self._unprocessed:
+                self._expected.dead[place] = self._unprocessed[place]
+                continue
             event = self._job.extract(record.key, record.value, record.headers, record.timestamp, self._now_ms)
             if isinstance(event, Rejection):
                 self._expected.dead[place] = event.reason
-            elif place not in self._left_out:
-                self._take(place, event)
+            else:
+                self._take(place, event.key, read(self._job, record.value, record.timestamp))
 
     def finish(self) -> Expected:
         """Returns what is expected of all events taken."""
@@ -82,19 +103,31 @@ class Oracle:
             }
         return expected
 
-    def _take(self, place: Place, event: Extracted) -> None:
-        newest = self._newest.get(place[0])
-        if newest is not None and event.time_ms < newest - self._job.lateness_ms:
+    def _take(self, place: Place, key: bytes, event: Reading) -> None:
+        confirmed = self._confirmed.get(place[0], -1)
+        self._confirm(place[0], event.time_ms, confirmed)
+        if place in self._left_out:
+            return
+        if event.time_ms < confirmed - self._job.lateness_ms:
             self._expected.late.add(place)
             return
-        self._newest[place[0]] = event.time_ms if newest is None else max(newest, event.time_ms)
-        self._fields[event.key, self._job.window_of(event.time_ms)].append(event.fields)
+        start = event.time_ms - (event.time_ms - self._job.window_offset_ms) % self._job.window_ms
+        self._fields[key, start].append(event.fields)
+
+    def _confirm(self, partition: int, time_ms: int, confirmed: int) -> None:
+        """Moves a partition's time to where half of the last 2 x `confirmations` events have come."""
+        last = self._last[partition]
+        last.append(time_ms)
+        if time_ms > confirmed and len(last) >= self._job.confirmations:
+            self._confirmed[partition] = max(confirmed, sorted(last)[-self._job.confirmations])
 
 
 async def expect(settings: ServiceSettings, job: JobSpec) -> Expected:
     """Returns what the results of everything that stands in `events` now must be."""
     late = await reasons(settings, settings.late_topic)
-    oracle = Oracle(job, {place for place, reason in late.items() if reason == WAS_IDLE})
+    dead = await reasons(settings, settings.dead_letters_topic)
+    unprocessed = {place: reason for place, reason in dead.items() if reason in _NOT_THE_JOBS}
+    oracle = Oracle(job, {place for place, reason in late.items() if reason == WAS_IDLE}, unprocessed=unprocessed)
     async for records in read_all(settings, settings.events_topic):
         oracle.add(records)
     return oracle.finish()
@@ -121,7 +154,11 @@ def _count(values: Sequence[Any]) -> Value:
 
 
 def _sum(values: Sequence[float]) -> Value:
-    return Value(_total(values), _total(map(abs, values))) if values else Value(None, 0)
+    """Exact where all are integers."""
+    if not values:
+        return Value(None, 0)
+    total = _total(values)
+    return Value(total, 0 if isinstance(total, int) else _total(map(abs, values)))
 
 
 def _mean(values: Sequence[float]) -> Value:
@@ -166,10 +203,14 @@ def _distinct(values: Sequence[str | int]) -> Value:
 
 
 def _total(values: Iterable[float]) -> float:
-    """The exactly rounded sum; infinite where it is beyond the floats."""
+    """The exact sum of integers; with fractions among them that of both, rounded; infinite beyond the floats."""
     numbers = list(values)
+    fractions = [number for number in numbers if isinstance(number, float)]
+    whole = sum(number for number in numbers if isinstance(number, int))
+    if not fractions:
+        return whole
     try:
-        return math.fsum(numbers)
+        return float(Fraction(whole) + Fraction(math.fsum(fractions)))
     except OverflowError:
         return math.inf
 

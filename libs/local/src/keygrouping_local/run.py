@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keygrouping_service import kafka
-from keygrouping_service.progress import finish_input
+from keygrouping_service.end_of_input import finish_input
 from keygrouping_service.settings import PREFIX, ServiceSettings
 from keygrouping_service.topics import Topic, create_topics, topics_of
 from rich.console import Console
@@ -168,8 +168,7 @@ class Run:
 
     async def _finish(self, settings: ServiceSettings, services: Supervisor) -> None:
         await asyncio.to_thread(services.stop, [ROUTER])
-        options = settings.kafka_options()
-        await finish_input(options.pop("bootstrap_servers"), settings.group("router"), settings.events_topic, **options)
+        await finish_input(settings)
 
     async def _pause(self) -> None:
         try:

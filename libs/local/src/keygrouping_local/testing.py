@@ -9,6 +9,7 @@ import pytest
 from keygrouping_service.store.testing import MISSING, RedisServer, installed
 
 from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.proxy import Proxy
 
 # An example may wait for a busy machine: how long it takes is no fault.
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -19,6 +20,13 @@ hypothesis.settings.load_profile("patient")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """A running broker, shared by all tests of the session; a test that kills it must start it again."""
     with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(broker: EmbeddedBroker) -> Iterator[Proxy]:
+    """A proxy of the test's own in front of the broker, to delay, reorder and lose its clients' requests."""
+    with Proxy([int(broker.bootstrap_servers.partition(":")[2])]) as running:
         yield running
 
 

@@ -21,7 +21,10 @@ def environment_of(settings: ServiceSettings) -> dict[str, str]:
 
 
 def _names(application: str) -> dict[str, Any]:
-    kinds = ("events", "routed", "partials", "results", "late", "dead-letters", "distribution", "receipts")
+    kinds = (
+        *("events", "routed", "partials", "results", "late", "dead-letters", "distribution"),
+        *("positions", "receipts"),
+    )
     return {f"{kind.replace('-', '_')}_topic": f"{application}.{kind}" for kind in kinds}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -18,11 +18,15 @@ from pydantic import BaseModel
 
 from keygrouping_service import metrics, tracing
 from keygrouping_service.docs import add_docs
+from keygrouping_service.guarding import ImpatientProtocol, guarded
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.problems import answer_with_problems
 
 log = logging.getLogger(__name__)
 
+
+_MOST_CONNECTIONS = 1000
+"""Open at once; beyond them the answer is 503."""
 
 _NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False, auto_configure=False)
 _SCRAPED: dict[int | str, dict[str, Any]] = {200: {"description": "In the text format of Prometheus"}}
@@ -90,12 +94,25 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: FastAPI, host: str, port: int) -> AsyncIterator[int]:
+async def serving(
+    app: FastAPI, host: str, port: int, *, hosts: Iterable[str] = (), body_seconds: float = 60.0
+) -> AsyncIterator[int]:
     """Serves the app in this event loop; gives the port (a free one if 0 was asked) and stops on exit.
+
+    For `hosts` and `body_seconds` see `guarding.guarded`.
 
     Raises `Fatal` if the port is taken.
     """
-    config = uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, lifespan="off")
+    config = uvicorn.Config(
+        guarded(app, hosts=hosts, body_seconds=body_seconds),
+        host=host,
+        port=port,
+        http=ImpatientProtocol,
+        limit_concurrency=_MOST_CONNECTIONS,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+    )
     server = _Server(config)
     try:
         socket = config.bind_socket()

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import Depends, HTTPException
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from keygrouping_service.settings import ApiSettings
+from keygrouping_service.settings import TokenSettings
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Auth:
     Both are empty where no token is needed, so that the OpenAPI document asks for none.
     """
 
-    def __init__(self, settings: ApiSettings) -> None:
+    def __init__(self, settings: TokenSettings) -> None:
         needed: list[Any] = []
         if settings.api_token_file is not None:
             tokens = TokenFile(settings.api_token_file)

@@ -51,7 +51,7 @@ class FlushingStage(ABC, Generic[GatheredType]):
         """What the stage before promises now."""
 
     @abstractmethod
-    async def _begin(self, owned: OwnedPartition, output_partitions: int) -> GatheredType:
+    def _begin(self, owned: OwnedPartition, output_partitions: int) -> GatheredType:
         """What holds the records of one incarnation on one partition."""
 
     @abstractmethod
@@ -63,7 +63,7 @@ class FlushingStage(ABC, Generic[GatheredType]):
         partitions = len(await partitions_of(owned.admin, self._output_topic))
         if not partitions:
             raise UnknownTopicOrPartitionError(f"create the topic {self._output_topic!r}")
-        with self._observed(owned.partition, await self._begin(owned, partitions)) as gathered:
+        with self._observed(owned.partition, self._begin(owned, partitions)) as gathered:
             due = time.monotonic()
             while not owned.stopping:
                 records = await owned.poll(self._batch_records, max(0.0, due - time.monotonic()))
@@ -71,7 +71,7 @@ class FlushingStage(ABC, Generic[GatheredType]):
                     await gathered.take(records)
                     self._observe(self._running.values())
                     due = min(due, time.monotonic() + self._flush_interval)
-                if gathered.full or time.monotonic() >= due:
+                if gathered.full or owned.careful or time.monotonic() >= due:
                     await gathered.write(await self._horizon.latest(owned.upstream))
                     self._observe(self._running.values())
                     due = time.monotonic() + self._horizon.pause

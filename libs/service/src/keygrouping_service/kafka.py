@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import (
     AuthenticationFailedError,
     AuthenticationMethodNotSupported,
@@ -27,7 +29,10 @@ from aiokafka.errors import (
     UnsupportedVersionError,
 )
 
+from keygrouping_service import fetching
+from keygrouping_service.fetching import Unpacking
 from keygrouping_service.settings import ServiceSettings
+from keygrouping_service.transactions import TransactionalProducer
 
 log = logging.getLogger(__name__)
 
@@ -98,18 +103,27 @@ async def retry(action: Callable[[], Awaitable[Result]], what: str) -> Result:
 
 
 def reader(
-    settings: ServiceSettings, *, committed: bool = True, wait_ms: int = 2000, **options: Any
+    settings: ServiceSettings,
+    *,
+    committed: bool = True,
+    wait_ms: int = 2000,
+    unpacking: Unpacking | None = None,
+    **options: Any,
 ) -> AIOKafkaConsumer:
     """A consumer outside of any group; partitions are assigned and sought by the caller.
 
     The broker answers after `wait_ms` if there is nothing to read; a sought position has to wait for that answer.
+    `unpacking`: it reads in bounded memory, and what it can't read or is too large is left out as `letters`.
     """
+    if unpacking is not None:
+        fetching.install()
     return AIOKafkaConsumer(
         **settings.kafka_options(),
         enable_auto_commit=False,
         auto_offset_reset="none",
         fetch_max_wait_ms=wait_ms,
         isolation_level="read_committed" if committed else "read_uncommitted",
+        value_deserializer=unpacking,
         **options,
     )
 
@@ -123,16 +137,17 @@ def producer(
     batch_bytes: int = 1 << 20,
     **options: Any,
 ) -> AIOKafkaProducer:
-    """A producer that waits for all replicas; transactional if an id is given."""
-    return AIOKafkaProducer(
+    """A producer that waits for all replicas; transactional if an id is given: then see `TransactionalProducer`."""
+    common = {
         **settings.kafka_options(),
-        acks="all",
-        enable_idempotence=idempotent,
-        transactional_id=transactional_id,
-        compression_type=None if compression == "none" else compression,
-        max_batch_size=batch_bytes,
+        "acks": "all",
+        "compression_type": None if compression == "none" else compression,
+        "max_batch_size": batch_bytes,
         **options,
-    )
+    }
+    if transactional_id is None:
+        return AIOKafkaProducer(enable_idempotence=idempotent, **common)
+    return TransactionalProducer(transactional_id=transactional_id, **common)
 
 
 def admin(settings: ServiceSettings) -> AIOKafkaAdminClient:
@@ -151,37 +166,56 @@ async def started(client: Any) -> AsyncIterator[Any]:
 
 
 async def close(client: Any) -> None:
-    """Closes a client within seconds, even while the broker is away."""
-    finish = client.close if isinstance(client, AIOKafkaAdminClient) else client.stop
+    """Closes a client within seconds, even while the broker is away or takes nothing."""
+    connections = _Connections(client)
     if isinstance(client, AIOKafkaProducer):
-        await _close_producer(client)
+        await _close_producer(client, connections)
         return
+    finish = client.close if isinstance(client, AIOKafkaAdminClient) else client.stop
     try:
         with given_up_calls():  # a consumer cancels its own fetches, and may raise that
             await asyncio.wait_for(finish(), _CLOSE_TIMEOUT)
     except (KafkaError, TimeoutError, OSError) as error:
         log.warning("closing a Kafka client failed: %s", _one_line(error))
-        if isinstance(client, AIOKafkaConsumer):
-            await client._client.close()
+        await connections.drop()
 
 
-async def _close_producer(client: AIOKafkaProducer) -> None:
+async def _close_producer(client: AIOKafkaProducer, connections: _Connections) -> None:
     """Stops a producer and drops what it has not sent.
 
     `AIOKafkaProducer.stop` waits for undelivered batches for ever while the broker is away, and its sender waits for
     its requests after a first cancellation; so it is given a moment, and then cancelled until it is gone.
     """
     try:
-        await asyncio.wait_for(client.stop(), 1.0)
+        with given_up_calls():  # a sender that had been cancelled before may raise that
+            await asyncio.wait_for(client.stop(), 1.0)
         return
     except (KafkaError, TimeoutError, OSError) as error:
         log.info("dropping a producer that does not stop: %s", _one_line(error))
+    closed = KafkaError("the producer was closed")
+    if isinstance(client, TransactionalProducer):
+        client.failure = client.failure or closed
     sender = client._sender.sender_task
     while sender is not None and not sender.done():
         sender.cancel()
         await asyncio.wait([sender], timeout=0.2)
-    client._message_accumulator.fail_all(KafkaError("the producer was closed"))
-    await client.client.close()
+    client._message_accumulator.fail_all(closed)
+    await connections.drop()
+
+
+class _Connections:
+    """The connections of a client. aiokafka's own `close` waits until the broker has taken what was written to them."""
+
+    def __init__(self, client: Any) -> None:
+        self._client: AIOKafkaClient = client.client if isinstance(client, AIOKafkaProducer) else client._client
+        self._transports = [c._writer.transport for c in self._client._conns.values() if c._writer is not None]
+
+    async def drop(self) -> None:
+        """Closes them at once; what was not sent is lost."""
+        for transport in self._transports:
+            transport.abort()
+        with contextlib.suppress(KafkaError, TimeoutError), given_up_calls():
+            await asyncio.wait_for(self._client.close(), 1.0)
 
 
 def _one_line(error: BaseException) -> str:

@@ -27,6 +27,12 @@ def lenient() -> bool:
     return bool(fetcher.MemoryRecords is _LenientRecords)
 
 
+def read_batch_leniently(data: Any) -> Any:
+    """aiokafka's reader of a batch, which takes such names, too; from now on they may come."""
+    read_leniently()
+    return _LenientBatch(data)
+
+
 class _LenientBytes(bytearray):
     """Bytes whose parts decode whatever they hold."""
 

@@ -18,9 +18,10 @@ SERVICES = ("router", "worker", "aggregator", "producer", "observer", "spark")
 """A metric of one service has the service's name after the prefix; the others are those of all services."""
 
 LABELS = {
+    "check": "a premise of exactness, as docs/premises.md lists them",
     "group": "consumer group of a stage: one per stage",
     "grouping": "name of a grouping: those that run in the shadow; the second of one name ends in `-2`",
-    "kind": "what the audit looks at: `input` or `window`",
+    "kind": "what the audit looks at (`input` or `window`), or what is kept in the store: a few words",
     "operator": "an operator of a Spark query: a few",
     "outcome": "what became of it: a few words",
     "query": "a query of the Spark job: one per stage",
@@ -151,6 +152,18 @@ RESTARTS = counter(
 EXPIRED_OFFSETS = counter(
     "expired_offsets_total", "offsets", "Offsets that retention deleted before they were read.", "group"
 )
+PREMISE = gauge(
+    "premise",
+    "state",
+    "1 if what exactness rests on was so when the service started, 0 if not; what could not be checked is missing.",
+    "check",
+)
+PURGED = counter(
+    "purged_offsets_total",
+    "offsets",
+    "Offsets (records and markers of transactions) deleted of a topic after all its readers had committed them.",
+    "topic",
+)
 LAG = gauge("lag_records", "records", "Offsets between what was read and the end of the input.", "group")
 INPUT_SEEN = gauge(
     "input_seen_timestamp_seconds",
@@ -228,6 +241,12 @@ LOST_ROUNDS = counter(
 CONTROL_CHANGES = counter("router_control_changes_total", "changes", "Changes of what can be set, taken over.")
 CONTROL_VERSION = gauge("router_control_version", "version", "Version of the control document in force.")
 STORE_DEGRADED = gauge("router_store_degraded", "state", "1 while the store can't be used, else 0.")
+BAD_STORE_VALUES = counter(
+    "router_store_bad_values_total",
+    "values",
+    "Values in the store that could not be used when they were read, and were taken for missing.",
+    "kind",
+)
 REPLICAS = gauge("router_replicas", "replicas", "Routers that share the store and are alive.")
 WORKER_LAG = gauge("router_worker_lag_records", "records", "Routed events that a worker has not worked off.", "worker")
 SHADOW_IMBALANCE = gauge(
@@ -358,6 +377,7 @@ SPARK_SOURCE_LAG = gauge(
     "spark_source_lag_records", "records", "Records of a topic that are still to be read.", "query", "topic"
 )
 SPARK_RESULTS = counter("spark_results_total", "results", "Final results written.")
+SPARK_DEAD = counter("spark_dead_letters_total", "partials", "Records that are no partial of the job.", "reason")
 SPARK_QUERY_RESTARTS = counter(
     "spark_query_restarts_total", "restarts", "Times a query began anew after an error.", "query"
 )

@@ -13,9 +13,13 @@ Responses = dict[int | str, dict[str, Any]]
 _REASONS = {
     400: "What was sent can't be read: no JSON, or no ETag.",
     401: "The bearer token is missing or wrong.",
+    403: "A page of another site, or an address from which it isn't taken without a token.",
     404: "There is nothing of this name.",
+    408: "The body has not come in time.",
     412: "Somebody else changed it since: read it again, and try with its ETag.",
     413: "The body is too large.",
+    415: "The body is not said to be JSON.",
+    421: "The request is for a host that this server is not.",
     422: "What was sent can't be used; the detail says why.",
     429: "Too many requests; `Retry-After` says when to try again.",
     503: "Not now; `Retry-After` says when to try again.",

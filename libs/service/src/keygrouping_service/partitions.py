@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, Literal
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -28,11 +30,19 @@ from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import CommitFailedError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
+from prometheus_client import Counter
 
 from keygrouping_service import kafka, metrics
+from keygrouping_service.bisection import Bisection, DefectError
+from keygrouping_service.dead_letters import DeadLetters
+from keygrouping_service.fetching import DEFAULT_LARGEST, Unpacking
+from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import Clients, OwnedPartition
+from keygrouping_service.positions import Positions
 from keygrouping_service.progress import read_starts
 from keygrouping_service.settings import StageSettings
+from keygrouping_service.starts import Start, created_again, find_starts
+from keygrouping_service.topic_ids import read_topic_ids, same_topic, topic_id_text
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +51,8 @@ Work = Callable[[OwnedPartition], Awaitable[None]]
 
 _NEVER_MS = 2**31 - 1
 _METADATA_MS = 30_000
+_CLOSING_SECONDS = 2.0
+_PAUSE_OF_BISECTION = 0.1
 _WATCH_SECONDS = 2.0
 """Partitions that are added to the topic are noticed after this time at the latest."""
 
@@ -62,13 +74,18 @@ class PartitionRunner:
     - It returns only when `owned.stopping` (service shutdown); commit what is worth it, within `grace` seconds.
     - It is cancelled at any await when the group takes the partition away: everything uncommitted is aborted. Don't
       commit in a `finally`.
-    - Any Kafka error or timeout that it lets through ends the incarnation; after a pause the next one begins at the
-      committed offset. `kafka.Fatal` and errors that are no Kafka errors stop the service.
+    - Any error that it lets through ends the incarnation; after a pause the next one begins at the committed offset.
+      One that comes again there is narrowed down to a record, which `poll` then leaves out: see `Bisection`. While that
+      goes on, `owned.careful` asks it to submit all that it took before it polls again.
+    - `kafka.Fatal`, and errors that are no Kafka errors before anything was taken, stop the service.
     - The offset that is committed may lie behind what was read (open windows): the next incarnation reads it again.
     - Commit as seldom as latency allows: a transaction costs about 10 round trips and one marker per partition.
 
+    `largest`: records of more bytes (key, value and headers, unpacked) are not read; what is left of them goes to
+    `dead-letters`, counted in `dead` by reason.
+
     `own_state`: the topic is not input but state that the work itself writes. It is read at the begin only, so there is
-    no lag to show.
+    no lag to show, and it may be deleted to begin again.
 
     `assignor` decides who gets which partition (default: round robin); it is an instance of aiokafka's
     AbstractPartitionAssignor, whose `metadata` may send user data such as the replica's ordinal. All members must
@@ -86,6 +103,8 @@ class PartitionRunner:
         own_state: bool = False,
         assignor: type[AbstractPartitionAssignor] | AbstractPartitionAssignor = RoundRobinPartitionAssignor,
         grace: float = 20.0,
+        largest: int = DEFAULT_LARGEST,
+        dead: Counter | None = None,
     ) -> None:
         self.owned: dict[int, OwnedPartition] = {}
         self.group = settings.group(stage)
@@ -96,10 +115,14 @@ class PartitionRunner:
         self._delivery = delivery
         self._assignor = assignor
         self._grace = grace
+        self._largest = largest
+        self._dead = dead
+        self._bisections: defaultdict[int, Bisection] = defaultdict(Bisection)
         self._stop = asyncio.Event()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._member: AIOKafkaConsumer | None = None
+        self._positions = None if own_state else Positions(settings, self.group)
         self._assigned: set[int] | None = None
         self._moved: set[int] = set()
         self._seen: dict[int, tuple[int, int]] = {}
@@ -146,6 +169,8 @@ class PartitionRunner:
     async def _start_shared(self, stack: AsyncExitStack) -> tuple[AIOKafkaAdminClient, AIOKafkaConsumer]:
         admin = await stack.enter_async_context(kafka.started(kafka.admin(self._settings)))
         probe = await stack.enter_async_context(kafka.started(kafka.reader(self._settings, committed=False)))
+        if self._positions is not None:
+            await self._positions.require(admin)
         return admin, probe
 
     async def _watch_ends(self, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> None:
@@ -166,13 +191,25 @@ class PartitionRunner:
         ends = {tp.partition: end for tp, end in (await probe.end_offsets(partitions)).items()}
         for partition in ends.keys() & self.owned.keys():
             self.owned[partition].seen_end = ends[partition]
+        await self._check_id(admin)
         starts = await read_starts(admin, probe, self.group, partitions)
         self._seen = {partition: (start.offset or 0, ends[partition]) for partition, start in starts.items()}
         metrics.INPUT_SEEN.labels(self.group).set_to_current_time()
 
+    async def _check_id(self, admin: AIOKafkaAdminClient) -> None:
+        """`Fatal` if the topic is another one than that which is being read."""
+        ids = await read_topic_ids(admin, [self._topic])
+        for owned in self.owned.values() if self._topic in ids and self._positions else ():
+            if not same_topic(owned.topic_id, now := topic_id_text(ids[self._topic])):
+                raise kafka.Fatal(created_again(self._topic, self.group, owned.topic_id, now))
+
     async def _finish(self) -> None:
-        if self._tasks and not self._failure.done():
-            await asyncio.wait(self._tasks.values(), timeout=self._grace)
+        """Lets work end in order; a session that has not begun it, or has ended it, gets a moment only."""
+        if not self._tasks or self._failure.done():
+            return
+        await asyncio.wait(self._tasks.values(), timeout=_CLOSING_SECONDS)
+        if working := [task for partition, task in self._tasks.items() if partition in self.owned]:
+            await asyncio.wait(working, timeout=self._grace)
 
     async def _drop_all(self) -> None:
         self._assigned = None
@@ -248,6 +285,9 @@ class PartitionRunner:
             try:
                 with kafka.given_up_calls():
                     return await self._incarnate(TopicPartition(self._topic, partition), *shared)
+            except _PoisonError as error:
+                pause = _PAUSE_OF_BISECTION
+                log.warning("%s[%d] begins anew at its committed offset: %s", self._topic, partition, error)
             except (ProducerFenced, CommitFailedError) as error:
                 # Either the partition has gone to another member, of which our next heartbeat will tell, or the
                 # broker gave up a transaction of ours that took too long.
@@ -260,7 +300,11 @@ class PartitionRunner:
                     pauses = kafka.backoff()
                 pause = next(pauses)
                 log.warning(
-                    "%s[%d] begins anew at its committed offset in %.1f s: %r", self._topic, partition, pause, error
+                    "%s[%d]: a new session begins at the committed offset in %.1f s, as the last one ended with: %r",
+                    self._topic,
+                    partition,
+                    pause,
+                    error,
                 )
             metrics.RESTARTS.labels(self.group).inc()
             await _sleep(pause, self._stop)
@@ -268,21 +312,56 @@ class PartitionRunner:
     async def _incarnate(self, tp: TopicPartition, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> None:
         async with AsyncExitStack() as stack:
             producer = await stack.enter_async_context(kafka.started(self._new_producer(tp.partition)))
-            start = (await read_starts(admin, probe, self.group, [tp]))[tp.partition]
-            reader = kafka.reader(self._settings, max_partition_fetch_bytes=self._settings.fetch_bytes)
+            start = await self._find_start(tp, admin, probe)
+            unpacking = Unpacking(self._largest)
+            reader = kafka.reader(
+                self._settings, unpacking=unpacking, max_partition_fetch_bytes=self._settings.fetch_bytes
+            )
             await stack.enter_async_context(kafka.started(reader))
             reader.assign([tp])
-            reader.seek(tp, start.offset)
+            reader.seek(tp, start.committed.offset)
             commit = None if self._delivery == "exactly_once" else self._commit_offset
-            clients = Clients(reader, producer, admin, probe, commit)
-            owned = OwnedPartition(tp, start, clients, self.group, self._stop)
+            dead_letters = DeadLetters(self._settings.dead_letters_topic, unpacking, producer, self._dead)
+            clients = Clients(reader, producer, dead_letters, admin, probe, commit, self._positions)
+            bisection = self._bisections[tp.partition]
+            owned = OwnedPartition(tp, start.committed, clients, self.group, self._stop, bisection)
             stack.push_async_callback(owned.abandon)
             stack.callback(self._disown, owned)
             if tp.partition in self._seen:
                 _, owned.seen_end = self._seen[tp.partition]
             self.owned[tp.partition] = owned
-            await self._work(owned)
-            await owned.settle()
+            try:
+                if start.moved:
+                    await owned.commit(None, owned.offset, owned.progress)
+                await self._work(owned)
+                await owned.settle()
+            except (Fatal, ProducerFenced, CommitFailedError):
+                raise
+            except Exception as error:
+                self._narrow(bisection, owned, error)
+                raise
+
+    def _narrow(self, bisection: Bisection, owned: OwnedPartition, error: Exception) -> None:
+        """Raises `_PoisonError` if a record may be to blame, `Fatal` if it can't be any."""
+        suspects = owned.suspects
+        try:
+            if not bisection.failed(suspects, error):
+                return
+        except DefectError as defect:
+            raise Fatal(f"{owned.tp.topic}[{owned.partition}]: {defect}") from error
+        log.info("%s[%d]: what failed at %s", owned.tp.topic, owned.partition, suspects, exc_info=error)
+        raise _PoisonError(f"{type(error).__name__}: {error}; one of {suspects} may be to blame") from error
+
+    async def _find_start(self, tp: TopicPartition, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> Start:
+        if self._positions is None:
+            start = Start((await read_starts(admin, probe, self.group, [tp]))[tp.partition])
+        else:
+            starts = await find_starts(admin, probe, self._settings, self._positions, self.group, [tp])
+            start = starts[tp]
+        if start.committed.offset is None:
+            (first,) = (await probe.beginning_offsets([tp])).values()
+            start = replace(start, committed=replace(start.committed, offset=first))
+        return start
 
     def _disown(self, owned: OwnedPartition) -> None:
         del self.owned[owned.partition]
@@ -305,6 +384,10 @@ class PartitionRunner:
         if self._member is None or tp not in self._member.assignment():
             raise CommitFailedError(f"{tp} is no longer ours")
         await self._member.commit({tp: position})
+
+
+class _PoisonError(Exception):
+    """Work failed, and one of the records that it took may be to blame."""
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]

@@ -12,16 +12,21 @@ a transaction's offsets may become visible a moment before its records do.
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
+import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import CoordinatorLoadInProgressError
+from aiokafka.errors import CoordinatorLoadInProgressError, KafkaTimeoutError, for_code
 from aiokafka.structs import OffsetAndMetadata
+from keygrouping.job import MOST_CONFIRMATIONS
 
-from keygrouping_service.kafka import retry
+from keygrouping_service.kafka_requests import StableOffsetsRequest
+from keygrouping_service.topic_ids import UNKNOWN
 
 MIN_TIME = -1
 """Progress of a partition of which nothing is known yet: before all event times."""
@@ -30,6 +35,8 @@ END = 253_402_214_400_000
 """Progress of a finished input: 9999-12-31T00:00:00Z, after all event times."""
 
 _STATES = ("active", "idle", "resuming")
+_STABLE_SECONDS, _STABLE_PAUSE = 15.0, 0.02
+_MOST_AHEAD = 2 * MOST_CONFIRMATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +45,75 @@ class Progress:
 
     `resuming` counts as not idle: the partition has said that it comes back, but doesn't know yet how far the others
     went on without it. Whoever owns it next must find that out before any event.
+
+    `ahead` are the last events of an input partition, the oldest first: how many ms each lies ahead of `time`, not
+    confirmed by enough others yet; 0 if it does not.
     """
 
     time: int = MIN_TIME
     epoch: int = 0
     idle: bool = False
     resuming: bool = False
+    ahead: tuple[int, ...] = ()
 
-    def encode(self) -> str:
-        """The text that is committed as metadata of an offset."""
+    def encode(self, topic_id: str = UNKNOWN) -> str:
+        """The text that is committed as metadata of an offset in the topic with this id."""
         state = "idle" if self.idle else "resuming" if self.resuming else "active"
-        return f"v1 {self.time} {self.epoch} {state}"
+        return " ".join([f"v2 {self.time} {self.epoch} {state} {topic_id}", *_encode_ahead(self.ahead)])
 
     @classmethod
     def decode(cls, metadata: str | None) -> Progress:
         """Reads metadata; text that is not ours (a group reset by a tool) counts as nothing known."""
-        words = (metadata or "").split(" ")
-        if len(words) != 4 or words[0] != "v1" or words[3] not in _STATES:
-            return cls()
-        try:
-            return cls(int(words[1]), int(words[2]), words[3] == "idle", words[3] == "resuming")
-        except ValueError:
-            return cls()
+        return _read(metadata)[0]
+
+
+def _read(metadata: str | None) -> tuple[Progress, str]:
+    """Progress and topic id in metadata; nothing known of either if it is not ours."""
+    words = (metadata or "").split(" ")
+    if not 5 <= len(words) <= 6 or words[0] != "v2" or words[3] not in _STATES:
+        return Progress(), UNKNOWN
+    try:
+        ahead = _decode_ahead(words[5]) if len(words) == 6 else ()
+        progress = Progress(int(words[1]), int(words[2]), words[3] == "idle", words[3] == "resuming", ahead)
+    except ValueError:
+        return Progress(), UNKNOWN
+    return progress, words[4]
+
+
+def _encode_ahead(ahead: tuple[int, ...]) -> list[str]:
+    """A word of hexadecimal numbers, in which `*n` stands for n zeros; none if nothing is ahead."""
+    runs = [(number, len(list(same))) for number, same in groupby(ahead)]
+    if runs and runs[0][0] == 0:
+        del runs[0]
+    tokens = [token for number, count in runs for token in ([f"{number:x}"] * count if number else [f"*{count:x}"])]
+    return [",".join(tokens)] if tokens else []
+
+
+def _decode_ahead(word: str) -> tuple[int, ...]:
+    ahead: list[int] = []
+    for token in word.split(","):
+        ahead += [0] * min(int(token[1:], 16), _MOST_AHEAD) if token.startswith("*") else [int(token, 16)]
+    return tuple(ahead[-_MOST_AHEAD:])
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A partition's committed offset (None: none yet) and progress."""
+    """A partition's committed offset (None: none yet) and progress, and the id of the topic that they are of."""
 
     offset: int | None = None
     progress: Progress = Progress()
+    topic_id: str = field(default=UNKNOWN, compare=False)
+
+    def encode(self) -> OffsetAndMetadata:
+        """What is committed."""
+        return OffsetAndMetadata(self.offset or 0, self.progress.encode(self.topic_id))
+
+    @classmethod
+    def decode(cls, stored: OffsetAndMetadata | None) -> Committed:
+        """Reads what was committed; None and offset -1 stand for nothing."""
+        if stored is None or stored.offset < 0:
+            return cls()
+        return cls(stored.offset, *_read(stored.metadata))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,55 +164,86 @@ def stage_watermark(progress: Mapping[int, Progress]) -> int:
 
 
 async def read_offsets(
-    admin: AIOKafkaAdminClient, group: str, partitions: Sequence[TopicPartition]
+    admin: AIOKafkaAdminClient, group: str, partitions: Sequence[TopicPartition], *, stable: bool = False
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """What a group has committed for each partition, after all finished transactions; offset -1 where there is nothing.
+
+    A transaction's offsets become visible some time after its commit has been answered. With `stable` (brokers since
+    2.5) this waits for transactions that have yet to show theirs, and raises a retriable KafkaError after 15 s.
 
     Raises a retriable KafkaError while the group's coordinator is loading: "not known yet" must never be taken for
     "nothing committed".
     """
     if not partitions:
         return {}
-    found: dict[TopicPartition, OffsetAndMetadata] = await admin.list_consumer_group_offsets(
-        group, partitions=list(partitions)
-    )
+    found = await _read_stable(admin, group, partitions) if stable else await _read_now(admin, group, partitions)
     if any(tp not in found for tp in partitions):
         raise CoordinatorLoadInProgressError(f"offsets of group {group!r} are not available yet")
     return found
 
 
+async def _read_now(
+    admin: AIOKafkaAdminClient, group: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    found: dict[TopicPartition, OffsetAndMetadata] = await admin.list_consumer_group_offsets(
+        group, partitions=list(partitions)
+    )
+    return found
+
+
+async def _read_stable(
+    admin: AIOKafkaAdminClient, group: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    wanted: dict[str, list[int]] = defaultdict(list)
+    for tp in partitions:
+        wanted[tp.topic].append(tp.partition)
+    deadline = time.monotonic() + _STABLE_SECONDS
+    while True:
+        coordinator = await admin.find_coordinator(group)
+        try:
+            answer = await admin._send_request(StableOffsetsRequest(group, wanted), coordinator)
+        except NotImplementedError:
+            return await _read_now(admin, group, partitions)
+        found = {
+            TopicPartition(topic, partition): (OffsetAndMetadata(offset, metadata or ""), code)
+            for topic, entries, _ in answer.topics
+            for partition, offset, _, metadata, code, _ in entries
+        }
+        codes = {answer.error_code, *(code for _, code in found.values())} - {0}
+        if not codes:
+            return {tp: stored for tp, (stored, _) in found.items()}
+        if codes != {StableOffsetsRequest.UNSTABLE}:
+            code = next(iter(codes - {StableOffsetsRequest.UNSTABLE}))
+            raise for_code(code)(f"the offsets of group {group!r} can't be read")
+        if time.monotonic() > deadline:
+            raise KafkaTimeoutError(f"a transaction that commits offsets of group {group!r} does not end")
+        await asyncio.sleep(_STABLE_PAUSE)
+
+
 async def read_progress(
-    admin: AIOKafkaAdminClient, group: str, topic: str, partitions: Iterable[int]
+    admin: AIOKafkaAdminClient, group: str, topic: str, partitions: Iterable[int], *, stable: bool = False
 ) -> dict[int, Committed]:
     """Committed offset and progress of each partition; raises as `read_offsets` does."""
-    found = await read_offsets(admin, group, [TopicPartition(topic, partition) for partition in partitions])
-    return {tp.partition: _committed(stored) for tp, stored in found.items()}
+    tps = [TopicPartition(topic, partition) for partition in partitions]
+    found = await read_offsets(admin, group, tps, stable=stable)
+    return {tp.partition: Committed.decode(stored) for tp, stored in found.items()}
 
 
 async def read_starts(
     admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer, group: str, partitions: Sequence[TopicPartition]
 ) -> dict[int, Committed]:
-    """Where a group goes on in partitions of one topic, with its progress: the beginning where nothing is committed."""
-    found = {tp: _committed(stored) for tp, stored in (await read_offsets(admin, group, partitions)).items()}
+    """Where a group stands in partitions of one topic: the beginning where nothing is committed. For lags: who begins
+    to read asks `keygrouping_service.starts`."""
+    found = {tp: Committed.decode(stored) for tp, stored in (await read_offsets(admin, group, partitions)).items()}
     fresh = [tp for tp, start in found.items() if start.offset is None]
     first = await probe.beginning_offsets(fresh) if fresh else {}
-    return {tp.partition: Committed(first.get(tp, start.offset), start.progress) for tp, start in found.items()}
-
-
-def _committed(stored: OffsetAndMetadata) -> Committed:
-    if stored.offset < 0:
-        return Committed()
-    return Committed(stored.offset, Progress.decode(stored.metadata))
+    return {tp.partition: replace(start, offset=first.get(tp, start.offset)) for tp, start in found.items()}
 
 
 async def partitions_of(admin: AIOKafkaAdminClient, topic: str) -> list[int]:
     """Numbers of all partitions of a topic, read anew; empty if the topic doesn't exist."""
     (description,) = await admin.describe_topics([topic])
     return sorted(partition["partition"] for partition in description["partitions"])
-
-
-class InputNotRoutedError(RuntimeError):
-    """An input can't be declared finished while the routers have not committed all of it."""
 
 
 class Upstream:
@@ -206,36 +283,4 @@ async def commit_progress(consumer: AIOKafkaConsumer, topic: str, committed: Map
 
     `consumer` has the group's id and is assigned the partitions by hand.
     """
-    await consumer.commit(
-        {
-            TopicPartition(topic, partition): OffsetAndMetadata(entry.offset or 0, entry.progress.encode())
-            for partition, entry in committed.items()
-        }
-    )
-
-
-async def finish_input(bootstrap_servers: str, group: str, topic: str, **security: object) -> None:
-    """Declares that no more events will come, so that all windows become final.
-
-    To be called when the routers of `group` have consumed all of `topic` and have stopped: every partition's
-    progress becomes END. Raises InputNotRoutedError if events are left that no router has committed (they would be
-    lost for the results), a KafkaError if the group still has members.
-    """
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers, **security)
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False, **security
-    )
-    async with contextlib.AsyncExitStack() as stack:
-        for client in (admin, consumer):
-            await client.start()
-            stack.push_async_callback(client.close if client is admin else client.stop)
-        partitions = [TopicPartition(topic, p) for p in await partitions_of(admin, topic)]
-        consumer.assign(partitions)
-        ends = await consumer.end_offsets(partitions)
-        numbers = [tp.partition for tp in partitions]
-        committed = await retry(lambda: read_progress(admin, group, topic, numbers), f"reading group {group}")
-        behind = {tp.partition: end for tp, end in ends.items() if (committed[tp.partition].offset or 0) < end}
-        if behind:
-            raise InputNotRoutedError(f"topic {topic!r} is not routed up to its end in partitions {sorted(behind)}")
-        finished = {tp.partition: Committed(end, Progress(END)) for tp, end in ends.items()}
-        await commit_progress(consumer, topic, finished)
+    await consumer.commit({TopicPartition(topic, partition): entry.encode() for partition, entry in committed.items()})

@@ -68,6 +68,8 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Compression = Annotated[
     Literal["none", "gzip", "snappy", "lz4", "zstd"], Field(description="compression of what is written")
 ]
+Groups = Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*)?$")]
+"""Names of consumer groups, by commas."""
 
 
 class _Environment(PydanticBaseSettingsSource):
@@ -114,6 +116,15 @@ class ServiceSettings(BaseSettings):
         default="receipts", description="what became of which input offsets: a record per transaction of a router"
     )
     distribution_topic: str = Field(default="distribution", description="the observer's snapshots")
+    positions_topic: str = Field(
+        default="positions", description="copies of all committed offsets, as brokers forget those of groups that rest"
+    )
+    begin_again: str = Field(
+        default="",
+        pattern=r"^([A-Za-z0-9_-]{22}(,[A-Za-z0-9_-]{22})*)?$",
+        description="ids of topics, by commas: a stage whose position in such a topic can't be used begins again at "
+        "its beginning; without it, the stage stops and says so",
+    )
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         default="PLAINTEXT", description="how to talk to Kafka"
@@ -130,6 +141,15 @@ class ServiceSettings(BaseSettings):
 
     http_host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0: all")
     http_port: Port = Field(default=0, description="port of health, metrics and API; 0 takes a free one")
+    http_hosts: str = Field(
+        default="",
+        pattern=r"^[A-Za-z0-9.*_,: -]*$",
+        description="further names, by commas, that the HTTP side is asked by; *.example.org: all below it, *: any. "
+        "Addresses, names without a dot and below .svc need not be named",
+    )
+    http_body_timeout: float = Field(
+        default=60, gt=0, le=3600, description="seconds in which the body of a request has to come as a whole"
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="what is logged")
     log_format: Literal["text", "json"] = Field(default="text", description="lines for people, or JSON objects")
     otel_endpoint: str | None = Field(
@@ -165,9 +185,20 @@ class ServiceSettings(BaseSettings):
             self.ssl_context()
         return self
 
+    @property
+    def http_bounds(self) -> dict[str, Any]:
+        """What `app.serving` is to refuse."""
+        hosts = [name.strip() for name in self.http_hosts.split(",")]
+        return {"hosts": [name for name in hosts if name], "body_seconds": self.http_body_timeout}
+
     def group(self, stage: str) -> str:
         """Consumer group of a stage (`router`, `worker`, `aggregator`)."""
         return f"{self.application}-{stage}"
+
+    @property
+    def observer_group(self) -> str:
+        """Group in which the observer commits how far it has counted `partials`; it has no members."""
+        return self.group("observer-partials")
 
     def transactional_id(self, stage: str, partition: int) -> str:
         """Transactional id of a stage for one input partition."""
@@ -180,6 +211,11 @@ class ServiceSettings(BaseSettings):
     def ssl_context(self) -> ssl.SSLContext:
         """TLS context of the configured files; ValueError if one of them is unusable."""
         return _tls_context(self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile, f"{PREFIX}SSL_")
+
+    @property
+    def begin_again_in(self) -> frozenset[str]:
+        """The topics' ids in `begin_again`."""
+        return frozenset(self.begin_again.split(",")) - {""}
 
     def kafka_options(self) -> dict[str, Any]:
         """Keyword arguments that every aiokafka client of this service takes."""
@@ -219,6 +255,17 @@ class StageSettings(JobSettings):
     fetch_bytes: int = Field(default=1 << 20, ge=1024, le=1 << 26, description="most bytes fetched per partition")
     transaction_timeout: float = Field(
         default=60, ge=5, le=900, description="seconds until the broker aborts the transaction of a dead member"
+    )
+
+
+class PurgeSettings(ServiceSettings):
+    """Settings of a stage that deletes what has been read; to be mixed in (see `purging`)."""
+
+    purge: bool = Field(
+        default=True, description="whether what all readers of `routed` and `partials` have committed is deleted"
+    )
+    purge_after: float = Field(
+        default=900, ge=0, le=86_400 * 365, description="seconds for which it is kept all the same, to be looked at"
     )
 
 
@@ -274,14 +321,13 @@ class StoreSettings(ServiceSettings):
         return _secret(None, self.store_sentinel_password_file, f"{PREFIX}STORE_SENTINEL_PASSWORD_FILE")
 
 
-class ApiSettings(ServiceSettings):
+class TokenSettings(ServiceSettings):
     """Settings of a service whose HTTP interface changes things; to be mixed in (see `auth` and `limits`)."""
 
     api_token_file: Path | None = Field(
         default=None, description="bearer tokens, one a line, of which writes need one; unset: they need none"
     )
     api_reads: Literal["open", "closed"] = Field(default="open", description="whether reads need a token too")
-    api_body_bytes: int = Field(default=1 << 20, ge=1, description="most bytes of a request's body")
     api_rate: int = Field(default=100, ge=0, description="most requests per second of one address; 0: no limit")
 
     @model_validator(mode="after")
@@ -292,6 +338,12 @@ class ApiSettings(ServiceSettings):
         elif not _secret(None, self.api_token_file, f"{PREFIX}API_TOKEN_FILE").strip():
             raise ValueError(f"{PREFIX}API_TOKEN_FILE: {self.api_token_file} holds no token: write one a line")
         return self
+
+
+class ApiSettings(TokenSettings):
+    """The same, where bodies are small."""
+
+    api_body_bytes: int = Field(default=1 << 20, ge=1, description="most bytes of a request's body")
 
 
 def _secret(value: SecretStr | None, file: Path | None, name: str) -> str:
@@ -314,7 +366,9 @@ def _tls_context(cafile: Path | None, certfile: Path | None, keyfile: Path | Non
 
 
 Settings = TypeVar("Settings", bound=ServiceSettings)
-_SHARED = frozenset(name for settings in (StageSettings, StoreSettings, ApiSettings) for name in settings.model_fields)
+_SHARED = frozenset(
+    name for settings in (StageSettings, PurgeSettings, StoreSettings, ApiSettings) for name in settings.model_fields
+)
 
 
 def names_of(settings_class: type[BaseSettings], field_name: str) -> list[str]:
@@ -355,7 +409,7 @@ def describe_faults(settings_class: type[ServiceSettings], error: ValidationErro
         elif not place:
             yield message
         else:
-            yield f"{_name_in_use(settings_class, place)}: {message}"
+            yield f"{name_in_use(settings_class, place)}: {message}"
 
 
 def _guess(settings_class: type[ServiceSettings], name: str) -> str:
@@ -364,6 +418,7 @@ def _guess(settings_class: type[ServiceSettings], name: str) -> str:
     return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
 
 
-def _name_in_use(settings_class: type[ServiceSettings], field_name: str) -> str:
+def name_in_use(settings_class: type[ServiceSettings], field_name: str) -> str:
+    """Environment name of a field: the one that is set, else the one that all services share."""
     names = names_of(settings_class, field_name)
     return next((name for name in names if os.environ.get(name, "")), names[-1])

@@ -12,6 +12,8 @@ from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import GroupIdNotFound, for_code
+from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from keygrouping_service.kafka import can_be_retried, close
 from keygrouping_service.progress import Committed, partitions_of, read_progress
@@ -94,6 +96,27 @@ class Cluster:
     async def committed(self, group: str, topic: str) -> dict[int, Committed]:
         """What a group has committed for every partition of a topic."""
         return await read_progress(self.admin, group, topic, await partitions_of(self.admin, topic))
+
+    async def forget(self, group: str) -> None:
+        """Drops all that a group has committed, as brokers do when its offsets expire, once it has no members."""
+        await until(partial(self._has_left, group))
+        coordinator = await self.admin.find_coordinator(group)
+        answer = await self.admin._send_request(DeleteGroupsRequest([group]), coordinator)
+        ((_, code),) = answer.results
+        if code and for_code(code) is not GroupIdNotFound:
+            raise for_code(code)(group)
+
+    async def _has_left(self, group: str) -> bool:
+        return await self.members(group) == 0
+
+    async def recreate(self, topic: str, partitions: int = 1) -> None:
+        """Deletes a topic and creates one of the same name."""
+        await self.admin.delete_topics([topic])
+        await until(partial(self._is_gone, topic))
+        await self.create(**{topic: partitions})
+
+    async def _is_gone(self, topic: str) -> bool:
+        return not await partitions_of(self.admin, topic)
 
     async def members(self, group: str) -> int:
         """Number of members of a group."""

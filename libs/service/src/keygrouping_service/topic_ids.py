@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from uuid import UUID
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import LeaderNotAvailableError, UnknownTopicOrPartitionError, for_code
+from keygrouping.partial import NO_TOPIC
 
 from keygrouping_service.kafka_requests import NO_ID, TopicIdsRequest
 
-__all__ = ["NO_ID", "read_topic_ids", "require_topic_id"]
+__all__ = ["NO_ID", "UNKNOWN", "read_topic_id", "read_topic_ids", "same_topic", "topic_id_text"]
+
+
+def topic_id_text(topic_id: UUID) -> str:
+    """An id as Kafka's own tools show it (`kafka-topics.sh --describe`): 22 characters."""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+UNKNOWN = NO_TOPIC
+"""Text of an id that is not known: of a broker without topic ids, or an offset that a tool has committed."""
+
+
+def same_topic(one: str, other: str) -> bool:
+    """Whether two ids (as text) may be of the same topic: they are equal, or one is not known."""
+    return one == other or UNKNOWN in (one, other)
 
 
 async def read_topic_ids(admin: AIOKafkaAdminClient, topics: Iterable[str]) -> dict[str, UUID]:
@@ -37,9 +53,9 @@ async def read_topic_ids(admin: AIOKafkaAdminClient, topics: Iterable[str]) -> d
     return found
 
 
-async def require_topic_id(admin: AIOKafkaAdminClient, topic: str) -> UUID:
-    """The id of a topic, as `read_topic_ids`; raises a retriable KafkaError if it doesn't exist."""
+async def read_topic_id(admin: AIOKafkaAdminClient, topic: str) -> str:
+    """The id of a topic as text; UnknownTopicOrPartitionError (it may be about to be created) if there is none."""
     found = await read_topic_ids(admin, [topic])
     if topic not in found:
         raise UnknownTopicOrPartitionError(f"create the topic {topic!r}")
-    return found[topic]
+    return topic_id_text(found[topic])

@@ -26,6 +26,20 @@ _ANY_TIME = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 -
 # A record of 1 MB still fits after the headers that say why it went to `dead-letters`.
 _ROOMY = {"max.message.bytes": str(2 * 1024 * 1024)}
 _COMPACTED = {"cleanup.policy": "compact"}
+# What has been purged leaves the disk by whole closed segments: those of 1 GB, the default, would stay for long.
+_SMALL_SEGMENTS = {"segment.bytes": str(128 << 20)}
+_SAFE_COPIES = {"min.insync.replicas": "2"}
+_MOST_REPLICAS = 3
+LETTERS_BYTES = 1 << 30
+"""Most bytes of `late` and of `dead-letters`."""
+
+# A record or two per transaction: small segments that are cleaned soon keep what has to be read at a start to some MB.
+_ALWAYS_SMALL = {
+    "segment.bytes": str(8 * 1024 * 1024),
+    "segment.ms": str(60 * 60 * 1000),
+    "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": str(10 * 60 * 1000),
+}
 _LOOKS = 600
 _LOOK_SECONDS = 0.05
 
@@ -52,16 +66,30 @@ class TopicsSettings(ServiceSettings):
     partitions: int = Field(default=4, ge=1, le=10_000, description="of events (if created here), partials and results")
     max_workers: int = Field(default=16, ge=1, le=10_000, description="partitions of `routed`: most workers ever")
     replication: int | None = Field(default=None, ge=1, description="replicas; unset: 3, or 1 with fewer brokers")
+    letters_bytes: int = Field(
+        default=LETTERS_BYTES,
+        ge=8 << 20,
+        description="most bytes that `late` and `dead-letters` keep each; the oldest go first",
+    )
 
 
-def topics_of(settings: ServiceSettings, partitions: int = 4, max_workers: int = 16) -> list[Topic]:
-    """All topics of an application: `routed` has one partition per possible worker, `late` and the like have one."""
+def topics_of(
+    settings: ServiceSettings, partitions: int = 4, max_workers: int = 16, letters_bytes: int = LETTERS_BYTES
+) -> list[Topic]:
+    """All topics of an application: `routed` has one partition per possible worker, `late` and the like have one.
+
+    `late` and `dead-letters` hold records of any time, so that only their size can be bounded, not their age.
+    """
+    purged = _ANY_TIME | _ROOMY | _SMALL_SEGMENTS
+    letters = _ANY_TIME | _ROOMY | {"retention.bytes": str(letters_bytes), "segment.bytes": str(letters_bytes // 8)}
     return [
         Topic(settings.events_topic, partitions, any_number=True),
-        Topic(settings.partials_topic, partitions),
-        Topic(settings.routed_topic, max_workers),
+        Topic(settings.partials_topic, partitions, purged),
+        Topic(settings.routed_topic, max_workers, purged),
         Topic(settings.results_topic, partitions, _ANY_TIME | _ROOMY | _COMPACTED),
-        *(Topic(name, 1) for name in (settings.late_topic, settings.dead_letters_topic, settings.receipts_topic)),
+        *(Topic(name, 1, letters) for name in (settings.late_topic, settings.dead_letters_topic)),
+        Topic(settings.positions_topic, 1, _ANY_TIME | _COMPACTED | _ALWAYS_SMALL),
+        Topic(settings.receipts_topic, 1),
     ]
 
 
@@ -70,11 +98,13 @@ async def create_topics(admin: AIOKafkaAdminClient, topics: Sequence[Topic], rep
 
     `Fatal` if one can't be created, or exists with another number of partitions.
     """
-    replicas = replication or (3 if len((await admin.describe_cluster())["brokers"]) >= 3 else 1)
+    enough = len((await admin.describe_cluster())["brokers"]) >= _MOST_REPLICAS
+    replicas = replication or (_MOST_REPLICAS if enough else 1)
+    copies = _SAFE_COPIES if replicas >= _MOST_REPLICAS else {}
     existing = set(await admin.list_topics())
     missing = [topic for topic in topics if topic.name not in existing]
     if missing:
-        wanted = [NewTopic(t.name, t.partitions, replicas, topic_configs=t.settings) for t in missing]
+        wanted = [NewTopic(t.name, t.partitions, replicas, topic_configs=copies | t.settings) for t in missing]
         answer = await admin.create_topics(wanted)
         for name, code, *reason in answer.topic_errors:
             error = for_code(code)
@@ -107,7 +137,7 @@ async def prepare(settings: TopicsSettings) -> None:
     async with kafka.started(kafka.admin(settings)) as admin:
         if not settings.create_events and not await partitions_of(admin, settings.events_topic):
             raise Fatal(f"topic {settings.events_topic} does not exist: create it, or name the one to read")
-        topics = topics_of(settings, settings.partitions, settings.max_workers)
+        topics = topics_of(settings, settings.partitions, settings.max_workers, settings.letters_bytes)
         await create_topics(admin, topics, settings.replication)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from keygrouping_service import metrics
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.partitions import PartitionRunner
+from keygrouping_service.premises_check import checked
+from keygrouping_service.purging import Purger, Ripening, purging, readers_of
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
@@ -16,10 +19,14 @@ from keygrouping_aggregator.work import AggregatorStage
 async def serve(settings: AggregatorSettings, stop: asyncio.Event) -> None:
     """Works until `stop` is set, then commits and leaves the group."""
     stage = AggregatorStage(settings)
-    runner = PartitionRunner(settings, "aggregator", settings.partials_topic, stage.work)
+    runner = PartitionRunner(settings, "aggregator", settings.partials_topic, stage.work, dead=metrics.AGGREGATOR_DEAD)
     app = create_app("keygrouping aggregator", lambda: runner.ready)
-    async with serving(app, settings.http_host, settings.http_port):
-        await runner.run(stop)
+    readers = readers_of(runner.group, settings.partials_readers, guests=[settings.observer_group])
+    purger = Purger(settings.partials_topic, readers, Ripening(settings.purge_after), lambda: runner.owned)
+    async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
+        if await checked(settings, stop, reads=("routed", "partials"), writes=("results", "dead_letters")):
+            async with purging(settings, purger):
+                await runner.run(stop)
 
 
 def main() -> int:

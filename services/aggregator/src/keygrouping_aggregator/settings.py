@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from keygrouping_service.settings import StageSettings
+from keygrouping_service.settings import Groups, PurgeSettings, StageSettings
 from pydantic import Field
 
 
-class AggregatorSettings(StageSettings):
+class AggregatorSettings(StageSettings, PurgeSettings):
     """What an aggregator process needs to know besides the stage's settings."""
 
     section: ClassVar[str] = "AGGREGATOR"
@@ -20,3 +20,6 @@ class AggregatorSettings(StageSettings):
         default=20_000, ge=1, description="results after which a transaction takes no further window"
     )
     batch_records: int = Field(default=5000, ge=1, le=50_000, description="partials taken at once from a partition")
+    partials_readers: Groups = Field(
+        default="", description="further consumer groups that read `partials`, by commas: what they need is not deleted"
+    )

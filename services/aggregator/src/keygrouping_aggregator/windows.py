@@ -11,7 +11,7 @@ from typing import Any
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, RecordError, Result
 from keygrouping.receipt import MODULUS
-from keygrouping_service.partials import OFFSET_BITS, check
+from keygrouping_service.partials import MOST_WORKERS, OFFSET_BITS, check
 
 
 @dataclass(slots=True)
@@ -45,12 +45,15 @@ class OpenWindows:
     """What is known of the windows that are not final yet.
 
     `closed` (event time in ms): windows that end there or before are final; partials of them are passed over.
-    Partials may come twice and in any order: those with the same key, worker, start and first offset count once.
+    Partials may come twice and in any order: those with the same key, topic, worker, start and first offset count once.
     """
 
     def __init__(self, job: JobSpec, closed: int) -> None:
+        self._job = job
         self._aggregates = job.aggregates
         self._windows: dict[tuple[int, int], _Window] = {}
+        self._lanes: dict[tuple[str, int], int] = {}
+        """A number for each worker of each topic that partials are of, for as long as windows are open."""
         self.closed = closed
 
     def __len__(self) -> int:
@@ -67,15 +70,15 @@ class OpenWindows:
         Raises `RecordError` if it is no partial of this job; nothing is changed then.
         """
         partial = Partial.decode(value)
-        check(key, partial)
+        check(key, partial, self._job)
         assert key is not None
         if partial.end <= self.closed:
             return False
         states = self._decode(partial)
+        identity = self._lane(partial) << OFFSET_BITS | partial.first
         window = self._windows.get((partial.start, partial.end))
         if window is None:
             window = self._windows[partial.start, partial.end] = _Window(offset)
-        identity = partial.worker << OFFSET_BITS | partial.first
         group = window.groups.get(key)
         if group is None:
             window.groups[key] = _Group(
@@ -84,13 +87,24 @@ class OpenWindows:
             return True
         return group.is_new(identity) and self._merge(group, partial, states)
 
+    def _lane(self, partial: Partial) -> int:
+        if not self._windows:
+            self._lanes.clear()
+        lane = self._lanes.setdefault((partial.topic, partial.worker), len(self._lanes))
+        if lane >= MOST_WORKERS:
+            del self._lanes[partial.topic, partial.worker]
+            raise RecordError(f"more than {MOST_WORKERS} workers of different topics `routed` in the open windows")
+        return lane
+
     def _decode(self, partial: Partial) -> list[Any]:
         try:
-            return [a.decode(partial.aggregates[a.name]) for a in self._aggregates]
-        except KeyError as error:
-            raise RecordError(f"aggregate {error} is missing: written for another job") from None
+            states = [a.decode(partial.aggregates[a.name]) for a in self._aggregates]
         except (ValueError, OverflowError) as error:
             raise RecordError(str(error)) from None
+        for aggregate, state in zip(self._aggregates, states, strict=True):
+            if (seen := aggregate.seen(state)) > partial.events:
+                raise RecordError(f"aggregate {aggregate.name!r} has seen {seen} events, the partial {partial.events}")
+        return states
 
     def _merge(self, group: _Group, partial: Partial, states: list[Any]) -> bool:
         group.events += partial.events

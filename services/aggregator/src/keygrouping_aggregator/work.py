@@ -121,7 +121,7 @@ class AggregatorStage(FlushingStage[Closer]):
         settings = self._settings
         return await upstream.of_aggregator(settings.group("worker"), settings.routed_topic, settings.partials_topic)
 
-    async def _begin(self, owned: OwnedPartition, output_partitions: int) -> Closer:
+    def _begin(self, owned: OwnedPartition, output_partitions: int) -> Closer:
         return Closer(self._settings, owned, output_partitions, self._finals)
 
     def _observe(self, running: Collection[Closer]) -> None:

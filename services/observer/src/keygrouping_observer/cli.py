@@ -7,6 +7,7 @@ import asyncio
 from keygrouping_service import kafka
 from keygrouping_service.app import serving
 from keygrouping_service.partitions import PartitionRunner
+from keygrouping_service.premises_check import checked
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
@@ -29,9 +30,10 @@ async def serve(settings: ObserverSettings, stop: asyncio.Event) -> None:
         settings, "audit", settings.audit_topic, AuditStage(settings, audit_board).work, own_state=True
     )
     app = observer_app(settings, board, audit_board, lambda: runner.ready and audit.ready)
-    async with serving(app, settings.http_host, settings.http_port):
+    async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
         await kafka.retry(lambda: prepare_topics(settings), "preparing the observer's topics")
-        await _run_both(runner, audit, stop)
+        if await checked(settings, stop, reads=("routed", "partials"), writes=("dead_letters",)):
+            await _run_both(runner, audit, stop)
 
 
 async def _run_both(runner: PartitionRunner, audit: PartitionRunner, stop: asyncio.Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import mmh3
 from keygrouping.partial import Partial
@@ -11,36 +12,41 @@ _HASH_BITS = 128
 _PARTITION_BITS = 32
 
 
+Source: TypeAlias = tuple[str, int]
+"""A worker of a topic `routed`: the topic's id and the partition's number."""
+
+
 class Identities:
-    """The identities (worker, window, key, first offset) of the partials counted so far.
+    """The identities (topic, worker, window, key, first offset) of the partials counted so far.
 
     A worker's flushes cover its offsets without a gap. Once everything before its committed offset has been read,
     any partial that begins there is a repetition: one number per worker, its floor, stands for all of them. What lies
     above the floor is kept, about 200 bytes for each partial.
     """
 
-    def __init__(self, floors: Mapping[int, int] | None = None) -> None:
+    def __init__(self, floors: Mapping[Source, int] | None = None) -> None:
         self.floors = dict(floors or {})
-        self._places: dict[int, dict[int, int]] = {}
+        self._places: dict[Source, dict[int, int]] = {}
 
     def is_new(self, key: bytes, partial: Partial, partition: int, offset: int) -> bool:
         """Notes a partial and where it was read; False if it was noted before."""
-        if partial.first < self.floors.get(partial.worker, 0):
+        source = (partial.topic, partial.worker)
+        if partial.first < self.floors.get(source, 0):
             return False
-        places = self._places.setdefault(partial.worker, {})
+        places = self._places.setdefault(source, {})
         identity = partial.first << _HASH_BITS | mmh3.hash128(b"%d|%b" % (partial.start, key), signed=False)
         if identity in places:
             return False
         places[identity] = offset << _PARTITION_BITS | partition
         return True
 
-    def raise_floors(self, committed: Mapping[int, int]) -> None:
+    def raise_floors(self, committed: Mapping[Source, int]) -> None:
         """Each worker's partials that begin before its committed offset have all been noted, repetitions included."""
-        for worker, floor in committed.items():
-            if floor > self.floors.get(worker, 0):
-                self.floors[worker] = floor
-                places = self._places.get(worker, {})
-                self._places[worker] = {i: place for i, place in places.items() if i >> _HASH_BITS >= floor}
+        for source, floor in committed.items():
+            if floor > self.floors.get(source, 0):
+                self.floors[source] = floor
+                places = self._places.get(source, {})
+                self._places[source] = {i: place for i, place in places.items() if i >> _HASH_BITS >= floor}
 
     def oldest(self) -> dict[int, int]:
         """By partition of `partials`: the first offset from which all that is kept can be noted again."""

@@ -72,7 +72,7 @@ class Observation:
 
     def _remember(self, record: Record) -> None:
         try:
-            partial = _partial_of(record)
+            partial = self._partial_of(record)
         except RecordError:
             return
         assert record.key is not None
@@ -98,7 +98,7 @@ class Observation:
             self._ahead = None
 
     def _count(self, record: Record) -> None:
-        partial = _partial_of(record)
+        partial = self._partial_of(record)
         key = record.key
         assert key is not None
         if not self._identities.is_new(key, partial, record.partition, record.offset):
@@ -108,6 +108,11 @@ class Observation:
         self._widths.add(key, partial.worker)
         self._counted += 1
         self._events[partial.worker] += partial.events
+
+    def _partial_of(self, record: Record) -> Partial:
+        partial = Partial.decode(record.value)
+        check(record.key, partial, self._settings.job)
+        return partial
 
     def _tell(self) -> None:
         """Passes on what has been counted since the last time: the metrics are too slow for every record."""
@@ -193,12 +198,11 @@ class Observation:
         yield self.state
 
     @property
+    def needed(self) -> dict[int, int]:
+        """By partition of `partials`: the offset from which on a restart reads; what is before it may be deleted."""
+        return {partition: lane.again for partition, lane in self._state.lanes.items()}
+
+    @property
     def state(self) -> Row:
         """The state record of the run: up to the last interval that ended."""
         return RUN_KEY, self._state.encode()
-
-
-def _partial_of(record: Record) -> Partial:
-    partial = Partial.decode(record.value)
-    check(record.key, partial)
-    return partial

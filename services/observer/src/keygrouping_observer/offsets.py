@@ -8,6 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping_service.progress import partitions_of, read_progress
 
+from keygrouping_observer.identities import Source
 from keygrouping_observer.settings import ObserverSettings
 
 
@@ -17,8 +18,8 @@ class Look(NamedTuple):
 
     at: int
     """When the look began, in ms."""
-    committed: dict[int, int]
-    """By worker, if it has committed anything: the offset of its next event in `routed`."""
+    committed: dict[Source, int]
+    """By id of `routed` and worker, if it has committed anything: the offset of its next event."""
     lags: list[int]
     """By partition of `routed`: offsets (transaction markers among them) that the worker has not worked off."""
     ends: dict[int, int]
@@ -30,8 +31,8 @@ async def look(settings: ObserverSettings, admin: AIOKafkaAdminClient, probe: AI
     routed, partials = settings.routed_topic, settings.partials_topic
     workers = await partitions_of(admin, routed)
     progress = await read_progress(admin, settings.group("worker"), routed, workers)
-    committed = {worker: entry.offset for worker, entry in progress.items() if entry.offset is not None}
+    committed = {(e.topic_id, worker): e.offset for worker, e in progress.items() if e.offset is not None}
     tps = [TopicPartition(partials, partition) for partition in await partitions_of(admin, partials)]
     ends = await probe.end_offsets([*tps, *(TopicPartition(routed, worker) for worker in workers)])
-    lags = [ends[TopicPartition(routed, worker)] - committed.get(worker, 0) for worker in workers]
+    lags = [ends[TopicPartition(routed, worker)] - (progress[worker].offset or 0) for worker in workers]
     return Look(now, committed, [max(0, lag) for lag in lags], {tp.partition: ends[tp] for tp in tps})

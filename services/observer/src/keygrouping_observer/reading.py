@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import UnknownTopicOrPartitionError
 from keygrouping_service import metrics
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.progress import partitions_of
+from keygrouping_service.topic_ids import read_topic_id, same_topic
 
 from keygrouping_observer.settings import ObserverSettings
 from keygrouping_observer.snapshots import KEPT
@@ -46,9 +46,14 @@ async def place(
     A partition without state begins with its first record. What retention has deleted unread is told and passed over.
     """
     topic = settings.partials_topic
+    topic_id = await read_topic_id(owned.admin, topic)
+    if state.partials and not same_topic(state.partials, topic_id):
+        raise Fatal(
+            f"topic {topic} was deleted and created again (its id was {state.partials}, is {topic_id}): delete "
+            f"{settings.state_topic} to begin a new run"
+        )
+    state.partials = topic_id
     tps = [TopicPartition(topic, partition) for partition in await partitions_of(owned.admin, topic)]
-    if not tps:
-        raise UnknownTopicOrPartitionError(f"create the topic {topic!r}")
     firsts, ends = await reader.beginning_offsets(tps), await reader.end_offsets(tps)
     reader.assign(tps)
     for tp in tps:
@@ -56,8 +61,8 @@ async def place(
         lane = state.lanes.setdefault(tp.partition, LaneState())
         if ends[tp] < lane.next:
             raise Fatal(
-                f"{topic}[{tp.partition}] ends before offset {lane.next}, up to which it has been counted: was it made "
-                f"anew? Delete {settings.state_topic} to begin a new run"
+                f"{topic}[{tp.partition}] ends before offset {lane.next}, up to which it has been counted: it has lost "
+                f"records. Delete {settings.state_topic} to begin a new run"
             )
         if known and firsts[tp] > lane.next:
             log.error("%s[%d]: retention deleted %d offsets unread", topic, tp.partition, firsts[tp] - lane.next)

@@ -13,6 +13,7 @@ from keygrouping_service.owned import OwnedPartition
 
 from keygrouping_observer import widths
 from keygrouping_observer.figures import Totals
+from keygrouping_observer.identities import Source
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +46,16 @@ class RunState:
     workers: int = 0
     """Workers in use, as the router said last; 0: it has not said."""
     halvings: int = 0
-    floors: dict[int, int] = field(default_factory=dict)
+    partials: str = ""
+    """The id of `partials`."""
+    floors: dict[Source, int] = field(default_factory=dict)
     lanes: dict[int, LaneState] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
 
     def encode(self) -> bytes:
         """The record's value."""
-        return orjson.dumps({"v": _VERSION, **asdict(self)}, option=orjson.OPT_NON_STR_KEYS)
+        floors = [[*source, floor] for source, floor in self.floors.items()]
+        return orjson.dumps({"v": _VERSION, **asdict(self), "floors": floors}, option=orjson.OPT_NON_STR_KEYS)
 
     @classmethod
     def decode(cls, value: bytes) -> RunState:
@@ -60,7 +64,7 @@ class RunState:
         if data.pop("v") != _VERSION:
             raise ValueError("it is of another version")
         lanes = {int(partition): LaneState(**lane) for partition, lane in data.pop("lanes").items()}
-        floors = {int(worker): floor for worker, floor in data.pop("floors").items()}
+        floors = {(topic, worker): floor for topic, worker, floor in data.pop("floors")}
         return cls(lanes=lanes, floors=floors, totals=Totals(**data.pop("totals")), **data)
 
 

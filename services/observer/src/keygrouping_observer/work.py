@@ -16,7 +16,7 @@ from keygrouping_service import kafka, metrics
 from keygrouping_service.batches import Outbox, origin_headers
 from keygrouping_service.lenient import read_leniently
 from keygrouping_service.owned import OwnedPartition
-from keygrouping_service.progress import Progress
+from keygrouping_service.progress import Committed, Progress, commit_progress
 from keygrouping_service.workers_in_use import WorkersInUse
 
 from keygrouping_observer.latency import look_up
@@ -50,7 +50,8 @@ class ObserverStage:
         async with contextlib.AsyncExitStack() as stack:
             reader = kafka.reader(settings, max_partition_fetch_bytes=settings.fetch_bytes)
             probe = kafka.reader(settings, committed=False, wait_ms=1, max_partition_fetch_bytes=_PROBED_BYTES)
-            for consumer in (reader, probe):
+            registrar = kafka.reader(settings, group_id=settings.observer_group)
+            for consumer in (reader, probe, registrar):
                 await stack.enter_async_context(kafka.started(consumer))
             stack.callback(board.stand_by)
             board.state = "restoring"
@@ -59,7 +60,10 @@ class ObserverStage:
             partitions = await place(reader, owned, settings, state)
             observation = Observation(settings, state, rows, partitions)
             board.state = "observing"
-            await _Incarnation(settings, board, owned, reader, probe, observation).run()
+            registrar.assign([TopicPartition(settings.partials_topic, partition) for partition in partitions])
+            incarnation = _Incarnation(settings, board, owned, reader, probe, registrar, observation)
+            await incarnation.register()
+            await incarnation.run()
 
 
 class _Incarnation:
@@ -72,6 +76,7 @@ class _Incarnation:
         owned: OwnedPartition,
         reader: AIOKafkaConsumer,
         probe: AIOKafkaConsumer,
+        registrar: AIOKafkaConsumer,
         observation: Observation,
     ) -> None:
         self._settings = settings
@@ -79,6 +84,7 @@ class _Incarnation:
         self._owned = owned
         self._reader = reader
         self._probe = probe
+        self._registrar = registrar
         self._observation = observation
         self._in_use = WorkersInUse(
             settings.router_url,
@@ -99,6 +105,14 @@ class _Incarnation:
         finally:
             asking.cancel()
             await asyncio.wait([asking])
+
+    async def register(self) -> None:
+        """Tells by committed offsets what a restart reads again, so that the aggregator's purging leaves it there.
+
+        Always after the state that it goes by, so that the offsets never run ahead of it.
+        """
+        needed = {partition: Committed(offset) for partition, offset in self._observation.needed.items()}
+        await commit_progress(self._registrar, self._settings.partials_topic, needed)
 
     async def _read(self) -> None:
         topic, timeline = self._settings.partials_topic, self._observation.timeline
@@ -164,6 +178,7 @@ class _Incarnation:
             value = orjson.dumps(snapshot, option=orjson.OPT_NON_STR_KEYS)
             outbox.append(settings.distribution_topic, 0, _now_ms(), self._board.observer.encode(), value)
         await self._owned.commit(outbox, self._owned.offset, Progress())
+        await self.register()
         if snapshot is not None:
             self._board.add(orjson.loads(value), latencies)
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
+from keygrouping_service.auth import Auth
+from keygrouping_service.guarding import media_type
 from keygrouping_service.problems import Problem, describe
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from keygrouping_producer.ingest import Ingest, Record, Refused, Unavailable, parse
+from keygrouping_producer.ingest import Ingest, Intake, Place, Refused, Unavailable
 from keygrouping_producer.opening import open_source
 from keygrouping_producer.plan import Pace, Plan, Workload
 from keygrouping_producer.replay import Replayer, Status
 from keygrouping_producer.settings import ProducerSettings
+from keygrouping_producer.slices import Slices, cut
 from keygrouping_producer.sources.base import SourceError
 
 NDJSON = "application/x-ndjson"
@@ -61,37 +64,66 @@ class WorkloadChange(PaceChange):
 
 def event_routes(settings: ProducerSettings, ingest: Ingest) -> APIRouter:
     """`POST /events`: one event as JSON, or many as NDJSON; 202 when the broker has all of them."""
-    routes = APIRouter()
+    routes = APIRouter(dependencies=list(Auth(settings).writing))
 
     @routes.post("/events", status_code=202)
     async def post_events(request: Request) -> Accepted:
-        records = list(_records(request, await request.body(), settings.max_event_bytes))
+        media = media_type(request.headers)
+        if media not in (NDJSON, "application/json"):
+            raise Problem(415, f"send application/json or {NDJSON}, not {media or 'a body without Content-Type'}")
         try:
-            await ingest.accept(records)
+            with ingest.place() as place:
+                place.hold(_stated_bytes(request))
+                intake = await ingest.intake()
+                await _take(request, Slices(intake, settings.max_event_bytes, lines=media == NDJSON), intake, place)
+                await ingest.write(intake)
         except Unavailable as error:
             raise Problem(503, f"{error}: send the events again") from error
         except Refused as error:
             raise Problem(413, str(error)) from error
-        return Accepted(accepted=len(records))
+        return Accepted(accepted=intake.events)
 
     return routes
 
 
+async def _take(request: Request, slices: Slices, intake: Intake, place: Place) -> None:
+    """All of the body; after a fault the rest is read, too, as most clients listen only when they have sent it."""
+    fault: Problem | Unavailable | None = None
+    async for body in request.stream():
+        for part in cut(body) if fault is None else ():
+            try:
+                await asyncio.to_thread(slices.feed, part)
+                place.hold(intake.bytes)
+            except (Problem, Unavailable) as error:
+                fault = error
+                break
+    if fault is not None:
+        raise fault
+    await asyncio.to_thread(slices.end)
+
+
+def _stated_bytes(request: Request) -> int:
+    stated = request.headers.get("content-length", "")
+    return int(stated) if stated.isdecimal() else 0
+
+
 def replay_routes(settings: ProducerSettings, replayer: Replayer) -> APIRouter:
     """`GET /status`, `PUT /workload`, `PUT /rate`."""
+    auth = Auth(settings)
     routes = APIRouter()
+    writing = [*auth.writing, *([] if auth.writing else [Depends(_from_this_machine)])]
 
-    @routes.get("/status")
+    @routes.get("/status", dependencies=list(auth.reading))
     async def status() -> Status:
         return replayer.status()
 
-    @routes.put("/workload")
+    @routes.put("/workload", dependencies=writing)
     async def put_workload(change: WorkloadChange) -> Status:
         plan = await _checked_plan(change, replayer.plan(), settings)
         await _in_time(replayer.switch(plan), settings)
         return replayer.status()
 
-    @routes.put("/rate")
+    @routes.put("/rate", dependencies=writing)
     async def put_rate(change: PaceChange) -> Status:
         await _in_time(replayer.set_pace(change.applied_to(replayer.plan().pace)), settings)
         return replayer.status()
@@ -99,27 +131,14 @@ def replay_routes(settings: ProducerSettings, replayer: Replayer) -> APIRouter:
     return routes
 
 
-def _records(request: Request, body: bytes, limit: int) -> Iterator[Record]:
-    """The events of a body; a Problem names the line that is none."""
-    media = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
-    if media not in (NDJSON, "application/json"):
-        raise Problem(415, f"send application/json or {NDJSON}, not {media}")
-    lines = body.split(b"\n") if media == NDJSON else [body]
-    for number, line in enumerate(lines, 1):
-        if media == NDJSON and not line.strip():
-            continue
-        place = {"line": number} if media == NDJSON else {}
-        try:
-            record = parse(line)
-        except ValueError as error:
-            raise Problem(422, _at(place, describe(error)), **place) from None
-        if record.size > limit:
-            raise Problem(413, _at(place, f"the event has {record.size} bytes, more than {limit}"), **place)
-        yield record
-
-
-def _at(place: dict[str, int], detail: str) -> str:
-    return f"line {place['line']}: {detail}" if place else detail
+def _from_this_machine(request: Request) -> None:
+    """Without tokens, nobody from elsewhere starts anything."""
+    try:
+        local = request.client is None or ip_address(request.client.host).is_loopback
+    except ValueError:
+        local = False
+    if not local:
+        raise Problem(403, "without tokens this is taken from the same machine only: set KEYGROUPING_API_TOKEN_FILE")
 
 
 async def _checked_plan(change: WorkloadChange, present: Plan, settings: ProducerSettings) -> Plan:
@@ -130,6 +149,9 @@ async def _checked_plan(change: WorkloadChange, present: Plan, settings: Produce
     file = plan.workload.file
     if file is not None and file != settings.file and not _is_allowed(file, settings.data_folder):
         raise Problem(422, "file: only files in KEYGROUPING_PRODUCER_DATA_FOLDER may be chosen")
+    if change.events is not None and change.events > settings.max_workload_events:
+        most = settings.max_workload_events
+        raise Problem(422, f"events: at most {most}, as KEYGROUPING_PRODUCER_MAX_WORKLOAD_EVENTS says")
     try:
         await asyncio.to_thread(open_source, plan.workload)
     except SourceError as error:

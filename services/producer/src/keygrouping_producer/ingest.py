@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any, NamedTuple, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
 from keygrouping_service import kafka, metrics, tracing
-from keygrouping_service.batches import Outbox, partition_of
+from keygrouping_service.batches import Header, Outbox, partition_of
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 from pydantic_core import from_json, to_json
 
@@ -21,6 +22,8 @@ from keygrouping_producer.settings import ProducerSettings
 log = logging.getLogger(__name__)
 
 _LARGEST_TIME = 253_402_300_799_999
+_RECORD_BYTES = 24
+"""What a record takes in a batch besides its key, value and headers, at most."""
 
 
 class Event(BaseModel):
@@ -40,10 +43,8 @@ class Event(BaseModel):
         return self
 
 
-class Record(BaseModel):
+class Record(NamedTuple):
     """An event in bytes; a null value stays null."""
-
-    model_config = ConfigDict(frozen=True)
 
     key: bytes | None
     value: bytes | None
@@ -79,11 +80,61 @@ class Refused(Exception):
     """The broker takes no event as large as this."""
 
 
+class Intake:
+    """The events of one request on their way: added one by one, in any thread, as the batches that will be written."""
+
+    def __init__(self, outbox: Outbox, topic: str, partitions: int, turn: Iterator[int]) -> None:
+        self._outbox = outbox
+        self._topic = topic
+        self._partitions = partitions
+        self._turn = turn
+        self._now = int(time.time() * 1000)
+        spans = tracing.active()
+        self._trace: list[Header] = list(spans.headers()) if spans else []
+        self._more = _RECORD_BYTES + sum(len(name) + len(value or b"") for name, value in self._trace)
+        self.bytes = 0
+        """What they take in memory."""
+
+    @property
+    def events(self) -> int:
+        """How many there are."""
+        return self._outbox.records
+
+    def add(self, record: Record) -> None:
+        """One event more."""
+        key = record.key
+        partition = next(self._turn) % self._partitions if key is None else partition_of(key, self._partitions)
+        timestamp = self._now if record.timestamp is None else record.timestamp
+        headers = [*self._trace, *record.headers]
+        self._outbox.append(self._topic, partition, timestamp, key, record.value, headers)
+        self.bytes += record.size + self._more
+
+    async def send(self) -> None:
+        """Returns when the broker has all of them."""
+        await self._outbox.send()
+
+
+class Place:
+    """What a request may hold in memory; grows as it goes on."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        self._ingest = ingest
+        self.bytes = 0
+
+    def hold(self, size: int) -> None:
+        """At least so many bytes in all; raises Unavailable if there is no room for them."""
+        more = size - self.bytes
+        if more > 0:
+            self._ingest.reserve(more)
+            self.bytes = size
+
+
 class Ingest:
     """Writes requests' events, in their order; keys by Kafka's default partitioner, keyless round robin.
 
-    Memory is bounded: requests waiting for the broker hold at most `max_pending_bytes`; when the broker does not
-    answer, the producer is dropped with all it holds, and requests are refused until a new one is connected.
+    Memory is bounded: all requests together hold at most `max_pending_bytes`, and at most `max_requests` are taken at
+    once; when the broker does not answer, the producer is dropped with all it holds, and requests are refused until a
+    new one is connected.
     """
 
     def __init__(self, settings: ProducerSettings) -> None:
@@ -91,6 +142,7 @@ class Ingest:
         self._producer: AIOKafkaProducer | None = None
         self._dropped = asyncio.Event()
         self._pending = 0
+        self._requests = 0
         self._turn = itertools.count()
 
     @property
@@ -103,26 +155,55 @@ class Ingest:
         while True:
             await kafka.retry(self._serve, "connecting the HTTP producer")
 
-    async def accept(self, records: Sequence[Record]) -> None:
-        """Returns when the broker has all of them. Raises Unavailable, Refused."""
-        size = sum(record.size for record in records)
-        producer = self._producer
-        if producer is None:
+    @contextlib.contextmanager
+    def place(self) -> Iterator[Place]:
+        """Room for one request; raises Unavailable if too many are under way."""
+        if self._producer is None:
             raise Unavailable("the broker is away")
+        if self._requests >= self._settings.max_requests:
+            raise Unavailable(f"{self._requests} requests with events are under way")
+        place = Place(self)
+        self._requests += 1
+        try:
+            yield place
+        finally:
+            self._requests -= 1
+            self._pending -= place.bytes
+
+    def reserve(self, size: int) -> None:
+        """Takes so many bytes more; raises Unavailable if there is no room for them."""
         if self._pending and self._pending + size > self._settings.max_pending_bytes:
             raise Unavailable("too many events are waiting for the broker")
         self._pending += size
+
+    async def intake(self) -> Intake:
+        """Begins with a request's events; raises Unavailable."""
+        producer, topic = self._connected(), self._settings.events_topic
+        async with self._in_time(producer):
+            partitions = len(await producer.partitions_for(topic))
+        return Intake(Outbox(producer), topic, partitions, self._turn)
+
+    async def write(self, intake: Intake) -> None:
+        """Returns when the broker has all of them. Raises Unavailable, Refused."""
+        async with self._in_time(self._connected()):
+            await intake.send()
+        metrics.PRODUCER_ACCEPTED.inc(intake.events)
+
+    def _connected(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            raise Unavailable("the broker is away")
+        return self._producer
+
+    @contextlib.asynccontextmanager
+    async def _in_time(self, producer: AIOKafkaProducer) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self._settings.acknowledge_timeout):
-                await self._write(producer, records)
+                yield
         except (MessageSizeTooLargeError, RecordTooLargeError) as error:
             raise Refused("the broker refuses an event as too large") from error
         except (KafkaError, TimeoutError) as error:
             self._drop(producer)
             raise Unavailable("the broker did not acknowledge in time") from error
-        finally:
-            self._pending -= size
-        metrics.PRODUCER_ACCEPTED.inc(len(records))
 
     async def _serve(self) -> None:
         settings = self._settings
@@ -139,16 +220,3 @@ class Ingest:
         if self._producer is producer:
             self._producer = None
             self._dropped.set()
-
-    async def _write(self, producer: AIOKafkaProducer, records: Sequence[Record]) -> None:
-        topic = self._settings.events_topic
-        count = len(await producer.partitions_for(topic))
-        now = int(time.time() * 1000)
-        outbox = Outbox(producer)
-        spans = tracing.active()
-        trace = spans.headers() if spans else []
-        for record in records:
-            partition = next(self._turn) % count if record.key is None else partition_of(record.key, count)
-            timestamp = now if record.timestamp is None else record.timestamp
-            outbox.append(topic, partition, timestamp, record.key, record.value, [*trace, *record.headers])
-        await outbox.send()

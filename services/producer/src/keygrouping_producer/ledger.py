@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 from aiokafka import TopicPartition
-from aiokafka.errors import CoordinatorLoadInProgressError, UnknownTopicOrPartitionError
+from aiokafka.errors import UnknownTopicOrPartitionError
 from keygrouping_service import kafka
-from keygrouping_service.progress import partitions_of
+from keygrouping_service.positions import Positions
+from keygrouping_service.progress import partitions_of, read_offsets
+from keygrouping_service.topic_ids import read_topic_id
 
 from keygrouping_producer.position import Place
 from keygrouping_producer.settings import MOST_PROCESSES, ProducerSettings
@@ -15,17 +18,35 @@ from keygrouping_producer.settings import MOST_PROCESSES, ProducerSettings
 _FENCED_AT_ONCE = 8
 
 
-async def read_places(settings: ProducerSettings) -> tuple[dict[int, Place | None], int]:
-    """What is committed for each partition of the events topic, and how many partitions it has."""
-    topic = settings.events_topic
-    async with kafka.started(kafka.admin(settings)) as admin:
+class Stored(NamedTuple):
+    """What is committed for each partition of the events topic, how many partitions it has, and its id."""
+
+    places: dict[int, Place | None]
+    partitions: int
+    topic_id: str
+
+
+def copy_of(settings: ProducerSettings, topic_id: str, partition: int) -> TopicPartition:
+    """What the copy of a partition's position is kept under: a topic that is created again is filled anew."""
+    return TopicPartition(f"{settings.events_topic} {topic_id}", partition)
+
+
+async def read_places(settings: ProducerSettings) -> Stored:
+    """Where the replay stands; the copies count where the broker has forgotten the positions."""
+    topic, group = settings.events_topic, settings.positions_group
+    async with (
+        kafka.started(kafka.admin(settings)) as admin,
+        kafka.started(kafka.reader(settings, committed=False)) as probe,
+    ):
         partitions = [TopicPartition(topic, partition) for partition in await partitions_of(admin, topic)]
         if not partitions:
             raise UnknownTopicOrPartitionError(f"there is no topic {topic!r} yet")
-        found = await admin.list_consumer_group_offsets(settings.positions_group, partitions=partitions)
-    if any(partition not in found for partition in partitions):
-        raise CoordinatorLoadInProgressError(f"offsets of group {settings.positions_group!r} are not available yet")
-    return {tp.partition: Place.decode(found[tp]) for tp in partitions}, len(partitions)
+        topic_id = await read_topic_id(admin, topic)
+        found = await read_offsets(admin, group, partitions)
+        missing = {tp: copy_of(settings, topic_id, tp.partition) for tp, entry in found.items() if entry.offset < 0}
+        copies = await Positions(settings, group).find(admin, probe, missing.values()) if missing else {}
+    found |= {tp: copies[copy] for tp, copy in missing.items() if copy in copies}
+    return Stored({tp.partition: Place.decode(found[tp]) for tp in partitions}, len(partitions), topic_id)
 
 
 async def fence_predecessors(settings: ProducerSettings, first: int) -> None:
@@ -34,7 +55,7 @@ async def fence_predecessors(settings: ProducerSettings, first: int) -> None:
     There are no more slots than partitions, or than processes may be. An earlier start may have ended before it had
     recorded how many it had.
     """
-    _, partitions = await read_places(settings)
+    partitions = (await read_places(settings)).partitions
     at_once = asyncio.Semaphore(_FENCED_AT_ONCE)
 
     async def fence(slot: int) -> None:

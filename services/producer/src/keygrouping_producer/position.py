@@ -2,7 +2,8 @@
 
 The group `{application}-producer` holds, for every partition of the events topic, the next position in the source
 (as offset) and what is being replayed (as metadata), written in the transactions that write the events. So after any
-crash the partition's events and its position agree, and the replay goes on without loss or double.
+crash the partition's events and its position agree, and the replay goes on without loss or double. As brokers forget
+the offsets of such a group, a copy goes to the topic of positions, in the same transactions.
 """
 
 from __future__ import annotations

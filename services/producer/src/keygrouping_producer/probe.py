@@ -16,6 +16,7 @@ import urllib.request
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -42,6 +43,7 @@ class ProbeSettings(JobSettings):
 
     producer_url: str = Field(pattern=r"^https?://", description="base URL of the producer")
     router_url: str = Field(pattern=r"^https?://", description="base URL of the router")
+    token_file: Path | None = Field(default=None, description="a bearer token, for a producer that asks for one")
     events: int = Field(default=200, ge=1, le=100_000, description="events to send")
     timeout: float = Field(default=240, gt=0, description="seconds until all must have come out")
 
@@ -157,9 +159,10 @@ class Probe:
         if counted:
             self._sent.update(key.encode() for key in keys)
         url = f"{self._settings.producer_url.rstrip('/')}/events"
-        request = urllib.request.Request(
-            url, "\n".join(lines).encode(), {"Content-Type": "application/x-ndjson"}, method="POST"
-        )
+        headers = {"Content-Type": "application/x-ndjson"}
+        if self._settings.token_file is not None:
+            headers["Authorization"] = f"Bearer {self._settings.token_file.read_text().strip()}"
+        request = urllib.request.Request(url, "\n".join(lines).encode(), headers, method="POST")
         await _answered(request, url)
 
     async def _ask_router(self, path: str) -> None:

@@ -18,10 +18,12 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
 from keygrouping_service import kafka, metrics
 from keygrouping_service.batches import Outbox
+from keygrouping_service.positions import Positions
+from keygrouping_service.topic_ids import UNKNOWN
 from pydantic import BaseModel
 
 from keygrouping_producer.filling import Filler, Target
-from keygrouping_producer.ledger import fence_predecessors, read_places
+from keygrouping_producer.ledger import copy_of, fence_predecessors, read_places
 from keygrouping_producer.opening import open_source
 from keygrouping_producer.plan import Pace, Plan
 from keygrouping_producer.position import Place, Run, begin, places_in, resume
@@ -105,6 +107,8 @@ class Replay:
         self._bucket = TokenBucket(settings.rate, clock)
         self._run: Run | None = None
         self._places: Mapping[int, Place] = {}
+        self._positions = Positions(settings, settings.positions_group)
+        self._topic_id = UNKNOWN
         self._total: int | None = None
         self._stopping = False
         self._deadline: asyncio.Timeout | None = None
@@ -228,7 +232,7 @@ class Replay:
     async def _find_places(self) -> tuple[Run, dict[int, Place]]:
         if self._slots == 1:
             await fence_predecessors(self._settings, first=1)
-        stored, partitions = await read_places(self._settings)
+        stored, partitions, self._topic_id = await read_places(self._settings)
         run = self._run or resume(stored.values(), self._settings.plan(), partitions, self._slots)
         if run.partitions > partitions:
             raise kafka.Fatal(
@@ -277,9 +281,11 @@ class Replay:
         """One transaction: records, and where the partitions stand after them."""
         topic = self._settings.events_topic
         offsets = {TopicPartition(topic, partition): place.encode() for partition, place in places.items()}
+        outbox = Outbox(producer) if outbox is None else outbox
+        for partition, place in places.items():
+            self._positions.append(outbox, copy_of(self._settings, self._topic_id, partition), place.encode())
         await producer.begin_transaction()
-        if outbox is not None:
-            await outbox.send()
+        await outbox.send()
         await producer.send_offsets_to_transaction(offsets, self._settings.positions_group)
         await producer.commit_transaction()
         async with self._recorded:

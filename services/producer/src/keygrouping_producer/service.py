@@ -9,6 +9,7 @@ from typing import Any
 
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.limits import limit_requests
+from keygrouping_service.premises_check import checked
 
 from keygrouping_producer.api import event_routes, replay_routes
 from keygrouping_producer.ingest import Ingest
@@ -26,8 +27,10 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
     app = create_app(
         "keygrouping producer", lambda: ingest.ready, event_routes(settings, ingest), replay_routes(settings, replayer)
     )
-    limit_requests(app, body_bytes=settings.max_body_bytes)
-    async with serving(app, settings.http_host, settings.http_port):
+    limit_requests(app, body_bytes=settings.max_body_bytes, rate=settings.api_rate)
+    async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
+        if not await checked(settings, stop, reads=(), writes=("events", "dead_letters")):
+            return
         running = asyncio.create_task(replayer.run())
         taking = asyncio.create_task(ingest.run())
         ends: list[Coroutine[Any, Any, Any]] = [stop.wait()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Self
 
-from keygrouping_service.settings import Compression, ServiceSettings
+from keygrouping_service.settings import Compression, TokenSettings
 from pydantic import Field, ValidationError, model_validator
 
 from keygrouping_producer.plan import Pace, Plan, Workload
@@ -13,7 +13,7 @@ from keygrouping_producer.plan import Pace, Plan, Workload
 MOST_PROCESSES = 64
 
 
-class ProducerSettings(ServiceSettings):
+class ProducerSettings(TokenSettings):
     """What is replayed from the start, how, and the limits of the HTTP interface."""
 
     section: ClassVar[str] = "PRODUCER"
@@ -46,7 +46,13 @@ class ProducerSettings(ServiceSettings):
 
     max_event_bytes: int = Field(default=900_000, ge=1, description="most bytes of an event's key and value")
     max_body_bytes: int = Field(default=16 << 20, ge=1, description="most bytes of a request's body")
-    max_pending_bytes: int = Field(default=64 << 20, ge=1, description="most bytes of requests waiting for the broker")
+    max_pending_bytes: int = Field(
+        default=64 << 20, ge=1, description="most bytes of requests that are read, or wait for the broker"
+    )
+    max_requests: int = Field(default=16, ge=1, le=1000, description="most requests with events at once")
+    max_workload_events: int = Field(
+        default=100_000_000, ge=1, le=10**12, description="most events of a workload that is chosen over HTTP"
+    )
     acknowledge_timeout: float = Field(default=10, gt=0, le=300, description="seconds a request waits for the broker")
 
     @model_validator(mode="after")

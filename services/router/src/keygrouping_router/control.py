@@ -10,7 +10,18 @@ from keygrouping.grouping import Description, GroupingError, UrgentlyPlanned, cr
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from keygrouping_router.errors import Refused
-from keygrouping_router.models import MAX_WORKERS, GroupingChange, ShadowChange, ShadowGrouping, Sharing, WorkersChange
+from keygrouping_router.models import (
+    LARGEST,
+    MAX_SHADOWS,
+    MAX_WORKERS,
+    Capacity,
+    GroupingChange,
+    Number,
+    ShadowChange,
+    ShadowGrouping,
+    Sharing,
+    WorkersChange,
+)
 
 Values = dict[str, JsonValue]
 
@@ -23,8 +34,8 @@ INTERVAL = "interval"
 _CAPACITIES = "capacities"
 _INTERVALS = (0.1, 3600.0)
 """Shortest and longest interval of routers."""
-_LARGEST = 2**53 - 1
-"""Of whole numbers: beyond that JSON holds not all of them."""
+SIZES_KEPT = 32
+"""How many of the last numbers of workers a document knows."""
 
 
 class Control(BaseModel):
@@ -38,20 +49,22 @@ class Control(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    grouping: str
-    settings: Values = Field(default_factory=dict)
+    grouping: str = Field(max_length=100)
+    settings: Values = Field(default_factory=dict, max_length=100)
     sharing: Sharing = "independent"
     observe_only: bool = False
     workers: int = Field(ge=1, le=MAX_WORKERS)
     auto: bool = False
-    capacities: dict[int, float] = Field(default_factory=dict)
-    shadow: tuple[ShadowGrouping, ...] = ()
+    capacities: dict[Annotated[int, Field(ge=0, lt=MAX_WORKERS)], Capacity] = Field(default_factory=dict)
+    shadow: Annotated[tuple[ShadowGrouping, ...], Field(max_length=MAX_SHADOWS)] = ()
     sample: float = Field(default=0.1, gt=0, le=1)
-    base: int = 0
-    generation: int = 0
-    configured: Values = Field(default_factory=dict)
-    began: int = 0
-    sizes: tuple[tuple[int, Annotated[int, Field(ge=1, le=MAX_WORKERS)]], ...] = ()
+    base: Number = 0
+    generation: Number = 0
+    configured: Values = Field(default_factory=dict, max_length=100)
+    began: Number = 0
+    sizes: Annotated[
+        tuple[tuple[Number, Annotated[int, Field(ge=1, le=MAX_WORKERS)]], ...], Field(max_length=SIZES_KEPT)
+    ] = ()
 
     # what it means for the routing
 
@@ -182,7 +195,7 @@ class Control(BaseModel):
         """With this base."""
         sizes = self.sizes
         if not sizes or sizes[-1][1] != self.workers:
-            sizes = (*sizes, (base, self.workers))[-_SIZES_KEPT:]
+            sizes = (*sizes, (base, self.workers))[-SIZES_KEPT:]
         return self.model_copy(update={"base": base, "sizes": sizes})
 
     def sizes_after(self, base: int) -> list[int]:
@@ -207,7 +220,7 @@ class Control(BaseModel):
         """Builds all groupings that it names; `Refused` if one of them can't be built."""
         for settings in (self.settings, *(entry.settings for entry in self.shadow)):
             if large := [name for name, value in settings.items() if _too_large(value)]:
-                raise Refused(f"{large[0]} must be at most {_LARGEST}")
+                raise Refused(f"{large[0]} must be at most {LARGEST}")
         shortest, longest = _INTERVALS
         try:
             if self.interval is not None and not shortest <= self.interval <= longest:
@@ -224,7 +237,6 @@ class Control(BaseModel):
 
 
 _MISSING = object()
-_SIZES_KEPT = 32
 
 
 @cache
@@ -236,7 +248,7 @@ def _plans_urgently(grouping: str) -> bool:
 def _too_large(value: JsonValue) -> bool:
     if isinstance(value, list):
         return any(map(_too_large, value))
-    return isinstance(value, int) and abs(value) > _LARGEST
+    return isinstance(value, int) and abs(value) > LARGEST
 
 
 def fitted(grouping: str, settings: Mapping[str, JsonValue], capacities: list[float]) -> Values:

@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from keygrouping.grouping import Grouping
 from keygrouping_service import kafka, metrics
 from keygrouping_service.store import Store, Unavailable
 
@@ -24,7 +25,7 @@ from keygrouping_router.plan_log import PlanLog
 from keygrouping_router.rounds import Rounds
 from keygrouping_router.routing import Routed, Usable
 from keygrouping_router.shadow import candidates
-from keygrouping_router.steering import Steering, prepared
+from keygrouping_router.steering import Steering, prepared, try_compared
 from keygrouping_router.times import Times
 from keygrouping_router.traffic import Traffic, warm_up
 from keygrouping_router.watched_store import WatchedStore
@@ -64,7 +65,9 @@ class RouterCore:
         self.times = times or Times()
         self.store = WatchedStore(store, self.times.wall)
         self.peers = Peers(self.store, replica)
-        self.document = ControlDocument(self.store, environment, most_workers, self.times.wall, replica=replica)
+        self.document = ControlDocument(
+            self.store, environment, most_workers, self.times.wall, replica=replica, try_out=self._try_out
+        )
         self.steering = Steering(self.document.control)
         self.traffic = Traffic(self.steering, tracked_keys, self.times)
         self.rounds = Rounds(self.store, replica, lambda: self.interval, self.steering, self.peers, self.times)
@@ -76,6 +79,8 @@ class RouterCore:
         self._on_interval = on_interval
         self._patience = Patience(auto_grace)
         self._version = -1
+        self._fresh: tuple[Control, Grouping] | None = None
+        """A grouping that was made ready when its control document was tried."""
         self._taking_over = asyncio.Lock()
         self._planning = asyncio.Lock()
 
@@ -125,10 +130,13 @@ class RouterCore:
         What has to be compiled is compiled here: later it would block the heartbeats for seconds.
         """
         await asyncio.to_thread(warm_up)
-        with contextlib.suppress(Unavailable):
-            await self.peers.look()
-            await self.follow()
-        await self._take_over()
+        try:
+            with contextlib.suppress(Unavailable):
+                await self.peers.look()
+                await self.follow()
+            await self._take_over()
+        except Refused as error:
+            raise kafka.Fatal(f"KEYGROUPING_ROUTER_GROUPING, KEYGROUPING_ROUTER_GROUPING_SETTINGS: {error}") from error
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -248,6 +256,21 @@ class RouterCore:
 
     # taking over
 
+    async def _try_out(self, control: Control) -> None:
+        """Makes ready what routes by it, which shows whether it can be routed and planned by; raises `Refused`."""
+        before, control = self.steering.control, self.document.limited(control)
+        if self._version < 0 or not control.routes_like(before):
+            self._fresh = (control, await asyncio.to_thread(prepared, control))
+        if control.compared != before.compared:
+            await asyncio.to_thread(try_compared, control)
+
+    async def _fresh_for(self, control: Control) -> Grouping:
+        """A new grouping that is ready: the one of the trial, if it is for this document."""
+        tried, self._fresh = self._fresh, None
+        if tried is not None and control.routes_like(tried[0]):
+            return tried[1]
+        return await asyncio.to_thread(prepared, control)
+
     async def _take_over(self) -> None:
         """Routes as the control document says; what takes long is made ready in a thread before."""
         async with self._taking_over:
@@ -256,7 +279,7 @@ class RouterCore:
                 return
             reroutes = self._version < 0 or not control.routes_like(before)
             compares = reroutes or (control.compared, control.sample) != (before.compared, before.sample)
-            fresh = await asyncio.to_thread(prepared, control) if reroutes else None
+            fresh = await self._fresh_for(control) if reroutes else None
             made = await asyncio.to_thread(candidates, control, self.traffic.shadow.candidates) if compares else []
             self.steering.follow(control, fresh)
             if compares:

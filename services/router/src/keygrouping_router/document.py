@@ -6,15 +6,16 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from keygrouping_service.store import Conflict, Entry, Record, Store, Unanswered, Unavailable
-from pydantic import ValidationError
+from keygrouping.grouping import GroupingError
+from keygrouping_service.store import Conflict, Record, Unanswered, Unavailable
 
 from keygrouping_router.control import Control, Values
 from keygrouping_router.errors import Degraded, Refused, Stale
 from keygrouping_router.models import HistoryEntry
+from keygrouping_router.watched_store import Found, Shape, WatchedStore
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,20 @@ STARTS = "starts"
 STARTS_SECONDS = 3600.0
 """How long it is known what a replica that is gone began with."""
 
+
+def _fingerprint_of(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"a text is wanted, not {type(value).__name__}")
+
+
 Edit = Callable[[Control], Control]
+TryOut = Callable[[Control], Awaitable[None]]
+"""Finds out whether a router can route and plan by it; raises `Refused`."""
+
+_CONTROL = Shape(DOCUMENT, Control.model_validate, 4 << 20)
+_HISTORY = Shape(HISTORY, HistoryEntry.model_validate, 8 << 20)
+_START = Shape(STARTS, _fingerprint_of, 1000)
 
 
 class _Stored(NamedTuple):
@@ -58,21 +72,29 @@ class ControlDocument:
     Versions never go back. A store that has lost the document, or has an older one, gets back what this replica knows,
     as a newer version. And a replica that begins anew with what it has begun with before changes nothing: it is an old
     one that has crashed in the middle of an update. What came back by a new replica is meant: an update was undone.
+
+    A document that is none counts as lost. A replica that knows no other than its environment leaves it where it is,
+    for one that knows more, and so does every replica with one that can't be used here (another version of the router
+    may know its grouping); the next change replaces it.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: WatchedStore,
         environment: Control,
         most_workers: int,
         wall: Callable[[], float],
         *,
         replica: str,
+        try_out: TryOut,
     ) -> None:
         configured = {name: environment.model_dump()[name] for names in _PARTS.values() for name in names}
         self._environment = environment.model_copy(update={"configured": configured})
         self._stored = _Stored(self._environment, 0)
-        self._seen: Entry | None = None
+        self._seen: Found[Control] | None = None
+        self._useless: tuple[Found[Control], str] | None = None
+        """What stands in the store, if it is left there and not followed, and why."""
+        self._try_out = try_out
         self.most_workers = most_workers
         """Partitions of the routed topic."""
         self._configured = False
@@ -90,7 +112,10 @@ class ControlDocument:
     @property
     def control(self) -> Control:
         """What is in force; of more workers than there are partitions only as many."""
-        control = self._stored.control
+        return self.limited(self._stored.control)
+
+    def limited(self, control: Control) -> Control:
+        """The document as it is followed here."""
         if control.workers <= self.most_workers:
             return control
         return control.model_copy(update={"workers": self.most_workers})
@@ -104,20 +129,42 @@ class ControlDocument:
 
     async def _refresh(self, highest_epoch: Callable[[], int]) -> None:
         for _ in range(_ATTEMPTS):
-            entry = await self._store.get(DOCUMENT)
+            entry = await self._store.get(DOCUMENT, _CONTROL)
+            self._useless = None if entry is None else await self._uselessness(entry)
+            if self._useless is not None:
+                return
             if entry is not None and entry == self._seen:
                 break
-            found = None if entry is None else _read(entry)
+            found = None if entry is None or entry.value is None else _Stored(entry.value, entry.version)
             if found is not None and not self._is_older(found):
                 self._take(found)
                 self._seen = entry
                 break
-            if await self._write_back(found, highest_epoch()):
+            if not self.version:
+                await self._try_out(self._stored.control)
+            if await self._write_back(found, 0 if entry is None else entry.version, highest_epoch()):
                 break
         else:
             raise Unavailable("the control document comes and goes")
         if not self._configured:
             await self._configure(highest_epoch)
+
+    async def _uselessness(self, entry: Found[Control]) -> tuple[Found[Control], str] | None:
+        """The document with the reason why it can't be followed, if it is to be left where it is."""
+        if entry.value is None:
+            return None if self.version else (entry, "it is none")
+        if entry == self._seen:
+            return None
+        useless = self._useless
+        if useless is None or useless[0] != entry:
+            try:
+                entry.value.check()
+                await self._try_out(entry.value)
+                return None
+            except Refused as error:
+                useless = (entry, str(error))
+        self._store.reject(DOCUMENT, DOCUMENT, useless[1], entry.version)
+        return useless
 
     async def change(
         self, what: str, edit: Edit, *, expected: int | None, by: str, highest_epoch: Callable[[], int]
@@ -141,8 +188,14 @@ class ControlDocument:
                     raise Stale(f"the version is {self.version}, not {expected}: read it again")
                 before = self._stored.control
                 changed = edit(before)
+                if self._useless is not None:
+                    await self._try_out(changed)
+                    if await self._replace_useless(self._useless[0], highest_epoch()):
+                        expected = None if expected is None else self.version
+                    continue
                 if changed == before.model_copy(update={"generation": changed.generation}):
                     return None
+                await self._try_out(changed)
                 entry = await self._try(what, changed, by, highest_epoch())
                 if entry is not None:
                     return entry
@@ -153,7 +206,7 @@ class ControlDocument:
     async def history(self, limit: int) -> list[HistoryEntry]:
         """The last changes, newest first; `Degraded` if the store can't be used."""
         try:
-            return [HistoryEntry.model_validate(value) for value in await self._store.tail(HISTORY, limit)]
+            return await self._store.tail(HISTORY, limit, _HISTORY)
         except Unavailable as error:
             raise Degraded(f"the history can't be read now: {error}") from None
 
@@ -174,7 +227,8 @@ class ControlDocument:
         )
         record = Record(HISTORY, history.model_dump(mode="json"), KEPT)
         try:
-            self._take(_read(await self._store.put(DOCUMENT, _to_json(changed), expected=place, record=record)))
+            written = await self._store.put(DOCUMENT, _to_json(changed), expected=place, record=record)
+            self._take(_Stored(changed, written.version))
         except Conflict:
             return None
         except Unanswered as error:
@@ -189,21 +243,32 @@ class ControlDocument:
             return found.version < self.version
         return found.control.model_dump_json() != self._stored.control.model_dump_json()
 
-    async def _write_back(self, found: _Stored | None, highest_epoch: int) -> bool:
-        """Puts what this replica knows into the store, above all versions; False if somebody else was faster."""
-        control, place = self._stored.control, found.place if found else 0
-        if found is not None and not control.routes_like(found.control):
-            generation = max(control.generation, found.control.generation) + 1
-            base = max(control.base, found.control.base, highest_epoch) + 1
-            control = control.model_copy(update={"generation": generation}).beginning_at(base)
-        control = control.model_copy(update={"began": self.version - place})
+    async def _replace_useless(self, useless: Found[Control], highest_epoch: int) -> bool:
+        """Puts what this replica knows in the place of what can't be followed; False if somebody else was faster."""
+        found = None if useless.value is None else _Stored(useless.value, useless.version)
+        return await self._write_back(found, useless.version, highest_epoch)
+
+    async def _write_back(self, found: _Stored | None, place: int, highest_epoch: int) -> bool:
+        """Puts what this replica knows into the store, above all versions; False if somebody else was faster.
+
+        `place`: the version that the store has given to what stands there, be it readable (`found`) or not.
+        """
+        control, version = self._stored.control, self.version
+        if found is not None:
+            version = max(version, found.version)
+            if not _route_alike(control, found.control):
+                generation = max(control.generation, found.control.generation) + 1
+                base = max(control.base, found.control.base, highest_epoch) + 1
+                control = control.model_copy(update={"generation": generation}).beginning_at(base)
+        control = control.model_copy(update={"began": max(0, version - place)})
         try:
-            written = _read(await self._store.put(DOCUMENT, _to_json(control), expected=place))
+            written = await self._store.put(DOCUMENT, _to_json(control), expected=place)
         except Conflict:
             return False
+        stored = _Stored(control, written.version)
         if self.version:
-            log.warning("the store has lost what was set: version %d is put back as %d", self.version, written.version)
-        self._take(written)
+            log.warning("the store has lost what was set: version %d is put back as %d", self.version, stored.version)
+        self._take(stored)
         return True
 
     def _take(self, found: _Stored) -> None:
@@ -229,7 +294,7 @@ class ControlDocument:
             log.warning("the changed settings of this start are not taken over yet: %s", error)
 
     async def _has_begun_with(self, environment: Values) -> bool:
-        return (await self._store.announced(STARTS)).get(self._replica) == _fingerprint(environment)
+        return (await self._store.announced(STARTS, _START)).get(self._replica) == _fingerprint(environment)
 
     async def _tell_start(self) -> None:
         now = self._wall()
@@ -255,14 +320,12 @@ class ControlDocument:
             log.warning("the changed settings of this start are not taken over: %s", error)
 
 
-def _read(entry: Entry) -> _Stored:
+def _route_alike(control: Control, other: Control) -> bool:
+    """Whether the routing is the same; the other one may be of a grouping that isn't known here."""
     try:
-        control = Control.model_validate(entry.value)
-        control.check()
-    except (ValidationError, Refused) as error:
-        log.error("the control document of version %d can't be used: %s", entry.version, _one_line(error))
-        raise Unavailable(f"document {DOCUMENT!r} was written by another version of the router: delete it") from None
-    return _Stored(control, entry.version)
+        return control.routes_like(other)
+    except GroupingError:
+        return False
 
 
 def _fingerprint(environment: Values) -> str:
@@ -271,7 +334,3 @@ def _fingerprint(environment: Values) -> str:
 
 def _to_json(control: Control) -> Any:
     return control.model_dump(mode="json")
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

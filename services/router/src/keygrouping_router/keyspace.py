@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from keygrouping.grouping import Explanation
 from keygrouping.keyspace import SpaceSaving
 from keygrouping.measure import MOST_PAIRS, KeySample, lambda_, std_dev
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from keygrouping_router.balance import Loads
-from keygrouping_router.models import KeyEntry, KeyQuery, KeyReport, SpaceReport
+from keygrouping_router.models import MAX_TRACKED, MAX_WORKERS, KeyEntry, KeyQuery, KeyReport, Number, SpaceReport
 from keygrouping_router.naming import named
 from keygrouping_router.tracker import Sighting
 
@@ -89,14 +90,12 @@ class Knowledge:
 
     @classmethod
     async def from_data(cls, data: Mapping[str, Any]) -> Knowledge:
-        """The knowledge that gave `to_data`; a KeyError, TypeError or ValueError if there is none.
-
-        Lets other tasks run between stretches.
-        """
-        counts = {**data["counts"], **{name: _unpacked(data["counts"][name], kind) for name, kind in _COLUMNS.items()}}
-        hashes, first_seen = counts["hash"].tolist(), _unpacked(data["first_seen"], np.float64).tolist()
+        """The knowledge that gave `to_data`; raises if there is none. Lets other tasks run between stretches."""
+        told = _Told.model_validate(data)
+        counts = {**told.counts, **{name: _unpacked(told.counts[name], kind) for name, kind in _COLUMNS.items()}}
+        hashes, first_seen = counts["hash"].tolist(), _times(told.first_seen)
         seen: dict[int, Sighting] = {}
-        rows = zip(hashes, data["names"], first_seen, strict=True)
+        rows = zip(hashes, told.names, first_seen, strict=True)
         while stretch := list(islice(rows, _STRETCH)):
             seen |= {
                 hashed: Sighting(None if name is None else base64.b64decode(name), first)
@@ -104,26 +103,63 @@ class Knowledge:
                 if first
             }
             await asyncio.sleep(0)
-        last_seen = dict(zip(hashes, _unpacked(data["last_seen"], np.float64).tolist(), strict=True))
-        loads = np.array(data["loads"], np.float64)
+        last_seen = dict(zip(hashes, _times(told.last_seen), strict=True))
+        if len(told.loads) != len(told.before):
+            raise ValueError("loads of different numbers of workers")
         return cls(
-            replica=str(data["replica"]),
-            events=int(data["events"]),
-            counts=SpaceSaving.from_data(int(data["capacity"]), counts),
-            distinct=KeySample.from_data(data["distinct"]),
+            replica=told.replica,
+            events=told.events,
+            counts=SpaceSaving.from_data(told.capacity, counts),
+            distinct=KeySample.from_data(told.distinct),
             sightings=seen,
             last_seen=lambda hashed: last_seen.get(hashed, 0.0),
-            hot_since={hashed: since for hashed, _, since in data["hot"] if since is not None},
-            widths={hashed: width for hashed, width, _ in data["hot"]},
-            loads=loads,
-            before=np.array(data["before"], np.float64),
-            spread=KeySample.from_data(data["spread"], max(MOST_PAIRS, 4 * len(loads))),
-            spaces=tuple(SpaceReport.model_validate(space) for space in data["spaces"]),
+            hot_since={hashed: since for hashed, _, since in told.hot if since is not None},
+            widths={hashed: width for hashed, width, _ in told.hot},
+            loads=np.array(told.loads, np.float64),
+            before=np.array(told.before, np.float64),
+            spread=KeySample.from_data(told.spread, max(MOST_PAIRS, 4 * len(told.loads))),
+            spaces=tuple(told.spaces),
         )
+
+
+_LATEST = 253_402_300_799.0
+"""The end of the last year that can be written as a time."""
+_Time = Annotated[float, Field(ge=0, le=_LATEST)]
+_Load = Annotated[float, Field(ge=0, le=1e150)]
+_Loads = Annotated[list[_Load], Field(min_length=1, max_length=MAX_WORKERS)]
+_Width = Annotated[int, Field(ge=0, le=MAX_WORKERS)]
+_Hash = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class _Told(BaseModel):
+    """What a replica tells of its knowledge, as it stands in the store."""
+
+    model_config = ConfigDict(frozen=True)
+
+    replica: str = Field(max_length=200)
+    events: Number
+    capacity: int = Field(ge=1, le=MAX_TRACKED)
+    counts: dict[str, Any]
+    distinct: dict[str, Any]
+    names: list[str | None]
+    first_seen: str
+    last_seen: str
+    hot: list[tuple[_Hash, _Width, _Time | None]]
+    loads: _Loads
+    before: _Loads
+    spread: dict[str, Any]
+    spaces: list[SpaceReport] = Field(max_length=20)
 
 
 def _packed(values: Any, kind: Any) -> str:
     return base64.b64encode(np.array(values, kind).tobytes()).decode()
+
+
+def _times(packed: str) -> list[float]:
+    times = _unpacked(packed, np.float64)
+    if not np.all((times >= 0) & (times <= _LATEST)):
+        raise ValueError("times that are none")
+    return list(times.tolist())
 
 
 def _unpacked(packed: str, kind: Any) -> NDArray[Any]:

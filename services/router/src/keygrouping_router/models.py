@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Literal, NamedTuple
 
-from keygrouping.grouping import names
+from keygrouping.grouping import LEAST_CAPACITY, MOST_CAPACITY, names
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -23,10 +23,17 @@ from pydantic import (
 )
 
 MAX_WORKERS = 10_000
+MAX_TRACKED = 100_000
+"""Most keys with a count."""
 MAX_KEYS = 1000
 """Most keys of one answer."""
 TOP = 20
 """Hot keys in an `interval` event."""
+
+MAX_SHADOWS = 8
+"""Most groupings that are compared with the one in force."""
+LARGEST = 2**53 - 1
+"""Of whole numbers: beyond that JSON holds not all of them."""
 
 Sort = Literal["share", "width", "first_seen", "last_seen", "hot_since", "key"]
 Sharing = Literal["shared", "independent"]
@@ -56,6 +63,10 @@ GroupingName = Annotated[str, Field(max_length=100, json_schema_extra={"enum": l
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Settings = dict[str, JsonValue]
+Number = Annotated[int, Field(ge=0, le=LARGEST)]
+"""An epoch, a version, a count."""
+Capacity = Annotated[float, Field(ge=LEAST_CAPACITY, le=MOST_CAPACITY)]
+"""How much a worker can do, relative to the others."""
 
 
 class Model(BaseModel):
@@ -271,12 +282,12 @@ class WorkersChange(Model):
     """Another W, and capacities of workers that differ from 1."""
 
     workers: Annotated[Annotated[int, Field(ge=1, le=MAX_WORKERS)] | Literal["auto"], BeforeValidator(_worker_count)]
-    capacities: (
-        dict[Annotated[str, Field(pattern=r"^[0-9]{1,4}$")], Annotated[float, Field(gt=0, le=1e6, strict=True)]] | None
-    ) = Field(
-        default=None,
-        max_length=MAX_WORKERS,
-        description="by number of worker, relative to the others, 1 for those not named; left out: as they are",
+    capacities: dict[Annotated[str, Field(pattern=r"^[0-9]{1,4}$")], Annotated[Capacity, Field(strict=True)]] | None = (
+        Field(
+            default=None,
+            max_length=MAX_WORKERS,
+            description="by number of worker, relative to the others, 1 for those not named; left out: as they are",
+        )
     )
 
     def capacity_by_worker(self) -> dict[int, float] | None:
@@ -324,9 +335,9 @@ class GroupingChange(Model):
 class PlanReport(Model):
     """A plan, the decision by which keys are spread: what it changed and cost. What is not known is null."""
 
-    epoch: int
+    epoch: Number
     at: Moment | None
-    round: int | None = Field(description="number of the round in which all routers made it together")
+    round: Number | None = Field(description="number of the round in which all routers made it together")
     part: float = Field(
         default=0.0,
         ge=0,
@@ -335,9 +346,9 @@ class PlanReport(Model):
     )
     by: str | None = Field(description="the router that made it")
     grouping: str
-    workers: int
-    hot_keys: int | None
-    moved_keys: int | None = Field(description="keys that go to other workers than before")
+    workers: int = Field(ge=1, le=MAX_WORKERS)
+    hot_keys: Number | None
+    moved_keys: Number | None = Field(description="keys that go to other workers than before")
     moved_state: float | None = Field(description="weight of state that has to move; 0 where partials are merged")
     feasible: bool | None = Field(description="whether the plan keeps the loads within what was asked")
     plan_ms: float | None = Field(description="time to make it, in milliseconds")
@@ -431,7 +442,7 @@ class ShadowGrouping(Model):
 class ShadowChange(Model):
     """Which groupings to feed with the same traffic, beside the one in force; none ends it."""
 
-    groupings: list[ShadowGrouping] = Field(max_length=8)
+    groupings: list[ShadowGrouping] = Field(max_length=MAX_SHADOWS)
     sample: Annotated[float, Field(gt=0, le=1, strict=True)] | None = Field(
         default=None, description="part of the traffic; left out: as it is"
     )

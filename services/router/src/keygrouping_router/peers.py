@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Mapping
 from typing import Any
 
 from keygrouping_service import metrics
-from keygrouping_service.store import Store
+from pydantic import BaseModel, ConfigDict
 
 from keygrouping_router.keyspace import Knowledge
-
-log = logging.getLogger(__name__)
+from keygrouping_router.models import Number
+from keygrouping_router.watched_store import Shape, WatchedStore
 
 _ALIVE = "replicas"
 _KNOWN = "keyspace"
@@ -19,13 +19,31 @@ _BEAT_TTL = 5.0
 """Seconds after which a replica that says nothing is taken for dead."""
 
 
+class _Beat(BaseModel):
+    """How far a replica is."""
+
+    model_config = ConfigDict(frozen=True)
+
+    epoch: Number
+
+
+def _members_of(data: Any) -> Mapping[str, Any]:
+    if isinstance(data, dict):
+        return data
+    raise TypeError(f"an object is wanted, not {type(data).__name__}")
+
+
+_BEAT = Shape(_ALIVE, _Beat.model_validate, 10_000)
+_KNOWLEDGE = Shape(_KNOWN, _members_of)
+
+
 class Peers:
     """What is known of the replicas since they were last asked; without the store that is how it stays."""
 
-    def __init__(self, store: Store, replica: str) -> None:
+    def __init__(self, store: WatchedStore, replica: str) -> None:
         self._store = store
         self._replica = replica
-        self._beats: dict[str, dict[str, Any]] = {}
+        self._beats: dict[str, _Beat] = {}
         self.knowledge: dict[str, Knowledge] = {}
         """What the others know, by name of the replica."""
 
@@ -35,7 +53,7 @@ class Peers:
 
     def highest_epoch(self) -> int:
         """The highest epoch that any of them has announced; 0 if there is none."""
-        return max((int(beat["epoch"]) for beat in self._beats.values()), default=0)
+        return max((beat.epoch for beat in self._beats.values()), default=0)
 
     async def beat(self, epoch: int) -> None:
         """Says that this one is alive and in this epoch, and looks who else is; raises `Unavailable`."""
@@ -44,7 +62,7 @@ class Peers:
 
     async def look(self) -> None:
         """Looks who is alive; raises `Unavailable`."""
-        self._beats = await self._store.announced(_ALIVE)
+        self._beats = await self._store.announced(_ALIVE, _BEAT)
         self.knowledge = {name: known for name, known in self.knowledge.items() if name in self._beats}
         metrics.REPLICAS.set(len(self.alive()))
 
@@ -54,9 +72,9 @@ class Peers:
 
     async def listen(self) -> None:
         """Takes note of what the others have published; raises `Unavailable`."""
-        found = await self._store.announced(_KNOWN)
+        found = await self._store.announced(_KNOWN, _KNOWLEDGE)
         found.pop(self._replica, None)
-        parsed = {name: await _parsed(name, data) for name, data in found.items()}
+        parsed = {name: await self._parsed(name, data) for name, data in found.items()}
         self.knowledge = {name: known for name, known in parsed.items() if known is not None}
 
     async def leave(self) -> None:
@@ -64,10 +82,12 @@ class Peers:
         for board in (_ALIVE, _KNOWN):
             await self._store.withdraw(board, self._replica)
 
-
-async def _parsed(replica: str, data: Any) -> Knowledge | None:
-    try:
-        return await Knowledge.from_data(data)
-    except (KeyError, TypeError, ValueError) as error:
-        log.warning("what replica %r tells of its keys is of no use here: %r", replica, error)
-        return None
+    async def _parsed(self, replica: str, data: Mapping[str, Any]) -> Knowledge | None:
+        try:
+            known = await Knowledge.from_data(data)
+            if known.replica != replica:
+                raise ValueError(f"it is that of {known.replica!r}")
+            return known
+        except Exception as error:  # Whatever reading it raises, it is none.
+            self._store.reject(_KNOWN, f"{_KNOWN}/{replica}", error)
+            return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from uuid import UUID
 
 import numpy as np
 from aiokafka.errors import KafkaError
@@ -35,7 +34,7 @@ Windows = dict[int, Tally]
 class Ledger:
     """One incarnation's receipts of one input partition; the ranges follow each other from `first` on."""
 
-    def __init__(self, topic: UUID, partition: int, routed: tuple[str, UUID], job: JobSpec, first: int) -> None:
+    def __init__(self, topic: str, partition: int, routed: tuple[str, str], job: JobSpec, first: int) -> None:
         self._topic = topic
         self._partition = partition
         self._seeds = partition_seeds(topic, partition)
@@ -51,7 +50,11 @@ class Ledger:
 
     def hashes(self, records: Sequence[Record]) -> Hashes:
         """The hashes of events of the input."""
-        return hashes_of(offsets_of(records), self._seeds)
+        return self.hashes_at(offsets_of(records))
+
+    def hashes_at(self, offsets: Offsets) -> Hashes:
+        """The hashes of the events at these offsets of the input."""
+        return hashes_of(offsets, self._seeds)
 
     def windows(self, times: NDArray[np.int64], shares: Mapping[int, int], written: Written) -> Windows:
         """Number and sum of routed events by window.
@@ -108,13 +111,19 @@ class Entry:
         self._read, self._hashes = records, self._ledger.hashes(records)
         self.consumed = tally_of(self._hashes)
 
+    def leave_out(self, offsets: Sequence[int]) -> None:
+        """The records at these offsets were left out by the reader, which has made dead letters of them."""
+        if offsets:
+            left_out = tally_of(self._ledger.hashes_at(np.array(offsets, np.int64)))
+            self.consumed, self.dead = self.consumed.plus(left_out), self.dead.plus(left_out)
+
     def set_late(self, records: Sequence[Record]) -> None:
         """These were packed for `late`."""
         self.late = self._tally(records)
 
     def bury(self, records: Sequence[Record]) -> None:
         """These were packed for `dead-letters`."""
-        self.dead = self._tally(records)
+        self.dead = self.dead.plus(self._tally(records))
 
     def _tally(self, records: Sequence[Record]) -> Tally:
         return tally_of(self._ledger.hashes(records)) if records else NOTHING

@@ -14,18 +14,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from keygrouping.grouping import Planned
 from keygrouping_service import metrics
-from keygrouping_service.store import Conflict, Entry, Record, Store, Unavailable
+from keygrouping_service.store import Conflict, Record, Unavailable
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from keygrouping_router.control import Control
-from keygrouping_router.models import PlanReport
+from keygrouping_router.models import MAX_WORKERS, Number, PlanReport
 from keygrouping_router.steering import Steering, new_grouping
 from keygrouping_router.times import Times
+from keygrouping_router.watched_store import Shape, WatchedStore
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +52,6 @@ _NAMED = ("hashes", "keys", "table")
 """Under one of these a plan has a row, or an entry of a column, for each key that it knows by itself."""
 _MOST_DETAILS = 20
 _LONGEST_REASON = 200
-_UNUSABLE = (KeyError, TypeError, ValueError)
-"""What comes of a plan that is none, or none for here."""
 
 
 class Replicas(Protocol):
@@ -112,11 +112,38 @@ class Plan:
         }
 
     @classmethod
-    def from_entry(cls, entry: Entry) -> Plan:
-        """The plan of a document; KeyError, TypeError or ValueError if it is none."""
-        value = entry.value
-        report = PlanReport.model_validate(value["report"])
-        return cls(int(value["generation"]), int(value["base"]), int(value["workers"]), value["content"], report)
+    def from_data(cls, data: Any) -> Plan:
+        """The plan that gave `to_data`, but for its content, which only its grouping knows; raises if it is none."""
+        stored = _StoredPlan.model_validate(data)
+        if stored.content.get("epoch") != stored.report.epoch:
+            raise ValueError("the epochs of the plan and of its report are not the same")
+        return cls(stored.generation, stored.base, stored.workers, stored.content, stored.report)
+
+
+class _StoredPlan(BaseModel):
+    """A plan as JSON data."""
+
+    model_config = ConfigDict(frozen=True)
+
+    generation: Number
+    base: Number
+    workers: int = Field(ge=1, le=MAX_WORKERS)
+    content: dict[str, Any]
+    report: PlanReport
+
+
+def _statistics_of(data: Any) -> Mapping[str, Any]:
+    """Statistics, of which only their grouping knows more."""
+    if not isinstance(data, dict):
+        raise TypeError(f"an object is wanted, not {type(data).__name__}")
+    _EPOCH.validate_python(data.get("epoch"))
+    return data
+
+
+_EPOCH: TypeAdapter[int] = TypeAdapter(Number)
+_PLAN = Shape(DOCUMENT, Plan.from_data)
+_HISTORY = Shape(HISTORY, PlanReport.model_validate, 1 << 20)
+_STATISTICS = Shape("round", _statistics_of)
 
 
 class Rounds:
@@ -128,7 +155,7 @@ class Rounds:
 
     def __init__(
         self,
-        store: Store,
+        store: WatchedStore,
         replica: str,
         interval: Callable[[], float],
         steering: Steering,
@@ -143,8 +170,6 @@ class Rounds:
         self._times = times
         self.newest: Plan | None = None
         """The newest plan that was read from the store, or made without it."""
-        self._told: int | None = None
-        """Version of the plan in the store that was last told to be of no use."""
 
     async def hold(self, number: int, control: Control, statistics: Mapping[str, Any]) -> None:
         """Takes part in the round of this interval; returns once its plan is in force, or is no more to be expected.
@@ -174,28 +199,28 @@ class Rounds:
     async def adopt(self) -> Plan | None:
         """Routes by the plan in the store, if it is one for here; None if there is none."""
         control = self._steering.control
-        entry = await self._store.get(self._scoped(control, DOCUMENT))
-        if entry is None and control == self._steering.control:
+        document = self._scoped(control, DOCUMENT)
+        entry = await self._store.get(document, _PLAN)
+        plan = None if entry is None else entry.value
+        if plan is None and control == self._steering.control:
             self._steering.anew = False
-        plan = self._read(entry)
         await asyncio.sleep(0)  # To read a plan for many workers takes as long as to follow it.
         if entry is None or plan is None or control != self._steering.control:
             return None
         try:
             await self._follow(plan, control)
-        except _UNUSABLE as error:
-            self._tell_unusable(entry, error)
+        except Exception as error:  # Whatever the grouping raises, it is no plan for it.
+            self._store.reject(DOCUMENT, document, error, entry.version)
             return None
         self.newest = self._later(plan)
         return plan
 
     async def history(self, limit: int) -> list[PlanReport]:
         """The last plans, newest first; raises `Unavailable`."""
-        stored = await self._store.tail(self._scoped(self._steering.control, HISTORY), limit)
-        return [PlanReport.model_validate(value) for value in stored]
+        return await self._store.tail(self._scoped(self._steering.control, HISTORY), limit, _HISTORY)
 
     async def _follow(self, plan: Plan, control: Control) -> None:
-        """Routes by a plan for here, or goes on from one for before the start; one of `_UNUSABLE` if it can't."""
+        """Routes by a plan for here, or goes on from one for before the start; raises if it can't."""
         steering, anew = self._steering, self._steering.anew
         steering.anew = False
         if (plan.fits(control) and steering.apply(plan.content)) or not anew:
@@ -208,26 +233,10 @@ class Rounds:
         if control.routes_like(steering.control) and planned == steering.planned:
             steering.go_on_with(grouping, plan.report.epoch)
 
-    def _read(self, entry: Entry | None) -> Plan | None:
-        """The plan of a document; None if there is none, or nothing that can be read as one."""
-        if entry is None:
-            return None
-        try:
-            return Plan.from_entry(entry)
-        except _UNUSABLE as error:
-            self._tell_unusable(entry, error)
-            return None
-
     def _later(self, plan: Plan | None) -> Plan | None:
         """This plan, or a newer one that was made while the store was away."""
         newest = self.newest
         return newest if newest and (plan is None or plan.report.epoch < newest.report.epoch) else plan
-
-    def _tell_unusable(self, entry: Entry, error: Exception) -> None:
-        """Once for each plan: it is looked at every second."""
-        if entry.version != self._told:
-            self._told = entry.version
-            log.warning("the plan in the store can't be used, routing goes on without it: %s", _reason(error))
 
     def _scoped(self, control: Control, name: str) -> str:
         own = control.sharing == "independent" and self._store.name == _OF_SEVERAL
@@ -243,7 +252,7 @@ class Rounds:
         if not self._others(control):
             return False
         await asyncio.sleep(min(_LISTEN_SECONDS, self._interval() / 64))
-        return bool(await self._store.announced(board))
+        return bool(await self._store.announced(board, _STATISTICS))
 
     async def _hold(self, this: _Round, statistics: Mapping[str, Any], seconds: float) -> None:
         held = False
@@ -275,12 +284,12 @@ class Rounds:
     async def _lead(self, this: _Round, patience: float) -> None:
         workers = this.control.workers
         spoken = await self._gather(this, patience)
-        statistics = [source for source in spoken if source.get("workers", workers) == workers]
-        highest = max((int(source["epoch"]) for source in statistics), default=0)
+        statistics = {name: source for name, source in spoken.items() if source.get("workers", workers) == workers}
+        highest = max((source["epoch"] for source in statistics.values()), default=0)
         for _ in range(_ATTEMPTS):
             await asyncio.sleep(0)
-            entry = await self._store.get(self._scoped(this.control, DOCUMENT))
-            before = self._read(entry)
+            entry = await self._store.get(self._scoped(this.control, DOCUMENT), _PLAN)
+            before = None if entry is None else entry.value
             if before is not None and before.is_of(this):
                 return
             plan = await asyncio.to_thread(self._make, this, self._later(before), statistics)
@@ -298,27 +307,27 @@ class Rounds:
         """Routes by a plan that no store holds, if no other router has to follow it; whether it does."""
         if this.part or self._steering.anew or self._others(this.control):
             return False
-        plan = await asyncio.to_thread(self._make, this, self.newest, [statistics])
+        plan = await asyncio.to_thread(self._make, this, self.newest, {self._replica: statistics})
         if not this.control.routes_like(self._steering.control):
             return False
         self._steering.apply(plan.content)
         self.newest = plan
         return True
 
-    async def _gather(self, this: _Round, patience: float) -> list[Mapping[str, Any]]:
+    async def _gather(self, this: _Round, patience: float) -> dict[str, Mapping[str, Any]]:
         deadline = time.monotonic() + patience
         while True:
-            spoken = await self._store.announced(this.board)
+            spoken = await self._store.announced(this.board, _STATISTICS)
             if time.monotonic() >= deadline or not self._others(this.control) - spoken.keys():
-                return list(spoken.values())
+                return spoken
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _make(self, this: _Round, before: Plan | None, statistics: Sequence[Mapping[str, Any]]) -> Plan:
+    def _make(self, this: _Round, before: Plan | None, statistics: Mapping[str, Mapping[str, Any]]) -> Plan:
         """The next plan. Runs in a thread of its own, on a grouping of its own that knows the last plan only."""
         control = this.control
         began = time.perf_counter()
         grouping = planner(control, before, self._times.wall())
-        content = grouping.plan(statistics)
+        content = self._planned(this, grouping, statistics)
         seconds = time.perf_counter() - began
         metrics.PLAN_SECONDS.observe(seconds)
         grouping.apply({**content, "epoch": grouping.epoch + 1})  # Raises before all others would.
@@ -337,6 +346,24 @@ class Rounds:
         )
         return Plan(control.generation, control.base, control.workers, content, report)
 
+    def _planned(self, this: _Round, grouping: Planned, statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """A plan of these statistics, without those of replicas that no plan can be made of."""
+        try:
+            return grouping.plan(list(statistics.values()))
+        except Exception:
+            usable = [source for name, source in statistics.items() if self._is_usable(this, grouping, name, source)]
+            if len(usable) in (0, len(statistics)):
+                raise
+            return grouping.plan(usable)
+
+    def _is_usable(self, this: _Round, grouping: Planned, replica: str, source: Mapping[str, Any]) -> bool:
+        try:
+            grouping.plan([source])
+        except Exception as error:  # Whatever the grouping raises, they are no statistics for it.
+            self._store.reject("round", f"{this.board}/{replica}", error)
+            return False
+        return True
+
 
 def planner(control: Control, before: Plan | None, now: float) -> Planned:
     """A grouping in the state in which all replicas are after this plan; its clock shows `now`.
@@ -346,7 +373,7 @@ def planner(control: Control, before: Plan | None, now: float) -> Planned:
     if before is not None and before.report.grouping == control.grouping:
         try:
             return _follower(control, before, before.made, now)
-        except _UNUSABLE as error:
+        except Exception as error:  # Whatever the grouping raises, it is no plan for it.
             log.warning("the next plan begins anew, as the one before it can't be applied: %s", _reason(error))
     grouping = _planned(control)
     grouping.statistics(now)
@@ -354,7 +381,7 @@ def planner(control: Control, before: Plan | None, now: float) -> Planned:
 
 
 def _follower(control: Control, plan: Plan, then: float, now: float) -> Planned:
-    """A grouping that has gone by this plan since `then`; one of `_UNUSABLE` if it can't."""
+    """A grouping that has gone by this plan since `then`; raises if it can't."""
     grouping = _planned(control.model_copy(update={"workers": plan.workers}))
     grouping.statistics(then)
     grouping.apply(plan.content)

@@ -6,24 +6,24 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_service import kafka, metrics
 from keygrouping_service.app import serving
 from keygrouping_service.batches import Header, Outbox, origin_headers
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import PartitionRunner
-from keygrouping_service.progress import floor_of_resuming, partitions_of, read_progress
+from keygrouping_service.premises_check import checked
+from keygrouping_service.progress import floor_of_resuming, partitions_of
 from keygrouping_service.store import open_store
-from keygrouping_service.topic_ids import require_topic_id
+from keygrouping_service.topic_ids import read_topic_id
 
 from keygrouping_router.api.app import router_app
-from keygrouping_router.caution import REFUSALS, Batch, Caution, remains_of
-from keygrouping_router.clock import REASONS, PartitionClock
+from keygrouping_router.clock import REASONS, PartitionClock, warm_up
 from keygrouping_router.control_plane import ControlPlane
 from keygrouping_router.receipts import Entry, Ledger
 from keygrouping_router.routing import Extractor, Judged, Record, Records, Usable, parts, sort_out_late
@@ -45,17 +45,24 @@ _MOST_BYTES = 2 << 20
 _FETCHED = 2500
 """Most records that are taken from what was fetched at one stretch."""
 
+_MESSAGE_BYTES = 1_048_588
+"""Kafka's default of max.message.bytes."""
+
+_MOST_FRAMING = 1024
+"""What a record batch adds to its record, at most, but for many headers."""
+
 _STRETCH = 1000
 """Records that are packed at one stretch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Partition counts of the topics that the router writes to."""
+    """Partition counts of the topics that the router writes to, and the largest record that it takes (bytes)."""
 
     late: int
     dead_letters: int
     routed: int
+    largest: int
 
 
 async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> Topics:
@@ -63,6 +70,7 @@ async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> 
     names = (
         *(settings.events_topic, settings.routed_topic, settings.late_topic, settings.dead_letters_topic),
         settings.receipts_topic,
+        settings.positions_topic,
     )
     counts = {name: len(await partitions_of(admin, name)) for name in names}
     missing = [name for name, count in counts.items() if count == 0]
@@ -73,7 +81,29 @@ async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> 
             f"topic {settings.routed_topic!r} has {counts[settings.routed_topic]} partitions, too few for "
             f"KEYGROUPING_ROUTER_WORKERS={settings.workers}: add partitions or use fewer workers"
         )
-    return Topics(*(counts[name] for name in (settings.late_topic, settings.dead_letters_topic, settings.routed_topic)))
+    return Topics(
+        late=counts[settings.late_topic],
+        dead_letters=counts[settings.dead_letters_topic],
+        routed=counts[settings.routed_topic],
+        largest=await _largest_record(admin, settings),
+    )
+
+
+async def _largest_record(admin: AIOKafkaAdminClient, settings: RouterSettings) -> int:
+    """The largest event to be read, in bytes: what is larger could not be written to `routed`."""
+    topic, wanted = settings.routed_topic, settings.max_record_bytes
+    (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    ((code, message, _, _, entries),) = answer.resources
+    if code:
+        log.warning("max.message.bytes of %s can't be read (%s): its default is assumed", topic, message)
+    found = {entry[0]: entry[1] for entry in entries}
+    most = int(found.get("max.message.bytes", _MESSAGE_BYTES)) - _MOST_FRAMING
+    if wanted is not None and wanted > most:
+        raise Fatal(
+            f"KEYGROUPING_ROUTER_MAX_RECORD_BYTES={wanted} is more than topic {topic!r} takes: "
+            f"set its max.message.bytes to {wanted + _MOST_FRAMING} or more, or the bound to {most} or less"
+        )
+    return wanted or most
 
 
 class Router:
@@ -86,30 +116,19 @@ class Router:
         self._extractor = Extractor(settings.job)
         self._turns = Turns()
         self._plane = plane
-        self._caution: dict[int, Caution] = {}
 
     async def work(self, owned: OwnedPartition) -> None:
         """Routes one input partition until the service stops."""
-        caution = self._caution.setdefault(owned.partition, Caution(self._settings.max_batch))
-        under_way: deque[Batch] = deque(maxlen=2)
-        try:
-            await self._work(owned, caution, under_way)
-        except REFUSALS as error:
-            done = owned.committed.offset or 0
-            batch = next(batch for batch in under_way if batch.after > done)
-            log.warning("%s[%d]: %s refused: %s", owned.tp.topic, owned.partition, batch, error)
-            caution.refused(batch, error)
-            raise
-
-    async def _work(self, owned: OwnedPartition, caution: Caution, under_way: deque[Batch]) -> None:
         idle_timeout = self._settings.idle_timeout
         self._plane.not_below(owned.progress.epoch)
-        clock = PartitionClock(owned.progress, self._job.lateness_ms, idle_timeout, time.monotonic())
+        clock = PartitionClock(
+            owned.progress, self._job.lateness_ms, self._job.confirmations, idle_timeout, time.monotonic()
+        )
         ledger = await self._open_ledger(owned)
         if owned.progress.resuming:
             await self._resume(owned, clock)
         while not owned.stopping:
-            records = await self._next_batch(owned, caution.limit(owned.position))
+            records = await self._next_batch(owned)
             if not records:
                 await self._rest(owned, clock, ledger)
                 continue
@@ -118,38 +137,24 @@ class Router:
                 await self._resume(owned, clock)
             for part in parts(records, _MOST_BYTES):
                 after = owned.position if part[-1] is records[-1] else part[-1].offset + 1
-                batch = Batch(part[0].offset, after, len(part))
                 outbox, entry = owned.outbox(), ledger.entry(after, owned.skipped_to)
                 entry.consume(part)
-                await self._route(self._without_banned(part, outbox, caution, entry), outbox, clock, entry)
+                entry.leave_out(owned.left_out(after))
+                await self._route(part, outbox, clock, entry)
                 outbox.end_with(self._settings.receipts_topic, entry.records)
-                # A failure of the batch before must still find that one under way: it is awaited first.
-                await owned.settle()
-                under_way.append(batch)
                 await owned.submit(outbox, after, clock.progress(self._plane.epoch))
         await owned.settle()
 
     async def _open_ledger(self, owned: OwnedPartition) -> Ledger:
         routed = self._settings.routed_topic
-        topic_id = await require_topic_id(owned.admin, owned.tp.topic)
-        routed_id = await require_topic_id(owned.admin, routed)
-        return Ledger(topic_id, owned.partition, (routed, routed_id), self._job, owned.offset)
+        routed_id = await read_topic_id(owned.admin, routed)
+        return Ledger(owned.topic_id, owned.partition, (routed, routed_id), self._job, owned.offset)
 
-    def _without_banned(self, records: Records, outbox: Outbox, caution: Caution, entry: Entry) -> Records:
-        if len(records) > 1 or not caution.banned(records[0].offset):
-            return records
-        entry.bury(records)
-        remains = remains_of(records[0], int(time.time() * 1000))
-        partition = records[0].partition % self._topics.dead_letters
-        topic = self._settings.dead_letters_topic
-        outbox.append(topic, partition, remains.timestamp, remains.key, remains.value, remains.headers)
-        metrics.DEAD.labels("refused-by-broker").inc()
-        return []
-
-    async def _next_batch(self, owned: OwnedPartition, most: int) -> Records:
+    async def _next_batch(self, owned: OwnedPartition) -> Records:
         """Records for one transaction: what is there, and what comes within `linger` after the first of them."""
+        most, alone = self._settings.max_batch, owned.careful
         records = await owned.poll(min(most, _FETCHED), _QUIET_SECONDS)
-        if not records:
+        if not records or alone or owned.careful:
             return records
         deadline = time.monotonic() + self._settings.linger
         while len(records) < most and not owned.stopping and (left := deadline - time.monotonic()) > 0:
@@ -160,13 +165,15 @@ class Router:
         """No records: commits idleness when it is due, and a position that moved over transaction markers."""
         await owned.settle()
         if clock.is_due(time.monotonic()) and owned.position >= await owned.end():
-            clock.go_idle()
+            clock.go_idle(int(time.time() * 1000))
             log.info("%s[%d] is idle", owned.tp.topic, owned.partition)
         elif owned.position == owned.committed.offset:
             return
         outbox = owned.outbox()
         if owned.position != owned.committed.offset:
-            outbox.end_with(self._settings.receipts_topic, ledger.entry(owned.position, owned.skipped_to).records)
+            entry = ledger.entry(owned.position, owned.skipped_to)
+            entry.leave_out(owned.left_out(owned.position))
+            outbox.end_with(self._settings.receipts_topic, entry.records)
         await owned.commit(outbox, owned.position, clock.progress(self._plane.epoch))
 
     async def _resume(self, owned: OwnedPartition, clock: PartitionClock) -> None:
@@ -176,8 +183,7 @@ class Router:
         await owned.commit(None, owned.committed.offset or 0, clock.resuming(epoch))
         topic = self._settings.events_topic
         partitions = await partitions_of(owned.admin, topic)
-        committed = await read_progress(owned.admin, self._settings.group(STAGE), topic, partitions)
-        progress = {partition: entry.progress for partition, entry in committed.items()}
+        progress = await owned.group_progress(partitions)
         clock.resume(floor_of_resuming(progress, owned.partition, self._job.lateness_ms))
         log.info("%s[%d] has events again", owned.tp.topic, owned.partition)
 
@@ -248,19 +254,33 @@ class _Input:
 async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     """Runs the router until `stop` is set."""
     topics = await kafka.retry(lambda: _look_up_topics(settings), "reading the topics")
+    if not await checked(settings, stop, reads=("events",), writes=("routed", "late", "dead_letters")):
+        return
     async with contextlib.AsyncExitStack() as stack:
         metrics.RESULT_WAIT.set((settings.job.window_ms + settings.job.lateness_ms) / 1000)
         store = open_store(settings)
         stack.push_async_callback(store.close)
         plane = ControlPlane(settings, store, topics.routed, stage=KafkaWorkerStage(settings))
+        await asyncio.to_thread(warm_up)
         await plane.start()
         router = Router(settings, topics, plane)
-        runner = PartitionRunner(settings, STAGE, settings.events_topic, router.work, delivery=settings.delivery)
+        runner = PartitionRunner(
+            settings,
+            STAGE,
+            settings.events_topic,
+            router.work,
+            delivery=settings.delivery,
+            largest=topics.largest,
+            dead=metrics.DEAD,
+        )
         plane.watch(_Input(runner))
-        await stack.enter_async_context(serving(router_app(plane, settings), settings.http_host, settings.http_port))
+        app, address = router_app(plane, settings), (settings.http_host, settings.http_port)
+        await stack.enter_async_context(serving(app, *address, **settings.http_bounds))
         await stack.enter_async_context(plane.running())
         if settings.worker_pods is not None:
-            await stack.enter_async_context(_going_on(WorkerPods(plane, StatefulSetPods(settings.worker_pods), store)))
+            await stack.enter_async_context(
+                _going_on(WorkerPods(plane, StatefulSetPods(settings.worker_pods), plane.core.store))
+            )
         await runner.run(stop)
 
 

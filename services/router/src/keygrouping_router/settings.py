@@ -12,6 +12,7 @@ from pydantic import Field, Json, model_validator
 
 from keygrouping_router.control import Control
 from keygrouping_router.errors import Refused
+from keygrouping_router.models import MAX_TRACKED
 
 
 class RouterSettings(StageSettings, StoreSettings, ApiSettings):
@@ -40,7 +41,7 @@ class RouterSettings(StageSettings, StoreSettings, ApiSettings):
     )
     observe_only: bool = Field(default=False, description="route by key hash, and report what the grouping would bring")
     interval: float = Field(default=10, ge=0.1, le=3600, description="seconds between two plans and reports of loads")
-    tracked_keys: int = Field(default=1000, ge=10, le=100_000, description="keys with a count in the KeySpace")
+    tracked_keys: int = Field(default=1000, ge=10, le=MAX_TRACKED, description="keys with a count in the KeySpace")
     replica: str = Field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}",
         pattern=r"^[A-Za-z0-9._-]{1,200}$",
@@ -51,6 +52,12 @@ class RouterSettings(StageSettings, StoreSettings, ApiSettings):
     )
     idle_timeout: float = Field(
         default=15, ge=0.1, description="seconds without events until an input partition holds nothing back"
+    )
+    max_record_bytes: int | None = Field(
+        default=None,
+        ge=1024,
+        le=1 << 28,
+        description="largest event, unpacked; what is left of larger ones is a dead letter; unset: what `routed` takes",
     )
     max_batch: int = Field(default=10_000, ge=1, le=100_000, description="most records of one transaction")
     linger: float = Field(default=0.05, ge=0, le=10, description="seconds to wait for a batch to fill up")

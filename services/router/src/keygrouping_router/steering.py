@@ -6,18 +6,22 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
 from keygrouping.grouping import Explanation, Filled, Filling, Grouping, Planned, UrgentlyPlanned, create
 from keygrouping.hashing import hash_keys
 from keygrouping_service import metrics
 
 from keygrouping_router.checks import Checks
 from keygrouping_router.control import Control
+from keygrouping_router.errors import Refused
 from keygrouping_router.routing import Routed, Usable, route
 
 _HOTTEST = 1000
 _ENOUGH = 64
 """Events by which a key is hot for every grouping, so that plans with hot keys are compiled, too."""
 _RANKS = 10
+_TRIAL_TIMES = (0.0, 100.0, 1e9)
+"""Seconds on the clock of a trial: a time in the settings that is too short for it shows in the last one."""
 
 
 class Steering:
@@ -165,17 +169,52 @@ def new_grouping(control: Control) -> Grouping:
 
 
 def prepared(control: Control) -> Grouping:
-    """A new grouping whose kernels are compiled; takes seconds at worst, so not for the event loop.
+    """A new grouping, after another one like it has routed and planned; `Refused` if it couldn't.
 
-    Otherwise the first batch, or the first change, would block the heartbeats for that long.
+    Takes seconds at worst, so not for the event loop: all kernels are compiled by it. Otherwise the first batch, or the
+    first change, would block the heartbeats for that long.
     """
-    trial = new_grouping(control)
-    trial.route_batch(hash_keys([b"key"] * _ENOUGH, trial.seeds), None, 0.0)
-    if isinstance(trial, Planned) and trial.shared:
-        trial.apply(trial.plan([trial.statistics(0.0)]))
-    new_grouping(control).adopt(trial)
-    trial.resize(trial.workers - 1 or 2)
-    return new_grouping(control)
+    try:
+        trial = new_grouping(control)
+        try_out(trial)
+        if isinstance(trial, Planned) and trial.shared:
+            statistics = _through_the_store(trial.statistics(_TRIAL_TIMES[-1]))
+            trial.apply(_through_the_store(trial.plan([statistics])))
+            try_out(trial)
+        new_grouping(control).adopt(trial)
+        trial.resize(trial.workers - 1 or 2)
+        return new_grouping(control)
+    except Exception as error:  # Whatever the grouping raises, it can't be used.
+        raise _refused(control.routed_by, error) from error
+
+
+def try_out(trial: Grouping) -> None:
+    """Routes some events of one hot and several light keys; raises if it can't."""
+    keys = [b"key"] * _ENOUGH + [b"%d" % number for number in range(_ENOUGH)]
+    for now in _TRIAL_TIMES:
+        routed = trial.route_batch(hash_keys(keys, trial.seeds), None, now)
+        if len(routed) != len(keys) or routed.min() < 0 or routed.max() >= trial.workers:
+            raise ValueError(f"it routes to workers that are none of {trial.workers}")
+
+
+def _through_the_store(value: Mapping[str, Any]) -> dict[str, Any]:
+    """As others would read it."""
+    read: dict[str, Any] = orjson.loads(orjson.dumps(value))
+    return read
+
+
+def _refused(grouping: str, error: Exception) -> Refused:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return Refused(f"{grouping} can't route and plan with these settings: {reason}")
+
+
+def try_compared(control: Control) -> None:
+    """Lets each grouping that is to be compared route some events; `Refused` if one of them can't."""
+    for name, _, used in control.compared:
+        try:
+            try_out(create(name, control.workers, used))
+        except Exception as error:  # Whatever the grouping raises, it can't be used.
+            raise _refused(name, error) from error
 
 
 def observe_widths(widths: Mapping[int, int]) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
-from keygrouping_service.store import Conflict, Store, Unavailable
+from keygrouping_service.store import Conflict, Unavailable
+from pydantic import BaseModel, ConfigDict, Field
 
 from keygrouping_router.errors import Degraded, Refused
-from keygrouping_router.models import WorkersChange
+from keygrouping_router.models import MAX_WORKERS, Number, WorkersChange
 from keygrouping_router.plane import Plane
 from keygrouping_router.statefulset import Pods, Unreachable
+from keygrouping_router.watched_store import Shape, WatchedStore
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,18 @@ _LEASE = "worker-pods"
 _LOOK_SECONDS = 2.0
 
 
+class _Agreed(BaseModel):
+    """The pods and W as they were when they last agreed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pods: Number
+    workers: int = Field(ge=1, le=MAX_WORKERS)
+
+
+_AGREED = Shape(_DOCUMENT, _Agreed.model_validate, 10_000)
+
+
 class WorkerPods:
     """Keeps W and the pods equal; of several routers one at a time does it.
 
@@ -34,7 +47,7 @@ class WorkerPods:
     routed topic has partitions are left idle.
     """
 
-    def __init__(self, plane: Plane, pods: Pods, store: Store) -> None:
+    def __init__(self, plane: Plane, pods: Pods, store: WatchedStore) -> None:
         self._plane = plane
         self._pods = pods
         self._store = store
@@ -69,19 +82,19 @@ class WorkerPods:
         if pods == 0:
             return
         report = await self._plane.workers()
-        entry = await self._store.get(_DOCUMENT)
-        agreed = entry.value if entry else {}
+        entry = await self._store.get(_DOCUMENT, _AGREED)
+        agreed = entry.value if entry else None
         workers = report.workers
         if report.mode == "fixed":
-            if agreed and agreed["pods"] != pods:
+            if agreed is not None and agreed.pods != pods:
                 workers = await self._follow(pods, report.max_workers)
-            elif agreed.get("workers") != workers and workers != pods:
+            elif (agreed is None or agreed.workers != workers) and workers != pods:
                 log.info("W is %d: so many worker pods are asked for, there were %d", workers, pods)
                 await self._pods.scale(workers)
                 pods = workers
-        now: Any = {"pods": pods, "workers": workers}
+        now = _Agreed(pods=pods, workers=workers)
         if now != agreed:
-            await self._store.put(_DOCUMENT, now, expected=entry.version if entry else 0)
+            await self._store.put(_DOCUMENT, now.model_dump(), expected=entry.version if entry else 0)
 
     async def _follow(self, pods: int, most: int) -> int:
         workers = min(pods, most)

@@ -9,7 +9,8 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from keygrouping.aggregate import State
-from keygrouping.identity import Seeds, hashes_of, tallies
+from keygrouping.aggregate.exact import sum_of
+from keygrouping.identity import hashes_of, partition_seeds, tallies
 from keygrouping.job import FieldValue, Headers, JobSpec, Rejection, picker
 from keygrouping.partial import Partial
 from keygrouping.receipt import MODULUS, Tally
@@ -64,13 +65,14 @@ class Unusable(Generic[Routed]):
 class Accumulator:
     """Groups of one routed partition. Events are grouped per batch first, so that states are touched once per batch.
 
-    `worker` is the partition's number, and the `worker` of the partials; `seeds` are those of its offsets' hashes.
+    `worker` is the partition's number, and the `worker` of the partials; `topic` is the id of the topic.
     """
 
-    def __init__(self, job: JobSpec, worker: int, seeds: Seeds) -> None:
+    def __init__(self, job: JobSpec, worker: int, topic: str) -> None:
         self._job = job
         self._worker = worker
-        self._seeds = seeds
+        self._topic = topic
+        self._seeds = partition_seeds(topic, worker)
         self._groups: dict[Place, _Group] = {}
         self._key_bytes = 0
         self._columns = list(zip(job.aggregates, map(picker, job.fields_of), strict=True))
@@ -117,7 +119,7 @@ class Accumulator:
         sums = self._sums([row[0] for rows in batch.values() for row in rows], batch.values())
         for (place, rows), added in zip(batch.items(), sums, strict=True):
             group = self._group(place, rows[0][0], rows[-1][0], added)
-            group.weight += sum([weight for _, weight, _ in rows])
+            group.weight += sum_of([weight for _, weight, _ in rows])
             self._aggregate(group, [fields for _, _, fields in rows])
 
     def _sums(self, offsets: list[int], groups: Iterable[Sized]) -> list[Tally]:
@@ -159,6 +161,7 @@ class Accumulator:
                     epoch=epoch,
                     aggregates=states,
                     receipt=group.receipt,
+                    topic=self._topic,
                 ),
             )
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from keygrouping_service import metrics
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.partitions import PartitionRunner
+from keygrouping_service.premises_check import checked
+from keygrouping_service.purging import Purger, Ripening, purging, readers_of
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
@@ -18,11 +21,20 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     """Works until `stop` is set, then flushes, commits and leaves the group."""
     stage = WorkerStage(settings)
     runner = PartitionRunner(
-        settings, "worker", settings.routed_topic, stage.work, assignor=OrdinalAssignor(settings.ordinal)
+        settings,
+        "worker",
+        settings.routed_topic,
+        stage.work,
+        assignor=OrdinalAssignor(settings.ordinal),
+        dead=metrics.WORKER_DEAD,
     )
     app = create_app("keygrouping worker", lambda: runner.ready)
-    async with serving(app, settings.http_host, settings.http_port):
-        await runner.run(stop)
+    readers = readers_of(runner.group, settings.routed_readers)
+    purger = Purger(settings.routed_topic, readers, Ripening(settings.purge_after), lambda: runner.owned)
+    async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
+        if await checked(settings, stop, reads=("events", "routed"), writes=("partials", "dead_letters")):
+            async with purging(settings, purger):
+                await runner.run(stop)
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ import os
 import re
 from typing import ClassVar
 
-from keygrouping_service.settings import StageSettings
+from keygrouping_service.settings import Groups, PurgeSettings, StageSettings
 from pydantic import Field
 
 
@@ -16,7 +16,7 @@ def ordinal_of(pod: str) -> int | None:
     return int(match[1]) if match else None
 
 
-class WorkerSettings(StageSettings):
+class WorkerSettings(StageSettings, PurgeSettings):
     """What a worker process needs to know besides the stage's settings."""
 
     section: ClassVar[str] = "WORKER"
@@ -37,4 +37,7 @@ class WorkerSettings(StageSettings):
     )
     batch_records: int = Field(
         default=5000, ge=1, le=50_000, description="records taken at once; bounds the time without heartbeats"
+    )
+    routed_readers: Groups = Field(
+        default="", description="further consumer groups that read `routed`, by commas: what they need is not deleted"
     )

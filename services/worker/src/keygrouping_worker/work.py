@@ -6,14 +6,12 @@ import asyncio
 import time
 from collections.abc import Collection
 
-from keygrouping.identity import Seeds, partition_seeds
 from keygrouping_service import metrics
 from keygrouping_service.batches import origin_headers, partition_of
 from keygrouping_service.flushing import FlushingStage
 from keygrouping_service.horizons import Follower
 from keygrouping_service.owned import OwnedPartition, Record
 from keygrouping_service.progress import Horizon, Upstream
-from keygrouping_service.topic_ids import require_topic_id
 
 from keygrouping_worker.accumulator import Accumulator, Unusable
 from keygrouping_worker.settings import WorkerSettings
@@ -30,8 +28,8 @@ class Flusher:
     promised up to there is in `partials` when it commits.
     """
 
-    def __init__(self, settings: WorkerSettings, owned: OwnedPartition, partitions: int, seeds: Seeds) -> None:
-        self.accumulator = Accumulator(settings.job, owned.partition, seeds)
+    def __init__(self, settings: WorkerSettings, owned: OwnedPartition, partitions: int) -> None:
+        self.accumulator = Accumulator(settings.job, owned.partition, owned.topic_id)
         self._settings = settings
         self._owned = owned
         self._partitions = partitions
@@ -92,9 +90,8 @@ class WorkerStage(FlushingStage[Flusher]):
             settings.group("router"), settings.events_topic, settings.routed_topic, settings.job.lateness_ms
         )
 
-    async def _begin(self, owned: OwnedPartition, output_partitions: int) -> Flusher:
-        topic_id = await require_topic_id(owned.admin, owned.tp.topic)
-        return Flusher(self._settings, owned, output_partitions, partition_seeds(topic_id, owned.partition))
+    def _begin(self, owned: OwnedPartition, output_partitions: int) -> Flusher:
+        return Flusher(self._settings, owned, output_partitions)
 
     def _observe(self, running: Collection[Flusher]) -> None:
         metrics.WORKER_GROUPS.set(sum(len(flusher.accumulator) for flusher in running))

@@ -7,6 +7,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from keygrouping.settings import Settings
 
+MOST_EVENTS = 1 << 40
+"""Most events of one partial: 10^12, more than any worker holds between two flushes."""
+
 State = Any
 """What an aggregate remembers; opaque to everybody but the aggregate that made it."""
 
@@ -41,7 +44,7 @@ class Aggregate(ABC):
     """One named aggregate of a job. `inputs` are the fields it reads, in the order of the operation's `roles`.
 
     States form a commutative monoid: `merge` is associative and commutative and `initial()` is its identity,
-    so that any split of the events over workers gives the same result (floats: up to the last bits).
+    so that any split of the events over workers gives the same result (variances: up to the last bits).
     An `approximate` aggregate forgets what its bounded state has no room for. Its merge is commutative, and has its
     identity, to the last bit; it is associative up to the bounds that its result states and keeps under any split.
 
@@ -86,6 +89,16 @@ class Aggregate(ABC):
     @abstractmethod
     def decode(self, data: Any) -> State:
         """The state from its JSON data; a ValueError if it is not one."""
+
+    def seen(self, state: State) -> int:  # noqa: ARG002
+        """How many events the state says to have seen at least: no more than there are in its partial."""
+        return 0
+
+    def counted(self, number: Any, data: Any) -> int:
+        """A number of events in JSON data; a ValueError if it is none."""
+        if type(number) is not int or not 0 <= number <= MOST_EVENTS:
+            raise self.fault(data)
+        return number
 
     def fault(self, data: Any) -> ValueError:
         """The error for JSON data that is no state of this aggregate."""

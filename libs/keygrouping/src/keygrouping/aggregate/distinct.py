@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 from datasketches import hll_sketch, hll_union, tgt_hll_type
 
 from keygrouping.aggregate.base import TEXT, Aggregate, Role
-
-LG_K = 12
-"""Base-2 logarithm of the number of registers: relative standard error 1.04 / sqrt(4096) = 1.6 %."""
+from keygrouping.aggregate.sketch import LG_K, sound
 
 
 class Distinct(Aggregate):
@@ -58,6 +56,9 @@ class Distinct(Aggregate):
 
     def decode(self, data: Any) -> Any:
         try:
-            return hll_sketch.deserialize(base64.b64decode(data, validate=True))
+            sketch = sound(base64.b64decode(data, validate=True))
+            if sketch is None:
+                raise self.fault(data)
+            return hll_sketch.deserialize(sketch)
         except (TypeError, ValueError, RuntimeError, IndexError, binascii.Error):
             raise self.fault(data) from None

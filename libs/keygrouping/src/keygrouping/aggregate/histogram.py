@@ -213,6 +213,9 @@ class Histogram(Aggregate):
             raise self.fault(data)
         return StreamHistogram(tuple(bins))
 
+    def seen(self, state: StreamHistogram) -> int:
+        return state.total
+
 
 def _is_sound(bin_: Bin) -> bool:
     finite = math.isfinite(bin_.least) and math.isfinite(bin_.greatest)

@@ -117,10 +117,15 @@ class NaiveBayes(Aggregate):
         except (TypeError, KeyError, ValueError):
             raise self.fault(data) from None
         counts = [count for counts in rows.values() for count in counts.values()]
-        whole = all(type(number) is int and number >= 0 for number in (state.events, *counts))
-        if not whole or len(counts) > self.settings.entries:
+        whole = all(type(number) is int for number in (state.events, *counts))
+        if not whole or state.events < 0 or not all(0 <= count <= state.events for count in counts):
+            raise self.fault(data)
+        if len(counts) > self.settings.entries:
             raise self.fault(data)
         return state
+
+    def seen(self, state: State) -> int:
+        return state.events
 
     def _row(self, index: Any, value: Any) -> Row:
         known = type(index) is int and 0 <= index < max(1, len(self.inputs))

@@ -1,26 +1,32 @@
-"""Aggregates over numbers, with the semantics of SQL and float64 arithmetic."""
+"""Aggregates over numbers, with the semantics of SQL: integers are exact, fractions are float64."""
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from keygrouping.aggregate.base import NUMBER, Aggregate, Role
+from keygrouping.aggregate.exact import (
+    Total,
+    decode_float,
+    decode_parts,
+    decode_total,
+    encode_float,
+    encode_parts,
+    encode_total,
+    parts_of,
+    sum_of,
+)
 
-Total = tuple[int, float]
+MOST_WHOLE = 1 << 63
+"""Integers of fields are less than this, and at least its negative: they have 64 bits."""
+
+Seen = tuple[int, Total]
 Moments = tuple[int, float, float]
-Weighted = tuple[int, float, float]
+Weighted = tuple[int, tuple[float, ...], tuple[float, ...]]
 
 
-def _present(values: Iterable[Any]) -> list[float]:
-    return [float(value) for value in values if value is not None]
-
-
-def _encode_float(value: float) -> float | str:
-    """JSON has no infinities: a sum that overflowed travels as text, as Spark writes it too."""
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+def _present(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if value is not None]
 
 
 class Count(Aggregate):
@@ -44,83 +50,107 @@ class Count(Aggregate):
         return state
 
     def decode(self, data: Any) -> int:
-        if isinstance(data, bool) or not isinstance(data, int) or data < 0:
-            raise self.fault(data)
-        return data
+        return self.counted(data, data)
+
+    def seen(self, state: int) -> int:
+        return state
 
 
 class _Totalling(Aggregate):
-    """What sum and mean share. State: (values seen, their sum)."""
+    """What sum and mean share. State: (values seen, their exact sum)."""
 
     roles: ClassVar[tuple[Role, ...]] = (NUMBER,)
 
-    def initial(self) -> Total:
-        return (0, 0.0)
+    def initial(self) -> Seen:
+        return (0, Total())
 
-    def add(self, state: Total, value: Any) -> Total:
-        return state if value is None else (state[0] + 1, state[1] + float(value))
-
-    def add_many(self, state: Total, values: Iterable[Any]) -> Total:
+    def add_many(self, state: Seen, values: Iterable[Any]) -> Seen:
         numbers = _present(values)
-        return (state[0] + len(numbers), state[1] + sum(numbers))
+        return (state[0] + len(numbers), state[1].plus(numbers)) if numbers else state
 
-    def merge(self, left: Total, right: Total) -> Total:
-        return (left[0] + right[0], left[1] + right[1])
+    def merge(self, left: Seen, right: Seen) -> Seen:
+        return (left[0] + right[0], left[1].merged(right[1]))
 
-    def encode(self, state: Total) -> Any:
-        return {"n": state[0], "sum": _encode_float(state[1])}
+    def encode(self, state: Seen) -> Any:
+        return {"n": state[0], **encode_total(state[1])}
 
-    def decode(self, data: Any) -> Total:
+    def decode(self, data: Any) -> Seen:
         try:
-            return (int(data["n"]), float(data["sum"]))
+            count, total = self.counted(data["n"], data), decode_total(data)
         except (TypeError, KeyError, ValueError):
             raise self.fault(data) from None
+        if abs(total.whole) > count << 63 or (not count and total.parts):
+            raise self.fault(data)
+        return (count, total)
+
+    def seen(self, state: Seen) -> int:
+        return state[0]
 
 
 class Sum(_Totalling):
-    """Sum of the values, None if there is none."""
+    """Sum of the values, None if there is none: an exact integer if all of them are, else the closest float64."""
 
     op: ClassVar[str] = "sum"
 
-    def finish(self, state: Total) -> float | None:
-        return state[1] if state[0] else None
+    def finish(self, state: Seen) -> int | float | None:
+        return state[1].rounded() if state[0] else None
 
 
 class Mean(_Totalling):
-    """Arithmetic mean of the values, None if there is none."""
+    """Arithmetic mean of the values, None if there is none: the exact sum, rounded, divided by their number."""
 
     op: ClassVar[str] = "mean"
 
-    def finish(self, state: Total) -> float | None:
-        return state[1] / state[0] if state[0] else None
+    def finish(self, state: Seen) -> float | None:
+        return float(state[1].rounded()) / state[0] if state[0] else None
 
 
 class _Extreme(Aggregate):
-    """What min and max share. State: the extreme as float64, or None."""
+    """What min and max share. State: the extreme, an integer or a fraction as it came, or None.
+
+    Numbers compare exactly, so 2^53 + 1 is more than 2^53. Of an integer and a fraction that are equal the integer is
+    kept, whichever comes first.
+    """
 
     roles: ClassVar[tuple[Role, ...]] = (NUMBER,)
 
-    def initial(self) -> float | None:
+    def initial(self) -> int | float | None:
         return None
 
-    def merge(self, left: float | None, right: float | None) -> float | None:
+    def add_many(self, state: int | float | None, values: Iterable[Any]) -> int | float | None:
+        numbers = _present(values)
+        if not numbers:
+            return state
+        found = self.most(numbers)
+        if type(found) is float:
+            found = next((number for number in numbers if number == found and type(number) is int), found + 0.0)
+        return self.merge(state, found)
+
+    def merge(self, left: int | float | None, right: int | float | None) -> int | float | None:
         if left is None or right is None:
             return right if left is None else left
-        return self.better(left, right)
+        return self.most((left, right) if type(left) is int else (right, left))
 
     @abstractmethod
-    def better(self, left: float, right: float) -> float:
-        """The more extreme of two numbers."""
+    def most(self, numbers: Iterable[int | float]) -> int | float:
+        """The most extreme of some numbers; of equal ones the first."""
 
-    def finish(self, state: float | None) -> float | None:
+    def finish(self, state: int | float | None) -> int | float | None:
         return state
 
-    def decode(self, data: Any) -> float | None:
-        if data is None:
-            return None
-        if isinstance(data, bool) or not isinstance(data, int | float):
+    def encode(self, state: int | float | None) -> Any:
+        is_whole = type(state) is int
+        return {"whole": state if is_whole else None, "real": None if is_whole else state}
+
+    def decode(self, data: Any) -> int | float | None:
+        if not isinstance(data, dict):
             raise self.fault(data)
-        return float(data) + 0.0
+        whole, real = data.get("whole"), data.get("real")
+        if not (whole is None or (type(whole) is int and -MOST_WHOLE <= whole < MOST_WHOLE)):
+            raise self.fault(data)
+        if not (real is None or type(real) in (int, float)):
+            raise self.fault(data)
+        return self.merge(whole, None if real is None else float(real) + 0.0)
 
 
 class Min(_Extreme):
@@ -128,12 +158,8 @@ class Min(_Extreme):
 
     op: ClassVar[str] = "min"
 
-    def add_many(self, state: float | None, values: Iterable[Any]) -> float | None:
-        numbers = _present(values)
-        return self.merge(state, min(numbers) + 0.0) if numbers else state
-
-    def better(self, left: float, right: float) -> float:
-        return min(left, right)
+    def most(self, numbers: Iterable[int | float]) -> int | float:
+        return min(numbers)
 
 
 class Max(_Extreme):
@@ -141,12 +167,8 @@ class Max(_Extreme):
 
     op: ClassVar[str] = "max"
 
-    def add_many(self, state: float | None, values: Iterable[Any]) -> float | None:
-        numbers = _present(values)
-        return self.merge(state, max(numbers) + 0.0) if numbers else state
-
-    def better(self, left: float, right: float) -> float:
-        return max(left, right)
+    def most(self, numbers: Iterable[int | float]) -> int | float:
+        return max(numbers)
 
 
 class Variance(Aggregate):
@@ -172,11 +194,11 @@ class Variance(Aggregate):
         return (count, mean, state[2] + deviation * (number - mean))
 
     def add_many(self, state: Moments, values: Iterable[Any]) -> Moments:
-        numbers = _present(values)
+        numbers = [float(value) for value in values if value is not None]
         if not numbers:
             return state
-        mean = sum(numbers) / len(numbers)
-        squares = sum((number - mean) * (number - mean) for number in numbers)
+        mean = float(sum_of(numbers)) / len(numbers)
+        squares = float(sum_of([(number - mean) * (number - mean) for number in numbers]))
         return self.merge(state, (len(numbers), mean, squares))
 
     def merge(self, left: Moments, right: Moments) -> Moments:
@@ -191,43 +213,61 @@ class Variance(Aggregate):
         return state[2] / (state[0] - 1) if state[0] > 1 else None
 
     def encode(self, state: Moments) -> Any:
-        return {"n": state[0], "mean": _encode_float(state[1]), "m2": _encode_float(state[2])}
+        return {"n": state[0], "mean": encode_float(state[1]), "m2": encode_float(state[2])}
 
     def decode(self, data: Any) -> Moments:
         try:
-            return (int(data["n"]), float(data["mean"]), float(data["m2"]))
+            state = (self.counted(data["n"], data), decode_float(data["mean"]), decode_float(data["m2"]))
         except (TypeError, KeyError, ValueError):
             raise self.fault(data) from None
+        if state[2] < 0:
+            raise self.fault(data)
+        return state
+
+    def seen(self, state: Moments) -> int:
+        return state[0]
 
 
 class Vwap(Aggregate):
     """Volume-weighted average price: sum(field * weight) / sum(weight), None where the weights add up to 0.
 
-    An event without field or without weight is skipped. State: (events, sum of products, sum of weights).
+    An event without field or without weight is skipped. Products are those of float64; products and weights are added
+    up exactly. State: (events, parts of the sum of products, parts of the sum of weights), see `exact.parts_of`.
     """
 
     op: ClassVar[str] = "vwap"
     roles: ClassVar[tuple[Role, ...]] = (NUMBER, Role("weight", "number"))
 
     def initial(self) -> Weighted:
-        return (0, 0.0, 0.0)
+        return (0, (), ())
 
     def add_many(self, state: Weighted, values: Iterable[Any]) -> Weighted:
         pairs = [(float(value), float(weight)) for value, weight in values if value is not None and weight is not None]
-        products = sum([value * weight for value, weight in pairs])
-        return (state[0] + len(pairs), state[1] + products, state[2] + sum([weight for _, weight in pairs]))
+        if not pairs:
+            return state
+        products = parts_of([*state[1], *[value * weight for value, weight in pairs]])
+        return (state[0] + len(pairs), products, parts_of([*state[2], *[weight for _, weight in pairs]]))
 
     def merge(self, left: Weighted, right: Weighted) -> Weighted:
-        return (left[0] + right[0], left[1] + right[1], left[2] + right[2])
+        if not left[0] or not right[0]:
+            return left if left[0] else right
+        return (left[0] + right[0], parts_of([*left[1], *right[1]]), parts_of([*left[2], *right[2]]))
 
     def finish(self, state: Weighted) -> float | None:
-        return state[1] / state[2] if state[2] else None
+        return state[1][0] / state[2][0] if state[0] and state[2][0] else None
 
     def encode(self, state: Weighted) -> Any:
-        return {"n": state[0], "sum": _encode_float(state[1]), "weight": _encode_float(state[2])}
+        return {"n": state[0], "sum": encode_parts(state[1]), "weight": encode_parts(state[2])}
 
     def decode(self, data: Any) -> Weighted:
         try:
-            return (int(data["n"]), float(data["sum"]), float(data["weight"]))
+            count = self.counted(data["n"], data)
+            products, weights = decode_parts(data["sum"]), decode_parts(data["weight"])
         except (TypeError, KeyError, ValueError):
             raise self.fault(data) from None
+        if not bool(count) == bool(products) == bool(weights):
+            raise self.fault(data)
+        return (count, products, weights)
+
+    def seen(self, state: Weighted) -> int:
+        return state[0]

@@ -85,6 +85,9 @@ class TopK(Aggregate):
             pass
         raise self.fault(data)
 
+    def seen(self, state: Counts) -> int:
+        return state.total
+
     def _is_sound(self, state: Counts) -> bool:
         counts, capacity = state.counts.values(), self.settings.capacity
         if len(counts) > capacity or not all(type(count) is int and count > 0 for count in counts):

@@ -2,6 +2,8 @@
 
 from keygrouping.grouping.protocol import (
     CHECKS,
+    LEAST_CAPACITY,
+    MOST_CAPACITY,
     Explanation,
     Filled,
     Filling,
@@ -19,6 +21,8 @@ from keygrouping.settings import Description
 
 __all__ = [
     "CHECKS",
+    "LEAST_CAPACITY",
+    "MOST_CAPACITY",
     "Description",
     "Explanation",
     "Filled",

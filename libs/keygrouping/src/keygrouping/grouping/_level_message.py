@@ -85,6 +85,8 @@ class Plan:
         if planned_for != workers or owners.shape != (buckets,) or _outside(owners, workers):
             raise ValueError(f"not a plan for {workers} workers")
         _check(keys, workers)
+        if not np.all(np.isfinite([placement.heaviest_rock, placement.level or 0.0])):
+            raise ValueError("a plan with a level that is none")
         return plan
 
     def to_data(self) -> dict[str, Any]:
@@ -123,15 +125,22 @@ class Plan:
 
 
 def _check(keys: Keys, workers: int) -> None:
-    if np.any(keys.hashes[1:] <= keys.hashes[:-1]):
-        raise ValueError("a plan whose keys are not in order")
     columns = (keys.shares, keys.width, keys.known)
+    if keys.hashes.ndim != 1 or keys.members.ndim != 1:
+        raise ValueError("a plan whose columns are no lists of numbers")
     if any(column.shape != keys.hashes.shape for column in columns) or keys.taken.shape != keys.members.shape:
         raise ValueError("a plan whose columns don't match")
-    if np.any((keys.width < 1) | (keys.width > keys.known)) or keys.known.sum() != len(keys.members):
+    if np.any(keys.hashes[1:] <= keys.hashes[:-1]):
+        raise ValueError("a plan whose keys are not in order")
+    # Beyond so many members a sum could wrap around, and kernels would read past the end.
+    if np.any((keys.width < 1) | (keys.width > keys.known) | (keys.known > workers)):
+        raise ValueError("a plan with keys without members, or with too many")
+    if keys.known.sum() != len(keys.members):
         raise ValueError("a plan with keys without members")
-    if _outside(keys.members, workers) or not np.all(np.isfinite(keys.shares)):
+    if _outside(keys.members, workers):
         raise ValueError(f"a plan with members that are not among {workers} workers")
+    if not np.all(np.isfinite(np.concatenate([keys.shares, keys.taken]))):
+        raise ValueError("a plan with a share that is none")
 
 
 def _outside(chosen: Workers, workers: int) -> bool:

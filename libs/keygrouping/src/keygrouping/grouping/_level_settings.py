@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from keygrouping.grouping.protocol import LEAST_CAPACITY, MOST_CAPACITY
 from keygrouping.settings import Settings, setting
 
 VARIANTS: Mapping[str, Mapping[str, object]] = {
@@ -62,7 +63,10 @@ class LevelFillSettings(Settings):
     )
     planned: bool = setting(True, "false: no plans; keys are only tracked and spill")
     capacities: tuple[float, ...] = setting(
-        (), "relative speed of each worker, worker 0 first; those that are missing are 1", above=0
+        (),
+        "relative speed of each worker, worker 0 first; those that are missing are 1",
+        least=LEAST_CAPACITY,
+        most=MOST_CAPACITY,
     )
 
     def _faults(self) -> list[str]:

@@ -14,6 +14,8 @@ from keygrouping.grouping.protocol import Weights, Workers
 
 _JUMP = 4.0
 """Standard deviations from which on an estimate starts anew."""
+_HEAVIEST = 1e150
+"""Weight whose square is still a number."""
 _NUMBERS = ("events", "interval", "intervals")
 
 
@@ -62,13 +64,18 @@ class Counts:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not statistics for {workers} workers: {error}") from error
         columns = (parts.counts, parts.counted, parts.tracked, parts.known, parts.width)
-        weights = np.concatenate([parts.counts, parts.counted, [parts.mass, parts.squares]])
-        if any(column.shape != parts.hashes.shape for column in columns) or parts.known.sum() != len(parts.members):
+        weights = np.concatenate([parts.counts, parts.counted, parts.cold, [parts.mass, parts.squares]])
+        flat = parts.hashes.ndim == parts.members.ndim == 1
+        if not flat or any(column.shape != parts.hashes.shape for column in columns):
             raise ValueError("statistics whose columns don't match")
-        if not np.all(np.isfinite(weights)) or np.any(weights < 0):
+        if parts.known.sum() != len(parts.members):
+            raise ValueError("statistics whose members don't match")
+        if not np.all(np.isfinite(weights)) or np.any((weights < 0) | (weights > _HEAVIEST)):
             raise ValueError("statistics with a count that is no weight")
         if np.any((parts.members < 0) | (parts.members >= workers)) or np.any(parts.width > parts.known):
             raise ValueError(f"statistics with members that are not among {workers} workers")
+        if np.any((parts.known < 0) | (parts.known > workers) | (parts.width < 0)):
+            raise ValueError("statistics with a key of no, or too many, members")
         return parts
 
     def order(self) -> tuple[object, ...]:
@@ -146,9 +153,13 @@ class Estimates:
     def parsed(cls, data: Mapping[str, Any], buckets: int) -> "Estimates":
         """Out of JSON data; a KeyError, TypeError or ValueError if they are none for so many buckets."""
         hashes = np.array(data["hashes"], np.int64)
+        if hashes.ndim != 1 or np.any(hashes[1:] <= hashes[:-1]):
+            raise ValueError("estimates whose keys are not in order")
         shares, ages = loads_from(data["shares"], len(hashes)), loads_from(data["ages"], len(hashes))
         cold, cold_ages = loads_from(data["cold"], buckets), loads_from(data["cold_ages"], buckets)
         numbers = loads_from([data[name] for name in _NUMBERS], len(_NUMBERS)).tolist()
+        if np.any(np.concatenate([shares, ages, cold, cold_ages, numbers]) > _HEAVIEST):
+            raise ValueError("estimates that are too large")
         return cls(hashes, shares, ages, cold, cold_ages, *numbers)
 
     def to_data(self) -> dict[str, Any]:

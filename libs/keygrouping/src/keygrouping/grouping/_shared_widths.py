@@ -68,7 +68,7 @@ class SharedWidths(BaseGrouping[SharedSettingsType]):
             if any(source["workers"] != self._workers for source in statistics):
                 raise ValueError("they are for another number")
             widths, shares = self._planned(statistics)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise ValueError(f"not statistics for {self._workers} workers: {error}") from error
         cold = self.cold_width
         after = self._wide.next(widths if shares else self._wide.widths(0), self._now, cold)

@@ -13,7 +13,7 @@ import numpy as np
 from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping._virtual_workers import allotted, capacities_of, quotas
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
-from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
+from keygrouping.grouping.protocol import LEAST_CAPACITY, MOST_CAPACITY, Explanation, Hashes, Weights, Workers
 from keygrouping.hashing import SEED, hash_key
 from keygrouping.settings import Settings, setting
 
@@ -23,7 +23,10 @@ class ConsistentSettings(Settings):
     """Settings of `consistent`."""
 
     capacities: tuple[float, ...] = setting(
-        (), "relative speed of each worker, worker 0 first; those that are missing are 1", above=0
+        (),
+        "relative speed of each worker, worker 0 first; those that are missing are 1",
+        least=LEAST_CAPACITY,
+        most=MOST_CAPACITY,
     )
     virtual_workers: int = setting(
         16,

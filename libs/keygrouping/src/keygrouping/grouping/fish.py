@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 
 from keygrouping.grouping._virtual_workers import capacities_of
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
-from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
+from keygrouping.grouping.protocol import (
+    LEAST_CAPACITY,
+    MOST_CAPACITY,
+    Explanation,
+    Hashes,
+    HotKey,
+    Space,
+    Weights,
+    Workers,
+)
 from keygrouping.hashing import SECOND_SEED, SEED, hash_key, worker_of
 from keygrouping.keyspace import SpaceSaving
 from keygrouping.settings import Settings, setting
@@ -43,7 +52,10 @@ class FishSettings(Settings):
     )
     service_time: float = setting(0.0001, "time in which a worker of capacity 1 does a weight of 1", unit="s", above=0)
     capacities: tuple[float, ...] = setting(
-        (), "relative speed of each worker, worker 0 first; those that are missing are 1", above=0
+        (),
+        "relative speed of each worker, worker 0 first; those that are missing are 1",
+        least=LEAST_CAPACITY,
+        most=MOST_CAPACITY,
     )
 
 

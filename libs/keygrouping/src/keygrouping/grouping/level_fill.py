@@ -19,7 +19,7 @@ from keygrouping.grouping._level_state import CAUSES, RULES, WAYS, Arrays
 from keygrouping.grouping._level_table import owners_for, resized
 from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping._virtual_workers import capacities_of
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays
+from keygrouping.grouping.base import BaseGrouping, kernel_arrays, next_epoch
 from keygrouping.grouping.protocol import (
     CHECKS,
     Explanation,
@@ -123,7 +123,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         chosen = self._settings
         estimates, shares = self._estimates.next(seen, chosen.memory, self._threshold(), chosen.evidence, sets)
         placement = self._placed(shares)
-        epoch = max([self.epoch, *(int(source["epoch"]) for source in statistics)]) + 1
+        epoch = next_epoch(self.epoch, statistics, changed=True)
         return self._planned(epoch, shares.keys, placement, estimates).to_data()
 
     def apply(self, plan: Mapping[str, Any]) -> None:

@@ -81,7 +81,10 @@ class KeySample:
             raise ValueError(f"level must be from 0 to {_DEEPEST}, not {level}")
         sample._state["level"] = level
         hashes = np.frombuffer(base64.b64decode(data["hash"]), np.int64)
-        sample.add(hashes, np.frombuffer(base64.b64decode(data["worker"]), np.int32))
+        workers = np.frombuffer(base64.b64decode(data["worker"]), np.int32)
+        if len(hashes) != len(workers) or np.any(workers < 0):
+            raise ValueError("a sample needs a worker for each key")
+        sample.add(hashes, workers)
         return sample
 
     def _used(self) -> NDArray[Any]:

@@ -11,6 +11,7 @@ from typing import IO, Any
 import orjson
 
 from keygrouping_service.kafka import Fatal
+from keygrouping_service.store.decoding import version_of
 from keygrouping_service.store.memory import MemoryStore, State
 from keygrouping_service.store.protocol import Entry, Record, Unanswered, Unavailable
 
@@ -87,19 +88,35 @@ def _read(path: Path) -> State:
         raise Fatal(f"KEYGROUPING_STORE_URL: {path} can't be read: {error.strerror or error}") from None
     try:
         stored = orjson.loads(text)
-        documents = {name: (orjson.dumps(d["value"]), int(d["version"])) for name, d in stored["documents"].items()}
-        logs = {name: tuple(orjson.dumps(value) for value in log) for name, log in stored["logs"].items()}
+        documents = {name: _document(found) for name, found in stored["documents"].items()}
+        logs = {name: tuple(map(_text, log)) for name, log in stored["logs"].items() if isinstance(log, list)}
     except (ValueError, TypeError, LookupError, AttributeError):
         raise Fatal(f"KEYGROUPING_STORE_URL: {path} is no file of this store: move it away, or name another") from None
     return State(documents, logs)
+
+
+def _document(found: Any) -> tuple[bytes, int]:
+    """A document that is none keeps its place, so that whoever reads it hears of it."""
+    if not isinstance(found, dict) or "value" not in found:
+        return b"", 0
+    return _text(found["value"]), version_of(found.get("version"))
+
+
+def _text(value: Any) -> bytes:
+    """The value as it is kept; nothing, which is unreadable, if it is nested too deeply."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return b""
 
 
 def _encode(state: State) -> bytes:
     documents = {
         name: {"value": orjson.Fragment(value), "version": version}
         for name, (value, version) in state.documents.items()
+        if value
     }
-    logs = {name: [orjson.Fragment(value) for value in log] for name, log in state.logs.items()}
+    logs = {name: [orjson.Fragment(value) for value in log if value] for name, log in state.logs.items()}
     return orjson.dumps({"documents": documents, "logs": logs})
 
 

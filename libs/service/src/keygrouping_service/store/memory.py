@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from keygrouping_service.store.decoding import MOST_BYTES, decode
 from keygrouping_service.store.protocol import Conflict, Entry, Record
 
 
@@ -19,10 +20,10 @@ class State:
     documents: Mapping[str, tuple[bytes, int]] = field(default_factory=dict)
     logs: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
 
-    def entry(self, document: str) -> Entry | None:
+    def entry(self, document: str, most: int = MOST_BYTES) -> Entry | None:
         """A document, or None."""
         found = self.documents.get(document)
-        return None if found is None else Entry(orjson.loads(found[0]), found[1])
+        return None if found is None else Entry(decode(found[0], most), found[1])
 
     def changed(self, document: str, value: Any, expected: int, record: Record | None) -> State:
         """The state after a `put`; raises `Conflict`."""
@@ -47,28 +48,28 @@ class MemoryStore:
         self._boards: dict[str, dict[str, tuple[bytes, float]]] = {}
         self._leases: dict[str, tuple[str, float]] = {}
 
-    async def get(self, document: str) -> Entry | None:
+    async def get(self, document: str, most: int = MOST_BYTES) -> Entry | None:
         """See `Store`."""
-        return self._state.entry(document)
+        return self._state.entry(document, most)
 
     async def put(self, document: str, value: Any, *, expected: int, record: Record | None = None) -> Entry:
         """See `Store`."""
         self._state = self._state.changed(document, value, expected, record)
         return Entry(value, expected + 1)
 
-    async def tail(self, log: str, limit: int) -> list[Any]:
+    async def tail(self, log: str, limit: int, most: int = MOST_BYTES) -> list[Any]:
         """See `Store`."""
-        return [orjson.loads(value) for value in self._state.logs.get(log, ())[:limit]]
+        return [decode(value, most) for value in self._state.logs.get(log, ())[:limit]]
 
     async def announce(self, board: str, member: str, value: Any, ttl: float) -> None:
         """See `Store`."""
         self._forget_what_is_over()
         self._boards.setdefault(board, {})[member] = (orjson.dumps(value), self._clock() + ttl)
 
-    async def announced(self, board: str) -> dict[str, Any]:
+    async def announced(self, board: str, most: int = MOST_BYTES) -> dict[str, Any]:
         """See `Store`."""
         self._forget_what_is_over()
-        return {member: orjson.loads(value) for member, (value, _) in self._boards.get(board, {}).items()}
+        return {member: decode(value, most) for member, (value, _) in self._boards.get(board, {}).items()}
 
     async def withdraw(self, board: str, member: str) -> None:
         """See `Store`."""

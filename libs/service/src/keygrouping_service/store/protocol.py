@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+from keygrouping_service.store.decoding import MOST_BYTES
+
 
 class Entry(NamedTuple):
     """A document: its JSON value, and its version, which is 1 at first and grows by 1 with every change."""
@@ -43,11 +45,14 @@ class Store(Protocol):
     Every call ends within the store's timeout; it raises `Unavailable` if the store can't be used. A change has not
     happened then, but after `Unanswered` it may have: read before the next one. Logs are bounded by their records,
     boards and leases end by themselves; only documents stay.
+
+    What can't be read, or has more than `most` bytes, is given back as `Unreadable`, and a later write replaces it. A
+    version that is none counts as 0.
     """
 
     name: str
 
-    async def get(self, document: str) -> Entry | None:
+    async def get(self, document: str, most: int = MOST_BYTES) -> Entry | None:
         """A document, or None if there is none."""
 
     async def put(self, document: str, value: Any, *, expected: int, record: Record | None = None) -> Entry:
@@ -56,13 +61,13 @@ class Store(Protocol):
         Raises `Conflict`, and writes nothing, if the version is another.
         """
 
-    async def tail(self, log: str, limit: int) -> list[Any]:
+    async def tail(self, log: str, limit: int, most: int = MOST_BYTES) -> list[Any]:
         """The last values of a log, newest first."""
 
     async def announce(self, board: str, member: str, value: Any, ttl: float) -> None:
         """Puts a member's value on a board, in place of its one before; it is gone after `ttl`."""
 
-    async def announced(self, board: str) -> dict[str, Any]:
+    async def announced(self, board: str, most: int = MOST_BYTES) -> dict[str, Any]:
         """What the members of a board have announced and is not gone yet."""
 
     async def withdraw(self, board: str, member: str) -> None:

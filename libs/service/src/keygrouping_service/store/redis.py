@@ -17,6 +17,7 @@ from redis.credentials import CredentialProvider
 from redis.exceptions import AuthenticationError, RedisClusterException, RedisError, ResponseError
 
 from keygrouping_service.settings import StoreSettings
+from keygrouping_service.store.decoding import MOST_BYTES, MOST_VERSIONS, Unreadable, decode, too_large
 from keygrouping_service.store.protocol import Conflict, Entry, Record, Unanswered, Unavailable
 from keygrouping_service.store.url import RedisUrl
 
@@ -26,44 +27,104 @@ _FAULTS = (RedisError, RedisClusterException, OSError, ValueError)
 _UNHEARD = (ConnectionRefusedError, socket.gaierror)
 """What lies behind a fault if the server never heard of the call."""
 
-_PUT = """
+_VERSION = f"""
+local function version_of(given)
+    local found = tonumber(given or 0)
+    if found and found >= 0 and found <= {MOST_VERSIONS} and found == math.floor(found) then return found end
+    return 0
+end
+local function is(key, kind)
+    return redis.call('TYPE', key).ok == kind
+end
+local function without_other(key, kind)
+    if not is(key, kind) then redis.call('DEL', key) end
+end
+local function most_of(text)
+    if text and #text > tonumber(most) then return #text end
+    return text
+end
+"""
+"""What scripts have in common. A key that holds another kind of value than it should is as good as none, and goes when
+it is written to; a text of more than `most` bytes is told by its size."""
+
+_GET = f"""local most = ARGV[1]
+{_VERSION}
+if not is(KEYS[1], 'hash') then return {{redis.call('TYPE', KEYS[1]).ok}} end
+local size = redis.call('HSTRLEN', KEYS[1], 'value')
+local value = size > tonumber(most) and size or redis.call('HGET', KEYS[1], 'value')
+return {{'hash', version_of(redis.call('HGET', KEYS[1], 'version')), value}}
+"""
+_PUT = f"""local most = ARGV[5]
+{_VERSION}
+without_other(KEYS[1], 'hash')
 local current = redis.call('HMGET', KEYS[1], 'version', 'value')
-if tonumber(current[1] or 0) ~= tonumber(ARGV[1]) then return {0, current[1], current[2]} end
-redis.call('HSET', KEYS[1], 'version', ARGV[1] + 1, 'value', ARGV[2])
+local version = version_of(current[1])
+if version ~= tonumber(ARGV[1]) then return {{0, version, most_of(current[2])}} end
+redis.call('HSET', KEYS[1], 'version', version + 1, 'value', ARGV[2])
 if KEYS[2] then
+    without_other(KEYS[2], 'list')
     redis.call('LPUSH', KEYS[2], ARGV[3])
     redis.call('LTRIM', KEYS[2], 0, ARGV[4] - 1)
 end
-return {1}
+return {{1}}
+"""
+_TAIL = f"""local most = ARGV[2]
+{_VERSION}
+if not is(KEYS[1], 'list') then return {{redis.call('TYPE', KEYS[1]).ok}} end
+local found = redis.call('LRANGE', KEYS[1], 0, ARGV[1] - 1)
+for i, text in ipairs(found) do found[i] = most_of(text) end
+return {{'list', found}}
 """
 _PRUNE = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[2], now + 1000000000, '+inf')
 for _, member in ipairs(redis.call('ZRANGE', KEYS[2], '-inf', now, 'BYSCORE')) do
     redis.call('HDEL', KEYS[1], member)
     redis.call('ZREM', KEYS[2], member)
 end
+if redis.call('HLEN', KEYS[1]) ~= redis.call('ZCARD', KEYS[2]) then
+    for _, member in ipairs(redis.call('HKEYS', KEYS[1])) do
+        if not redis.call('ZSCORE', KEYS[2], member) then redis.call('HDEL', KEYS[1], member) end
+    end
+end
 """
-_ANNOUNCE = f"""{_PRUNE}
+"""What nobody has announced has no end, or one that is weeks away, and would stay for ever."""
+
+_ANNOUNCE = f"""
+{_VERSION}
+without_other(KEYS[1], 'hash')
+without_other(KEYS[2], 'zset')
+{_PRUNE}
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 redis.call('ZADD', KEYS[2], now + ARGV[3], ARGV[1])
 local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
 redis.call('PEXPIREAT', KEYS[1], last)
 redis.call('PEXPIREAT', KEYS[2], last)
 """
-_ANNOUNCED = f"""{_PRUNE}
-return redis.call('HGETALL', KEYS[1])
+_ANNOUNCED = f"""local most = ARGV[1]
+{_VERSION}
+if not is(KEYS[1], 'hash') then return {{redis.call('TYPE', KEYS[1]).ok}} end
+if not is(KEYS[2], 'zset') then return {{'hash without ends'}} end
+{_PRUNE}
+local found = redis.call('HGETALL', KEYS[1])
+for i = 2, #found, 2 do found[i] = most_of(found[i]) end
+return {{'hash', found}}
 """
-_WITHDRAW = """
-redis.call('HDEL', KEYS[1], ARGV[1])
-redis.call('ZREM', KEYS[2], ARGV[1])
+_WITHDRAW = f"""
+{_VERSION}
+if is(KEYS[1], 'hash') then redis.call('HDEL', KEYS[1], ARGV[1]) end
+if is(KEYS[2], 'zset') then redis.call('ZREM', KEYS[2], ARGV[1]) end
 """
-_CLAIM = """
+_CLAIM = f"""
+{_VERSION}
+without_other(KEYS[1], 'string')
 local owner = redis.call('GET', KEYS[1])
-if owner and owner ~= ARGV[1] then return 0 end
+if owner and owner ~= ARGV[1] and redis.call('PTTL', KEYS[1]) > 0 then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
+"""A lease without an end is nobody's: all that are taken here have one."""
 
 
 class RedisStore:
@@ -81,38 +142,47 @@ class RedisStore:
         self._timeout = settings.store_timeout
         self._place = ",".join(f"{host}:{port}" for host, port in url.nodes)
 
-    async def get(self, document: str) -> Entry | None:
+    async def get(self, document: str, most: int = MOST_BYTES) -> Entry | None:
         """See `Store`."""
-        version, value = await self._call("HMGET", self._key("document", document), "version", "value")
-        return None if version is None else Entry(orjson.loads(value), int(version))
+        kind, *found = await self._run(_GET, [self._key("document", document)], most)
+        if kind == b"none":
+            return None
+        return Entry(_value(found[1], most), found[0]) if found else Entry(_other(kind, "hash"), 0)
 
     async def put(self, document: str, value: Any, *, expected: int, record: Record | None = None) -> Entry:
         """See `Store`."""
         keys = [self._key("document", document)]
-        arguments: list[bytes | int] = [expected, orjson.dumps(value)]
+        text, kept = b"", 1
         if record is not None:
             keys.append(self._key("log", record.log))
-            arguments += [orjson.dumps(record.value), record.keep]
-        answer = await self._run(_PUT, keys, *arguments)
-        if answer[0] == 1:
+            text, kept = orjson.dumps(record.value), record.keep
+        written, *current = await self._run(_PUT, keys, expected, orjson.dumps(value), text, kept, MOST_BYTES)
+        if written:
             return Entry(value, expected + 1)
-        current = Entry(orjson.loads(answer[2]), int(answer[1])) if len(answer) == 3 and answer[1] else None
-        raise Conflict(document, current)
+        raise Conflict(document, Entry(_value(current[1], MOST_BYTES), current[0]) if current[0] else None)
 
-    async def tail(self, log: str, limit: int) -> list[Any]:
+    async def tail(self, log: str, limit: int, most: int = MOST_BYTES) -> list[Any]:
         """See `Store`."""
         if limit <= 0:
             return []
-        return [orjson.loads(value) for value in await self._call("LRANGE", self._key("log", log), 0, limit - 1)]
+        kind, *found = await self._run(_TAIL, [self._key("log", log)], limit, most)
+        if found:
+            return [_value(text, most) for text in found[0]]
+        return [] if kind == b"none" else [_other(kind, "list")]
 
     async def announce(self, board: str, member: str, value: Any, ttl: float) -> None:
         """See `Store`."""
         await self._run(_ANNOUNCE, self._board(board), member, orjson.dumps(value), _milliseconds(ttl))
 
-    async def announced(self, board: str) -> dict[str, Any]:
+    async def announced(self, board: str, most: int = MOST_BYTES) -> dict[str, Any]:
         """See `Store`."""
-        found = await self._run(_ANNOUNCED, self._board(board))
-        return {found[i].decode(): orjson.loads(found[i + 1]) for i in range(0, len(found), 2)}
+        kind, *found = await self._run(_ANNOUNCED, self._board(board), most)
+        if found:
+            names, values = found[0][::2], found[0][1::2]
+            return {
+                name.decode(errors="replace"): _value(value, most) for name, value in zip(names, values, strict=True)
+            }
+        return {} if kind == b"none" else {"": _other(kind, "hash")}
 
     async def withdraw(self, board: str, member: str) -> None:
         """See `Store`."""
@@ -214,6 +284,15 @@ def _options(url: RedisUrl, settings: StoreSettings, timeout: float) -> dict[str
             "ssl_keyfile": settings.store_keyfile and str(settings.store_keyfile),
         }
     return options
+
+
+def _value(text: bytes | int | None, most: int) -> Any:
+    """What a script has read; of a text that is too large it tells the size."""
+    return too_large(text, most) if isinstance(text, int) else decode(text, most)
+
+
+def _other(kind: bytes, wanted: str) -> Unreadable:
+    return Unreadable(f"the key holds a {kind.decode()} in place of a {wanted}", kind.decode())
 
 
 def _milliseconds(seconds: float) -> int:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import orjson
@@ -47,10 +46,10 @@ class Books:
     events_topic: str
     routed_topic: str
     job: JobSpec
-    routed_id: UUID
+    routed_id: str
     clock: Callable[[], int]
     windows: Windows = field(default_factory=lambda: Windows(MIN_TIME, MIN_TIME))
-    lanes: dict[tuple[UUID, int], Lane] = field(default_factory=dict)
+    lanes: dict[tuple[str, int], Lane] = field(default_factory=dict)
     letters: dict[int, Letters] = field(default_factory=dict)
     positions: dict[str, dict[int, int]] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)

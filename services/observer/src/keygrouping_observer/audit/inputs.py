@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 from keygrouping.identity import partition_seeds, tally
@@ -45,7 +44,7 @@ class _Claim:
 class Lane:
     """One partition of the input: receipts cover it from `since` up to `next`, and are compared up to `proven`."""
 
-    topic: UUID
+    topic: str
     partition: int
     since: int
     next: int
@@ -125,7 +124,7 @@ class Lane:
     def as_json(self) -> dict[str, Any]:
         """All of it, for a restart."""
         data: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN}
-        data["topic"] = str(self.topic)
+        data["topic"] = self.topic
         data["claims"] = [[c.first, c.after, c.late.as_json(), c.dead.as_json()] for c in self._claims]
         return data
 
@@ -133,7 +132,7 @@ class Lane:
     def from_json(cls, data: dict[str, Any]) -> Lane:
         """Reads what `as_json` has written."""
         plain: dict[str, Any] = {name: int(data[name]) for name in _PLAIN}
-        lane = cls(UUID(data["topic"]), **plain)
+        lane = cls(data["topic"], **plain)
         read = Tally.from_json
         lane._claims = [_Claim(first, after, read(late), read(dead)) for first, after, late, dead in data["claims"]]
         return lane

@@ -17,7 +17,7 @@ from keygrouping_service.kafka import Fatal
 from keygrouping_service.lenient import read_leniently
 from keygrouping_service.owned import OwnedPartition, Record
 from keygrouping_service.progress import MIN_TIME, Progress, partitions_of, read_progress, stage_watermark
-from keygrouping_service.topic_ids import require_topic_id
+from keygrouping_service.topic_ids import read_topic_id
 
 from keygrouping_observer.audit.books import STATE_KEY, Books, Origin
 from keygrouping_observer.audit.report import AuditBoard
@@ -60,7 +60,7 @@ class AuditStage:
             for consumer in (reader, probe):
                 await stack.enter_async_context(kafka.started(consumer))
             stack.callback(self._stand_by)
-            routed_id = await require_topic_id(owned.admin, settings.routed_topic)
+            routed_id = await read_topic_id(owned.admin, settings.routed_topic)
             books = Books(settings.events_topic, settings.routed_topic, settings.job, routed_id, _now_ms)
             await _restore(owned, books)
             audit = _Incarnation(settings, owned, reader, probe, books)

@@ -5,22 +5,26 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
+from keygrouping.instants import ms_of, ms_of_number, ms_of_rfc3339
 
 from keygrouping_producer.sources.base import Block, Fault, SourceError
 
 TIME_FORMATS = ("iso", "epoch_ms", "epoch_s")
 """Names of time formats; any other format is one of `datetime.strptime`, in UTC unless it says otherwise."""
 
+_UNITS = {"epoch_ms": 1, "epoch_s": 1000}
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _LARGEST_TIME = 253_402_300_799_999
 
@@ -153,7 +157,7 @@ class File:
             raise _BadLine("invalid-json", f"not JSON: {error}") from None
         if not isinstance(row, dict):
             raise _BadLine("not-an-object", "the line is JSON but no object")
-        return _Item(_key_bytes(row.get(self._key_field)), self._time_of(row), line)
+        return _Item(_key_bytes(row.get(self._key_field)), self._time_of(row, line), line)
 
     def _from_csv(self, header: list[str], row: list[str], _: bytes) -> _Item:
         if len(row) != len(header):
@@ -165,37 +169,44 @@ class File:
             raise _BadLine("invalid-utf8", "the row is not UTF-8") from None
         return _Item(named[self._key_field].encode() or None, self._time_of(named), value)
 
-    def _time_of(self, row: dict[str, Any]) -> int | None:
+    def _time_of(self, row: dict[str, Any], line: bytes = b"") -> int | None:
         if self._time_field is None:
             return None
         found = row.get(self._time_field)
         try:
+            if isinstance(found, float):
+                found = _as_written(line, self._time_field)
             time = self._read_time(found)
-        except (ValueError, TypeError, OverflowError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             raise _BadLine("invalid-time", f"field {self._time_field!r} holds no time: {found!r}") from None
         if not 0 <= time <= _LARGEST_TIME:
             raise _BadLine("invalid-time", f"field {self._time_field!r} is outside of 1970 to 9999: {found!r}")
         return time
 
 
+def _as_written(line: bytes, name: str) -> Any:
+    """A fractional number of a JSON object by its digits: a float of seconds may be rounded up into the next one."""
+    return json.loads(line, parse_float=Decimal, parse_int=Decimal).get(name)
+
+
 def _time_reader(time_format: str) -> Callable[[Any], int]:
-    if time_format == "epoch_ms":
-        return lambda value: int(_number(value))
-    if time_format == "epoch_s":
-        return lambda value: round(_number(value) * 1000)
+    if time_format in _UNITS:
+        return lambda value: ms_of_number(_decimal(value), _UNITS[time_format])
     if time_format == "iso":
-        return lambda value: _ms(datetime.fromisoformat(value))
-    return lambda value: _ms(datetime.strptime(value, time_format))
+        return _iso_ms
+    return lambda value: ms_of(datetime.strptime(value, time_format))
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, bool):
-        raise TypeError("a truth value is no time")
-    return value if isinstance(value, int) else float(value)
+def _decimal(value: Any) -> int | str | Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
+        raise TypeError("neither a number nor the text of one")
+    return value
 
 
-def _ms(time: datetime) -> int:
-    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+def _iso_ms(value: str) -> int:
+    """RFC 3339 first; what Python takes beyond that loses its digits after the sixth, which changes no millisecond."""
+    time = ms_of_rfc3339(value)
+    return ms_of(datetime.fromisoformat(value)) if time is None else time
 
 
 def _key_bytes(value: Any) -> bytes | None:

@@ -11,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal, get_args
 
+from keygrouping.instants import ms_of
+
 from keygrouping_producer.sources.base import Block, SourceError
 
 FlightKey = Literal["origin", "carrier", "dest", "tailnum"]
@@ -37,7 +39,7 @@ class Flights:
         def time_of(fields: list[str]) -> int:
             text = fields[hour]
             if text not in hours:
-                hours[text] = round(datetime.fromisoformat(text).timestamp() * 1000)
+                hours[text] = ms_of(datetime.fromisoformat(text))
             return hours[text] + int(fields[minute]) * 60_000
 
         timed = [(time_of(line.split(",")), line) for line in lines]

@@ -1,0 +1,8 @@
+{{- define "keygrouping.producerEnv" -}}
+{{- with .Values.producer.auth }}
+{{- if .existingSecret }}
+- name: KEYGROUPING_API_TOKEN_FILE
+  value: /etc/keygrouping/producer-api/{{ .tokensKey }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,212 @@
+"""One schedule on a running pipeline: events flow, faults strike, everything heals, and the account is made."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from keygrouping_service import kafka
+from keygrouping_service.progress import Committed
+
+from .checker import Checker, Finding
+from .faults import strike
+from .load import WINDOW_MS, Load
+from .schedule import Schedule
+from .world import PARTITIONS, WORKERS, World
+
+_LOOK_SECONDS = 0.5
+_READ_SECONDS = 30
+_STAGES = ("router", "worker", "aggregator")
+
+
+@dataclass
+class Outcome:
+    """What a schedule has brought."""
+
+    schedule: Schedule
+    runner: str
+    findings: list[Finding]
+    not_done: list[str]
+    died: list[str]
+    seconds: float
+    settled_seconds: float
+    """How long it took after the last fault until everything was right."""
+    events: int
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def data(self) -> dict[str, Any]:
+        """As a line of the record."""
+        return {
+            "seed": self.schedule.seed,
+            "runner": self.runner,
+            "faults": self.schedule.data(),
+            "findings": [str(finding) for finding in self.findings],
+            "not_done": self.not_done,
+            "died": self.died,
+            "seconds": round(self.seconds, 1),
+            "settled_seconds": round(self.settled_seconds, 1),
+            "events": self.events,
+            "counts": self.counts,
+        }
+
+    def __str__(self) -> str:
+        verdict = f"{len(self.findings)} FINDINGS" if self.findings else "exact"
+        lines = [
+            f"schedule {self.schedule.seed} ({self.runner}): {verdict}, {self.seconds:.0f} s,"
+            f" right {self.settled_seconds:.0f} s after the last fault"
+        ]
+        lines += [f"  {finding}" for finding in self.findings[:50]]
+        lines += [f"  not done: {each}" for each in self.not_done]
+        return "\n".join([*lines, *(f"  ended by itself: {each}" for each in self.died)])
+
+
+class Trial:
+    """Schedules one after the other on one world, whose stream of events goes on."""
+
+    def __init__(self, world: World, seed: int, events: int = 6000, rate: float = 200, patience: float = 120) -> None:
+        self._world = world
+        self._load = Load(seed)
+        self._checker = Checker()
+        self._events = events
+        self._rate = rate
+        self._patience = patience
+        self._positions: dict[TopicPartition, int] = {}
+
+    async def run(self, schedule: Schedule) -> Outcome:
+        """Runs a schedule while events flow, and judges everything read so far once it has had time to settle."""
+        world, began = self._world, time.monotonic()
+        world.died.clear()
+        file = world.folder / f"events-{schedule.seed}.jsonl"
+        self._checker.sent(self._load.write(file, self._events))
+        world.produce(file, self._rate)
+        watching = asyncio.create_task(self._revive())
+        try:
+            await self._flowing()
+            not_done = await strike(world, schedule)
+            healed = time.monotonic()
+            findings = await self._settle(world.produced)
+        finally:
+            watching.cancel()
+        if world.produced():
+            world.deployment.stop("producer-0")
+        now = time.monotonic()
+        counts = dict(self._checker.counts)
+        return Outcome(
+            schedule,
+            world.runner,
+            findings,
+            not_done,
+            list(world.died),
+            now - began,
+            now - healed,
+            self._events,
+            counts,
+        )
+
+    async def finish(self) -> list[Finding]:
+        """Ends the input, so that all windows close, and judges them, too."""
+        await self._world.deployment.finish()
+        return await self._settle(lambda: True, ended=True)
+
+    async def _flowing(self) -> None:
+        """Returns when the first of the new events is there: before that nothing could be disturbed."""
+        before, deadline = self._checker.counts["events"], time.monotonic() + self._patience
+        while self._checker.counts["events"] == before and time.monotonic() < deadline:
+            await self._read()
+
+    async def _revive(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            await self._world.revive()
+
+    async def _settle(self, produced: Callable[[], bool], ended: bool = False) -> list[Finding]:
+        """Reads on until nothing is missing, or nothing has moved for as long as there is patience."""
+        moved, standing = time.monotonic(), ""
+        found: list[Finding] = []
+        while True:
+            whole = produced()
+            problem = await self._read()
+            wrong, missing = self._checker.judge(ended)
+            found += wrong
+            if whole and not problem and not missing:
+                return found
+            if standing != (standing := await self._standing(standing)):
+                moved = time.monotonic()
+            if time.monotonic() > moved + self._patience:
+                self._checker.write_off(missing)
+                lost = await self._lost(missing)
+                still = f"{len(missing) - len(lost)} things are not done yet. {problem} {standing}"
+                return [*found, *lost, Finding("pipeline", "stands still", (), still)]
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _lost(self, missing: list[Finding]) -> list[Finding]:
+        """Of what is missing, that which the stages have left behind them, so that it will never come."""
+        try:
+            routed = await self._world.deployment.committed("router")
+            final = await self._world.deployment.committed("aggregator")
+        except Exception as error:
+            if not kafka.can_be_retried(error):
+                raise
+            return missing
+        time_ms = min(entry.progress.time for entry in final.values())
+        return [
+            finding
+            for finding in missing
+            if (finding.place and finding.place.offset < (routed[finding.place.partition].offset or 0))
+            or (finding.window and finding.window.start + WINDOW_MS <= time_ms)
+        ]
+
+    async def _standing(self, before: str) -> str:
+        """How far each stage has come; as before if it can't be read now."""
+        try:
+            stages = [f"{stage} {_short(await self._world.deployment.committed(stage))}" for stage in _STAGES]
+        except Exception as error:
+            if not kafka.can_be_retried(error):
+                raise
+            return before
+        return f"{', '.join(stages)}, read: {self._checker.counts}"
+
+    async def _read(self) -> str:
+        """Gives all that is new to the checker, in the events' order; returns what was in the way, if anything."""
+        settings, topic = self._world.deployment.settings, ""
+        takers = {
+            settings.events_topic: (PARTITIONS, self._checker.take_events),
+            settings.routed_topic: (WORKERS, self._checker.take_routed),
+            settings.late_topic: (1, self._checker.take_late),
+            settings.dead_letters_topic: (1, self._checker.take_dead_letters),
+            settings.results_topic: (PARTITIONS, self._checker.take_results),
+        }
+        try:
+            async with kafka.started(kafka.reader(settings, wait_ms=200)) as consumer:
+                for topic, (partitions, take) in takers.items():
+                    async with asyncio.timeout(_READ_SECONDS):
+                        await self._read_topic(consumer, topic, partitions, take)
+        except Exception as error:
+            if not kafka.can_be_retried(error):
+                raise
+            return f"{topic or 'Kafka'} can't be read: {error!r}"
+        return ""
+
+    async def _read_topic(
+        self, consumer: AIOKafkaConsumer, topic: str, partitions: int, take: Callable[[Iterable[Any]], None]
+    ) -> None:
+        tps = [TopicPartition(topic, number) for number in range(partitions)]
+        consumer.assign(tps)
+        for tp in tps:
+            consumer.seek(tp, self._positions.get(tp, 0))
+        ends = await consumer.end_offsets(tps)
+        while behind := [tp for tp in tps if self._positions.get(tp, 0) < ends[tp]]:
+            for tp, records in (await consumer.getmany(*behind, timeout_ms=200)).items():
+                take(records)
+                self._positions[tp] = records[-1].offset + 1
+            # What follows the last record may be the marks of transactions.
+            self._positions |= {tp: max(self._positions.get(tp, 0), await consumer.position(tp)) for tp in behind}
+
+
+def _short(committed: Mapping[int, Committed]) -> str:
+    """Offset and event time of each partition."""
+    return " ".join(f"{number}:{entry.offset}@{entry.progress.time}" for number, entry in sorted(committed.items()))

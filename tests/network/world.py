@@ -1,0 +1,163 @@
+"""A pipeline of real processes on three real brokers, with a proxy between them that knows the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from keygrouping_local.cluster import EmbeddedCluster
+from keygrouping_local.deployment import Deployment, Shape
+from keygrouping_local.process import last_lines
+from keygrouping_local.proxy import Proxy
+
+from .load import JOB
+
+WORKERS = 10
+PARTITIONS = 4
+SMALL_DISK = 2
+"""The broker whose data lies on a disk that can be filled."""
+_DISK_MEGABYTES = 512
+_PRODUCER = "producer-0"
+_STAGES = {
+    "native": ("worker-0", "worker-1", "aggregator-0", "aggregator-1"),
+    "spark": ("spark-0",),
+}
+_ROUTERS = ("router-0", "router-1", "router-2")
+_TRANSACTION_TIMEOUT = 20
+_LIBRARIES = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/local/lib/faketime/libfaketimeMT.so.1")
+
+
+@dataclass
+class World:
+    """What faults strike: brokers, the proxy before them, and the services' processes."""
+
+    cluster: EmbeddedCluster
+    proxy: Proxy
+    deployment: Deployment
+    folder: Path
+    disk: Path | None
+    """Where the small disk is mounted."""
+    clocks: dict[str, Path]
+    """Files that say by how much a process's clock is wrong."""
+    runner: str
+    brokers: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One broker at a time is stopped, killed or frozen: without two of three, nobody promises anything."""
+    down: set[str] = field(default_factory=set)
+    """Processes that shall stay dead for a while."""
+    died: list[str] = field(default_factory=list)
+    """Processes that have ended though nobody killed them, with what they said last."""
+
+    @property
+    def services(self) -> list[str]:
+        """Names of the processes that faults may strike."""
+        return [*_ROUTERS, *_STAGES[self.runner], _PRODUCER]
+
+    def produce(self, file: Path, rate: float) -> None:
+        """Starts the producer on a file, at a rate of events per second."""
+        self.deployment.start(
+            _PRODUCER,
+            bootstrap_servers=self.proxy.bootstrap_servers,
+            workload="file",
+            file=file,
+            key="key",
+            time_field="at",
+            rate=rate,
+            exit_when_done=True,
+            transaction_timeout=_TRANSACTION_TIMEOUT,
+        )
+
+    def produced(self) -> bool:
+        """Whether the producer has ended in order: all is acknowledged."""
+        return _PRODUCER not in self.deployment.names or self.deployment.exit_code(_PRODUCER) == 0
+
+    async def revive(self) -> None:
+        """Starts again, as a cluster would, what has died."""
+        for number, broker in enumerate(self.cluster.brokers):
+            if broker.pid is None and not self.brokers.locked():
+                async with self.brokers:
+                    self.died.append(f"broker-{number}: {' | '.join(last_lines(broker.log, 3))}")
+                    await asyncio.to_thread(broker.restart)
+        for name, lines in self.deployment.dead().items():
+            code = self.deployment.exit_code(name)
+            if code not in (0, -signal.SIGKILL):
+                self.died.append(f"{name} ended with {code}: {' | '.join(lines[-3:])}")
+        self.deployment.revive(self.down)
+
+    def signal(self, name: str, what: signal.Signals) -> None:
+        """Sends a signal to a process, if it runs."""
+        if name in self.deployment.names and self.deployment.exit_code(name) is None:
+            os.kill(self.deployment.pid(name), what)
+
+    def _start(self) -> None:
+        address = {"bootstrap_servers": self.proxy.bootstrap_servers}
+        timeout = {"transaction_timeout": _TRANSACTION_TIMEOUT}
+        for name in _ROUTERS:
+            routing = {"workers": WORKERS, "interval": 3, "linger": 0.2, "idle_timeout": 20}
+            self.deployment.start(name, self._clock(name), **address, **timeout, **routing)
+        for name in _STAGES[self.runner]:
+            self.deployment.start(name, self._clock(name), **address, **(timeout if name != "spark-0" else {}))
+
+    async def _serves(self) -> bool:
+        """Whether all processes have started; Spark tells of its interface when its queries run."""
+        return all("listening on" in self.deployment.log(name).read_text() for name in self.deployment.names)
+
+    def _clock(self, name: str) -> dict[str, str]:
+        if name not in self.clocks:
+            return {}
+        self.clocks[name].write_text("+0")
+        return {
+            "LD_PRELOAD": str(faketime()),
+            "FAKETIME_TIMESTAMP_FILE": str(self.clocks[name]),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+
+def faketime() -> Path | None:
+    """The library that moves a process's clock, if it is installed (Debian: libfaketime)."""
+    for pattern in _LIBRARIES:
+        for found in Path("/").glob(pattern[1:]):
+            return found
+    return None
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path | None]:
+    """A disk of half a gigabyte in memory; None if this process may not mount one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_MEGABYTES}m", "none", str(folder)]
+    if os.getuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        yield None
+        return
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@asynccontextmanager
+async def world(folder: Path, application: str, runner: str = "native") -> AsyncIterator[World]:
+    """Starts brokers, proxy and services in `folder`; ends all when left."""
+    async with AsyncExitStack() as stack:
+        disk = stack.enter_context(small_disk(folder / "disk"))
+        folders = {SMALL_DISK: disk / "broker"} if disk else {}
+        cluster = EmbeddedCluster(folder, folders=folders)
+        stack.callback(cluster.stop)
+        await asyncio.to_thread(cluster.start)
+        proxy = stack.enter_context(Proxy(cluster.ports))
+        deployment = await stack.enter_async_context(
+            Deployment(cluster.bootstrap_servers, application, folder, JOB, shape=Shape(PARTITIONS, WORKERS))
+        )
+        clocked = ["router-2", "aggregator-1"] if runner == "native" else ["router-2"]
+        clocks = {name: folder / f"{name}.clock" for name in clocked} if faketime() else {}
+        made = World(cluster, proxy, deployment, folder, disk, clocks, runner)
+        made._start()
+        await deployment.until(made._serves)
+        yield made

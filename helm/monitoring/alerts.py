@@ -118,8 +118,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingAuditStalled",
-        "time() - max by (namespace) (keygrouping_observer_audit_compared_seconds > 0) > 900 "
-        f"and {_FLOWING}",
+        f"time() - max by (namespace) (keygrouping_observer_audit_compared_seconds > 0) > 900 and {_FLOWING}",
         "5m",
         "warning",
         "The audit in {{ $labels.namespace }} has compared nothing for {{ $value | humanizeDuration }}",

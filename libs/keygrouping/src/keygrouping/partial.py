@@ -141,6 +141,7 @@ def decode_receipt(data: object) -> int:
         raise RecordError(f"member 'receipt' must be 32 hexadecimal digits, got {data!r}"[:200])
     return int(data, 16)
 
+
 def decode_topic(data: object) -> str:
     """The id of a topic, 22 characters; `RecordError` if it is none."""
     if not isinstance(data, str) or not _TOPIC.fullmatch(data):

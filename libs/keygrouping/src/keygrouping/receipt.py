@@ -50,8 +50,9 @@ class Receipt:
 
     A router writes it in the transaction that routes them. `consumed` counts the records there were (markers of
     transactions are none), `routed`, `late` and `dead` what became of them: all four by the events' identities in the
-    input; a batch that nobody can read is one record, at its first offset. `windows` counts the routed ones again, by window (its start in ms) and by their identities in the routed
-    topic, as the worker sees them. `more` says that further windows follow in a receipt of an empty range.
+    input; a batch that nobody can read is one record, at its first offset. `windows` counts the routed ones again, by
+    window (its start in ms) and by their identities in the routed topic, as the worker sees them. `more` says that
+    further windows follow in a receipt of an empty range.
     """
 
     topic: str

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import shutil
 import time
+from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from keygrouping_local.comparison import check_run
 from keygrouping_local.deployment import Deploy, Deployment, Event, Shape
 from keygrouping_local.paths import data_dir
+from keygrouping_local.records import read_all
 
 from .load import JOB, START_MS, STEP_MS
 from .memory import WARM_SECONDS, Memory, resident
@@ -113,10 +116,28 @@ async def test_kills_for_an_hour_leave_results_exact_and_memory_flat(
     say(
         f"{kills} kills, {soak.written} events, {soak.now / 60:.0f} minutes: {'exact' if comparison.equal else 'WRONG'}"
     )
+    if not comparison.equal:
+        for line in (*comparison.rows, *comparison.examples):
+            say(line)
+        logs = data_dir() / "network" / f"soak-{deployment.settings.application}"
+        shutil.copytree(deployment.log("router-0").parent, logs)
+        say(f"logs: {logs}")
+    for topic in (deployment.settings.events_topic, deployment.settings.routed_topic):
+        again = await doubled(deployment, topic)
+        say(f"{topic}: {len(again)} events stand there more than once {again[:20]}")
     note(data_dir() / "network" / "soak.jsonl", soak, kills, comparison.equal)
     assert comparison.equal, comparison
     steep = [str(trend) for trend in trends if trend.name in SPARED and trend.per_hour > MOST_MEGABYTES_PER_HOUR]
     assert not steep, steep
+
+
+async def doubled(deployment: Deployment, topic: str) -> list[str]:
+    """Where the events stand that are in a topic more than once, each with its id."""
+    places: dict[int, list[str]] = defaultdict(list)
+    async for records in read_all(deployment.settings, topic):
+        for record in records:
+            places[json.loads(record.value)["id"]].append(f"{record.partition}@{record.offset}")
+    return [f"{number}: {', '.join(where)}" for number, where in sorted(places.items()) if len(where) > 1]
 
 
 def note(file: Path, soak: Soak, kills: int, exact: bool) -> None:

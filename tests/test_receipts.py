@@ -1,14 +1,12 @@
 """What receipts prove: each fault that once gave wrong results silently is named by the audit. No Kafka is needed."""
 
 from collections.abc import Callable, Iterable
-from uuid import UUID
 
 import numpy as np
 import pytest
 from aiokafka import ConsumerRecord
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.identity import partition_seeds
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, Result
 from keygrouping.receipt import MODULUS, Receipt
@@ -20,7 +18,7 @@ from keygrouping_service.progress import END
 from keygrouping_worker.accumulator import Accumulator
 
 JOB = JobSpec.from_json('{"window": 1000, "aggregates": [{"name": "n", "op": "count"}]}')
-EVENTS, ROUTED, ROUTED_AGAIN = UUID(int=1), UUID(int=2), UUID(int=3)
+EVENTS, ROUTED, ROUTED_AGAIN = "e" * 22, "r" * 22, "n" * 22
 WORKERS = 3
 Identity = tuple[bytes, int, int, int]
 
@@ -73,7 +71,7 @@ class Line:
     def work(self, job: JobSpec = JOB) -> None:
         """The workers read on, and flush."""
         for worker, log in enumerate(self.routed):
-            accumulator = Accumulator(job, worker=worker, seeds=partition_seeds(self.routed_id, worker))
+            accumulator = Accumulator(job, worker=worker, topic=self.routed_id)
             accumulator.add(log[self.worked[worker] :])
             self.worked[worker] = len(log)
             self.partials += accumulator.partials(0)

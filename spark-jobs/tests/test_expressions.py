@@ -296,7 +296,8 @@ def by_hand(group: tuple[bytes, int, int], items: list[Record]) -> Partial:
     }
     _, start, worker = group
     receipt = receipt_of([item[3] for item in items], worker)
-    return Partial(worker, start, start + 60_000, len(items), len(items), items[0][3], items[-1][3], 0, states, receipt)
+    counts, offsets = (len(items), len(items)), (items[0][3], items[-1][3])
+    return Partial(worker, start, start + 60_000, *counts, *offsets, 0, states, receipt=receipt)
 
 
 @slowly

@@ -55,7 +55,7 @@ def partial(worker: int, first: int, start: int, values: list[int]) -> Partial:
     states = {a.name: a.encode(over(a, values)) for a in JOB.aggregates}
     last = first + len(values) - 1
     receipt = receipt_of(values)
-    return Partial(worker, start, start + 100, len(values), len(values), first, last, 0, states, receipt)
+    return Partial(worker, start, start + 100, len(values), len(values), first, last, 0, states, receipt=receipt)
 
 
 def split(events: list[tuple[Row, int, int]]) -> Log:

@@ -113,15 +113,17 @@ async def test_a_native_run_is_proven_and_then_each_fault_is_named_also_after_a_
     differing = {window["start"]: window for window in report["windows"] if window["verdict"] == "differs"}
     assert result["start"] in differing
     assert differing.keys() == {result["start"], *(window[0] for window in said["windows"])}
-    assert await metric(deployment, 'audit_differences{kind="window"}') == len(differing)
-    assert await metric(deployment, 'audit_differences{kind="input"}') == report["differing_ranges"]
+    assert await metric(deployment, 'keygrouping_observer_audit_differences{kind="window"}') == len(differing)
+    assert (
+        await metric(deployment, 'keygrouping_observer_audit_differences{kind="input"}') == report["differing_ranges"]
+    )
 
 
 async def metric(deployment: Deployment, name: str) -> float:
     (address,) = re.findall(r"listening on (http://\S+)", deployment.log("observer-0").read_text())
     async with httpx.AsyncClient(base_url=address) as client:
         lines = (await client.get("/metrics")).text.splitlines()
-    (line,) = [line for line in lines if line.startswith(f"keygrouping_observer_{name} ")]
+    (line,) = [line for line in lines if line.startswith(f"{name} ")]
     return float(line.rpartition(" ")[2])
 
 

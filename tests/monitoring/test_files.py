@@ -47,6 +47,8 @@ TRAFFIC = {
     "Records read",
     "Set aside",
     "Throughput by worker",
+    "Windows compared",
+    "Windows to compare",
 }
 STATES = {
     "Age of the driver",

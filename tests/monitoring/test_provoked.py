@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from keygrouping.partial import Result
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
@@ -47,6 +48,7 @@ def hastened(rules: str) -> str:
         quick.replace("+ 300", "+ 5")
         .replace("> 180", "> 10")
         .replace("worker_delay:seconds > 30", "worker_delay:seconds > 3")
+        .replace("> 900", "> 15")
     )
 
 
@@ -190,6 +192,10 @@ async def test_a_pipeline_in_trouble_is_told_of(application: str, tmp_path: Path
                     "KeygroupingResultsBudgetBurnFast",
                     "KeygroupingResultsBudgetBurnSlow",
                 )
+                settings = deployment.settings
+                stray = Result(b"key", 0, 1000, 1, 1, True, {})
+                await deployment.producer.send_and_wait(settings.results_topic, stray.encode(), stray.record_key)
+                await pipeline.fires("KeygroupingEventsUnaccounted")
                 redis.freeze()
                 await pipeline.fires("KeygroupingStoreDegraded")
                 redis.thaw()
@@ -197,6 +203,8 @@ async def test_a_pipeline_in_trouble_is_told_of(application: str, tmp_path: Path
                     await pipeline.fires("KeygroupingPlanFlapping")
                 with stopped(deployment.pid("worker-0")):
                     await pipeline.fires("KeygroupingWorkerSaturated", "KeygroupingNoResults", "KeygroupingTargetDown")
+                await deployment.admin.delete_topics([f"{application}.observer-audit"])
+                await pipeline.fires("KeygroupingAuditStalled")
                 deployment.stop("observer-0")
                 await pipeline.fires("KeygroupingExporterMissing")
 
@@ -217,7 +225,9 @@ async def test_a_pipeline_that_keeps_up_and_has_no_broker_any_more_is_told_of(ap
             with stopped(broker.pid):
                 await pipeline.fires("KeygroupingKafkaUnreachable")
                 groups = {labels["group"] for labels, _ in query('ALERTS{alertname="KeygroupingKafkaUnreachable"}')}
-                assert groups == {f"{application}-{stage}" for stage in ("router", "worker", "aggregator", "observer")}
+                assert groups == {
+                    f"{application}-{stage}" for stage in ("router", "worker", "aggregator", "observer", "audit")
+                }
             await pipeline.is_quiet("KeygroupingKafkaUnreachable")
 
 

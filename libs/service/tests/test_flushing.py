@@ -35,7 +35,7 @@ class Stage(FlushingStage[Gathering]):
     async def _read_horizon(self, _: Upstream) -> Horizon:
         return Horizon(0, 0, {})
 
-    def _begin(self, owned: OwnedPartition, output_partitions: int) -> Gathering:
+    async def _begin(self, owned: OwnedPartition, output_partitions: int) -> Gathering:
         del owned, output_partitions
         return Gathering()
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -100,11 +101,11 @@ class Sent:
     def create_batch(self) -> object:
         return self._real.create_batch()
 
-    async def send_batch(self, batch: object, topic: str, *, partition: int) -> "asyncio.Future[None]":
+    async def send_batch(self, batch: object, topic: str, *, partition: int) -> "asyncio.Future[SimpleNamespace]":
         self.counts.append(batch.record_count())  # type: ignore[attr-defined]
         self.batches.append((topic, partition, bytes(batch._build())))  # type: ignore[attr-defined]
         done = asyncio.get_running_loop().create_future()
-        done.set_result(None)
+        done.set_result(SimpleNamespace(offset=sum(self.counts[:-1])))
         return done
 
     def records(self) -> list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
@@ -288,3 +289,16 @@ def test_modules_import_without_the_compiler() -> None:
     """numba takes seconds to import; services that don't route must not pay for it."""
     code = "import sys, keygrouping_service.partitions; sys.exit('numba' in sys.modules)"
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
+
+
+async def test_the_last_records_of_an_outbox_are_made_once_the_offsets_of_the_others_are_known() -> None:
+    sent = Sent(batch_bytes=1000)
+    outbox = Outbox(sent)
+    assert not outbox
+    outbox.append("t", 0, 1, b"k", b"one")
+    outbox.append("t", 0, 1, b"k", b"two")
+    outbox.end_with("last", lambda written: [repr(dict(written)).encode()])
+    assert outbox
+    await outbox.send()
+    assert [(topic, partition) for topic, partition, _ in sent.batches] == [("t", 0), ("last", 0)]
+    assert sent.records()[-1][2] == b"{('t', 0): [(0, 2)]}"

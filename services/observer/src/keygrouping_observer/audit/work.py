@@ -50,6 +50,8 @@ class AuditStage:
     def __init__(self, settings: ObserverSettings, board: AuditBoard) -> None:
         self._settings = settings
         self._board = board
+        self._stand_by()
+        metrics.AUDIT_WINDOWS.labels("proven")
 
     async def work(self, owned: OwnedPartition) -> None:
         """One incarnation."""

@@ -19,13 +19,13 @@ VALUES = chart_files.load_values()
 # What a program's class has and no value of the chart's `settings` offers, as the chart itself sets it or must not.
 CONNECTIONS = {"bootstrap_servers", "security_protocol", "sasl_mechanism", "sasl_username"}
 SECRETS = {"sasl_password", "sasl_password_file", "ssl_cafile", "ssl_certfile", "ssl_keyfile"}
-HTTP = {"http_host", "http_port"}
+HTTP = {"http_host", "http_port", "http_hosts"}
 STORE = {f"store_{name}" for name in ("url", "password", "password_file", "sentinel_password_file", "cafile")}
 STORE |= {"store_certfile", "store_keyfile"}
 OF_THE_CHART = {
     "settings": CONNECTIONS | SECRETS | HTTP,
     # A producer that ends is no Deployment; a percentage is part of the workload's name.
-    "producer.settings": {"exit_when_done", "skew"},
+    "producer.settings": {"exit_when_done", "skew", "api_token_file", "api_reads"},
     "router.settings": STORE
     | {
         "job",
@@ -43,7 +43,7 @@ OF_THE_CHART = {
     "observer.settings": {"job", "instance_id", "router_url", "router_token_file", "api_token_file"},
     "spark.settings": {"job", "checkpoint", "jars", "master", "stages", "router_url", "router_token_file"},
     "load.events.settings": set(),
-    "load.http.settings": {"router_url", "producer_url", "token_file"},
+    "load.http.settings": {"router_url", "producer_url", "token_file", "producer_token_file"},
 }
 
 

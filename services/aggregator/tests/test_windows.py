@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from keygrouping.aggregate import Aggregate
 from keygrouping.aggregate.bounds import bounds_of
 from keygrouping.job import JobSpec
-from keygrouping.partial import Partial, RecordError, Result
+from keygrouping.partial import Partial, RecordError, Result, encode_receipt
 from keygrouping.receipt import MODULUS
 from keygrouping_aggregator import windows as module
 from keygrouping_aggregator.windows import OpenWindows
@@ -218,7 +218,8 @@ POISON = "CgEHBAAIBwKIndq+l5qxQAAAAAAAgKc/AAAAAAAAAAACAAAAAAAAACMBI43P2REw"
 
 def written(wrong: Partial) -> bytes:
     """What stands in the topic, numbers of any size too."""
-    return json.dumps({"v": 1, **{name: getattr(wrong, name) for name in Partial.__slots__}}).encode()
+    members = {name: getattr(wrong, name) for name in Partial.__slots__}
+    return json.dumps({"v": 1, **members, "receipt": encode_receipt(wrong.receipt)}).encode()
 
 
 @pytest.mark.parametrize(

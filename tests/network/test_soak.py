@@ -27,6 +27,12 @@ SPARED = ("router-0", "worker-0", "aggregator-0")
 VICTIMS = ("router-1", "router-2", "worker-1", "worker-2", "aggregator-1", "observer-0")
 PAUSE = (3.0, 9.0)
 """Seconds between two kills."""
+# What was routed is read at the end, should results be wrong.
+SETTINGS: dict[str, dict[str, object]] = {
+    "router": {"workers": WORKERS, "interval": 5, "idle_timeout": 60},
+    "worker": {"purge": False},
+    "aggregator": {"purge": False},
+}
 SINCE = 600.0
 """Memory is judged from the tenth minute on."""
 MOST_MEGABYTES_PER_HOUR = 20.0
@@ -95,8 +101,7 @@ async def test_kills_for_an_hour_leave_results_exact_and_memory_flat(
     seed, kills = pytestconfig.getoption("--seed") or 1, pytestconfig.getoption("--kills")
     deployment = await deploy(JOB, Shape(max_workers=WORKERS))
     for name in (*SPARED, *VICTIMS):
-        routing = {"workers": WORKERS, "interval": 5, "idle_timeout": 60} if name.startswith("router") else {}
-        deployment.start(name, **routing)
+        deployment.start(name, **SETTINGS.get(name.partition("-")[0], {}))
     soak = Soak(deployment, seed)
     async with asyncio.TaskGroup() as tasks:
         beside = [tasks.create_task(soak.write()), tasks.create_task(soak.sample())]

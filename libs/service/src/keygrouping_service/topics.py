@@ -31,7 +31,7 @@ _SMALL_SEGMENTS = {"segment.bytes": str(128 << 20)}
 _SAFE_COPIES = {"min.insync.replicas": "2"}
 _MOST_REPLICAS = 3
 LETTERS_BYTES = 1 << 30
-"""Most bytes of `late` and of `dead-letters`."""
+"""Most bytes of `late`, of `dead-letters`, and of `receipts`, which nobody deletes where no observer runs."""
 
 # A record or two per transaction: small segments that are cleaned soon keep what has to be read at a start to some MB.
 _ALWAYS_SMALL = {
@@ -69,7 +69,7 @@ class TopicsSettings(ServiceSettings):
     letters_bytes: int = Field(
         default=LETTERS_BYTES,
         ge=8 << 20,
-        description="most bytes that `late` and `dead-letters` keep each; the oldest go first",
+        description="most bytes that `late`, `dead-letters` and `receipts` keep each; the oldest go first",
     )
 
 
@@ -87,9 +87,8 @@ def topics_of(
         Topic(settings.partials_topic, partitions, purged),
         Topic(settings.routed_topic, max_workers, purged),
         Topic(settings.results_topic, partitions, _ANY_TIME | _ROOMY | _COMPACTED),
-        *(Topic(name, 1, letters) for name in (settings.late_topic, settings.dead_letters_topic)),
+        *(Topic(n, 1, letters) for n in (settings.late_topic, settings.dead_letters_topic, settings.receipts_topic)),
         Topic(settings.positions_topic, 1, _ANY_TIME | _COMPACTED | _ALWAYS_SMALL),
-        Topic(settings.receipts_topic, 1),
     ]
 
 

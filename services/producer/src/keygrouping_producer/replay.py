@@ -19,6 +19,7 @@ from aiokafka.errors import ProducerFenced
 from keygrouping_service import kafka, metrics
 from keygrouping_service.batches import Outbox
 from keygrouping_service.positions import Positions
+from keygrouping_service.settings import PREFIX
 from keygrouping_service.topic_ids import UNKNOWN
 from pydantic import BaseModel
 
@@ -237,7 +238,8 @@ class Replay:
         if run.partitions > partitions:
             raise kafka.Fatal(
                 f"the replay began on {run.partitions} partitions, but topic {self._settings.events_topic!r} has "
-                f"{partitions} now: delete the group {self._settings.positions_group!r} to begin anew"
+                f"{partitions} now, so it was created again: to begin again, set {PREFIX}PRODUCER_APPLICATION to a "
+                f"name other than {self._settings.application!r}"
             )
         own = range(self._slot, run.partitions, self._slots)
         if not own:

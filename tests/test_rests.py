@@ -16,7 +16,7 @@ from keygrouping_service.topic_ids import read_topic_id
 pytestmark = pytest.mark.kafka
 
 START, WINDOW = 1_700_000_000_000, 1000
-JOB = '{"window": 1000, "lateness": "1s", "aggregates": [{"name": "n", "op": "count"}]}'
+JOB = '{"window": 1000, "lateness": "1s", "confirmations": 1, "aggregates": [{"name": "n", "op": "count"}]}'
 STAGES = ("router", "worker", "aggregator")
 SHAPE = Shape(partitions=2, max_workers=2)
 

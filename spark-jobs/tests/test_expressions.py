@@ -400,7 +400,7 @@ SEGMENTATION_FAULT = "CgEHBAAIBwKIndq+l5qxQAAAAAAAgKc/AAAAAAAAAAACAAAAAAAAACMBI4
 
 
 def damaged(**members: Any) -> bytes:
-    return json.dumps({"v": 1, **{name: getattr(GOOD, name) for name in Partial.__slots__}, **members}).encode()
+    return json.dumps(orjson.loads(GOOD.encode()) | members).encode()
 
 
 def with_state(name: str, state: Any) -> bytes:
@@ -417,6 +417,7 @@ POISON: list[tuple[bytes, str]] = [
     (damaged(weight=3e18), "weight"), (damaged(weight=10**300), "weight"), (damaged(end=2**63 - 1), "window"),
     (damaged(start=-(2**63), end=120_000), "window"), (damaged(start=60_001, end=120_001), "window"),
     (damaged(end=180_000), "window"), (damaged(start=-60_000, end=0), "window"),
+    (damaged(receipt="f" * 31), "receipt"), (damaged(receipt=5), "receipt"), (damaged(topic="t"), "topic"),
     (damaged(aggregates={}), "not the job's"),
     (damaged(aggregates=None), "not the job's"), (with_state("foreign", 1), "not the job's"),
     (with_state("n", 3), "'n'"), (with_state("n", -7), "'n'"), (with_state("n", 1 << 64), "'n'"),

@@ -107,7 +107,7 @@ async def test_the_step_of_a_deployment_creates_all_and_then_changes_nothing(
     for _ in range(2):
         await prepare(command(settings, partitions=2, max_workers=3))
     counts = [len(await partitions_of(admin, topic.name)) for topic in topics_of(settings)]
-    assert counts == [2, 2, 3, 2, 1, 1, 1]
+    assert counts == [2, 2, 3, 2, 1, 1, 1, 1]
 
 
 async def test_the_users_own_topic_may_have_any_number_of_partitions(

@@ -35,7 +35,7 @@ class Stage(FlushingStage[Gathering]):
     async def _read_horizon(self, _: Upstream) -> Horizon:
         return Horizon(0, 0, {})
 
-    async def _begin(self, owned: OwnedPartition, output_partitions: int) -> Gathering:
+    def _begin(self, owned: OwnedPartition, output_partitions: int) -> Gathering:
         del owned, output_partitions
         return Gathering()
 
@@ -47,6 +47,7 @@ class Owned:
     """A partition with two polls' worth of records."""
 
     partition = 0
+    careful = False
     upstream: Any = None
 
     def __init__(self) -> None:

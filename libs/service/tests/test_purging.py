@@ -164,7 +164,7 @@ class Counting:
 @pytest.mark.kafka
 async def test_a_restart_goes_on_where_it_was_purged(cluster: Cluster, settings: StageSettings) -> None:
     topic = settings.routed_topic
-    await cluster.create(**{topic: 1})
+    await cluster.create(**{topic: 1, settings.positions_topic: 1})
     stage, purge = Counting(), PurgeSettings(bootstrap_servers=settings.bootstrap_servers, purge_after=0)
     for start in (0, 50):
         await cluster.write(topic, [(b"k", b"v")] * 50)

@@ -14,9 +14,15 @@ Workers = NDArray[np.int32]
 CHECKS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
 """Parts of an interval after which it is asked whether a plan is urgent, see `UrgentlyPlanned`."""
 
-LEAST_CAPACITY, MOST_CAPACITY = 0.001, 1000.0
-"""Of a worker, relative to others. A millionth of another's is less than one event in the intervals that plans are made
-of; and what is planned stays far from what floating-point numbers round away."""
+LEAST_CAPACITY = 0.001
+"""The smallest of a worker."""
+
+MOST_CAPACITY = 1000.0
+"""The largest of a worker, relative to others.
+
+A millionth of another's is less than one event in the intervals that plans are made of; and what is planned stays far
+from what floating-point numbers round away.
+"""
 
 
 class SnapshotError(ValueError):

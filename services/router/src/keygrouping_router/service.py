@@ -17,6 +17,7 @@ from keygrouping_service.batches import Header, Outbox, origin_headers
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import PartitionRunner
+from keygrouping_service.premises import Role
 from keygrouping_service.premises_check import checked
 from keygrouping_service.progress import floor_of_resuming, partitions_of
 from keygrouping_service.store import open_store
@@ -254,7 +255,8 @@ class _Input:
 async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     """Runs the router until `stop` is set."""
     topics = await kafka.retry(lambda: _look_up_topics(settings), "reading the topics")
-    if not await checked(settings, stop, reads=("events",), writes=("routed", "late", "dead_letters")):
+    writes: tuple[Role, ...] = ("routed", "late", "dead_letters", "positions")
+    if not await checked(settings, stop, reads=("events",), writes=writes):
         return
     async with contextlib.AsyncExitStack() as stack:
         metrics.RESULT_WAIT.set((settings.job.window_ms + settings.job.lateness_ms) / 1000)

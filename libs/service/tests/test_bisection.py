@@ -68,7 +68,7 @@ def failures_until_banned(error: Exception, most: int = 20) -> int | None:
         (RecursionError(), 2),
         (UnknownError(), 5),
         (KafkaConnectionError(), None),
-        (KafkaError("the producer has failed between two transactions"), None),
+        (KafkaError("the producer has failed"), None),
         (TimeoutError(), None),
         (ConnectionResetError(), None),
     ],

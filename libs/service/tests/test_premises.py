@@ -37,14 +37,17 @@ NAMES: dict[Role, str] = {
     "results": "results",
     "late": "late",
     "dead_letters": "dead-letters",
+    "positions": "positions",
 }
 JOB = JobSpec.from_json('{"window": "1h", "lateness": "1m", "aggregates": [{"name": "n", "op": "count"}]}')
-NEEDS = Needs(("events",), ("routed", "partials", "results", "late", "dead_letters"), NAMES, 60, 10, 1 << 20, JOB)
+NEEDS = Needs(
+    ("events",), ("routed", "partials", "results", "late", "dead_letters", "positions"), NAMES, 60, 10, 1 << 20, JOB
+)
 
 
 def topic(role: Role, replicas: int = 3, **settings: str) -> TopicFacts:
     bound = {"retention.bytes": "1000"} if role in ("late", "dead_letters") else {}
-    compacted = {"cleanup.policy": "compact"} if role == "results" else {}
+    compacted = {"cleanup.policy": "compact"} if role in ("results", "positions") else {}
     return TopicFacts(NAMES[role], replicas, TOPIC | bound | compacted | settings)
 
 
@@ -103,6 +106,8 @@ CASES: list[tuple[str, bool, Facts, str]] = [
     ("cleanup-policy", False, with_topic("events", cleanup_policy="compact"), "events is compacted"),
     ("cleanup-policy", True, with_topic("routed", cleanup_policy="compact"), "--add-config cleanup.policy=delete"),
     ("cleanup-policy", True, with_topic("late", cleanup_policy="compact,delete"), "late is compacted"),
+    ("cleanup-policy", True, with_topic("positions", cleanup_policy="delete"), "positions --add-config cleanup"),
+    ("cleanup-policy", True, with_topic("positions", cleanup_policy="compact,delete"), "deletes copies of offsets"),
     (
         "retention",
         True,

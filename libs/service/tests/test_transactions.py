@@ -27,9 +27,9 @@ from keygrouping_service import settings as settings_module
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.progress import Progress
-from keygrouping_service.settings import StageSettings
+from keygrouping_service.settings import ServiceSettings, StageSettings
 from keygrouping_service.testing import Cluster, Row, rows_of, until
-from keygrouping_service.transactions import AnswerUnknown
+from keygrouping_service.transactions import AnswerUnknown, TransactionalProducer
 
 pytestmark = pytest.mark.kafka
 
@@ -314,3 +314,27 @@ def test_transactions_of_version_2_are_still_out_of_reach() -> None:
     """When this fails, each transaction can have an epoch of its own: see the module's docstring."""
     newest = {request: request._CLASSES[-1].API_VERSION for request in (protocol.EndTxnRequest, ProduceRequest)}
     assert newest == {protocol.EndTxnRequest: 0, ProduceRequest: 7}
+
+
+@pytest.mark.parametrize("call", ["begin", "send_batch", "send_offsets", "commit"])
+@pytest.mark.parametrize("given_up", [True, False])
+async def test_a_producer_that_has_failed_says_so_as_an_error_of_kafka(call: str, given_up: bool) -> None:
+    producer = kafka.producer(ServiceSettings(bootstrap_servers="localhost:1"), transactional_id="t")
+    assert isinstance(producer, TransactionalProducer)
+    producer._txn_manager.set_pid_and_epoch(1, 0)
+    await producer.begin_transaction()
+    if given_up:
+        producer.failure = AnswerUnknown("lost")
+    producer._txn_manager.fatal_error(KafkaError("fenced"))
+    producer._forget_failures()
+    calls = {
+        "begin": producer.begin_transaction,
+        "send_batch": lambda: producer.send_batch(producer.create_batch(), "topic", partition=0),
+        "send_offsets": lambda: producer.send_offsets_to_transaction({TopicPartition("topic", 0): 1}, "group"),
+        "commit": producer.commit_transaction,
+    }
+    try:
+        with pytest.raises(AnswerUnknown if given_up else KafkaError):
+            await calls[call]()
+    finally:
+        await kafka.close(producer)

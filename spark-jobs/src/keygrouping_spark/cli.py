@@ -62,7 +62,7 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
         spark.streams.addListener(listener)
         stack.push_async_callback(_quietly, spark.streams.removeListener, listener)
         await stack.enter_async_context(_following(settings, Executors(spark)))
-        if await checked(settings, stop, reads=("events", "routed"), writes=("partials", "results")):
+        if await checked(settings, stop, reads=("events", "routed"), writes=("partials", "results", "positions")):
             async with purging(settings, *purgers(settings, stages)):
                 await _run(spark, stages, settings.progress_seconds, stop)
 

@@ -311,10 +311,7 @@ class OwnedPartition:
 
     async def _write_transaction(self, outbox: Outbox | None, position: OffsetAndMetadata) -> None:
         producer = self._clients.producer
-        try:
-            await producer.begin_transaction()
-        except AssertionError:
-            raise KafkaError("the producer has failed between two transactions") from None
+        await producer.begin_transaction()
         self._in_transaction = True
         writes = [producer.send_offsets_to_transaction({self.tp: position}, self._group)]
         if self._clients.positions is not None:

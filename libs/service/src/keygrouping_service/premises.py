@@ -14,7 +14,7 @@ from keygrouping.job import JobSpec
 
 from keygrouping_service.settings import JobSettings, ServiceSettings, StageSettings, name_in_use
 
-Role = Literal["events", "routed", "partials", "results", "late", "dead_letters"]
+Role = Literal["events", "routed", "partials", "results", "late", "dead_letters", "positions"]
 """What a topic is to the pipeline; its name is a setting."""
 
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
@@ -282,9 +282,17 @@ def _unclean_election(case: Case) -> Findings:
 
 def _cleanup_policy(case: Case) -> Findings:
     for role, topic in case.facts.topics.items():
-        if role == "results" or "compact" not in topic.get("cleanup.policy", "delete"):
+        policy = topic.get("cleanup.policy", "compact" if role == "positions" else "delete")
+        if role == "positions":
+            if "delete" in policy:
+                yield Finding(
+                    f"{topic.name} deletes copies of offsets, and a stage whose offsets the brokers forget would "
+                    f"begin again: {_alter(topic, 'cleanup.policy=compact')}",
+                    fatal=True,
+                )
+        elif role == "results" or "compact" not in policy:
             continue
-        if role == "events":
+        elif role == "events":
             yield Finding(
                 f"{topic.name} is compacted: an event that a later one of its key replaces before it is read counts in "
                 "no result"
@@ -298,7 +306,7 @@ def _cleanup_policy(case: Case) -> Findings:
 
 def _retention(case: Case) -> Findings:
     for role, topic in case.facts.topics.items():
-        if role != "events" and "delete" in topic.get("cleanup.policy", "delete"):
+        if role not in ("events", "positions") and "delete" in topic.get("cleanup.policy", "delete"):
             yield from _retention_of(role, topic, case.needs)
 
 

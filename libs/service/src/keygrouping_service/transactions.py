@@ -59,6 +59,34 @@ class TransactionalProducer(AIOKafkaProducer):  # type: ignore[misc]
         self.failure: KafkaError | None = None
         """Why nothing is sent any more, and all that is under way fails."""
 
+    async def begin_transaction(self) -> None:
+        """As aiokafka's, see `_raise_if_failed`."""
+        self._raise_if_failed()
+        await super().begin_transaction()
+
+    async def send_batch(self, batch: Any, topic: str, *, partition: int) -> Any:
+        """As aiokafka's, see `_raise_if_failed`."""
+        self._raise_if_failed()
+        return await super().send_batch(batch, topic, partition=partition)
+
+    async def send_offsets_to_transaction(self, offsets: Any, group_id: str) -> None:
+        """As aiokafka's, see `_raise_if_failed`."""
+        self._raise_if_failed()
+        await super().send_offsets_to_transaction(offsets, group_id)
+
+    async def commit_transaction(self) -> None:
+        """As aiokafka's, see `_raise_if_failed`."""
+        self._raise_if_failed()
+        await super().commit_transaction()
+
+    def _raise_if_failed(self) -> None:
+        """aiokafka tells of its own end by an AssertionError or IllegalOperation, as if the caller were wrong: no
+        KafkaErrors, so records would be taken for poison."""
+        if self.failure is not None:
+            raise self.failure
+        if self._txn_manager.is_fatal_error():
+            raise KafkaError("the producer has failed")
+
     async def stop(self) -> None:
         """Flushes and closes, see `kafka.close`."""
         try:

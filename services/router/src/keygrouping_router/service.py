@@ -17,6 +17,7 @@ from keygrouping_service.batches import Header, Outbox, origin_headers
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import PartitionRunner
+from keygrouping_service.premises import Role
 from keygrouping_service.premises_check import checked
 from keygrouping_service.progress import floor_of_resuming, partitions_of
 from keygrouping_service.store import open_store
@@ -136,8 +137,9 @@ class Router:
             if clock.must_resume:
                 await self._resume(owned, clock)
             for part in parts(records, _MOST_BYTES):
-                after = owned.position if part[-1] is records[-1] else part[-1].offset + 1
-                outbox, entry = owned.outbox(), ledger.entry(after, owned.skipped_to)
+                behind_gap = part[-1].offset >= owned.skipped_to
+                after = owned.position if part[-1] is records[-1] and behind_gap else part[-1].offset + 1
+                outbox, entry = owned.outbox(), ledger.entry(after, owned.skipped_to if behind_gap else 0)
                 entry.consume(part)
                 entry.leave_out(owned.left_out(after))
                 await self._route(part, outbox, clock, entry)
@@ -151,7 +153,10 @@ class Router:
         return Ledger(owned.topic_id, owned.partition, (routed, routed_id), self._job, owned.offset)
 
     async def _next_batch(self, owned: OwnedPartition) -> Records:
-        """Records for one transaction: what is there, and what comes within `linger` after the first of them."""
+        """Records for one transaction: what is there, and what comes within `linger` after the first of them.
+
+        They are all before what retention has deleted unread, or all behind it: a receipt has one range.
+        """
         most, alone = self._settings.max_batch, owned.careful
         records = await owned.poll(min(most, _FETCHED), _QUIET_SECONDS)
         if not records or alone or owned.careful:
@@ -159,6 +164,8 @@ class Router:
         deadline = time.monotonic() + self._settings.linger
         while len(records) < most and not owned.stopping and (left := deadline - time.monotonic()) > 0:
             records += await owned.poll(min(most - len(records), _FETCHED), left)
+            if records[-1].offset < owned.skipped_to:
+                break
         return records
 
     async def _rest(self, owned: OwnedPartition, clock: PartitionClock, ledger: Ledger) -> None:
@@ -254,7 +261,8 @@ class _Input:
 async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     """Runs the router until `stop` is set."""
     topics = await kafka.retry(lambda: _look_up_topics(settings), "reading the topics")
-    if not await checked(settings, stop, reads=("events",), writes=("routed", "late", "dead_letters")):
+    writes: tuple[Role, ...] = ("routed", "late", "dead_letters", "positions")
+    if not await checked(settings, stop, reads=("events",), writes=writes):
         return
     async with contextlib.AsyncExitStack() as stack:
         metrics.RESULT_WAIT.set((settings.job.window_ms + settings.job.lateness_ms) / 1000)

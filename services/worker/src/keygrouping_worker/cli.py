@@ -7,6 +7,7 @@ import asyncio
 from keygrouping_service import metrics
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.partitions import PartitionRunner
+from keygrouping_service.premises import Role
 from keygrouping_service.premises_check import checked
 from keygrouping_service.purging import Purger, Ripening, purging, readers_of
 from keygrouping_service.run import run
@@ -32,7 +33,8 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     readers = readers_of(runner.group, settings.routed_readers)
     purger = Purger(settings.routed_topic, readers, Ripening(settings.purge_after), lambda: runner.owned)
     async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
-        if await checked(settings, stop, reads=("events", "routed"), writes=("partials", "dead_letters")):
+        writes: tuple[Role, ...] = ("partials", "dead_letters", "positions")
+        if await checked(settings, stop, reads=("events", "routed"), writes=writes):
             async with purging(settings, purger):
                 await runner.run(stop)
 

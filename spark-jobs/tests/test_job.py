@@ -18,7 +18,6 @@ import psutil
 import pyspark
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import NewTopic
 from keygrouping.partial import Partial, Result
 from keygrouping_local import archives
 from keygrouping_local.broker import EmbeddedBroker
@@ -74,8 +73,7 @@ class Pipeline:
         counts = {"events": 1, "routed": WORKERS, "partials": 3, "results": 2, "dead_letters": 1}
         for kind, count in counts.items():
             await self.cluster.create(**{self.topic(kind): count})
-        compacted = NewTopic(self.topic("positions"), 1, 1, topic_configs={"cleanup.policy": "compact"})
-        await self.cluster.admin.create_topics([compacted])
+        await self.cluster.create_compacted(self.topic("positions"))
 
     async def send(self, events: list[Event]) -> None:
         """Routes events in their order."""

@@ -1,7 +1,6 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from aiokafka.admin import NewTopic
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service.testing import Cluster
@@ -20,7 +19,7 @@ async def settings(cluster: Cluster, application: str, topic_prefix: str) -> Rou
     names = {kind: f"{topic_prefix}-{kind}" for kind in kinds}
     counts = dict.fromkeys(kinds, 1) | {"events": 2, "routed": 8}
     await cluster.create(**{names[kind]: count for kind, count in counts.items() if kind != "positions"})
-    await cluster.admin.create_topics([NewTopic(names["positions"], 1, 1, topic_configs={"cleanup.policy": "compact"})])
+    await cluster.create_compacted(names["positions"])
     return RouterSettings(
         bootstrap_servers=cluster.bootstrap_servers,
         application=application,

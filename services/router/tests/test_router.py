@@ -287,11 +287,13 @@ async def test_what_the_broker_refuses_is_set_aside_and_stops_nothing(
     now_ms = int(time.time() * 1000)
     rows = [(b"%d" % n, b"x" * (30_000 if n == 17 else 10)) for n in range(60)]
     async with routing(settings, batch_bytes=10_000):
+        await cluster.write(settings.events_topic, rows[1:2], 0, now_ms)
+        await until(lambda: handled(cluster, settings, 1))
         # A router that finds this limit at its start refuses to start.
         limits["message.timestamp.before.max.ms"] = "1000000000"
         await cluster.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=limits)])
-        for number, row in enumerate(rows):
-            await cluster.write(settings.events_topic, [row], 0, 1 if number == 0 else now_ms)
+        for row in (*rows[:1], *rows[2:]):
+            await cluster.write(settings.events_topic, [row], 0, 1 if row is rows[0] else now_ms)
         await until(lambda: handled(cluster, settings, 60))
     found = await everything(cluster, settings)
     reasons = {int(r.key): header(r, "reason") for r in found["dead"]}

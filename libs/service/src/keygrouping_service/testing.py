@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Self
@@ -58,7 +58,13 @@ class Cluster:
     async def create(self, **partitions: int) -> None:
         """Creates topics that keep records of any age; returns when the broker serves them."""
         topics = {name.replace("__", "-"): count for name, count in partitions.items()}
-        settings = {"retention.ms": "-1"}
+        await self._create(topics, {"retention.ms": "-1"})
+
+    async def create_compacted(self, name: str) -> None:
+        """Creates a compacted topic of one partition; returns when the broker serves it."""
+        await self._create({name: 1}, {"cleanup.policy": "compact"})
+
+    async def _create(self, topics: Mapping[str, int], settings: dict[str, str]) -> None:
         await self.admin.create_topics([NewTopic(n, c, 1, topic_configs=settings) for n, c in topics.items()])
         for name, count in topics.items():
             await until(partial(self._serves, name, count))

@@ -287,7 +287,7 @@ async def test_what_the_broker_refuses_is_set_aside_and_stops_nothing(
     now_ms = int(time.time() * 1000)
     rows = [(b"%d" % n, b"x" * (30_000 if n == 17 else 10)) for n in range(60)]
     async with routing(settings, batch_bytes=10_000):
-        await cluster.write(settings.events_topic, rows[1:2], 0, now_ms)
+        await cluster.write(settings.events_topic, rows[1:2], 1, now_ms)
         await until(lambda: handled(cluster, settings, 1))
         # A router that finds this limit at its start refuses to start.
         limits["message.timestamp.before.max.ms"] = "1000000000"

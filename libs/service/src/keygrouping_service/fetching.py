@@ -101,14 +101,6 @@ class Unpacking:
     """Records left out since this was emptied last, all of them before the consumer's position."""
 
 
-def install() -> None:
-    """Lets consumers made with `Unpacking` unpack so; others don't notice."""
-    fetcher.PartitionRecords = _partition_records
-    fetcher.FetchResult = _FetchResult
-    if not issubclass(fetcher.MemoryRecords, _MemoryRecordsPy):
-        fetcher.MemoryRecords = _MemoryRecordsPy  # the compiled one doesn't give its bytes away
-
-
 class _FetchResult(FetchResult):  # type: ignore[misc]
     _partition_records: Any
 
@@ -484,3 +476,11 @@ def _text(error: Exception) -> str:
 def _cut(body: memoryview) -> Iterator[bytes]:
     step = 1 << 18
     return (bytes(body[place : place + step]) for place in range(0, len(body), step))
+
+
+# Consumers made with `Unpacking` unpack so, others don't notice. At the import, before there is any consumer: what one
+# has fetched before would be of the old class, and aiokafka would take it for an error.
+fetcher.PartitionRecords = _partition_records
+fetcher.FetchResult = _FetchResult
+if not issubclass(fetcher.MemoryRecords, _MemoryRecordsPy):
+    fetcher.MemoryRecords = _MemoryRecordsPy  # the compiled one doesn't give its bytes away

@@ -29,7 +29,6 @@ from aiokafka.errors import (
     UnsupportedVersionError,
 )
 
-from keygrouping_service import fetching
 from keygrouping_service.fetching import Unpacking
 from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.transactions import TransactionalProducer
@@ -115,8 +114,6 @@ def reader(
     The broker answers after `wait_ms` if there is nothing to read; a sought position has to wait for that answer.
     `unpacking`: it reads in bounded memory, and what it can't read or is too large is left out as `letters`.
     """
-    if unpacking is not None:
-        fetching.install()
     return AIOKafkaConsumer(
         **settings.kafka_options(),
         enable_auto_commit=False,

@@ -110,6 +110,7 @@ class Purger:
         self._ripening = ripening
         self._owned = owned
         self._clock = clock
+        metrics.PURGED.labels(topic)
         self._starts: dict[TopicPartition, int] = {}
         """Where partitions begin since they were purged last."""
         self._moved: dict[str, tuple[float, Mapping[int, int]]] = {}

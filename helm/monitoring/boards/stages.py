@@ -43,7 +43,7 @@ STAGES = Board(
             (
                 Panel(
                     "Events and partials",
-                    "Routed events read and partials written, per second: the wider the keys, the more partials.",
+                    "Routed events aggregated and partials written, per second: the wider the keys, the more partials.",
                     "cps",
                     (
                         Query("sum by (namespace) (rate(keygrouping_worker_events_total[$__rate_interval]))", "events"),

@@ -264,7 +264,7 @@ PRODUCER_ACCEPTED = counter(
 )
 
 # worker
-WORKER_EVENTS = counter("worker_events_total", "events", "Routed events read.")
+WORKER_EVENTS = counter("worker_events_total", "events", "Routed events whose partials are committed.")
 WORKER_FLUSHES = counter("worker_flushes_total", "flushes", "Flushes of one partition's partials.")
 WORKER_PARTIALS = counter("worker_partials_total", "partials", "Partials written.")
 WORKER_DEAD = counter("worker_dead_letters_total", "events", "Routed events that the job can't use.", "reason")

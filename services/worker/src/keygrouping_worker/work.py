@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from keygrouping_service import metrics
 from keygrouping_service.batches import origin_headers, partition_of
@@ -18,6 +20,23 @@ from keygrouping_worker.settings import WorkerSettings
 
 _SLICE = 500
 _MOST_UNUSABLE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """What one flush has done. It counts once it is committed: what another worker does again is not done twice."""
+
+    events: int
+    partials: int
+    dead_letters: Counter[str]
+
+    def count(self) -> None:
+        """Adds it to the metrics."""
+        metrics.WORKER_EVENTS.inc(self.events)
+        metrics.WORKER_PARTIALS.inc(self.partials)
+        metrics.WORKER_FLUSHES.inc()
+        for reason, events in self.dead_letters.items():
+            metrics.WORKER_DEAD.labels(reason).inc(events)
 
 
 class Flusher:
@@ -34,13 +53,14 @@ class Flusher:
         self._owned = owned
         self._partitions = partitions
         self._unusable: list[Unusable[Record]] = []
+        self._events = 0
         self._follower = Follower(owned.partition, owned.progress)
         self._written = (owned.committed.offset, owned.progress)
 
     async def take(self, records: list[Record]) -> None:
         """Aggregates records in memory."""
         self._unusable += self.accumulator.add(records)
-        metrics.WORKER_EVENTS.inc(len(records))
+        self._events += len(records)
 
     @property
     def full(self) -> bool:
@@ -68,13 +88,12 @@ class Flusher:
             record, why = unusable.event, unusable.rejection
             headers = origin_headers(record, why.reason, why.detail)
             outbox.append(self._settings.dead_letters_topic, 0, record.timestamp, record.key, record.value, headers)
-            metrics.WORKER_DEAD.labels(why.reason).inc()
-        metrics.WORKER_PARTIALS.inc(len(self.accumulator))
-        metrics.WORKER_FLUSHES.inc()
+        done = Flushed(self._events, len(self.accumulator), Counter(each.rejection.reason for each in self._unusable))
         self._written = (owned.position, progress)
+        self._events = 0
         self.accumulator.clear()
         self._unusable.clear()
-        await owned.submit(outbox, *self._written)
+        await owned.submit(outbox, *self._written, done.count)
 
 
 class WorkerStage(FlushingStage[Flusher]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ import pytest
 from fastapi import FastAPI
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from keygrouping_router.api import router_app
+from keygrouping_router.api import events, router_app
 from keygrouping_router.api.events import events_routes
 from keygrouping_router.api.examples import EXAMPLES
 from keygrouping_router.api.page import HEADERS
@@ -40,6 +41,7 @@ from keygrouping_router.models import (
 )
 from keygrouping_router.naming import id_of
 from keygrouping_router.plane import Plane
+from keygrouping_service import metrics
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.settings import ApiSettings
 from keygrouping_service.testing import until
@@ -348,8 +350,7 @@ async def test_a_body_of_another_shape_is_refused(
 @pytest.mark.parametrize("body", [b"{", b'{"workers":}', b"\xff", b'{"workers": "\\ud800"}', b"[" * 100_000])
 async def test_what_is_no_json_is_refused(client: httpx.AsyncClient, body: bytes) -> None:
     answer = await client.put("/workers", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code in (400, 422)
-    check_problem(answer, answer.status_code)
+    check_problem(answer, 422 if b"ud800" in body else 400)
 
 
 async def test_infinite_capacities_are_refused(client: httpx.AsyncClient) -> None:
@@ -361,7 +362,22 @@ async def test_infinite_capacities_are_refused(client: httpx.AsyncClient) -> Non
 
 async def test_a_body_must_say_that_it_is_json(client: httpx.AsyncClient, plane: FakePlane) -> None:
     answer = await client.put("/workers", content=b'{"workers": 2}', headers={"Content-Type": "text/plain"})
-    check_problem(answer, 422)
+    check_problem(answer, 415, "Content-Type")
+    assert plane.asked == []
+
+
+@pytest.mark.parametrize(("method", "path"), WRITES)
+@pytest.mark.parametrize("query", ["dry-run=true", "dryrun=1", "dry_run=true&dry_run=false", "force"])
+async def test_an_order_with_an_unknown_query_is_not_carried_out(
+    client: httpx.AsyncClient, plane: FakePlane, method: str, path: str, query: str
+) -> None:
+    check_problem(await client.request(method, f"{path}?{query}", json=WRITES[method, path]), 422, "query: ")
+    assert plane.asked == []
+
+
+@pytest.mark.parametrize("path", [*REPORTS, "/events", "/readyz", "/healthz", "/metrics"])
+async def test_a_read_with_an_unknown_query_is_refused(client: httpx.AsyncClient, plane: FakePlane, path: str) -> None:
+    check_problem(await client.get(f"{path}?topp=3"), 422, "topp")
     assert plane.asked == []
 
 
@@ -398,6 +414,9 @@ async def test_unknown_paths_and_methods_are_problems(client: httpx.AsyncClient)
     check_problem(await client.get("/assets/nothing.js"), 404)
     check_problem(await client.get("/assets/..%2fapi/app.py"), 404)
     check_problem(await client.delete("/workers"), 405)
+    for path in REPORTS:
+        allowed = ["GET", *(method for method, written in WRITES if written == path)]
+        assert (await client.request("TRACE", path)).headers["allow"] == ", ".join(sorted(allowed))
 
 
 async def test_a_body_over_the_limit_is_refused(plane: FakePlane) -> None:
@@ -541,6 +560,44 @@ async def test_too_many_listeners_are_turned_away_until_one_goes(plane: FakePlan
                 return second.status_code == 200
 
         await until(is_free, 10)
+        plane.over.set()
+
+
+async def test_listeners_who_leave_are_no_error(plane: FakePlane, caplog: pytest.LogCaptureFixture) -> None:
+    async def endless(_: int | None) -> AsyncIterator[ServerEvent]:
+        plane.asked.append(("came",))
+        try:
+            while True:
+                yield ServerEvent("control", CONTROL)
+                await asyncio.sleep(0)
+        finally:
+            plane.asked.append(("left",))
+
+    plane.events = endless  # type: ignore[method-assign]
+    problems = metrics.HTTP_PROBLEMS.labels("500")._value.get()
+    app = create_app("test", lambda: True, events_routes(cast(Plane, plane)))
+    async with serving(app, "127.0.0.1", 0) as port:
+
+        async def listen(number: int) -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await reader.read(1 + 300 * (number % 7))
+            writer.transport.abort()
+
+        await asyncio.gather(*(listen(number) for number in range(40)))
+        await until(lambda: plane.asked.count(("left",)) == plane.asked.count(("came",)) > 0, 60)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert metrics.HTTP_PROBLEMS.labels("500")._value.get() == problems
+
+
+async def test_silence_has_a_heartbeat(plane: FakePlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.01)
+    plane.over.clear()
+    app = create_app("test", lambda: True, events_routes(cast(Plane, plane)))
+    async with serving(app, "127.0.0.1", 0) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        async with client.stream("GET", "/events") as stream:
+            lines = stream.aiter_lines()
+            assert [await anext(lines) for _ in range(4)] == ["retry: 2000", "", ": ping", ""]
         plane.over.set()
 
 

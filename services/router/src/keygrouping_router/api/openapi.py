@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fastapi import FastAPI
-from keygrouping_service.openapi import complete
 
 _DESCRIPTION = """What the router knows of its keys and workers, and what can be changed while it runs.
 
@@ -25,7 +24,6 @@ _TAGS = [
 
 
 def describe_api(app: FastAPI) -> None:
-    """Completes the document that the app gives at `/openapi.json`."""
+    """Says in the document that the app gives at `/openapi.json` what holds for all routes."""
     app.description = _DESCRIPTION
     app.openapi_tags = _TAGS
-    complete(app)

@@ -30,11 +30,14 @@ from keygrouping_router.models import (
     KeyReport,
     KeySpaceReport,
     Model,
+    OverrideChange,
+    OverridesReport,
     PlanHistory,
     PlanInForce,
     PlanReport,
     Readiness,
     ServerEvent,
+    ShadowDryRun,
     ShadowReport,
     Thresholds,
     WorkersReport,
@@ -56,6 +59,7 @@ REPORTS: dict[str, type[Model]] = {
     "/plan": PlanInForce,
     "/plan/history": PlanHistory,
     "/shadow": ShadowReport,
+    "/overrides": OverridesReport,
 }
 """All that may be closed to readers, and what it answers."""
 
@@ -66,6 +70,7 @@ WRITES: dict[tuple[str, str], Any] = {
     ("PUT", "/grouping"): {"name": "pkg"},
     ("PUT", "/shadow"): {"groupings": [{"name": "pkg"}]},
 }
+OVERRIDE = {"action": "pin", "worker": 3, "seconds": 60.0}
 
 ANSWERS: dict[str, type[Model]] = {
     "keyspace": KeySpaceReport,
@@ -77,10 +82,12 @@ ANSWERS: dict[str, type[Model]] = {
     "plan": PlanInForce,
     "plans": PlanHistory,
     "shadow": ShadowReport,
+    "overrides": OverridesReport,
+    "override": OverridesReport,
 }
 """What the plane can be asked for."""
 
-VERSIONED = sorted({path for _, path in WRITES})
+VERSIONED = sorted({"/overrides", *(path for _, path in WRITES)})
 
 
 class FakePlane:
@@ -98,9 +105,11 @@ class FakePlane:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         verb, _, what = name.rpartition("_")
-        if what not in ANSWERS or verb not in ("", "set", "try"):
+        if what not in ANSWERS or verb not in ("", "set", "try", "end", "try_ending"):
             raise AttributeError(name)
-        model = DryRun if verb == "try" else ANSWERS[what]
+        model = ANSWERS[what]
+        if verb.startswith("try"):
+            model = ShadowDryRun if what == "shadow" else DryRun
 
         async def answer(*args: Any, **named: Any) -> Model:
             self.asked.append((name, *args, named) if named else (name, *args))
@@ -291,12 +300,47 @@ async def test_a_write_reaches_the_plane(client: httpx.AsyncClient, plane: FakeP
     assert named == {"expected": 6, "by": "api (192.0.2.7)", **partial}
 
 
-@pytest.mark.parametrize(("method", "path"), [(m, p) for m, p in WRITES if p in ("/thresholds", "/workers")])
+@pytest.mark.parametrize(("method", "path"), WRITES)
 async def test_a_dry_run_changes_nothing(client: httpx.AsyncClient, plane: FakePlane, method: str, path: str) -> None:
     answer = await client.request(method, f"{path}?dry_run=true", json=WRITES[method, path])
-    assert answer.json() == EXAMPLES[DryRun]
+    assert answer.json() == EXAMPLES[ShadowDryRun if path == "/shadow" else DryRun]
     assert "etag" not in answer.headers
     assert [asked[0] for asked in plane.asked] == [f"try_{path[1:]}"]
+
+
+async def test_a_key_is_overridden_and_left_to_the_grouping_again(client: httpx.AsyncClient, plane: FakePlane) -> None:
+    headers = {"If-Match": '"6"'}
+    told = {"expected": 6, "by": "api (192.0.2.7)"}
+    answer = await client.put("/overrides/%FF%2Fa", json=OVERRIDE, headers=headers)
+    assert (answer.status_code, answer.headers["etag"]) == (200, '"7"')
+    assert (await client.put("/overrides/DE?dry_run=1", json=OVERRIDE)).json() == EXAMPLES[DryRun]
+    assert (await client.delete("/overrides/DE", headers=headers)).status_code == 200
+    assert (await client.delete("/overrides/DE?dry_run=1")).json() == EXAMPLES[DryRun]
+    change = OverrideChange.model_validate(OVERRIDE)
+    assert plane.asked == [
+        ("set_override", b"\xff/a", change, told),
+        ("try_override", b"DE", change),
+        ("end_override", b"DE", told),
+        ("try_ending_override", b"DE"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"action": "move", "seconds": 1},
+        {"action": "pin", "worker": -1, "seconds": 1},
+        {"action": "pin", "worker": "3", "seconds": 1},
+        {"action": "split", "width": 1, "seconds": 1},
+        {"action": "whole", "seconds": 0},
+        {"action": "whole", "seconds": 1e9},
+        {"action": "whole", "until": "2026-01-31T12:00:00"},
+        {"action": "whole", "untill": "2026-01-31T12:00:00Z"},
+    ],
+)
+async def test_an_override_of_another_shape_is_refused(client: httpx.AsyncClient, plane: FakePlane, wrong: Any) -> None:
+    check_problem(await client.put("/overrides/DE", json=wrong), 422, "body")
+    assert plane.asked == []
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, None), ("*", None), ('"12"', 12), (' "12" ', 12), ('"0"', 0)])
@@ -573,7 +617,7 @@ async def test_listeners_who_leave_are_no_error(plane: FakePlane, caplog: pytest
         finally:
             plane.asked.append(("left",))
 
-    plane.events = endless  # type: ignore[method-assign]
+    plane.events = endless  # type: ignore[assignment,method-assign]
     problems = metrics.HTTP_PROBLEMS.labels("500")._value.get()
     app = create_app("test", lambda: True, events_routes(cast(Plane, plane)))
     async with serving(app, "127.0.0.1", 0) as port:

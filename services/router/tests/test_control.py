@@ -86,7 +86,7 @@ def test_thresholds_are_set_as_a_whole_or_in_part() -> None:
 def test_the_interval_of_a_grouping_is_that_of_the_routers_where_they_make_the_plans() -> None:
     alone = environment(grouping="mixed").with_thresholds({"interval": 5}, partial=True)
     assert (alone.interval, alone.routing_settings["interval"]) == (None, 5)
-    together = alone.with_grouping(GroupingChange(name="mixed", sharing="shared"))
+    together = alone.with_grouping(GroupingChange(name="mixed", sharing="shared", settings={}))
     assert together.interval is None
     together = together.with_thresholds({"interval": 5}, partial=True)
     assert (together.interval, together.routing_settings["interval"]) == (5, None)

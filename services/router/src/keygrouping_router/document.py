@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from keygrouping.grouping import GroupingError
@@ -111,11 +112,21 @@ class ControlDocument:
 
     @property
     def control(self) -> Control:
-        """What is in force; of more workers than there are partitions only as many."""
+        """What is in force; of more workers than there are partitions only as many, no override after its end."""
         return self.limited(self._stored.control)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether overrides in the document have come to their end."""
+        return any(entry.until <= self._now() for entry in self._stored.control.overrides)
+
+    def without_ended(self, control: Control) -> Control:
+        """The document without the overrides that have come to their end."""
+        return control.without_ended(self._now())
+
     def limited(self, control: Control) -> Control:
-        """The document as it is followed here."""
+        """The document as it is followed here and now."""
+        control = control.as_of(self._now())
         if control.workers <= self.most_workers:
             return control
         return control.model_copy(update={"workers": self.most_workers})
@@ -215,14 +226,15 @@ class ControlDocument:
         before, place = self._stored
         if not changed.routes_like(before):
             changed = changed.beginning_at(max(before.base, highest_epoch) + 1)
+        was, became = before.difference(what, changed)
         history = HistoryEntry.model_validate(
             {
                 "at": self._wall(),
                 "by": by,
                 "version": self.version + 1,
                 "what": what,
-                "before": before.part(what),
-                "after": changed.part(what),
+                "before": was,
+                "after": became,
             }
         )
         record = Record(HISTORY, history.model_dump(mode="json"), KEPT)
@@ -236,6 +248,9 @@ class ControlDocument:
                 f"it is not known whether this was changed: GET it before you send it again; {error}"
             ) from None
         return history
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._wall(), UTC)
 
     def _is_older(self, found: _Stored) -> bool:
         """Whether this replica has seen a newer document, or another one of the same version."""

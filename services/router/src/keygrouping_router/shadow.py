@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from keygrouping.grouping import Grouping, create
+from keygrouping.grouping import Grouping, Overrides, create
 from keygrouping.hashing import hash_keys
 from keygrouping_service import metrics
 
 from keygrouping_router.balance import Balance, Spread
 from keygrouping_router.control import Control, Values
 from keygrouping_router.models import ShadowResult
+from keygrouping_router.overriding import orders_of
 from keygrouping_router.sampling import Slice, Workers
 from keygrouping_router.steering import hot_widths
 
@@ -35,11 +36,11 @@ def candidates(control: Control, before: Sequence[Candidate]) -> list[Candidate]
     made = []
     for name, settings, used in control.compared:
         same = (known for known in kept if (known.name, known.used) == (name, used))
-        known = next((known for known in same if known.grouping.workers == control.workers), None)
+        known = next((known for known in same if known.grouping.workers == control.grouped), None)
         if known is None:
-            trial = create(name, control.workers, used)
+            trial = create(name, control.grouped, used)
             trial.route_batch(hash_keys([b"key"], trial.seeds), None, 0.0)
-            known = Candidate(name, settings, used, create(name, control.workers, used))
+            known = Candidate(name, settings, used, create(name, control.grouped, used))
         else:
             kept.remove(known)
         made.append(known)
@@ -70,6 +71,7 @@ class Shadow:
         self.candidates = made
         self._in_force = _Measured(control.workers)
         self._measured = [_Measured(control.workers) for _ in made]
+        self._overrides = [Overrides(orders_of(control.overrides), control.workers) for _ in made]
         self._labels = _labels([candidate.name for candidate in made])
         self._hot_in_force = 0
         metrics.SHADOW_IMBALANCE.clear()
@@ -82,10 +84,10 @@ class Shadow:
     def feed(self, taken: Slice) -> None:
         """Shows all of them a slice of the traffic."""
         self._in_force.add(taken, taken.workers)
-        for candidate, measured in zip(self.candidates, self._measured, strict=True):
+        for candidate, overrides, measured in zip(self.candidates, self._overrides, self._measured, strict=True):
             grouping = candidate.grouping
             hashes = hash_keys(taken.keys, grouping.seeds)
-            measured.add(taken, grouping.route_batch(hashes, taken.weights, taken.now))
+            measured.add(taken, overrides.route_batch(grouping, taken.keys, hashes, taken.weights, taken.now))
 
     def end_interval(self, hot_in_force: int) -> None:
         """Begins a new interval; so many keys are hot in the grouping in force."""

@@ -16,6 +16,7 @@ _TAGS = [
     {"name": "thresholds", "description": "Settings of the grouping in force."},
     {"name": "workers", "description": "How many workers, how loaded, how far behind."},
     {"name": "grouping", "description": "How keys are spread over the workers."},
+    {"name": "overrides", "description": "Keys that go where people say, each until its end."},
     {"name": "plan", "description": "The decisions made from what was seen."},
     {"name": "shadow", "description": "Other groupings on the same traffic."},
     {"name": "events", "description": "All of it as it happens."},

@@ -9,9 +9,12 @@ import orjson
 import pytest
 from keygrouping_local.deployment import Deploy, Deployment, Event, Shape
 from keygrouping_local.ports import free_ports
+from keygrouping_local.records import dead_letters
+from keygrouping_service.batches import QUARANTINED
 
 pytestmark = pytest.mark.kafka
 
+HOT_KEY = "hot"
 START = 1_357_000_000_000
 INTERVAL = 1.5
 # Fewer events in an interval (the full load is 6,000) say nothing of balance; a busy machine may stand still for one.
@@ -138,3 +141,51 @@ async def test_the_grouping_goes_from_key_to_dkg_to_w_choices_under_load_and_res
         assert epochs == sorted(epochs, reverse=True)
     comparison = await deployment.check()
     assert comparison.equal, comparison
+
+
+async def test_a_key_goes_where_people_say_under_load_and_results_are_exact(deploy: Deploy) -> None:
+    """Pinned, alone on a worker, out of the results, split, with an end that comes by itself, over kills of a router."""
+    async with pipeline(deploy, "level-fill", 6) as (deployment, api):
+        await intervals(api, 1)
+
+        async def say(**given: object) -> None:
+            await order(api, f"/overrides/{HOT_KEY}", {"seconds": 600.0, **given})
+
+        async def routed_to() -> list[int]:
+            """The workers of the key's events in the next whole interval."""
+            return list((await api.get(f"/keyspace/{HOT_KEY}")).json()["workers"])
+
+        await say(action="pin", worker=4)
+        (loads,) = [interval["loads"] for interval in await intervals(api, 1)]
+        assert await routed_to() == [4] and max(loads) == loads[4]  # type: ignore[call-overload, index]
+        await say(action="quarantine-worker", worker=1)
+        await intervals(api, 1)
+        assert await routed_to() == [1]
+        await say(action="quarantine-topic")
+        await intervals(api, 1)
+        deployment.kill("router-0")
+        deployment.revive()
+
+        async def back() -> bool:
+            try:
+                return (await api.get("/readyz")).is_success
+            except httpx.TransportError:
+                return False
+
+        await deployment.until(back)
+        await say(action="split", width=3)
+        await intervals(api, 1)
+        assert len(await routed_to()) == 3
+        await say(action="quarantine-topic", seconds=2.0)
+
+        async def ended() -> bool:
+            return (await api.get("/overrides")).json()["items"] == []
+
+        await deployment.until(ended, 60)
+        told = (await api.get("/thresholds/history")).json()["entries"]
+        assert [entry["by"] for entry in told if entry["what"] == "overrides"][0] == "end time"
+        await intervals(api, 1)
+    comparison = await deployment.check()
+    assert comparison.equal, comparison
+    quarantined = await dead_letters(deployment.settings)
+    assert set(quarantined.values()) == {QUARANTINED}

@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_service import kafka, metrics
 from keygrouping_service.app import serving
-from keygrouping_service.batches import Header, Outbox, origin_headers
+from keygrouping_service.batches import QUARANTINED, Header, Outbox, origin_headers
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import PartitionRunner
@@ -37,8 +37,6 @@ from keygrouping_router.worker_stage import KafkaWorkerStage
 log = logging.getLogger(__name__)
 
 STAGE = "router"
-QUARANTINED = "quarantined"
-"""Reason of the events of quarantined keys, in their headers."""
 _QUIET_SECONDS = 0.5
 """Longest wait for records, so that idleness and shutdown are noticed in time."""
 

@@ -36,6 +36,12 @@ class Comparison:
 
     rows: list[Row] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
+    events: int = 0
+    """Records of `events` that were compared."""
+    late: int = 0
+    """Those of them that are in `late`."""
+    used: int = 0
+    """Events of all final results."""
 
     @property
     def equal(self) -> bool:
@@ -90,8 +96,11 @@ def compare_left_out(
 async def check_run(settings: ServiceSettings, job: JobSpec) -> Comparison:
     """Compares everything that a finished run left in Kafka with the oracle over its `events`."""
     expected = await expect(settings, job)
-    comparison = compare(expected, await read_results(settings))
+    results = await read_results(settings)
+    comparison = compare(expected, results)
     late = await reasons(settings, settings.late_topic)
+    comparison.events, comparison.late = expected.read, len(late)
+    comparison.used = sum(result.events for result in results.values())
     compare_left_out(expected, late, await reasons(settings, settings.dead_letters_topic), comparison)
     return comparison
 

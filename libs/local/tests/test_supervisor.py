@@ -72,6 +72,30 @@ def failure(supervisor: Supervisor) -> str:
     return str(error.value)
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_kill_is_told_and_not_what_the_log_says_of_something_else(
+    supervisor: Supervisor, environment: dict[str, str], how: signal.Signals
+) -> None:
+    supervisor.log("listens").parent.mkdir(parents=True)
+    supervisor.log("listens").write_text("Traceback (most recent call last):\nof another day\n")
+    supervisor.start(Service("listens", "listens", environment))
+    eventually(lambda: supervisor.url("listens") is not None)
+    os.kill(supervisor.pids()["listens"], how)
+    told = failure(supervisor)
+    assert told.startswith(f"listens was killed by {how.name} from outside: by somebody, or by the system")
+    assert "Traceback" not in told
+    assert str(supervisor.log("listens")) in told
+
+
+def test_the_last_lines_of_an_earlier_run_are_not_those_of_a_crash(
+    supervisor: Supervisor, environment: dict[str, str]
+) -> None:
+    supervisor.log("fails").parent.mkdir(parents=True)
+    supervisor.log("fails").write_text("of another day\n")
+    supervisor.start(Service("fails", "fails", environment))
+    assert failure(supervisor).splitlines()[1:] == ["  before", "  the reason"]
+
+
 def test_a_crash_is_told_with_the_last_lines(supervisor: Supervisor, environment: dict[str, str]) -> None:
     supervisor.start(Service("fails", "fails", environment))
     told = failure(supervisor)

@@ -7,7 +7,7 @@ from keygrouping_producer.ledger import read_places
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_service.settings import ServiceSettings
 
-from keygrouping_local.comparison import Comparison
+from keygrouping_local.comparison import Comparison, Skipped
 from keygrouping_local.records import Letter, read_letters
 
 _STAGES = ("producer", "router", "worker", "aggregator")
@@ -47,6 +47,7 @@ class Accounts:
     late: int
     used: int
     refusals: list[Refusal] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
 
     @property
     def faults(self) -> list[str]:
@@ -90,6 +91,7 @@ async def take_accounts(settings: ServiceSettings, comparison: Comparison) -> Ac
         late=comparison.late,
         used=comparison.used,
         refusals=await _refusals(settings),
+        skipped=comparison.skipped,
     )
 
 

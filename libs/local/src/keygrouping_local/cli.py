@@ -14,6 +14,7 @@ from keygrouping import grouping
 from keygrouping.job import JobError, JobSpec
 from keygrouping.printable import printable
 from keygrouping_producer.sources.times import AUTO, TIME_FORMATS
+from keygrouping_service.arguments import add_version
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.settings import PREFIX, ServiceSettings, describe_faults
 from keygrouping_spark.support import UnsupportedAggregate, require_native
@@ -103,6 +104,7 @@ def _job(path: Path | None) -> dict[str, object] | None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="keygrouping-run", description=__doc__)
+    add_version(parser)
     parser.add_argument("--once", action="store_true", help="end when all is final; compare it with the oracle")
     parser.add_argument("--workload", default="flights", metavar="NAME", help=f"{KNOWN}, or a file")
     parser.add_argument("--key", metavar="FIELD", help=f"key field of a file; for flights {', '.join(FLIGHT_KEYS)}")

@@ -47,11 +47,11 @@ def terminate(process: "subprocess.Popen[bytes]", patience: float) -> int:
         return process.wait()
 
 
-def last_lines(log: Path, count: int = 15, reach: int = 16_384) -> list[str]:
-    """Returns the last lines of a log file, of at most its last `reach` bytes."""
+def last_lines(log: Path, count: int = 15, reach: int = 16_384, start: int = 0) -> list[str]:
+    """Returns the last lines of a log file, of at most its last `reach` bytes, and none before byte `start`."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - reach))
+            file.seek(max(start, log.stat().st_size - reach))
             return file.read().decode(errors="replace").splitlines()[-count:]
     except OSError:
         return []

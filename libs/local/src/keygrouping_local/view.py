@@ -161,6 +161,9 @@ def accounts_table(accounts: Accounts, name: str) -> Table:
         refused(stage)
     table.add_row("late", f"{accounts.late:,}", "")
     table.add_row("used", f"{accounts.used:,}", "", style="" if accounts.used else "red")
+    for each in accounts.skipped:
+        first = f"partition {each.first[0]} at offset {each.first[1]}: not {each.wanted}"
+        table.add_row(_safe(f"  of these without {each.field}"), f"{each.count:,}", first)
     return table
 
 

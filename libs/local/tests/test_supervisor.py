@@ -103,12 +103,6 @@ def test_a_crash_is_told_with_the_last_lines(supervisor: Supervisor, environment
     assert told.splitlines()[-2:] == ["  before", "  the reason"]
 
 
-def test_a_kill_is_told_with_its_signal(supervisor: Supervisor, environment: dict[str, str]) -> None:
-    supervisor.start(Service("worker", "listens", environment))
-    os.kill(supervisor.pids()["worker"], signal.SIGKILL)
-    assert "worker was killed by signal 9" in failure(supervisor)
-
-
 def test_only_a_finite_service_may_end(supervisor: Supervisor, environment: dict[str, str]) -> None:
     supervisor.start(Service("finite", "ends", environment, finite=True))
     eventually(lambda: supervisor.has_ended("finite"))

@@ -81,7 +81,7 @@ class Run:
         if options.api_port and not is_free(options.api_port):
             raise LocalError(f"port {options.api_port} is taken: choose another with --api-port, or 0 for a free one")
         if options.workload.note is not None:
-            self._say(options.workload.note)
+            self._say(printable(options.workload.note))
         async with AsyncExitStack() as stack:
             address = options.bootstrap_servers or await self._launch_broker(stack)
             settings = settings_for(address, self._turn.application)
@@ -212,7 +212,8 @@ class Run:
 
     def _title(self) -> str:
         options = self._options
-        return f"keygrouping  {options.workload.name}  {options.grouping}  {options.workers} workers  {options.runner}"
+        name = printable(options.workload.name)
+        return f"keygrouping  {name}  {options.grouping}  {options.workers} workers  {options.runner}"
 
     def _report(self, comparison: Comparison, accounts: Accounts) -> bool:
         """Shows the outcome; whether all is as it should be."""

@@ -7,7 +7,7 @@ dashboards and alerts are checked against.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -116,6 +116,12 @@ def histogram(name: str, unit: str, meaning: str, *labels: str, buckets: tuple[f
     return Histogram(d.name, meaning, labels, buckets=buckets)
 
 
+def info(name: str, meaning: str, labels: Mapping[str, str]) -> None:
+    """Defines a metric that is always 1 and says something by its labels."""
+    d = _define(name, "gauge", "info", meaning, tuple(labels))
+    Gauge(d.name, meaning, tuple(labels)).labels(**labels).set(1)
+
+
 class _Exposed:
     """What a service shows: the metrics of all services and its own."""
 
@@ -140,8 +146,11 @@ LATENCY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
 """Bounds in seconds of what is promised to users; each promise is one of them."""
 
 # all services
-BUILD_INFO = gauge("build_info", "info", "Always 1; its labels say which build this is.", "version", "python")
-BUILD_INFO.labels(version(), platform.python_version()).set(1)
+info(
+    "build_info",
+    "1; the labels say which build of keygrouping this is.",
+    {"version": version(), "python": platform.python_version()},
+)
 EVENT_LOOP_LAG = histogram(
     "event_loop_lag_seconds",
     "seconds",

@@ -49,7 +49,8 @@ class NaiveBayes(Aggregate):
     (`complete` is false), those with the greatest hashes, until no more than `entries` counts are left: the same values
     under any split, since what is left out of a part belongs to what is left out of the whole. Each feature's `classes`
     less those of its values tell what is missing. If classes and features alone are too many, `classes` and `features`
-    are None, and `exceeded` says so. Texts have `text.LONGEST` bytes at most; longer ones stand for themselves as `text.bounded` says.
+    are None, and `exceeded` says so. Texts have `text.LONGEST` bytes at most; longer ones stand for themselves as
+    `text.bounded` says.
     """
 
     settings: NaiveBayesSettings = NaiveBayesSettings()

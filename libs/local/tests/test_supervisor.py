@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.errors import LocalError
 from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_local.supervisor import Service, ServiceFailedError, Supervisor
 
@@ -85,6 +87,17 @@ def test_a_kill_is_told_and_not_what_the_log_says_of_something_else(
     assert told.startswith(f"listens was killed by {how.name} from outside: by somebody, or by the system")
     assert "Traceback" not in told
     assert str(supervisor.log("listens")) in told
+
+
+def test_a_kill_of_the_broker_is_told(tmp_path: Path) -> None:
+    broker = EmbeddedBroker(tmp_path, port=1)
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as process:
+        broker._process = process
+        broker.check()
+        process.kill()
+        process.wait()
+        with pytest.raises(LocalError, match="the broker was killed by SIGKILL from outside: by somebody, or by the"):
+            broker.check()
 
 
 def test_the_last_lines_of_an_earlier_run_are_not_those_of_a_crash(

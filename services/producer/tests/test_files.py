@@ -115,6 +115,27 @@ def test_a_csv_field_is_kept_up_to_the_size_that_an_event_may_have(tmp_path: Pat
     assert len(events_of(File(long, "id").read(0, ALL))[0][0] or b"") == 200_000
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_a_line_of_any_length_is_a_fault_that_takes_no_memory(tmp_path: Path, name: str) -> None:
+    lines = [b'{"id":"x"}', b'{"id":"' + b"y" * 4_990 + b'"}', b"z" * 50_000, b'{"id":"w"}', b"v" * 20_000]
+    block = File(written(tmp_path / name, b"\r\n".join(lines)), "id", most_bytes=5_000).read(0, ALL)
+    assert [key and key[:1] for key, _, _ in events_of(block)] == [b"x", b"y", b"w"]
+    faults = [(i, fault.reason, fault.place) for i, fault in block.faults.items()]
+    assert faults == [(2, "too-large", f"{name}:3"), (4, "too-large", f"{name}:5")]
+    assert block.faults[2].detail == "the line has 50,002 bytes, at most 5,000 are allowed"
+    assert len(block.faults[2].raw) < 5_010
+
+
+def test_a_block_of_long_events_is_short_and_not_the_end(tmp_path: Path) -> None:
+    line = b'{"id":"x","pad":"' + b"y" * 800_000 + b'"}\n'
+    source = File(written(tmp_path / "a.jsonl", line * 45), "id")
+    sizes: list[int] = []
+    while size := len(source.read(sum(sizes), 2_000)):
+        assert size * len(line) < (16 << 20) + len(line)
+        sizes.append(size)
+    assert (sum(sizes), source.length, len(sizes)) == (45, 45, 3)
+
+
 def test_a_byte_order_mark_costs_no_line(tmp_path: Path) -> None:
     lines = b'{"id":"x"}\n{"id":"y"}\n'
     assert events_of(File(written(tmp_path / "a.jsonl", b"\xef\xbb\xbf" + lines), "id").read(0, ALL)) == [

@@ -1,6 +1,7 @@
 """Child processes that can't outlive this one, however it ends."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from keygrouping_local import tether
+
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 # The kernel ties a child to the thread that forked it, so all forks are made by one thread that lives as long as we.
 _launcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="keygrouping-launcher")
@@ -45,6 +48,14 @@ def terminate(process: "subprocess.Popen[bytes]", patience: float) -> int:
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
+
+
+def killed_from_outside(code: int) -> str | None:
+    """What to say of a process whose exit code tells that somebody else has killed it; None if it ended by itself."""
+    if -code not in _FROM_OUTSIDE:
+        return None
+    how = signal.Signals(-code).name
+    return f"was killed by {how} from outside: by somebody, or by the system, as it does for want of memory"
 
 
 def last_lines(log: Path, count: int = 15, reach: int = 16_384, start: int = 0) -> list[str]:

@@ -1,7 +1,6 @@
 """Runs the services of an application as child processes and notices at once when one of them fails."""
 
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,12 +9,11 @@ from pathlib import Path
 from types import TracebackType
 
 from keygrouping_local.errors import LocalError
-from keygrouping_local.process import last_lines, spawn, terminate
+from keygrouping_local.process import killed_from_outside, last_lines, spawn, terminate
 
 _LISTENING = re.compile(r"listening on (http://\S+)")
 _SHOWN_LINES = 12
 _PATIENCE_SECONDS = 30.0
-_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -100,11 +98,8 @@ class Supervisor:
         self.stop()
 
     def _obituary(self, name: str, code: int) -> str:
-        if -code in _FROM_OUTSIDE:
-            return (
-                f"{name} was killed by {signal.Signals(-code).name} from outside: by somebody, or by the system, "
-                f"as it does for want of memory; its log {self.log(name)} can't tell by whom"
-            )
+        if (killed := killed_from_outside(code)) is not None:
+            return f"{name} {killed}; its log {self.log(name)} can't tell by whom"
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         lines = "".join(f"\n  {line}" for line in last_lines(self.log(name), _SHOWN_LINES, start=self._born[name]))
         return f"{name} {how}; the last lines of {self.log(name)}:{lines}"

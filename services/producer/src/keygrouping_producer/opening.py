@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import cast
 
 from keygrouping_producer.plan import FILE, FLIGHTS, NOTHING, Workload
@@ -10,6 +11,9 @@ from keygrouping_producer.sources.countries import Countries
 from keygrouping_producer.sources.files import MOST_BYTES, File
 from keygrouping_producer.sources.flights import FlightKey, Flights
 from keygrouping_producer.sources.nothing import Nothing
+from keygrouping_producer.sources.times import AUTO, in_words
+
+log = logging.getLogger(__name__)
 
 
 def open_source(workload: Workload, most_bytes: int = MOST_BYTES) -> Source:
@@ -29,7 +33,7 @@ def open_source(workload: Workload, most_bytes: int = MOST_BYTES) -> Source:
 def open_file(workload: Workload, most_bytes: int = MOST_BYTES) -> File:
     """The file that a workload names; see `open_source`."""
     assert workload.file is not None and workload.key is not None
-    return File(
+    file = File(
         workload.file,
         workload.key,
         workload.time_field,
@@ -37,3 +41,6 @@ def open_file(workload: Workload, most_bytes: int = MOST_BYTES) -> File:
         delimiter=workload.delimiter,
         most_bytes=most_bytes,
     )
+    if workload.time_field is not None and workload.time_format == AUTO:
+        log.info("%s: field %r is read as %s", workload.file, workload.time_field, in_words(file.time_format))
+    return file

@@ -35,6 +35,10 @@ TAB = "tab"
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _LARGEST_TIME = 253_402_300_799_999
 _LINES_TRIED = 1000
+_LINE_END = 5
+"""Bytes of a line that are not the event's: its end, and a byte order mark."""
+
+_BLOCK_BYTES = 16 << 20
 _CSV_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
 _DELIMITERS = ";\t|,"
@@ -116,9 +120,15 @@ class File:
             self._open()
         for _ in islice(self._items, start - self._next):
             self._next += 1
-        items = list(islice(self._items, count if self._next == start else 0))
+        items: list[_Item] = []
+        size = 0
+        for item in islice(self._items, count if self._next == start else 0):
+            items.append(item)
+            size += len(item.value)
+            if size >= _BLOCK_BYTES:
+                break
         self._next += len(items)
-        if len(items) < count and self._length is None:
+        if len(items) < count and size < _BLOCK_BYTES and self._length is None:
             self._length = self._next
         faults = {i: item.fault for i, item in enumerate(items) if item.fault}
         return Block([i.key for i in items], [i.time for i in items], lambda i: items[i].value, faults)
@@ -185,9 +195,12 @@ class File:
 
     def _lines(self, file: Any) -> Iterator[_Item]:
         with file:
-            for number, line in enumerate(file, 1):
+            for number, (line, length) in enumerate(_bounded_lines(file, self._most_bytes + _LINE_END), 1):
                 content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-                if content.strip():
+                if length > len(line):
+                    detail = f"the line has {length:,} bytes, at most {self._most_bytes:,} are allowed"
+                    yield self._fault(number, "too-large", detail, content)
+                elif content.strip():
                     yield self._item(number, content.rstrip(b"\r\n"), self._from_json)
 
     def _parquet_items(self) -> Iterator[_Item]:
@@ -281,6 +294,18 @@ class File:
         if not 0 <= time <= _LARGEST_TIME:
             raise _BadLine("invalid-time", f"field {self._time_field!r} is outside of 1970 to 9999: {found!r}")
         return time
+
+
+def _bounded_lines(file: Any, most: int) -> Iterator[tuple[bytes, int]]:
+    """The lines of a file with their lengths; of a longer one than `most` bytes only its beginning."""
+    while line := file.readline(most):
+        length = len(line)
+        if length == most and not line.endswith(b"\n"):
+            while rest := file.readline(most):
+                length += len(rest)
+                if rest.endswith(b"\n"):
+                    break
+        yield line, length
 
 
 def _as_written(line: bytes, name: str) -> Any:

@@ -29,7 +29,8 @@ def faults(definition: Definition) -> list[str]:
         "a name is of small letters, digits and single underscores": re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name),
         "the prefix is keygrouping_": words[0] == "keygrouping",
         "counters, and only they, end in _total": (words[-1] == "total") == (definition.kind == "counter"),
-        "no suffix that Prometheus adds": words[-1] not in ("bucket", "sum", "count", "created", "info"),
+        "no suffix that Prometheus adds": words[-1] not in ("bucket", "sum", "count", "created"),
+        "what always is 1, and only that, ends in _info": (words[-1] == "info") == (definition.unit == "info"),
         "the kind is not in the name": not {"counter", "gauge", "histogram", "summary"} & set(words),
         "units are base units": not NOT_BASE_UNITS & set(words),
         "the base unit is the last word": definition.unit not in BASE_UNITS

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from keygrouping_service.app import create_app, serving
+from keygrouping_service.arguments import add_version
 from keygrouping_service.kafka import admin, can_be_retried, reader, retry, started
 from keygrouping_service.premises_check import checked
 from keygrouping_service.purging import purging
@@ -127,6 +128,7 @@ async def _commit(stage: Stage) -> None:
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="keygrouping-spark", description=__doc__)
+    add_version(parser)
     parser.add_argument("--stages", choices=["worker,aggregator", "worker", "aggregator"])
     options = parser.parse_args()
     settings = load(SparkSettings)

@@ -6,10 +6,12 @@ dashboards and alerts are checked against.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import platform
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from keygrouping.version import version
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, Metric, disable_created_metrics, generate_latest
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
@@ -19,11 +21,13 @@ SERVICES = ("router", "worker", "aggregator", "producer", "observer", "spark")
 
 LABELS = {
     "check": "a premise of exactness, as docs/premises.md lists them",
+    "field": "a field that the job's aggregates read, as a JSON pointer",
     "group": "consumer group of a stage: one per stage",
     "grouping": "name of a grouping: those that run in the shadow; the second of one name ends in `-2`",
     "kind": "what the audit looks at (`input` or `window`), or what is kept in the store: a few words",
     "operator": "an operator of a Spark query: a few",
     "outcome": "what became of it: a few words",
+    "python": "version of Python that the process runs on",
     "query": "a query of the Spark job: one per stage",
     "rank": "place among the widest keys, from 1 to a fixed number; never the key itself",
     "reason": "why, as in the header of the record: a few words",
@@ -31,6 +35,7 @@ LABELS = {
     "span": "`interval`: the last whole one; `run`: since the start",
     "status": "HTTP status of the answer",
     "topic": "a topic of the pipeline",
+    "version": "of keygrouping, as `--version` tells it",
     "verdict": "of the audit: `proven` or `differs`",
     "worker": "number of a worker, 0 to W-1",
 }
@@ -111,6 +116,12 @@ def histogram(name: str, unit: str, meaning: str, *labels: str, buckets: tuple[f
     return Histogram(d.name, meaning, labels, buckets=buckets)
 
 
+def info(name: str, meaning: str, labels: Mapping[str, str]) -> None:
+    """Defines a metric that is always 1 and says something by its labels."""
+    d = _define(name, "gauge", "info", meaning, tuple(labels))
+    Gauge(d.name, meaning, tuple(labels)).labels(**labels).set(1)
+
+
 class _Exposed:
     """What a service shows: the metrics of all services and its own."""
 
@@ -135,6 +146,11 @@ LATENCY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
 """Bounds in seconds of what is promised to users; each promise is one of them."""
 
 # all services
+info(
+    "build_info",
+    "1; the labels say which build of keygrouping this is.",
+    {"version": version(), "python": platform.python_version()},
+)
 EVENT_LOOP_LAG = histogram(
     "event_loop_lag_seconds",
     "seconds",
@@ -193,6 +209,12 @@ RESULT_DELAY = histogram(
 # router
 ROUTED = counter("router_routed_total", "events", "Events sent to a worker.", "worker")
 LATE = counter("router_late_total", "events", "Events sent to the late topic.", "reason")
+SKIPPED_FIELDS = counter(
+    "router_skipped_fields_total",
+    "events",
+    "Events with a value of the wrong type: the field's aggregates skip it.",
+    "field",
+)
 DEAD = counter("router_dead_letters_total", "events", "Events that the job can't use.", "reason")
 BATCH_SECONDS = histogram(
     "router_batch_seconds",

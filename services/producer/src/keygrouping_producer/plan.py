@@ -8,8 +8,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from keygrouping_producer.sources.files import TIME_FORMATS
+from keygrouping_producer.sources.files import TAB
 from keygrouping_producer.sources.flights import FLIGHT_KEYS
+from keygrouping_producer.sources.times import AUTO, TIME_FORMATS
 
 NOTHING = "none"
 FLIGHTS = "flights"
@@ -33,10 +34,17 @@ class Workload(BaseModel):
     )
     events: int = Field(default=1_000_000, ge=1, le=10**12, description="events of a generated workload, per round")
     seed: int = Field(default=1, ge=0, lt=2**31, description="seed of a generated workload")
-    file: Path | None = Field(default=None, description=f"JSON lines or CSV, plain or .gz, for {FILE}")
+    file: Path | None = Field(default=None, description=f"JSON lines or CSV, plain or .gz, or Parquet, for {FILE}")
     time_field: str | None = Field(default=None, description="event time in the file; without it, the time of writing")
     time_format: str = Field(
-        default="iso", min_length=1, description=f"{', '.join(TIME_FORMATS)}, or a format of strptime"
+        default=AUTO,
+        min_length=1,
+        description=f"{', '.join(TIME_FORMATS)}, or a format of strptime; {AUTO}: as most of the first lines have it",
+    )
+    delimiter: str | None = Field(
+        default=None,
+        pattern=rf'^([^"\r\n]|{TAB})$',
+        description=f"between fields of CSV: one character, or {TAB}; unset: a comma, in .tsv a tab",
     )
 
     @model_validator(mode="before")

@@ -16,6 +16,7 @@ from keygrouping import workload
 from keygrouping.cli.assignments import assign
 from keygrouping.cli.parser import INSTALL, CommandError, OneLineParser, at_least
 from keygrouping.cli.progress import Bar, progress_bar
+from keygrouping.printable import printable, printable_json
 from keygrouping.workload.stream import WorkloadError
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _show_now(given: argparse.Namespace, inspection: "Inspection", reading: "Rea
     if inspection.events:
         _show(given, inspection.report(reading, given.top), again=True)
     elif reading.silence is not None:
-        sys.stderr.write(f"keygrouping inspect: {reading.silence}\n")
+        sys.stderr.write(printable(f"keygrouping inspect: {reading.silence}") + "\n")
         sys.stderr.flush()
 
 
@@ -194,7 +195,7 @@ def _show(given: argparse.Namespace, report: "Report", *, again: bool = False) -
         _write_page(given.html, report)
     if given.json:
         advice = {"advice": [each.to_data() for each in advise(report)], "cautions": cautions(report)}
-        sys.stdout.write(orjson.dumps({**report.to_data(), **advice}).decode() + "\n")
+        sys.stdout.write(printable_json(orjson.dumps({**report.to_data(), **advice}).decode()) + "\n")
         sys.stdout.flush()
     else:
         from keygrouping.cli.inspect_tables import show

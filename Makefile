@@ -124,7 +124,7 @@ $(UV):
 	@$(BIN)/python -m keygrouping.precompile
 	@mkdir -p $(@D) && touch $@
 
-.tools/jars/installed.json: .venv/installed libs/local/src/keygrouping_local/jars.py
+.tools/jars/installed.json: .venv/installed libs/local/src/keygrouping_local/jars.py libs/local/src/keygrouping_local/jars.lock
 	$(BIN)/python -m keygrouping_local.jars
 	@touch $@
 

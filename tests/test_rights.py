@@ -14,7 +14,7 @@ import pytest
 import yaml
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import TopicAuthorizationFailedError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from aiokafka.protocol.admin import CreateAclsRequest
 from keygrouping.partial import Result
 from keygrouping_local.broker import EmbeddedBroker
@@ -107,9 +107,11 @@ async def started(admin: AIOKafkaAdminClient) -> None:
     async with asyncio.timeout(DEADLINE):
         while True:
             try:
-                return await admin.start()
-            except Exception:
+                await admin.start()
+            except KafkaError:
                 await asyncio.sleep(0.2)
+            else:
+                return
 
 
 async def allow(admin: AIOKafkaAdminClient, acl: dict[str, Any]) -> None:

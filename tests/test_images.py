@@ -152,7 +152,7 @@ def test_an_executor_is_started_as_spark_asks(tmp_path: Path) -> None:
     options = {f"SPARK_JAVA_OPT_{n}": f"-Dn={n} with space" for n in range(11)}
     words = run(tmp_path, "executor", **asked, **options)
     assert words[:12] == ["java", *(f"-Dn={n} with space" for n in range(11))]
-    assert words[12:14] == ["-Xms1g", "-Xmx1g"]
+    assert words[12:15] == ["-Dspark.master=k8s://executor", "-Xms1g", "-Xmx1g"]
     assert words[words.index("--podName") + 1] == "kg-worker-x7k2p-exec-3"
     assert words[words.index("--driver-url") + 1] == "spark://driver:7078"
 

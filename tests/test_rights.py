@@ -17,12 +17,14 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from aiokafka.protocol.admin import CreateAclsRequest
 from keygrouping.partial import Result
+from keygrouping_local import archives
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.jars import default_jars_dir
 from keygrouping_local.process import last_lines, spawn, terminate
+from keygrouping_local.small_spark import java_options
 from keygrouping_service.settings import PREFIX
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 KAFKA = Path(__file__).parent.parent / "k8s" / "overlays" / "production" / "kafka.yaml"
 MADE = list(yaml.safe_load_all(KAFKA.read_text()))
@@ -37,7 +39,7 @@ WANTED = 300
 """Events that must be in final results."""
 
 JOB = '{"window": "1s", "lateness": "0s", "aggregates": [{"name": "n", "op": "count"}]}'
-DEADLINE = 180
+DEADLINE = 270
 SETTINGS = {
     "PRODUCER_WORKLOAD": "country-skew-80",
     "PRODUCER_EVENTS": "1000000",
@@ -135,6 +137,7 @@ def running(address: str, folder: Path, services: Sequence[str]) -> Iterator[lis
         "JOB": JOB,
         "SPARK_CHECKPOINT": (folder / "checkpoint").as_uri(),
         "SPARK_JARS": str(default_jars_dir() / "spark"),
+        "SPARK_JAVA_OPTIONS": java_options(archives.reading("spark")),
         **SETTINGS,
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}

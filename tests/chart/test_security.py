@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -162,6 +163,58 @@ def test_with_secrets_of_ones_own_a_render_is_the_same_each_time(helm: str) -> N
     objects = chart_files.objects(once)
     assert of_kind(objects, "Secret") == {}
     assert {secret for pod in pods(objects).values() for secret in mounted(pod)} == {"a", "b", "c", "d"}
+
+
+def test_the_pages_commands_make_what_its_values_name(render: Render, tmp_path: Path) -> None:
+    text = (chart_files.ROOT / "docs" / "security.md").read_text()
+    (values,) = re.findall(r"^```yaml\n(.*?)^```", text, re.S | re.M)
+    (shell,) = (block for block in re.findall(r"^```sh\n(.*?)^```", text, re.S | re.M) if "create secret" in block)
+    (tmp_path / "values.yaml").write_text(values)
+    objects = render(tmp_path / "values.yaml")
+    assert of_kind(objects, "Secret") == {}
+    made = made_by(shell, tmp_path)
+    asked = {secret: keys for pod in pods(objects).values() for secret, keys in mounted(pod).items()}
+    assert set(asked) == set(made)
+    assert all(keys <= set(made[secret]) for secret, keys in asked.items())
+
+
+def test_plain_manifests_find_what_the_readme_makes(tmp_path: Path) -> None:
+    text = (chart_files.MANIFESTS / "README.md").read_text()
+    made = made_by("\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.S | re.M)), tmp_path)
+    for folder in ("base", "overlays/laptop", "overlays/production", "load-generators"):
+        for pod in pods([*chart_files.plain(folder).values()]).values():
+            own = {secret: keys for secret, keys in mounted(pod).items() if secret.startswith("keygrouping-")}
+            assert set(own) <= set(made), folder
+            assert all(keys <= set(made[secret]) for secret, keys in own.items())
+
+
+KUBECTL = """#!/bin/sh
+for word; do printf '%s\\0' "$word"; done >>"$TOLD"
+printf '\\n\\0' >>"$TOLD"
+"""
+
+
+def made_by(shell: str, folder: Path) -> dict[str, dict[str, str]]:
+    """The Secrets that these commands make, by name; their tokens are such."""
+    program = folder / "kubectl"
+    program.write_text(KUBECTL)
+    program.chmod(0o755)
+    told = folder / "told"
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "TOLD": str(told)}
+    subprocess.run(["bash", "-euc", shell], env=environment, check=True)
+    made = {}
+    for call in told.read_text().split("\0\n\0"):
+        words = call.split("\0")
+        if "secret" in words:
+            literals = [word.removeprefix("--from-literal=") for word in words if word.startswith("--from-literal=")]
+            made[words[words.index("generic") + 1]] = dict(literal.split("=", 1) for literal in literals)
+    for secret in made.values():
+        assert all(len(value) >= 64 for value in secret.values())
+        if "tokens" in secret:
+            tokens, faults = parse(secret["tokens"])
+            assert ([token.role for token in tokens], faults) == (["read", "write"], [])
+            assert all(secret[role] in secret["tokens"] for role in ("read", "write"))
+    return made
 
 
 # upgrades: what the cluster holds is kept

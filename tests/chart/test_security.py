@@ -25,6 +25,7 @@ from keygrouping_service.tokens import parse
 
 Objects = list[dict[str, Any]]
 Render = Callable[..., Objects]
+Helm = Callable[..., subprocess.CompletedProcess[str]]
 
 CASES = sorted(CHART.glob("ci/*-values.yaml"))
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
@@ -311,6 +312,29 @@ def test_an_upgrade_keeps_what_a_user_has_changed(helm: str, tmp_path: Path) -> 
     half = {"tokens": "alice write a-token\n", "read": "a-reader"}
     mended = upgraded(made | {name: half}, tmp_path)[name]
     assert mended["tokens"] == f"alice write a-token\nr-write write {mended['write']}\n"
+
+
+@pytest.mark.parametrize("own", ["", "router.auth.existingSecret=own,producer.auth.existingSecret=own"])
+def test_the_notes_say_where_the_tokens_are(run_helm: Helm, tmp_path: Path, own: str) -> None:
+    chart = shutil.copytree(CHART, tmp_path / "chart")
+    templates = chart / "templates"
+    # `helm template` leaves the notes out, and `helm install` asks for a cluster.
+    text = f'{{{{ define "notes" }}}}{(templates / "NOTES.txt").read_text()}{{{{ end }}}}'
+    (templates / "notes.yaml").write_text(f'{text}\nkind: Notes\nnotes: {{{{ include "notes" . | toJson }}}}\n')
+    given = ("--namespace", "ns", "--kube-version", chart_files.KUBERNETES, "--set", own)
+    done = run_helm("template", "r", str(chart), *given, "--show-only", "templates/notes.yaml")
+    assert done.returncode == 0, done.stderr
+    notes = yaml.safe_load(done.stdout)["notes"]
+    named = re.findall(r"(\w+)=\$\(kubectl -n ns get secret (\S+) -o jsonpath='\{\.data\.(\w+)\}'", notes)
+    made = [
+        ("PRODUCER_TOKEN", "r-keygrouping-producer-tokens", "write"),
+        ("TOKEN", "r-keygrouping-router-tokens", "write"),
+    ]
+    assert named == (made if not own else [("PRODUCER_TOKEN", "own", "write"), ("TOKEN", "own", "tokens")])
+    calls = [line for line in notes.splitlines() if "-X PUT" in line or "/events" in line]
+    assert len(calls) == 3 and all('-H "Authorization: Bearer $' in call for call in calls)
+    assert "secrets.generate=false" in notes
+    assert "networkPolicy.apiFrom" in notes
 
 
 # Redis, as it is started

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -242,3 +244,14 @@ def test_hosts_are_names() -> None:
     ]
     with pytest.raises(ValueError, match="http_hosts"):
         ServiceSettings(**given, http_hosts="http://a.example/")
+
+
+def test_every_server_of_ours_is_one_of_these() -> None:
+    root = Path(__file__).parents[3]
+    found = {
+        path.name
+        for path in root.glob("*/*/src/**/*.py")
+        if re.search(r"uvicorn\.(run|Config)|HTTPServer\(|start_server\(", path.read_text())
+    }
+    # The proxy speaks Kafka's protocol, in tests alone.
+    assert found == {"app.py", "proxy.py"}

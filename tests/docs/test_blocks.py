@@ -122,7 +122,7 @@ COMMANDS: Mapping[str, Check] = {
     r"make run": check_run,
     r"make (install|lint|test)$": by_ci,
     r"make test ARGS=": by("tests/docs/test_make.py::test_a_part_of_the_tests_runs"),
-    r"make (images|push) |helm |kubectl -n streams |PRODUCER=http": on_a_cluster,
+    r"make (images|push) |helm |kubectl -n streams |PRODUCER=http|(PRODUCER_)?TOKEN=\$\(kubectl": on_a_cluster,
     r"keygrouping simulate": simulate,
     rf"export {PREFIX}": check_names,
     r'ROUTER=http|(curl|VERSION=\$\(curl) .*"\$ROUTER/': by(CALLS),

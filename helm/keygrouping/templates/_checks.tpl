@@ -49,14 +49,22 @@
 {{- if and (or $metrics.prometheusRule.enabled $metrics.grafanaAlerts.enabled $metrics.dashboards.enabled) (not $metrics.runbookUrl) }}
 {{- fail "metrics.runbookUrl: alerts and dashboards link to runbooks: say where your team reads docs/runbooks.md (or runbooks.html of `make site`), such as https://wiki.example.com/keygrouping/runbooks" }}
 {{- end }}
-{{- if and (ne .Values.router.settings.apiReads "open") (not .Values.router.auth.existingSecret) }}
-{{- fail "router.settings.apiReads=closed needs router.auth.existingSecret, a Secret with tokens" }}
+{{- if and (not .Values.secrets.generate) (include "keygrouping.unnamedSecrets" . | fromJsonArray) }}
+{{- $missing := list }}
+{{- range include "keygrouping.unnamedSecrets" . | fromJsonArray }}
+{{- $keys := ternary (values (.keys | default dict) | sortAlpha | join ", ") (.key | default "") (hasKey . "keys") }}
+{{- $missing = append $missing (printf "%s.existingSecret (keys: %s)" .value $keys) }}
 {{- end }}
-{{- if and (ne .Values.observer.settings.apiReads "open") .Values.observer.enabled (not .Values.router.auth.existingSecret) }}
-{{- fail "observer.settings.apiReads=closed needs router.auth.existingSecret, a Secret with tokens" }}
+{{- fail (printf "secrets.generate=false needs the names of Secrets that you have made: %s" (join "; " $missing)) }}
 {{- end }}
-{{- if and (ne .Values.router.settings.apiReads "open") .Values.observer.enabled (not .Values.router.auth.readerTokenKey) }}
-{{- fail "router.settings.apiReads=closed needs router.auth.readerTokenKey, the key of one token for the observer" }}
+{{- range $part := list "router" "observer" }}
+{{- $values := get $.Values $part }}
+{{- if and (ne $values.settings.apiReads "open") (not $.Values.router.auth.enabled) }}
+{{- fail (printf "%s.settings.apiReads=closed needs router.auth.enabled=true, as reads need a token then" $part) }}
+{{- end }}
+{{- end }}
+{{- if and (ne .Values.router.settings.apiReads "open") (not .Values.router.auth.readerTokenKey) }}
+{{- fail "router.settings.apiReads=closed needs router.auth.readerTokenKey, the key of one token for the observer and Spark's driver" }}
 {{- end }}
 {{- range $part := list "router" "producer" }}
 {{- $values := get $.Values $part }}
@@ -66,9 +74,6 @@
 {{- if and $values.httpRoute.enabled (not $values.httpRoute.parentRefs) }}
 {{- fail (printf "%s.httpRoute.enabled needs %s.httpRoute.parentRefs, such as [{name: GATEWAY}]" $part $part) }}
 {{- end }}
-{{- end }}
-{{- if and .Values.load.http.enabled (ne .Values.router.settings.apiReads "open") (not .Values.router.auth.readerTokenKey) }}
-{{- fail "load.http.enabled with router.settings.apiReads=closed needs router.auth.readerTokenKey, the key of one token for it" }}
 {{- end }}
 {{- $metrics := .Values.metrics }}
 {{- if and $metrics.serviceMonitor.enabled $metrics.podMonitor.enabled }}
@@ -80,6 +85,34 @@
 {{- include "keygrouping.checkKind" (dict "root" . "wanted" (dig "enabled" false .Values.router.keda) "value" "router.keda.enabled" "api" "keda.sh/v1alpha1" "kind" "ScaledObject" "who" "KEDA") }}
 {{- include "keygrouping.checkKind" (dict "root" . "wanted" (dig "enabled" false .Values.worker.keda) "value" "worker.keda.enabled" "api" "keda.sh/v1alpha1" "kind" "ScaledObject" "who" "KEDA") }}
 {{- include "keygrouping.checkKind" (dict "root" . "wanted" (and (not $native) (eq .Values.spark.mode "operator")) "value" "spark.mode=operator" "api" "sparkoperator.k8s.io/v1beta2" "kind" "SparkApplication" "who" "kubeflow's spark-operator") }}
+{{- include "keygrouping.checkNetworkPolicy" . }}
+{{- include "keygrouping.checkImages" . }}
+{{- end }}
+
+{{/* What others must reach has to be said to the policies. */}}
+{{- define "keygrouping.checkNetworkPolicy" -}}
+{{- if .Values.networkPolicy.enabled }}
+{{- range $part := list "router" "producer" "observer" }}
+{{- $values := get $.Values $part }}
+{{- $outside := or (dig "ingress" "enabled" false $values) (dig "httpRoute" "enabled" false $values) (ne $values.service.type "ClusterIP") }}
+{{- if and (dig "enabled" true $values) $outside (not $.Values.networkPolicy.apiFrom) }}
+{{- fail (printf "%s: an Ingress, a route or a service of type NodePort or LoadBalancer needs networkPolicy.apiFrom, from where its requests come, such as [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}}] or [{ipBlock: {cidr: 10.0.0.0/8}}]" $part) }}
+{{- end }}
+{{- end }}
+{{- if and $.Values.kafka.bundled.enabled (or (dig "enabled" false .Values.router.keda) (dig "enabled" false .Values.worker.keda)) (not .Values.networkPolicy.kafkaFrom) }}
+{{- fail "keda with a bundled Kafka needs networkPolicy.kafkaFrom, where KEDA's operator is, such as [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: keda}}}]" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Nobody publishes the images, so a first installation has to say where they are. Only a cluster that is asked knows kinds:
+what merely renders is not stopped. */}}
+{{- define "keygrouping.checkImages" -}}
+{{- $image := .Values.router.image }}
+{{- $named := or .Values.image.registry (contains "/" $image.repository) $image.tag $image.digest (eq .Values.image.pullPolicy "Never") }}
+{{- if and .Release.IsInstall (.Capabilities.APIVersions.Has "v1/Pod") (not $named) }}
+{{- fail (printf "image.registry: no public registry has the images: build and push them with `make images push REGISTRY=registry.example.com/team` and install with --set image.registry=registry.example.com/team (or, if they are on the nodes, as after `make images` and `kind load docker-image keygrouping-router:%s ...`, with --set image.pullPolicy=Never)" .Chart.AppVersion) }}
+{{- end }}
 {{- end }}
 
 {{/* Objects of operators need their definitions in the cluster. */}}

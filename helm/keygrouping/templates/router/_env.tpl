@@ -9,6 +9,12 @@
   value: {{ .Values.router.grouping.name }}
 - name: KEYGROUPING_ROUTER_GROUPING_SETTINGS
   value: {{ .Values.router.grouping.settings | toJson | quote }}
+{{- with .Values.router.auth }}
+{{- if .enabled }}
+- name: KEYGROUPING_API_TOKEN_FILE
+  value: /etc/keygrouping/api/{{ .tokensKey }}
+{{- end }}
+{{- end }}
 - name: KEYGROUPING_ROUTER_REPLICA
   valueFrom:
     fieldRef:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from keygrouping_service import metrics, tracing
+from keygrouping_service.audit import Audit
 from keygrouping_service.docs import add_docs
 from keygrouping_service.guarding import ImpatientProtocol, guarded
 from keygrouping_service.kafka import Fatal
@@ -38,11 +39,13 @@ class Health(BaseModel):
     status: Literal["ok", "ready", "starting"]
 
 
-def create_app(title: str, ready: Callable[[], bool] | None, *routers: APIRouter) -> FastAPI:
+def create_app(
+    title: str, ready: Callable[[], bool] | None, *routers: APIRouter, frequent: Collection[str] = ()
+) -> FastAPI:
     """App with `/healthz`, `/readyz`, `/metrics`, `/docs` and the given routes.
 
     `/readyz` is 503 until `ready()`; with a `ready` of None one of the routers brings it. Every error is answered with
-    problem details.
+    problem details, every change is told in the log: for `frequent` see `audit.Audit`.
     """
     spans = tracing.active()
     app = FastAPI(
@@ -59,6 +62,7 @@ def create_app(title: str, ready: Callable[[], bool] | None, *routers: APIRouter
     for router in routers:
         app.include_router(router)
     add_docs(app)
+    app.add_middleware(Audit, frequent=frequent)
     answer_with_problems(app)
     return app
 

@@ -23,6 +23,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from keygrouping_service.store.url import parse_url
+from keygrouping_service.tokens import FORM
+from keygrouping_service.tokens import parse as tokens_of
 
 PREFIX = "KEYGROUPING_"
 REQUEST_TIMEOUT_MS = 15_000
@@ -325,9 +327,13 @@ class TokenSettings(ServiceSettings):
     """Settings of a service whose HTTP interface changes things; to be mixed in (see `auth` and `limits`)."""
 
     api_token_file: Path | None = Field(
-        default=None, description="bearer tokens, one a line, of which writes need one; unset: they need none"
+        default=None,
+        description="bearer tokens, one a line as NAME ROLE TOKEN with a ROLE of read or write, of which changes need "
+        "one that writes; unset: they need none",
     )
-    api_reads: Literal["open", "closed"] = Field(default="open", description="whether reads need a token too")
+    api_reads: Literal["open", "closed"] = Field(
+        default="open", description="whether reads need a token too, of any role"
+    )
     api_rate: int = Field(default=100, ge=0, description="most requests per second of one address; 0: no limit")
 
     @model_validator(mode="after")
@@ -335,8 +341,11 @@ class TokenSettings(ServiceSettings):
         if self.api_token_file is None:
             if self.api_reads == "closed":
                 raise ValueError(f"{PREFIX}API_READS=closed needs {PREFIX}API_TOKEN_FILE")
-        elif not _secret(None, self.api_token_file, f"{PREFIX}API_TOKEN_FILE").strip():
-            raise ValueError(f"{PREFIX}API_TOKEN_FILE: {self.api_token_file} holds no token: write one a line")
+            return self
+        tokens, faults = tokens_of(_secret(None, self.api_token_file, f"{PREFIX}API_TOKEN_FILE"))
+        if faults or not tokens:
+            said = "; ".join(faults) or f"holds no token: {FORM}"
+            raise ValueError(f"{PREFIX}API_TOKEN_FILE: {self.api_token_file}: {said}")
         return self
 
 

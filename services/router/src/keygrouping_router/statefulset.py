@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import httpx
 
@@ -19,11 +19,21 @@ class Unreachable(Exception):
     """The pods can't be counted or scaled now; the message is one line that says why."""
 
 
+class Scale(NamedTuple):
+    """How many pods there are to be, whoever has said so, and of which set of pods that is true.
+
+    `uid` is another one after the set was deleted and created again, even under the same name.
+    """
+
+    uid: str
+    pods: int
+
+
 class Pods(Protocol):
     """Pods whose number can be read and set. Both calls raise `Unreachable`."""
 
-    async def count(self) -> int:
-        """How many there are to be, whoever has said so."""
+    async def read(self) -> Scale:
+        """How many there are to be, and of which set."""
 
     async def scale(self, count: int) -> None:
         """Asks for so many."""
@@ -44,11 +54,14 @@ class StatefulSetPods:
         self._account = account
         self._client: httpx.AsyncClient | None = None
 
-    async def count(self) -> int:
-        """`spec.replicas`; see `Pods`."""
+    async def read(self) -> Scale:
+        """`spec.replicas` and `metadata.uid`; see `Pods`."""
         answer = await self._ask("GET")
-        # An absent number is 0 in this interface.
-        return int(answer["spec"].get("replicas", 0))
+        try:
+            # An absent number is 0 in this interface.
+            return Scale(str(answer["metadata"]["uid"]), int(answer["spec"].get("replicas", 0)))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise Unreachable(f"StatefulSet {self._name}: the answer is no Scale with a uid") from None
 
     async def scale(self, count: int) -> None:
         """See `Pods`."""

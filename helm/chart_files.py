@@ -282,6 +282,15 @@ def load_values() -> dict[str, Any]:
     return dict(yaml.safe_load((CHART / "values.yaml").read_text()))
 
 
+def over_defaults(given: Any, defaults: Any = None) -> Any:
+    """All values, as Helm makes them of those given: maps go over maps, and null takes a value out."""
+    defaults = load_values() if defaults is None else defaults
+    if not (isinstance(given, dict) and isinstance(defaults, dict)):
+        return given
+    merged = {**defaults, **{name: over_defaults(item, defaults.get(name, ())) for name, item in given.items()}}
+    return {name: item for name, item in merged.items() if item is not None or name not in given}
+
+
 def entries(text: str) -> list[Entry]:
     """The documented values of a values.yaml, in its order."""
     values = yaml.safe_load(text)

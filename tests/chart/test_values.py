@@ -10,7 +10,7 @@ import chart_files
 import jsonschema_rs
 import pytest
 import yaml
-from chart_files import CHART, SETTINGS, look_up, snake
+from chart_files import CHART, SETTINGS, look_up, over_defaults, snake
 from keygrouping.job import JobSpec
 from keygrouping_service.topics import TopicsSettings
 from pydantic_core import PydanticUndefined
@@ -95,14 +95,6 @@ def test_the_job_is_the_programs_default() -> None:
 @pytest.fixture(scope="module")
 def validator() -> jsonschema_rs.Draft7Validator:
     return jsonschema_rs.Draft7Validator(chart_files.schema())
-
-
-def over_defaults(given: Any, defaults: Any = VALUES) -> Any:
-    """Values as Helm merges them: maps over maps, and null takes a value out."""
-    if not (isinstance(given, dict) and isinstance(defaults, dict)):
-        return given
-    merged = {**defaults, **{name: over_defaults(item, defaults.get(name)) for name, item in given.items()}}
-    return {name: item for name, item in merged.items() if item is not None or name not in given}
 
 
 def test_the_defaults_fit(validator: jsonschema_rs.Draft7Validator) -> None:

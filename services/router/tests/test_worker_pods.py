@@ -14,8 +14,9 @@ import certifi
 import pytest
 from keygrouping_router.control_plane import ControlPlane
 from keygrouping_router.models import WorkersChange
-from keygrouping_router.statefulset import Scale, StatefulSetPods, Unreachable
+from keygrouping_router.statefulset import Scale, StatefulSetPods
 from keygrouping_router.worker_pods import BY_PODS, WorkerPods
+from keygrouping_service.kubernetes import Unreachable
 from keygrouping_service.store.memory import MemoryStore
 
 from .planes import FakeTime, new_plane

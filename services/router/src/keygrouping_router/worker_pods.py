@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from keygrouping_service.kubernetes import Unreachable
 from keygrouping_service.store import Conflict, Unavailable
 from pydantic import BaseModel, ConfigDict, Field
 
 from keygrouping_router.errors import Degraded, Refused
 from keygrouping_router.models import MAX_WORKERS, Number, WorkersChange
 from keygrouping_router.plane import Plane
-from keygrouping_router.statefulset import Pods, Unreachable
+from keygrouping_router.statefulset import Pods
 from keygrouping_router.watched_store import Shape, WatchedStore
 
 log = logging.getLogger(__name__)

@@ -7,6 +7,15 @@ from monitoring.recordings import EVENTS
 from monitoring.recordings import RESULTS as FINAL
 
 _FLOWING = "on (namespace) keygrouping:events:rate5m > 0"
+_FLOWED_LAST = (
+    "on (namespace) (last_over_time(keygrouping:events:rate2m[1h]) > 0) "
+    "and on (namespace) count by (namespace) (keygrouping:instances:count)"
+)
+"""Events flow, or did until the routers' own series ended; and something of the pipeline is still there."""
+_WAIT = (
+    "(max by (namespace) (keygrouping_router_result_wait_seconds) "
+    "or max by (namespace) (last_over_time(keygrouping_router_result_wait_seconds[1h])))"
+)
 _DEAD = "sum by (namespace) (keygrouping:dead_letters:rate5m)"
 _PROMISE = f"{EVENTS.part:.0%} of all events within {EVENTS.within:.0f} s"
 _FINAL_PROMISE = f"{FINAL.part:.0%} of all windows final within {FINAL.within:.0f} s of when they could be"
@@ -26,20 +35,24 @@ def _burning(objective: Objective, *pairs: tuple[str, str, float], and_also: str
     )
 
 
-_AGAIN_AND_AGAIN = " and sum_over_time((keygrouping:slow_results:increase5m > bool 0)[{long}:5m]) >= 3"
-"""Windows may be few: a late one alone, as the last before a pause, or many in one go after an outage wake nobody."""
+def _again_and_again(objective: Objective) -> str:
+    """Late ones came at three times, five minutes apart, within the long window.
+
+    There may be few of them: one alone, as the last before a pause, the first of a new release, or many in one go
+    after an outage wake nobody.
+    """
+    return f" and sum_over_time((keygrouping:{objective.missed}:increase5m > bool 0)[{{long}}:5m]) >= 3"
+
 
 RESULTS = (
     Alert(
         "KeygroupingNoResults",
-        "(time() - keygrouping:waiting:since) > on (namespace) "
-        "2 * max by (namespace) (keygrouping_router_result_wait_seconds) + 300 "
-        f"and {_FLOWING}",
-        "5m",
+        f"(time() - keygrouping:waiting:since) > on (namespace) {_WAIT} + 120 and {_FLOWED_LAST}",
+        "1m",
         "critical",
         "No final results in {{ $labels.namespace }} for {{ $value | humanizeDuration }}, although events flow",
-        "Events are routed, but the last final result is {{ $value | humanizeDuration }} old: more than twice the "
-        "length of a window and the allowed lateness. Whoever reads the results sees old data.",
+        "Events come, but the last final result is {{ $value | humanizeDuration }} old: the next one was due more than "
+        "two minutes ago. Whoever reads the results sees old data.",
     ),
     Alert(
         "KeygroupingStageStalled",
@@ -62,7 +75,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingLatencyBudgetBurnFast",
-        _burning(EVENTS, *_FAST),
+        _burning(EVENTS, *_FAST, and_also=_again_and_again(EVENTS)),
         "2m",
         "critical",
         "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} are late",
@@ -71,7 +84,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingLatencyBudgetBurnSlow",
-        _burning(EVENTS, *_SLOW),
+        _burning(EVENTS, *_SLOW, and_also=_again_and_again(EVENTS)),
         "15m",
         "warning",
         "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} have been late for long",
@@ -80,7 +93,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingResultsBudgetBurnFast",
-        _burning(FINAL, *_FAST, and_also=_AGAIN_AND_AGAIN),
+        _burning(FINAL, *_FAST, and_also=_again_and_again(FINAL)),
         "2m",
         "critical",
         "{{ $value | humanizePercentage }} of the windows in {{ $labels.namespace }} become final too late",
@@ -89,7 +102,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingResultsBudgetBurnSlow",
-        _burning(FINAL, *_SLOW, and_also=_AGAIN_AND_AGAIN),
+        _burning(FINAL, *_SLOW, and_also=_again_and_again(FINAL)),
         "15m",
         "warning",
         "{{ $value | humanizePercentage }} of the windows in {{ $labels.namespace }} have long been final too late",

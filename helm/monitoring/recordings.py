@@ -33,7 +33,7 @@ _COMMITS = "sum by (namespace, group) (rate(keygrouping_commits_total[10m]))"
 
 _WAITING_SINCE = (
     "max by (namespace) (max_over_time(keygrouping_last_result_timestamp_seconds[1d]) "
-    "or max_over_time(((keygrouping:events:rate5m == 0) + time())[1d:1m]) "
+    "or max_over_time(((keygrouping:events:rate2m == 0) + time())[1d:1m]) "
     "or min by (namespace, job) (process_start_time_seconds and on (namespace, instance) keygrouping_router_epoch))"
 )
 """The newest of: the last result, the last moment without events, the start of the routers."""
@@ -46,15 +46,18 @@ _IMBALANCE_BEFORE = (
 )
 """Each router counts as much as it routes: by chance alone, one with few events sees a large λ."""
 
-_ALL, _IN_TIME = f"{RESULTS.histogram}_count", f'{RESULTS.histogram}_bucket{{le="{RESULTS.within}"}}'
-_LATE = (
-    f"sum by (namespace) (clamp_min(({_ALL} - {_ALL} offset 5m) "
-    f"- ignoring (le) ({_IN_TIME} - {_IN_TIME} offset 5m), 0))"
-)
-"""Late windows of the last five minutes, each counted once: `increase` would miss what comes between two spans.
 
-A process that is gone or began anew counts for nothing, whatever it had counted before.
-"""
+def _late(objective: Objective) -> Recording:
+    """What was late in the last five minutes, each counted once: `increase` would miss what comes between two spans.
+
+    A process that is gone or was started again counts for nothing, whatever it had counted before.
+    """
+    every, in_time = f"{objective.histogram}_count", f'{objective.histogram}_bucket{{le="{objective.within}"}}'
+    return Recording(
+        f"keygrouping:{objective.missed}:increase5m",
+        f"sum by (namespace) (clamp_min(({every} - {every} offset 5m) "
+        f"- ignoring (le) ({in_time} - {in_time} offset 5m), 0))",
+    )
 
 
 def _slow(objective: Objective, window: str) -> Recording:
@@ -69,6 +72,7 @@ RECORDINGS: tuple[Recording, ...] = (
         Recording("keygrouping:instances:count", f"count by (namespace) ({metric})", {"part": part})
         for part, metric in _PARTS.items()
     ),
+    Recording("keygrouping:events:rate2m", "sum by (namespace) (rate(keygrouping_router_routed_total[2m]))"),
     Recording("keygrouping:events:rate5m", "sum by (namespace) (rate(keygrouping_router_routed_total[5m]))"),
     Recording(
         "keygrouping:results:rate5m",
@@ -102,7 +106,7 @@ RECORDINGS: tuple[Recording, ...] = (
         "max by (namespace) (process_start_time_seconds and on (namespace, instance) keygrouping_spark_results_total)",
     ),
     *(_slow(objective, window) for objective in (EVENTS, RESULTS) for window in WINDOWS),
-    Recording("keygrouping:slow_results:increase5m", _LATE),
+    *(_late(objective) for objective in (EVENTS, RESULTS)),
 )
 
 _NAME = re.compile(r"(keygrouping:[a-z0-9_:]*[a-z0-9])(\[[^]:]+\])?")

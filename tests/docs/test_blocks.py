@@ -21,6 +21,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
+from chart_files import over_defaults
 from keygrouping import cli as simulator
 from keygrouping.grouping import registry
 from keygrouping.job import JobSpec
@@ -91,7 +92,7 @@ def check_values(command: str) -> None:
                 given: Any = yaml.safe_load(value)
                 for name in reversed(path.split(".")):
                     given = {name: given}
-                jsonschema_rs.validate(SCHEMA, given)
+                jsonschema_rs.validate(SCHEMA, over_defaults(given))
 
 
 def simulate(command: str, folder: Path) -> None:
@@ -200,7 +201,11 @@ def test_json_is_a_job(block: Any) -> None:
 
 @pytest.mark.parametrize("block", all_blocks("yaml"), ids=lambda block: block.place)
 def test_yaml_is_values_of_the_chart(block: Any) -> None:
-    jsonschema_rs.validate(SCHEMA, yaml.safe_load(block.text))
+    given = yaml.safe_load(block.text)
+    if "scrape_configs" in given:
+        by("tests/monitoring/test_releases.py::test_the_page_shows_a_prometheus_how_to_scrape")("", Path())
+    else:
+        jsonschema_rs.validate(SCHEMA, over_defaults(given))
 
 
 @pytest.mark.parametrize("block", all_blocks("toml"), ids=lambda block: block.place)

@@ -19,6 +19,7 @@ from monitoring.writing import grafana_alerts, prometheus_rules
 NS = 'namespace="ns"'
 ROUTER = f'{{{NS}, job="router", instance="r"}}'
 ROUTED = f'keygrouping_router_routed_total{{{NS}, instance="r", worker="0"}}'
+OBSERVER = f'keygrouping_observer_workers{{{NS}, instance="o"}}'
 FLOWING = {ROUTED: "0+60000x600"}
 
 
@@ -44,6 +45,16 @@ def waiting(results: str, routed: str = "0+60000x600", wait: int = 70) -> dict[s
         f"keygrouping_router_result_wait_seconds{ROUTER}": f"{wait}x600",
         f"process_start_time_seconds{ROUTER}": "0x600",
         f"keygrouping_router_epoch{ROUTER}": "1x600",
+    }
+
+
+def gone_routers(minute: str) -> dict[str, str]:
+    """The routers' series end; the observer goes on if there is one."""
+    return {
+        ROUTED: f"0+60000x{minute} stale",
+        f"keygrouping_router_result_wait_seconds{ROUTER}": f"70x{minute} stale",
+        f"process_start_time_seconds{ROUTER}": f"0x{minute} stale",
+        f"keygrouping_router_epoch{ROUTER}": f"1x{minute} stale",
     }
 
 
@@ -179,6 +190,24 @@ DAILY = " ".join(f"{6 * n}x1439" for n in range(4))
 CASES: dict[str, tuple[Case, ...]] = {
     "KeygroupingNoResults": (
         Case("results end", waiting("0+60x10 600x100"), "30m", HERE, "20m 0s"),
+        Case("results have ended for five minutes", waiting("0+60x10 600x100"), "15m", HERE, "5m 0s"),
+        Case("the aggregator has been gone for five minutes", waiting("0+60x10 stale"), "15m", HERE, "5m 0s"),
+        Case(
+            "the routers have been gone for five minutes",
+            {**waiting("0+60x10 600x100"), **gone_routers("10"), OBSERVER: "4x60"},
+            "15m",
+            HERE,
+            "5m 0s",
+        ),
+        Case("the release is gone", {**waiting("0+60x10 stale"), **gone_routers("10")}, "15m"),
+        Case("a restart of three minutes", waiting("0+60x10 600x2 780+60x30"), "13m"),
+        Case("events end", waiting("0+60x9 600x60", routed="0+60000x10 600000x60"), "13m"),
+        Case("events have just ended", waiting("0+60x9 600x60", routed="0+60000x10 600000x60"), "12m"),
+        Case(
+            "events come each minute and a half",
+            waiting("0x1 120x1 240x1 360x1 480x1 600x1", routed="0 1 1 2 3 3 4 5 5 6 7 7"),
+            "11m",
+        ),
         Case("there never was one", {k: v for k, v in waiting("").items() if v}, "30m", HERE, "30m 0s"),
         Case("the aggregator is gone", waiting("0+60x10 stale"), "30m", HERE, "20m 0s"),
         Case("results come", waiting("0+60x100"), "30m"),
@@ -217,10 +246,15 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("every fifth is slow", latency("0+80x100", "0+100x100"), "90m", HERE, "20%"),
         Case("one of 200 is slow", latency("0+199x100", "0+200x100"), "90m"),
         Case("it is over", latency("0x60 100+100x60", "0+100x121"), "95m"),
+        Case("all have been slow for 18 minutes", latency("0+100x60 6000x60", "0+100x120"), "79m", HERE, "31.67%"),
+        Case("the first events of a new release are slow", latency("0x30 0x60", "0x30 40x60"), "34m"),
+        Case("they are, over two minutes", latency("0x30 0x60", "0x30 20 40x60"), "34m"),
+        Case("they are, and later ones are not", latency("0x30 0x1 0+1x60", "0x30 40x1 40+1x60"), "36m"),
     ),
     "KeygroupingLatencyBudgetBurnSlow": (
         Case("one of 50 is slow for days", latency("0+49x2900", "0+50x2900"), "2d", HERE, "2%", minutes=5),
         Case("one of 200 is slow for days", latency("0+199x2900", "0+200x2900"), "2d", minutes=5),
+        Case("the first events of a new release are slow", latency("0x30 0x600", "0x30 40x600"), "2h", minutes=5),
     ),
     "KeygroupingResultsBudgetBurnFast": (
         Case("every fifth is late", delays_of_results("0+8x100", "0+10x100"), "90m", HERE, "20%"),

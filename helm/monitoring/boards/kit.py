@@ -34,7 +34,7 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 
-from monitoring.model import runbook
+from monitoring.model import by_release, runbook
 from monitoring.recordings import inlined
 
 Look = Literal["lines", "stacked", "logarithmic", "number"]
@@ -113,7 +113,9 @@ def quantiles(histogram: str, by: str = "") -> tuple[Query, ...]:
 
 def scoped(expr: str) -> str:
     """The expression over raw metrics alone, of the namespace that was chosen."""
-    return _METRIC.sub(lambda match: f'{match[1]}{{namespace="$namespace"' + (", " if match[2] else "}"), inlined(expr))
+    return _METRIC.sub(
+        lambda match: f'{match[1]}{{namespace="$namespace"' + (", " if match[2] else "}"), by_release(inlined(expr))
+    )
 
 
 def as_json(board: Board) -> str:

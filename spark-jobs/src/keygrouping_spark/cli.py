@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -14,6 +15,7 @@ from functools import partial
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.arguments import add_version
 from keygrouping_service.kafka import admin, can_be_retried, reader, retry, started
+from keygrouping_service.kubernetes import Kubernetes
 from keygrouping_service.premises_check import checked
 from keygrouping_service.purging import purging
 from keygrouping_service.run import run
@@ -24,6 +26,7 @@ from pyspark.sql import SparkSession
 
 from keygrouping_spark import session
 from keygrouping_spark.executors import Executors
+from keygrouping_spark.leftovers import delete_leftovers
 from keygrouping_spark.listener import Listener
 from keygrouping_spark.metrics import show
 from keygrouping_spark.purging import purgers
@@ -34,6 +37,8 @@ from keygrouping_spark.stages import Environment, Stage, aggregator_stage, worke
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0
+_POD = "POD_NAME"
+"""Names the driver's pod where it asks Kubernetes for executors; see the image's entrypoint."""
 
 
 async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
@@ -45,6 +50,8 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
     app = create_app("keygrouping Spark job", lambda: bool(stages))
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(app, settings.http_host, settings.http_port, **settings.http_bounds))
+        if pod := os.environ.get(_POD):
+            await delete_leftovers(Kubernetes(), pod)
         spark = await asyncio.to_thread(session.create, settings)
         stack.push_async_callback(_quietly, spark.stop)
         client = await retry(lambda: stack.enter_async_context(started(admin(settings))), "connecting to Kafka")

@@ -72,6 +72,10 @@ Compression = Annotated[
 ]
 Groups = Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*)?$")]
 """Names of consumer groups, by commas."""
+TopicName = Annotated[
+    str, Field(max_length=249, pattern=r"^([A-Za-z0-9_-]|\.[A-Za-z0-9_-]|\.\.[A-Za-z0-9._-])[A-Za-z0-9._-]*$")
+]
+"""What Kafka takes for a topic's name: neither `.` nor `..`."""
 
 
 class _Environment(PydanticBaseSettingsSource):
@@ -102,23 +106,28 @@ class ServiceSettings(BaseSettings):
     model_config = SettingsConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, validate_default=False)
     section: ClassVar[str] = ""
 
-    bootstrap_servers: str = Field(min_length=1, description="host:port of one or more brokers, by commas")
+    bootstrap_servers: str = Field(
+        pattern=r"^[^\s,;/]+:[0-9]{1,5}( *, *[^\s,;/]+:[0-9]{1,5})*$",
+        description="host:port of one or more brokers, by commas",
+    )
     application: str = Field(
         default="keygrouping",
         pattern=r"^[A-Za-z0-9._-]{1,100}$",
         description="prefix of groups and transactional ids",
     )
-    events_topic: str = Field(default="events", description="what is read; nothing is ever changed in it")
-    routed_topic: str = Field(default="routed", description="events by worker: partition w is that of worker w")
-    partials_topic: str = Field(default="partials", description="partial aggregates of the workers")
-    results_topic: str = Field(default="results", description="final results by key and window")
-    late_topic: str = Field(default="late", description="events that came too late, with the reason")
-    dead_letters_topic: str = Field(default="dead-letters", description="records that can't be used, with the reason")
-    receipts_topic: str = Field(
+    events_topic: TopicName = Field(default="events", description="what is read; nothing is ever changed in it")
+    routed_topic: TopicName = Field(default="routed", description="events by worker: partition w is that of worker w")
+    partials_topic: TopicName = Field(default="partials", description="partial aggregates of the workers")
+    results_topic: TopicName = Field(default="results", description="final results by key and window")
+    late_topic: TopicName = Field(default="late", description="events that came too late, with the reason")
+    dead_letters_topic: TopicName = Field(
+        default="dead-letters", description="records that can't be used, with the reason"
+    )
+    receipts_topic: TopicName = Field(
         default="receipts", description="what became of which input offsets: a record per transaction of a router"
     )
-    distribution_topic: str = Field(default="distribution", description="the observer's snapshots")
-    positions_topic: str = Field(
+    distribution_topic: TopicName = Field(default="distribution", description="the observer's snapshots")
+    positions_topic: TopicName = Field(
         default="positions", description="copies of all committed offsets, as brokers forget those of groups that rest"
     )
     begin_again: str = Field(
@@ -185,6 +194,21 @@ class ServiceSettings(BaseSettings):
             self.password()
         if "SSL" in self.security_protocol.replace("SASL_", ""):
             self.ssl_context()
+        return self
+
+    @model_validator(mode="after")
+    def _every_topic_has_a_name_of_its_own(self) -> Self:
+        fields: dict[str, list[str]] = {}
+        for field in type(self).model_fields:
+            if field.endswith("_topic"):
+                fields.setdefault(getattr(self, field), []).append(name_in_use(type(self), field))
+        faults = [
+            f"{' and '.join(names)} are both {topic!r}: each needs a topic of its own"
+            for topic, names in fields.items()
+            if len(names) > 1
+        ]
+        if faults:
+            raise ValueError("; ".join(faults))
         return self
 
     @property

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from keygrouping_service.settings import Compression, TokenSettings
 from pydantic import Field, ValidationError, model_validator
 
-from keygrouping_producer.plan import Pace, Plan, Workload
+from keygrouping_producer.plan import Events, Name, Pace, Plan, Rate, Seed, Workload
 from keygrouping_producer.sources.files import MOST_BYTES
 from keygrouping_producer.sources.times import AUTO
 
@@ -20,16 +20,16 @@ class ProducerSettings(TokenSettings):
 
     section: ClassVar[str] = "PRODUCER"
 
-    workload: str = Field(default=Workload().workload, description=Workload.model_fields["workload"].description)
+    workload: Name = Field(default=Workload().workload, description=Workload.model_fields["workload"].description)
     skew: int | None = Field(default=None, ge=0, le=100, description="percentage, for the workload country-skew")
     key: str | None = Field(default=None, description=Workload.model_fields["key"].description)
-    events: int = Field(default=1_000_000, description=Workload.model_fields["events"].description)
-    seed: int = Field(default=1, description=Workload.model_fields["seed"].description)
+    events: Events = Field(default=1_000_000, description=Workload.model_fields["events"].description)
+    seed: Seed = Field(default=1, description=Workload.model_fields["seed"].description)
     file: Path | None = Field(default=None, description=Workload.model_fields["file"].description)
     time_field: str | None = Field(default=None, description=Workload.model_fields["time_field"].description)
-    time_format: str = Field(default=AUTO, description=Workload.model_fields["time_format"].description)
+    time_format: str = Field(default=AUTO, min_length=1, description=Workload.model_fields["time_format"].description)
     delimiter: str | None = Field(default=None, description=Workload.model_fields["delimiter"].description)
-    rate: float = Field(default=0, description=Pace.model_fields["rate"].description)
+    rate: Rate = Field(default=0, description=Pace.model_fields["rate"].description)
     loop: bool = Field(default=False, description=Pace.model_fields["loop"].description)
     data_folder: Path | None = Field(default=None, description="files under it may be chosen over HTTP; unset: none")
 

@@ -16,7 +16,7 @@ from keygrouping.grouping.protocol import (
     Space,
     UrgentlyPlanned,
 )
-from keygrouping.grouping.registry import GroupingError, create, describe, names, shared_settings
+from keygrouping.grouping.registry import GroupingError, create, describe, names, schema, shared_settings
 from keygrouping.settings import Description
 
 __all__ = [
@@ -39,5 +39,6 @@ __all__ = [
     "create",
     "describe",
     "names",
+    "schema",
     "shared_settings",
 ]

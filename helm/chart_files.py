@@ -284,10 +284,13 @@ def load_values() -> dict[str, Any]:
 
 def over_defaults(given: Any, defaults: Any = None) -> Any:
     """All values, as Helm makes them of those given: maps go over maps, and null takes a value out."""
-    defaults = load_values() if defaults is None else defaults
+    return _over(given, load_values() if defaults is None else defaults)
+
+
+def _over(given: Any, defaults: Any) -> Any:
     if not (isinstance(given, dict) and isinstance(defaults, dict)):
         return given
-    merged = {**defaults, **{name: over_defaults(item, defaults.get(name, ())) for name, item in given.items()}}
+    merged = {**defaults, **{name: _over(item, defaults.get(name)) for name, item in given.items()}}
     return {name: item for name, item in merged.items() if item is not None or name not in given}
 
 

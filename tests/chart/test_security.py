@@ -507,7 +507,7 @@ def test_an_installation_without_images_says_what_to_build_and_push(helm: str) -
         "image.pullPolicy=Never",
         "router.image.repository=registry.example.com/keygrouping-router",
         "router.image.tag=abc",
-        "router.image.digest=sha256:abc",
+        f"router.image.digest=sha256:{64 * 'a'}",
     ],
 )
 def test_an_installation_that_says_where_the_images_are_goes_on(helm: str, where: str) -> None:

@@ -9,12 +9,6 @@
   value: {{ .Values.router.grouping.name }}
 - name: KEYGROUPING_ROUTER_GROUPING_SETTINGS
   value: {{ .Values.router.grouping.settings | toJson | quote }}
-{{- with .Values.router.auth }}
-{{- if .enabled }}
-- name: KEYGROUPING_API_TOKEN_FILE
-  value: /etc/keygrouping/api/{{ .tokensKey }}
-{{- end }}
-{{- end }}
 - name: KEYGROUPING_ROUTER_REPLICA
   valueFrom:
     fieldRef:
@@ -28,5 +22,14 @@
 {{ $account.name | default (ternary (include "keygrouping.name" (dict "root" . "part" "router")) "default" $account.create) }}
 {{- else -}}
 {{ include "keygrouping.serviceAccountName" . }}
+{{- end }}
+{{- end }}
+
+{{- define "keygrouping.routerTokens" -}}
+{{- with .Values.router.auth }}
+{{- if .enabled }}
+- name: KEYGROUPING_API_TOKEN_FILE
+  value: /etc/keygrouping/api/{{ .tokensKey }}
+{{- end }}
 {{- end }}
 {{- end }}

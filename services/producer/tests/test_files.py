@@ -194,6 +194,12 @@ def test_the_format_of_times_is_told_by_the_first_lines(
     assert len(source.read(0, ALL)) == len(texts)
 
 
+def test_telling_the_format_leaves_no_trace_in_the_span(tmp_path: Path) -> None:
+    lines = b"".join(b'{"id":"x","at":%d}\n' % (1_704_067_200 + i) for i in range(2_000))
+    source = File(written(tmp_path / "a.jsonl", lines), "id", "at")
+    assert [len(source.read(0, ALL)), source.length, source.span_ms] == [2_000, 2_000, 1_999_000]
+
+
 def test_one_odd_time_decides_nothing(tmp_path: Path) -> None:
     lines = b'{"id":"x","at":1704067200}\n' + b'{"id":"x","at":1704067200123}\n' * 20
     block = File(written(tmp_path / "a.jsonl", lines), "id", "at").read(0, ALL)

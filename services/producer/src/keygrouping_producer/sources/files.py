@@ -24,7 +24,7 @@ import orjson
 
 from keygrouping_producer.sources.base import Block, Fault, SourceError
 from keygrouping_producer.sources.parquet import parquet_lines
-from keygrouping_producer.sources.times import AUTO, TIME_FORMATS, time_reader, told_by
+from keygrouping_producer.sources.times import AUTO, ISO, TIME_FORMATS, time_reader, told_by
 
 MOST_BYTES = 900_000
 """Most bytes of an event unless told otherwise: a field of CSV may be as long."""
@@ -145,9 +145,9 @@ class File:
         self._read_time, self._fields_met = note, fields
         self._open()
         lines = sum(1 for _ in islice(self._items, _LINES_TRIED))
-        self._fields_met = None
+        self._fields_met = self._earliest = self._latest = None
         if not found:
-            return TIME_FORMATS[1]
+            return ISO
         try:
             return told_by(found)
         except ValueError as error:

@@ -44,7 +44,7 @@ def _lines(file: Any, pyarrow: Any) -> Iterator[bytes]:
             for batch in file.iter_batches(_ROWS_AT_ONCE):
                 columns = [_values(column, pyarrow) for column in batch.columns]
                 for row in zip(*columns, strict=True):
-                    yield orjson.dumps(dict(zip(batch.schema.names, row, strict=True)), _other, orjson.OPT_NON_STR_KEYS)
+                    yield orjson.dumps(dict(zip(batch.schema.names, row, strict=True)), _other)
     except pyarrow.ArrowException as error:
         raise OSError(str(error)) from None
 

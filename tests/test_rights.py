@@ -24,7 +24,7 @@ from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_local.small_spark import java_options
 from keygrouping_service.settings import PREFIX
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 KAFKA = Path(__file__).parent.parent / "k8s" / "overlays" / "production" / "kafka.yaml"
 MADE = list(yaml.safe_load_all(KAFKA.read_text()))
@@ -39,7 +39,7 @@ WANTED = 300
 """Events that must be in final results."""
 
 JOB = '{"window": "1s", "lateness": "0s", "aggregates": [{"name": "n", "op": "count"}]}'
-DEADLINE = 270
+DEADLINE = 120
 SETTINGS = {
     "PRODUCER_WORKLOAD": "country-skew-80",
     "PRODUCER_EVENTS": "1000000",

@@ -25,8 +25,7 @@ AUTHORITY = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -k
 
 
 def asked_for(manifests: str) -> Iterator[tuple[str, str]]:
-    """The secrets that pods of these manifests read, and the key in each, as a variable or as a file; but for those that
-    the manifests make."""
+    """The secrets that pods of these manifests read and that the manifests don't make, and the key in each."""
     found = [*filter(None, yaml.safe_load_all(manifests))]
     made = {each["metadata"]["name"] for each in found if each["kind"] == "Secret"}
     for manifest in found:

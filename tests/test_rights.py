@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,11 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from aiokafka.protocol.admin import CreateAclsRequest
 from keygrouping.partial import Result
-from keygrouping_local import archives
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_local.jars import default_jars_dir
 from keygrouping_local.process import last_lines, spawn, terminate
-from keygrouping_local.small_spark import java_options
 from keygrouping_service.settings import PREFIX
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 KAFKA = Path(__file__).parent.parent / "k8s" / "overlays" / "production" / "kafka.yaml"
 MADE = list(yaml.safe_load_all(KAFKA.read_text()))
@@ -39,7 +36,7 @@ WANTED = 300
 """Events that must be in final results."""
 
 JOB = '{"window": "1s", "lateness": "0s", "aggregates": [{"name": "n", "op": "count"}]}'
-DEADLINE = 270
+DEADLINE = 120
 SETTINGS = {
     "PRODUCER_WORKLOAD": "country-skew-80",
     "PRODUCER_EVENTS": "1000000",
@@ -48,10 +45,8 @@ SETTINGS = {
     "ROUTER_IDLE_TIMEOUT": "2",
     "OBSERVER_INTERVAL": "1",
     "PURGE_AFTER": "0",
-    "SPARK_SHUFFLE_PARTITIONS": "2",
 }
-NATIVE = ("producer", "router", "worker", "aggregator", "observer")
-SPARK = ("producer", "router", "spark", "observer")
+SERVICES = ("producer", "router", "worker", "aggregator", "observer")
 
 
 def client(user: str, address: str) -> dict[str, Any]:
@@ -127,7 +122,7 @@ async def allow(admin: AIOKafkaAdminClient, acl: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def running(address: str, folder: Path, services: Sequence[str]) -> Iterator[list[Path]]:
+def running(address: str, folder: Path) -> Iterator[list[Path]]:
     """The services as the user of the manifests; gives their logs."""
     given = {
         "BOOTSTRAP_SERVERS": address,
@@ -135,18 +130,15 @@ def running(address: str, folder: Path, services: Sequence[str]) -> Iterator[lis
         "SASL_USERNAME": "keygrouping",
         "SASL_PASSWORD": "inner",
         "JOB": JOB,
-        "SPARK_CHECKPOINT": (folder / "checkpoint").as_uri(),
-        "SPARK_JARS": str(default_jars_dir() / "spark"),
-        "SPARK_JAVA_OPTIONS": java_options(archives.reading("spark")),
         **SETTINGS,
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     environment |= {f"{PREFIX}{name}": value for name, value in given.items()}
     with contextlib.ExitStack() as stack:
-        for service in services:
+        for service in SERVICES:
             command = [sys.executable, "-m", f"keygrouping_{service}"]
             stack.callback(terminate, spawn(command, folder / f"{service}.log", environment), 30.0)
-        yield [folder / f"{service}.log" for service in services]
+        yield [folder / f"{service}.log" for service in SERVICES]
 
 
 async def until_final(address: str) -> None:
@@ -182,11 +174,8 @@ async def until_written_and_purged(address: str) -> None:
         await consumer.stop()
 
 
-@pytest.mark.parametrize("services", [NATIVE, pytest.param(SPARK, marks=pytest.mark.long)], ids=["native", "spark"])
-async def test_the_user_may_do_all_that_the_pipeline_does(
-    address: str, tmp_path: Path, services: Sequence[str]
-) -> None:
-    with running(address, tmp_path, services) as logs:
+async def test_the_user_may_do_all_that_the_pipeline_does(address: str, tmp_path: Path) -> None:
+    with running(address, tmp_path) as logs:
         try:
             await until_final(address)
             await until_written_and_purged(address)

@@ -282,15 +282,15 @@ def load_values() -> dict[str, Any]:
     return dict(yaml.safe_load((CHART / "values.yaml").read_text()))
 
 
-def over_defaults(given: Any, defaults: Any = None) -> Any:
+def over_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     """All values, as Helm makes them of those given: maps go over maps, and null takes a value out."""
-    return _over(given, load_values() if defaults is None else defaults)
+    return dict(_merged(load_values(), given))
 
 
-def _over(given: Any, defaults: Any) -> Any:
+def _merged(defaults: Any, given: Any) -> Any:
     if not (isinstance(given, dict) and isinstance(defaults, dict)):
         return given
-    merged = {**defaults, **{name: _over(item, defaults.get(name)) for name, item in given.items()}}
+    merged = {**defaults, **{name: _merged(defaults.get(name), item) for name, item in given.items()}}
     return {name: item for name, item in merged.items() if item is not None or name not in given}
 
 
@@ -361,7 +361,9 @@ def _describe(path: str, value: Any, documented: Mapping[str, Entry]) -> dict[st
         if path in SETTINGS:
             properties = {name: _setting(path, name, item) for name, item in properties.items()}
         # Helm takes out what somebody sets to null.
-        return _object([name for name, item in value.items() if item is not None], **properties)
+        return _object(
+            [name for name, item in value.items() if not _may_be_missing(item, properties[name])], **properties
+        )
     entry = documented[path]
     if "$ref" in entry.schema:
         return {**entry.schema}
@@ -369,6 +371,10 @@ def _describe(path: str, value: Any, documented: Mapping[str, Entry]) -> dict[st
     if described["type"] == "object":
         described.setdefault("additionalProperties", False)
     return described
+
+
+def _may_be_missing(value: Any, schema: Mapping[str, Any]) -> bool:
+    return value is None or "null" in schema.get("type", ())
 
 
 def _type_of(path: str, value: Any, entry: Entry) -> dict[str, Any]:

@@ -357,6 +357,19 @@ def test_who_scales_owns_the_number_of_pods(render: Render) -> None:
     assert sorted(targets) == ["r-keygrouping-aggregator", "r-keygrouping-worker"]
 
 
+@pytest.mark.parametrize(("part", "runner"), [("router", "spark"), ("router", "native"), ("aggregator", "native")])
+def test_a_number_that_others_scale_can_be_left_out(render: Render, part: str, runner: str) -> None:
+    objects = render(None, f"runner={runner}", f"{part}.replicas=null")
+    (found,) = (i for i in of_kind(objects, "Deployment") if i["metadata"]["name"] == f"r-keygrouping-{part}")
+    assert "replicas" not in found["spec"]
+
+
+def test_routers_of_unknown_number_share_their_plan(helm: str) -> None:
+    del helm
+    with pytest.raises(chart_files.ChartError, match="several routers need a Redis"):
+        chart_files.render("r", "ns", "--set", "router.replicas=null,redis.bundled.enabled=false")
+
+
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_chart_leaves_the_number_of_workers_to_the_router(render: Render, workers: int) -> None:
     objects = render(None, "runner=native", f"worker.replicas={workers}")

@@ -16,7 +16,7 @@ from keygrouping_service.metrics import DEFINITIONS, LABELS, PROCESS, SERVICES
 from monitoring.alerts import ALERTS, GROUPS
 from monitoring.boards import BOARDS
 from monitoring.boards.kit import as_json, scoped
-from monitoring.model import RUNBOOKS, SEVERITIES, runbook
+from monitoring.model import RELEASE, RUNBOOKS, SEVERITIES, runbook
 from monitoring.recordings import RECORDINGS, inlined
 from monitoring.writing import DATASOURCE
 
@@ -28,7 +28,7 @@ EXAMPLES = CHART / "examples" / "alerting"
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
 REGISTERED = {d.name + suffix for d in (*DEFINITIONS, *PROCESS) for suffix in SUFFIXES.get(d.kind, ("",))}
 # What Prometheus itself adds to every target.
-ALWAYS = {"namespace", "pod", "job", "instance", "le"}
+ALWAYS = {"namespace", RELEASE, "pod", "job", "instance", "le"}
 PARTS = ("What it means", "Impact", "Diagnosis", "Mitigation")
 TRAFFIC = {
     "Commits",
@@ -136,7 +136,7 @@ def test_selectors_go_to_every_metric() -> None:
 
 def test_recorded_series_are_put_in() -> None:
     assert inlined("max(keygrouping:events:rate5m[1h])") == (
-        "max((sum by (namespace) (rate(keygrouping_router_routed_total[5m])))[1h:1m])"
+        f"max((sum by (namespace, {RELEASE}) (rate(keygrouping_router_routed_total[5m])))[1h:1m])"
     )
     assert inlined("keygrouping:instances:count").count("label_replace(") == len(SERVICES)
 

@@ -45,7 +45,7 @@ def hastened(rules: str) -> str:
 
     quick = re.sub(r"(\[|:|for: |offset\s+)(\d+)([mhd])(?=[\]:)\n])", shorter, rules)
     return (
-        quick.replace("+ 300", "+ 5")
+        quick.replace("+ 120", "+ 2")
         .replace("> 180", "> 10")
         .replace("worker_delay:seconds > 30", "worker_delay:seconds > 3")
         .replace("> 900", "> 15")
@@ -172,8 +172,8 @@ async def meanwhile(task: asyncio.Task[None]) -> AsyncIterator[None]:
 
 
 def test_rules_are_hastened_and_their_names_are_not() -> None:
-    quick = hastened("expr: x:rate5m[1h:1m] > max(a[10m]) + max(b offset\n 10m) + 300\n  for: 5m\n")
-    assert quick == "expr: x:rate5m[60s:1s] > max(a[10s]) + max(b offset\n 10s) + 5\n  for: 5s\n"
+    quick = hastened("expr: x:rate5m[1h:1m] > max(a[10m]) + max(b offset\n 10m) + 120\n  for: 5m\n")
+    assert quick == "expr: x:rate5m[60s:1s] > max(a[10s]) + max(b offset\n 10s) + 2\n  for: 5s\n"
 
 
 @pytest.mark.usefixtures("prometheus")

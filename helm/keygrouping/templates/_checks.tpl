@@ -30,7 +30,7 @@
 {{- include "keygrouping.fault" "redis: there are two: set redis.bundled.enabled=false, or leave redis.external.url empty" }}
 {{- end }}
 {{- $store := or $redis.bundled.enabled $redis.external.url }}
-{{- $routers := int .Values.router.replicas }}
+{{- $routers := int (.Values.router.replicas | default 2) }}
 {{- $scaled := or (dig "enabled" false .Values.router.autoscaling) (dig "enabled" false .Values.router.keda) }}
 {{- if and (not $store) (or (gt $routers 1) $scaled) }}
 {{- include "keygrouping.fault" "router: several routers need a Redis to share their plan: set redis.bundled.enabled=true or redis.external.url, or router.replicas=1 without autoscaling" }}
@@ -55,7 +55,7 @@
 {{- include "keygrouping.fault" (printf "%s.%s.minReplicas=%d is more than maxReplicas=%d" $part $way (int (dig "minReplicas" 1 $scaler)) (int (dig "maxReplicas" $most $scaler))) }}
 {{- end }}
 {{- end }}
-{{- $least := int $values.replicas }}
+{{- $least := int ($values.replicas | default 2) }}
 {{- if dig "autoscaling" "enabled" false $values }}{{- $least = int (dig "autoscaling" "minReplicas" 1 $values) }}{{- end }}
 {{- if dig "keda" "enabled" false $values }}{{- $least = int (dig "keda" "minReplicas" 1 $values) }}{{- end }}
 {{- if and $values.pdb.enabled (lt $least 2) }}

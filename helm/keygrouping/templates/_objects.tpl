@@ -1,8 +1,8 @@
 {{/* Objects that several parts have alike, of (dict "root" $ "part" "router" "values" .Values.router). */}}
 
-{{/* The number of pods, unless an autoscaler sets it. */}}
+{{/* The number of pods, unless an autoscaler or somebody else sets it. */}}
 {{- define "keygrouping.replicas" -}}
-{{- if not (or (dig "autoscaling" "enabled" false .values) (dig "keda" "enabled" false .values)) }}
+{{- if not (or (kindIs "invalid" .values.replicas) (dig "autoscaling" "enabled" false .values) (dig "keda" "enabled" false .values)) }}
 replicas: {{ .values.replicas }}
 {{- end }}
 {{- end }}

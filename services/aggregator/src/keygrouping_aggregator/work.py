@@ -21,7 +21,6 @@ from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.windows import OpenWindows
 
 _SLICE = 500
-_INVALID = "invalid-partial"
 _MOST_UNUSABLE = 1000
 
 
@@ -103,9 +102,9 @@ class Closer:
 
     def _bury(self, outbox: Outbox) -> None:
         for record, detail in self._unusable:
-            headers = origin_headers(record, _INVALID, detail)
+            headers = origin_headers(record, metrics.INVALID_PARTIAL, detail)
             outbox.append(self._settings.dead_letters_topic, 0, record.timestamp, record.key, record.value, headers)
-        metrics.AGGREGATOR_DEAD.labels(_INVALID).inc(len(self._unusable))
+        metrics.AGGREGATOR_DEAD.labels(metrics.INVALID_PARTIAL).inc(len(self._unusable))
         self._unusable.clear()
 
 

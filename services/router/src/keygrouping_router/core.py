@@ -293,6 +293,8 @@ class RouterCore:
         metrics.CONTROL_VERSION.set(self._version)
         metrics.CONTROL_CHANGES.inc()
         metrics.WORKERS.set(control.workers)
+        for worker in range(control.workers):
+            metrics.ROUTED.labels(str(worker))
         metrics.SPLITTING.set(control.routed_by != "key")
         metrics.EPOCH.set(self.epoch)
         self.plans.note()

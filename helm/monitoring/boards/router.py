@@ -1,6 +1,6 @@
 """The router: what it sends where, how fast, and what it sets aside."""
 
-from monitoring.boards.kit import LAG_LIMITS, Board, Panel, Query, Row, one, quantiles
+from monitoring.boards.kit import Board, Panel, Query, Row, by_process, one, quantiles
 
 ROUTER = Board(
     "keygrouping-router",
@@ -14,7 +14,7 @@ ROUTER = Board(
                     "Events routed",
                     "Events per second that each router has sent to workers.",
                     "cps",
-                    one("sum by (instance) (rate(keygrouping_router_routed_total[$__rate_interval]))", "{{instance}}"),
+                    one(by_process("sum", "rate(keygrouping_router_routed_total[$__rate_interval])"), "{{process}}"),
                     look="stacked",
                     alert="KeygroupingStageStalled",
                 ),
@@ -22,8 +22,7 @@ ROUTER = Board(
                     "Events to be routed",
                     "Events in the partitions of a router that it has yet to read.",
                     "short",
-                    one('sum by (instance) (keygrouping_lag_records{group=~".*-router"})', "{{instance}}"),
-                    limits=LAG_LIMITS,
+                    one(by_process("sum", 'keygrouping_lag_records{group=~".*-router"}'), "{{process}}"),
                     alert="KeygroupingLagGrowing",
                 ),
                 Panel(
@@ -61,8 +60,8 @@ ROUTER = Board(
                     "With few events it is large by chance.",
                     "none",
                     (
-                        Query("max by (instance) (keygrouping_router_imbalance)", "{{instance}}"),
-                        Query("max by (instance) (keygrouping_router_imbalance_before)", "{{instance}}, by key hash"),
+                        Query(by_process("max", "keygrouping_router_imbalance"), "{{process}}"),
+                        Query(by_process("max", "keygrouping_router_imbalance_before"), "{{process}}, by key hash"),
                     ),
                     look="logarithmic",
                     limits=(1.5,),
@@ -83,7 +82,7 @@ ROUTER = Board(
             "Speed",
             (
                 Panel(
-                    "Time of a batch",
+                    "Time to route a batch",
                     "Time to route and pack one batch once its records are read.",
                     "s",
                     quantiles("keygrouping_router_batch_seconds"),
@@ -103,10 +102,15 @@ ROUTER = Board(
                     "answered.",
                     "s",
                     one(
-                        "histogram_quantile(0.99, sum by (le, instance) (rate("
-                        "keygrouping_event_loop_lag_seconds_bucket[$__rate_interval]) "
-                        "and on (namespace, instance) keygrouping_router_epoch))",
-                        "p99 {{instance}}",
+                        "histogram_quantile(0.99, "
+                        + by_process(
+                            "sum",
+                            "rate(keygrouping_event_loop_lag_seconds_bucket[$__rate_interval]) "
+                            "and on (namespace, instance) keygrouping_router_epoch",
+                            "le",
+                        )
+                        + ")",
+                        "p99 {{process}}",
                     ),
                     limits=(0.25, 1),
                     alert="KeygroupingTransactionAborts",
@@ -117,24 +121,29 @@ ROUTER = Board(
             "Process and API",
             (
                 Panel(
-                    "CPU",
+                    "CPU of the routers",
                     "Cores that each router uses.",
                     "none",
                     one(
-                        "sum by (instance) (rate(process_cpu_seconds_total[$__rate_interval]) "
-                        "and on (namespace, instance) keygrouping_router_epoch)",
-                        "{{instance}}",
+                        by_process(
+                            "sum",
+                            "rate(process_cpu_seconds_total[$__rate_interval]) "
+                            "and on (namespace, instance) keygrouping_router_epoch",
+                        ),
+                        "{{process}}",
                     ),
                     alert="KeygroupingTargetDown",
                 ),
                 Panel(
-                    "Memory",
+                    "Memory of the routers",
                     "Memory that each router holds.",
                     "bytes",
                     one(
-                        "sum by (instance) (process_resident_memory_bytes "
-                        "and on (namespace, instance) keygrouping_router_epoch)",
-                        "{{instance}}",
+                        by_process(
+                            "sum",
+                            "process_resident_memory_bytes and on (namespace, instance) keygrouping_router_epoch",
+                        ),
+                        "{{process}}",
                     ),
                     alert="KeygroupingTargetDown",
                 ),

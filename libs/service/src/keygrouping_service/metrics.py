@@ -272,6 +272,7 @@ WORKERS = gauge("router_workers", "workers", "W: workers in use.")
 SPLITTING = gauge(
     "router_splitting", "state", "1 while the grouping in force may spread keys, 0 while all go by their hash."
 )
+SHARING = gauge("router_sharing", "state", "1 while all routers are to have one plan, 0 while each makes its own.")
 RESULT_WAIT = gauge(
     "router_result_wait_seconds",
     "seconds",

@@ -296,6 +296,7 @@ class RouterCore:
         for worker in range(control.workers):
             metrics.ROUTED.labels(str(worker))
         metrics.SPLITTING.set(control.routed_by != "key")
+        metrics.SHARING.set(control.sharing == "shared")
         metrics.EPOCH.set(self.epoch)
         self.plans.note()
 

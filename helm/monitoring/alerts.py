@@ -7,7 +7,6 @@ from monitoring.recordings import EVENTS, grown
 from monitoring.recordings import RESULTS as FINAL
 
 _FLOWING = "on (namespace) keygrouping:events:rate5m > 0"
-_UNSEEN = "time() - keygrouping_input_seen_timestamp_seconds > 180"
 _DEAD = "sum by (namespace) (keygrouping:dead_letters:rate5m)"
 _PROMISE = f"{EVENTS.part:.0%} of all events within {EVENTS.within:.0f} s"
 _FINAL_PROMISE = f"{FINAL.part:.0%} of all windows final within {FINAL.within:.0f} s of when they could be"
@@ -15,16 +14,21 @@ _FAST = (("1h", "5m", 14.4), ("6h", "30m", 6.0))
 _SLOW = (("1d", "2h", 3.0), ("3d", "6h", 1.0))
 
 
-def _burning(objective: Objective, *pairs: tuple[str, str, float], and_also: str = "") -> str:
+_NO_OUTAGE = " unless on (namespace) max_over_time(keygrouping:kafka_away:seconds[1h])"
+"""Of what was late in an outage of Kafka, the alert of the outage tells: nobody is woken twice."""
+
+
+def _burning(objective: Objective, *pairs: tuple[str, str, float], and_also: str = "", after_all: str = "") -> str:
     """The budget of 30 days is used up this many times too fast, over a long window and still over a short one.
 
-    `and_also` is a further condition, in which `{long}` stands for the long window.
+    `and_also` is a further condition, in which `{long}` stands for the long window; `after_all` is one on the whole.
     """
-    return " or ".join(
+    either = " or ".join(
         f"({objective.ratio(long)} > {factor * objective.budget:g} "
         f"and {objective.ratio(short)} > {factor * objective.budget:g}{and_also.format(long=long)})"
         for long, short, factor in pairs
     )
+    return f"({either}){after_all}" if after_all else either
 
 
 _AGAIN_AND_AGAIN = " and sum_over_time((keygrouping:slow_results:increase5m > bool 0)[{long}:5m]) >= 3"
@@ -95,7 +99,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingLatencyBudgetBurnFast",
-        _burning(EVENTS, *_FAST),
+        _burning(EVENTS, *_FAST, after_all=_NO_OUTAGE),
         "2m",
         "critical",
         "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} are late",
@@ -113,7 +117,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingResultsBudgetBurnFast",
-        _burning(FINAL, *_FAST, and_also=_AGAIN_AND_AGAIN),
+        _burning(FINAL, *_FAST, and_also=_AGAIN_AND_AGAIN, after_all=_NO_OUTAGE),
         "2m",
         "critical",
         "{{ $value | humanizePercentage }} of the windows in {{ $labels.namespace }} become final too late",
@@ -249,8 +253,7 @@ BALANCE = (
 PARTS = (
     Alert(
         "KeygroupingKafkaUnreachable",
-        f"max_over_time((min by (namespace) ({_UNSEEN}) and on (namespace) count by (namespace) ({_UNSEEN}) >= "
-        "0.75 * count by (namespace) (keygrouping_input_seen_timestamp_seconds))[10m:1m])",
+        "max_over_time(keygrouping:kafka_away:seconds[10m])",
         "2m",
         "critical",
         "Kafka can't be reached from {{ $labels.namespace }}: {{ $value | humanizeDuration }}",

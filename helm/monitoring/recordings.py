@@ -52,6 +52,13 @@ _LOST = 'keygrouping_expired_offsets_total{group!~".*-(observer|audit)"}'
 
 _LATE_EVENTS = "sum by (namespace) (rate(keygrouping_router_late_total[10m]))"
 
+_UNSEEN = "time() - keygrouping_input_seen_timestamp_seconds > 180"
+_AWAY = (
+    f"min by (namespace) ({_UNSEEN}) and on (namespace) "
+    f"count by (namespace) ({_UNSEEN}) >= 0.75 * count by (namespace) (keygrouping_input_seen_timestamp_seconds)"
+)
+"""How long Kafka has been away, by three quarters of all processes: one that has just started knows nothing of it."""
+
 _WORKER_LAG = "max by (namespace, worker) (keygrouping_router_worker_lag_records)"
 
 _ABORTS = "sum by (namespace, group) (rate(keygrouping_transaction_aborts_total[10m]))"
@@ -133,6 +140,7 @@ RECORDINGS: tuple[Recording, ...] = (
         f"{_LATE_EVENTS} / clamp_min({_LATE_EVENTS} "
         "+ sum by (namespace) (rate(keygrouping_router_routed_total[10m])), 1e-9)",
     ),
+    Recording("keygrouping:kafka_away:seconds", _AWAY),
     Recording(
         "keygrouping:observed:since",
         "max by (namespace) (keygrouping_observer_interval_end_seconds > 0 "

@@ -342,7 +342,11 @@ def test_queries_of_a_panel_have_one_unit() -> None:
         f"{board.uid}: {panel.title}": {
             kind
             for query in panel.queries
-            for kind, pattern in {"rate": r"\brate\(", "increase": r"\bincrease\(", "time": r"(?<!> )\btime\(\)"}.items()
+            for kind, pattern in {
+                "rate": r"\brate\(",
+                "increase": r"\bincrease\(",
+                "time": r"(?<!> )\btime\(\)",
+            }.items()
             if re.search(pattern, query.expr)
         }
         for board in BOARDS

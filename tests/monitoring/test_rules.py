@@ -645,6 +645,96 @@ def test_it_fires_on_what_it_is_for_and_on_nothing_else(
     passes(promtool, tmp_path, content)
 
 
+OUTAGE = "KeygroupingKafkaUnreachable"
+
+
+def outage_of_20_minutes() -> dict[str, str]:
+    """A pipeline from before an outage of Kafka (minutes 30 to 50) to long after it; it catches up in four minutes."""
+    stands, router, observer = "1800x19 3060+60x60", f'{NS}, instance="r"', f'{NS}, instance="o"'
+    series = {
+        f"keygrouping_router_result_wait_seconds{{{router}}}": "70x120",
+        f"keygrouping_router_epoch{{{router}}}": "1x120",
+        f"process_start_time_seconds{{{router}}}": "0x120",
+        f'keygrouping_last_result_timestamp_seconds{{{NS}, instance="a", group="k-aggregator"}}': f"0+60x30 {stands}",
+        f"keygrouping_observer_interval_end_seconds{{{observer}}}": f"0+60x30 {stands}",
+        f"keygrouping_observer_audit_compared_seconds{{{observer}}}": f"0+60x30 {stands}",
+        f'keygrouping_observer_events_total{{{observer}, worker="0"}}': "0+60000x30 1800000x19 1860000+60000x60",
+        f'keygrouping_observer_latency_seconds_bucket{{{observer}, le="10.0"}}': "0+600x30 18000x23 18600+600x60",
+        f"keygrouping_observer_latency_seconds_count{{{observer}}}": "0+600x30 18000x19 21000+3000x3 30600+600x60",
+        **delays_at("a", "0+6x30 180x23 186+6x60", "0+6x30 180x19 320x3 326+6x60"),
+    }
+    for worker in range(4):
+        labels = f'{{{router}, worker="{worker}"}}'
+        series[f"keygrouping_router_routed_total{labels}"] = "0+60000x30 1800000x19 1900000+300000x3 2860000+60000x60"
+        series[f"keygrouping_router_worker_lag_records{labels}"] = "10x30 5000x19 900000-200000x3 10x60"
+    for group, instance in (("k-router", "r"), ("k-worker", "w"), ("k-aggregator", "a"), ("k-observer", "o")):
+        labels = f'{{{NS}, instance="{instance}", group="{group}"}}'
+        series[f"keygrouping_input_seen_timestamp_seconds{labels}"] = f"0+60x30 {stands}"
+        series[f"keygrouping_lag_records{labels}"] = "10x30 5000x19 900000-200000x3 10x60"
+        series[f"keygrouping_commits_total{labels}"] = "0+60x30 1800x19 1860+60x60"
+        series[f"keygrouping_partition_restarts_total{labels}"] = "0x30 0+2x19 40x60"
+        series[f"keygrouping_transaction_aborts_total{labels}"] = "0x30 0+2x19 40x60"
+    return series
+
+
+def test_nobody_is_woken_but_by_the_outage_while_it_lasts_and_after_it(promtool: str, tmp_path: Path) -> None:
+    """What follows from an outage of Kafka fires while its own alert does, which keeps it quiet in Alertmanager."""
+    (tmp_path / "rules.yaml").write_text(prometheus_rules())
+    firing = 'ALERTS{alertstate="firing", severity="critical"'
+    own = f'{firing}, alertname="{OUTAGE}"}}'
+    others = f'sum(count by (namespace) ({firing}, alertname!="{OUTAGE}"}}) unless on (namespace) {own})'
+    alone = [{"expr": others, "eval_time": f"{minute}m", "exp_samples": []} for minute in range(100)]
+    stalled = f'sum({firing}, alertname="KeygroupingStageStalled"}})'
+    seen = [
+        {"expr": f"sum({own})", "eval_time": "37m", "exp_samples": [{"labels": "{}", "value": 1}]},
+        {"expr": f"sum({own})", "eval_time": "34m", "exp_samples": []},
+        {"expr": f"sum({own})", "eval_time": "64m", "exp_samples": []},
+        {"expr": stalled, "eval_time": "48m", "exp_samples": [{"labels": "{}", "value": 4}]},
+    ]
+    series = [{"series": name, "values": values} for name, values in outage_of_20_minutes().items()]
+    content = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": [*alone, *seen]}],
+    }
+    passes(promtool, tmp_path, content)
+
+
+IDLE = {
+    ROUTED: "5x30",
+    f'keygrouping_router_worker_lag_records{{{NS}, instance="r", worker="0"}}': "0x30",
+    f'keygrouping_router_late_total{{{NS}, instance="r", reason="late"}}': "0x30",
+    f'keygrouping_router_dead_letters_total{{{NS}, instance="r", reason="no-key"}}': "0x30",
+    f'keygrouping_expired_offsets_total{{{NS}, instance="r", group="k-router"}}': "0x30",
+    f'keygrouping_commits_total{{{NS}, instance="r", group="k-router"}}': "7x30",
+    f'keygrouping_transaction_aborts_total{{{NS}, instance="r", group="k-router"}}': "0x30",
+    f'keygrouping_lag_records{{{NS}, instance="r", group="k-router"}}': "0x30",
+    f'process_start_time_seconds{{{NS}, instance="r"}}': "0x30",
+}
+ZEROS = (
+    "keygrouping:lag:seconds",
+    "keygrouping:worker_delay:seconds",
+    "keygrouping:dead_letters:increase15m",
+    "keygrouping:lost_events:increase1h",
+    "keygrouping:late_events:ratio_rate10m",
+    "keygrouping:transaction_aborts:ratio_rate10m",
+)
+
+
+def test_what_is_nothing_is_0_and_not_no_data(promtool: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(prometheus_rules())
+    asked = [
+        {"expr": f"sum({name})", "eval_time": "25m", "exp_samples": [{"labels": "{}", "value": 0}]} for name in ZEROS
+    ]
+    series = [{"series": name, "values": values} for name, values in IDLE.items()]
+    content = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": asked}],
+    }
+    passes(promtool, tmp_path, content)
+
+
 @pytest.mark.parametrize(
     ("series", "shown"),
     [

@@ -14,7 +14,7 @@ _FAST = (("1h", "5m", 14.4), ("6h", "30m", 6.0))
 _SLOW = (("1d", "2h", 3.0), ("3d", "6h", 1.0))
 
 
-_NO_OUTAGE = " unless on (namespace) max_over_time(keygrouping:kafka_away:seconds[1h])"
+_NO_OUTAGE = " unless on (namespace) max_over_time(keygrouping:kafka_away:seconds[1h]) > 0"
 """Of what was late in an outage of Kafka, the alert of the outage tells: nobody is woken twice."""
 
 
@@ -253,7 +253,7 @@ BALANCE = (
 PARTS = (
     Alert(
         "KeygroupingKafkaUnreachable",
-        "max_over_time(keygrouping:kafka_away:seconds[10m])",
+        "max_over_time(keygrouping:kafka_away:seconds[10m]) > 0",
         "2m",
         "critical",
         "Kafka can't be reached from {{ $labels.namespace }}: {{ $value | humanizeDuration }}",

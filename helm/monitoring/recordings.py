@@ -55,7 +55,8 @@ _LATE_EVENTS = "sum by (namespace) (rate(keygrouping_router_late_total[10m]))"
 _UNSEEN = "time() - keygrouping_input_seen_timestamp_seconds > 180"
 _AWAY = (
     f"min by (namespace) ({_UNSEEN}) and on (namespace) "
-    f"count by (namespace) ({_UNSEEN}) >= 0.75 * count by (namespace) (keygrouping_input_seen_timestamp_seconds)"
+    f"count by (namespace) ({_UNSEEN}) >= 0.75 * count by (namespace) (keygrouping_input_seen_timestamp_seconds) "
+    "or 0 * count by (namespace) (keygrouping_input_seen_timestamp_seconds)"
 )
 """How long Kafka has been away, by three quarters of all processes: one that has just started knows nothing of it."""
 

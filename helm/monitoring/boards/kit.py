@@ -106,6 +106,11 @@ def by_process(how: str, expr: str, *labels: str) -> str:
     return f'{how} by ({", ".join(("process", *labels))}) (label_replace({named}, "process", "$1", "pod", "(.+)"))'
 
 
+def happened(counter: str, label: str) -> str:
+    """The rate of a counter by a label, of those values that ever occurred: all others are shown as 0, too."""
+    return f"sum by ({label}) (rate({counter}[$__rate_interval])) and sum by ({label}) ({counter}) > 0"
+
+
 def quantiles(histogram: str, by: str = "") -> tuple[Query, ...]:
     """Median and 99th percentile of a histogram, of all or by a label."""
     labels, legend = (f"le, {by}", f" {{{{{by}}}}}") if by else ("le", "")

@@ -1,6 +1,6 @@
 """The router: what it sends where, how fast, and what it sets aside."""
 
-from monitoring.boards.kit import Board, Panel, Query, Row, by_process, one, quantiles
+from monitoring.boards.kit import Board, Panel, Query, Row, by_process, happened, one, quantiles
 
 ROUTER = Board(
     "keygrouping-router",
@@ -30,14 +30,12 @@ ROUTER = Board(
                     "Events per second that went to late and dead-letters, by reason; they are in no result.",
                     "cps",
                     (
+                        Query("sum by (namespace) (rate(keygrouping_router_late_total[$__rate_interval]))", "late"),
                         Query(
-                            "sum by (reason) (rate(keygrouping_router_late_total[$__rate_interval]))",
-                            "late: {{reason}}",
+                            "sum by (namespace) (rate(keygrouping_router_dead_letters_total[$__rate_interval]))", "dead"
                         ),
-                        Query(
-                            "sum by (reason) (rate(keygrouping_router_dead_letters_total[$__rate_interval]))",
-                            "dead: {{reason}}",
-                        ),
+                        Query(happened("keygrouping_router_late_total", "reason"), "late: {{reason}}"),
+                        Query(happened("keygrouping_router_dead_letters_total", "reason"), "dead: {{reason}}"),
                     ),
                     alert="KeygroupingDeadLetters",
                 ),
@@ -152,9 +150,8 @@ ROUTER = Board(
                     "Requests per second that were answered with an error, and listeners to events that were cut off.",
                     "cps",
                     (
-                        Query(
-                            "sum by (status) (rate(keygrouping_http_problems_total[$__rate_interval]))", "{{status}}"
-                        ),
+                        Query("sum by (namespace) (rate(keygrouping_http_problems_total[$__rate_interval]))", "all"),
+                        Query(happened("keygrouping_http_problems_total", "status"), "{{status}}"),
                         Query(
                             "sum by (namespace) (rate(keygrouping_router_dropped_listeners_total[$__rate_interval]))",
                             "listeners",

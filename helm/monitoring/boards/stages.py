@@ -117,17 +117,15 @@ FULL = Row(
         ),
         Panel(
             "Dead letters by service",
-            "Records per second that each service sets aside, by reason; they are in no result.",
+            "Records per second that each service sets aside, and for which reasons; they are in no result.",
             "cps",
             (
                 *(
-                    Query(
-                        f"sum by (reason) (rate(keygrouping_{part}_dead_letters_total[$__rate_interval]))",
-                        f"{part}: {{{{reason}}}}",
-                    )
+                    Query(f"sum by (namespace) (rate(keygrouping_{part}_dead_letters_total[$__rate_interval]))", part)
                     for part in WRITERS
                 ),
                 Query("sum by (namespace) (rate(keygrouping_producer_bad_lines_total[$__rate_interval]))", "producer"),
+                Query("keygrouping:dead_letters:rate5m > 0", "of them: {{reason}}"),
             ),
             alert="KeygroupingDeadLetters",
         ),

@@ -9,7 +9,8 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from keygrouping_service import kafka
+from aiokafka.errors import ClusterAuthorizationFailedError
+from keygrouping_service import kafka, partitions
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.retention import Retention
@@ -112,3 +113,28 @@ async def test_a_stage_shows_what_expires_and_its_losses_from_0_on(
     } == {0}
     async with running(runner):
         await until(lambda: value("expiring_records") == 3, 60)
+
+
+async def test_a_stage_works_on_where_retention_can_not_be_seen(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create(**{topic_prefix: 1})
+    looked = asyncio.Event()
+
+    async def refused(*_: object) -> int:
+        looked.set()
+        raise ClusterAuthorizationFailedError
+
+    monkeypatch.setattr(Retention, "expiring", refused)
+    monkeypatch.setattr(partitions, "_RETENTION_SECONDS", 0.0)
+    read: list[bytes] = []
+
+    async def work(owned: OwnedPartition) -> None:
+        while not owned.stopping:
+            read.extend(record.value for record in await owned.poll(10, 0.2))
+
+    runner = PartitionRunner(settings, "refused", topic_prefix, work)
+    async with running(runner):
+        await asyncio.wait_for(looked.wait(), 60)
+        await cluster.write(topic_prefix, [(b"k", b"v")])
+        await until(lambda: read == [b"v"], 60)

@@ -29,7 +29,7 @@ from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import CommitFailedError, ProducerFenced
+from aiokafka.errors import CommitFailedError, KafkaError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from prometheus_client import Counter
 
@@ -208,7 +208,13 @@ class PartitionRunner:
 
     async def _see_retention(self, retention: Retention) -> None:
         unread = {partition: seen for partition, seen in self._seen.items() if partition in (self._assigned or ())}
-        if (expiring := await retention.expiring(unread, int(time.time() * 1000))) is not None:
+        try:
+            expiring = await retention.expiring(unread, int(time.time() * 1000))
+        except KafkaError as error:
+            # Whatever is wrong with it, the stage can work.
+            log.warning("what retention deletes next of %s can't be seen: %r", self._topic, error)
+            return
+        if expiring is not None:
             metrics.EXPIRING.labels(self.group).set(expiring)
 
     async def _check_id(self, admin: AIOKafkaAdminClient) -> None:

@@ -215,7 +215,7 @@ async def check_live(
 
             async def aborted() -> bool:
                 await fence(deployment)
-                return bool(prometheus.query("keygrouping_transaction_aborts_total"))
+                return bool(prometheus.query("keygrouping_transaction_aborts_total > 0"))
 
             await until(aborted, PATIENCE)
             held = [f"max(max_over_time({metric}[5m])) > 0" for metric in HELD if SERVICE_OF[metric] not in lacks]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import orjson
 
@@ -98,8 +98,25 @@ class Rejection:
     detail: str
 
 
+Reason = Literal[
+    "integer-too-large",
+    "invalid-header",
+    "invalid-json",
+    "key-too-large",
+    "no-key",
+    "no-timestamp",
+    "no-value",
+    "no-weight",
+    "not-an-object",
+    "timestamp-in-the-future",
+    "wrong-type",
+]
+REASONS: tuple[Reason, ...] = get_args(Reason)
+"""All reasons for which a job can't use a record."""
+
+
 class _Reject(Exception):
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
         self.rejection = Rejection(reason, detail)
 

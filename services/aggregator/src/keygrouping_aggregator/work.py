@@ -21,7 +21,6 @@ from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.windows import OpenWindows
 
 _SLICE = 500
-_INVALID = "invalid-partial"
 _MOST_UNUSABLE = 1000
 
 
@@ -57,7 +56,7 @@ class Closer:
             merged = self.windows.add(record.offset, record.key, record.value)
         except RecordError as error:
             self._unusable.append((record, str(error)))
-            metrics.AGGREGATOR_DEAD.labels(_INVALID).inc()
+            metrics.AGGREGATOR_DEAD.labels(metrics.INVALID_PARTIAL).inc()
         else:
             metrics.AGGREGATOR_PARTIALS.labels("merged" if merged else "passed over").inc()
 
@@ -109,7 +108,7 @@ class Closer:
         """
         due = self._unusable if self.full else [each for each in self._unusable if each[0].offset < offset]
         for record, detail in due:
-            headers = origin_headers(record, _INVALID, detail)
+            headers = origin_headers(record, metrics.INVALID_PARTIAL, detail)
             outbox.append(self._settings.dead_letters_topic, 0, record.timestamp, record.key, record.value, headers)
         self._unusable = [] if self.full else [each for each in self._unusable if each[0].offset >= offset]
         return len(due)

@@ -118,6 +118,8 @@ class Observation:
         """Passes on what has been counted since the last time: the metrics are too slow for every record."""
         metrics.OBSERVER_PARTIALS.labels("repeated").inc(self._repeated)
         metrics.OBSERVER_PARTIALS.labels("counted").inc(self._counted)
+        for worker in range(self.workers):
+            metrics.OBSERVER_EVENTS.labels(str(worker))
         for worker, events in self._events.items():
             metrics.OBSERVER_EVENTS.labels(str(worker)).inc(events)
         self._repeated = self._counted = 0

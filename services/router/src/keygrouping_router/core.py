@@ -293,7 +293,10 @@ class RouterCore:
         metrics.CONTROL_VERSION.set(self._version)
         metrics.CONTROL_CHANGES.inc()
         metrics.WORKERS.set(control.workers)
+        for worker in range(control.workers):
+            metrics.ROUTED.labels(str(worker))
         metrics.SPLITTING.set(control.routed_by != "key")
+        metrics.SHARING.set(control.sharing == "shared")
         metrics.EPOCH.set(self.epoch)
         self.plans.note()
 

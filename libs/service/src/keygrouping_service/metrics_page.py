@@ -15,7 +15,7 @@ histogram `x` has the series `x_bucket`, `x_sum` and `x_count`. No key of an eve
 This page is made from the registry (`libs/service/src/keygrouping_service/metrics.py`) by `make docs`; a test sees to
 it that it is current.
 """
-_TITLES = {None: "All services", "spark": "Spark job"}
+_TITLES = {None: "All services", "spark": "Spark job", "inspect": "Exporter of `keygrouping inspect`"}
 
 
 def render() -> str:

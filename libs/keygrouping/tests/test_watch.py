@@ -207,10 +207,12 @@ def test_what_it_says() -> None:
     found = Ceiling(1e6, [30.0, *[6.4] * 11], [HeavyKey("acme", 1, 0.299, 0.301)], [tried])
     assert found.sentences() == [
         "This topic works like 3.3 of 12 workers, one a partition.",
-        "Partition 0 has 29.9% of the load: pods beyond 12 do next to nothing.",
+        "Partition 0 has 29.9% of the load: more pods do nothing.",
         "acme alone has 30.0%: unless it is split, any number of workers does the work of 3.3 at most.",
         "Splitting acme 5 wide, beta 2 wide makes it 11.8 of 12 (level-fill), hashing keys 3.1.",
     ]
+    wide = Ceiling(1e6, [50.0, *[0.5] * 99], [], [])
+    assert wide.sentences()[1] == "Partition 0 has 50.3% of the load: pods beyond 17 do next to nothing."
     even = Ceiling(1e6, [1.0] * 12, [], [])
     assert even.sentences()[1] == "Its partitions are even: more pods do more, up to 12."
 

@@ -92,7 +92,8 @@ def _sentences(found: Ceiling) -> Iterator[str]:
         return
     busiest = max(range(count), key=lambda partition: found.partitions[partition])
     share = found.partitions[busiest] / sum(found.partitions)
-    yield f"Partition {busiest} has {share:.1%} of the load: pods beyond {useful} do next to nothing."
+    more = "more pods do nothing" if useful == count else f"pods beyond {useful} do next to nothing"
+    yield f"Partition {busiest} has {share:.1%} of the load: {more}."
     yield from _of_keys(found)
 
 

@@ -40,6 +40,8 @@ WHOLE = {
     TOPIC: "tests/docs/test_existing_topic.py::test_the_tutorial_works",
 }
 """Pages that a test executes as a whole, from the first command to the last."""
+OBJECTS = {(DOCS / "howto" / "scaling.md", "ScaledObject"): "tests/monitoring/test_keda.py"}
+"""Objects of Kubernetes, and who tests them."""
 PYSPARK = "spark-jobs/tests/test_manual.py::test_the_page_on_pyspark_works"
 
 
@@ -199,8 +201,12 @@ def test_json_is_a_job(block: Any) -> None:
 
 
 @pytest.mark.parametrize("block", all_blocks("yaml"), ids=lambda block: block.place)
-def test_yaml_is_values_of_the_chart(block: Any) -> None:
-    jsonschema_rs.validate(SCHEMA, yaml.safe_load(block.text))
+def test_yaml_is_values_of_the_chart_or_an_object_with_a_test_of_its_own(block: Any) -> None:
+    content = yaml.safe_load(block.text)
+    if "apiVersion" in content:
+        assert (block.page, content["kind"]) in OBJECTS
+    else:
+        jsonschema_rs.validate(SCHEMA, content)
 
 
 @pytest.mark.parametrize("block", all_blocks("toml"), ids=lambda block: block.place)

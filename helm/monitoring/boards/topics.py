@@ -56,6 +56,7 @@ TOPICS = Board(
                     "percentunit",
                     one("max by (topic, rank) (keygrouping_inspect_hot_key_share)", "{{topic}}: {{rank}}"),
                     alert=_CEILING,
+                    width=6,
                 ),
                 Panel(
                     "Workers of the heaviest keys",
@@ -64,6 +65,7 @@ TOPICS = Board(
                     "short",
                     one("max by (topic, rank) (keygrouping_inspect_hot_key_width)", "{{topic}}: {{rank}}"),
                     alert=_CEILING,
+                    width=6,
                 ),
                 Panel(
                     "λ by grouping",
@@ -76,6 +78,7 @@ TOPICS = Board(
                     look="logarithmic",
                     limits=(2, 5),
                     alert=_CEILING,
+                    width=6,
                 ),
                 Panel(
                     "Ceiling by the heaviest key",
@@ -83,6 +86,7 @@ TOPICS = Board(
                     "short",
                     one("min by (topic) (keygrouping_inspect_key_ceiling_workers)", "{{topic}}"),
                     alert=_CEILING,
+                    width=6,
                 ),
             ),
         ),
@@ -95,6 +99,7 @@ TOPICS = Board(
                     "cps",
                     one("sum by (topic) (rate(keygrouping_inspect_events_total[$__rate_interval]))", "{{topic}}"),
                     alert=_BLIND,
+                    width=6,
                 ),
                 Panel(
                     "Part that is read",
@@ -108,6 +113,7 @@ TOPICS = Board(
                     ),
                     limits=(0.05, 0.01),
                     alert=_BLIND,
+                    width=6,
                 ),
                 Panel(
                     "Records that tell no key",
@@ -118,6 +124,7 @@ TOPICS = Board(
                         "{{topic}}: {{reason}}",
                     ),
                     alert=_BLIND,
+                    width=6,
                 ),
                 Panel(
                     "Since the topic was read",
@@ -129,6 +136,7 @@ TOPICS = Board(
                     ),
                     limits=(60, 180),
                     alert=_BLIND,
+                    width=6,
                 ),
             ),
         ),

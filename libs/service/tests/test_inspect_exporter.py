@@ -95,7 +95,7 @@ class Asked:
             tuple(value for label, value in sorted(sample.labels.items()) if label != "topic"): sample.value
             for family in families
             for sample in family.samples
-            if sample.name == f"keygrouping_inspect_{name}"
+            if sample.name == name
         }
 
 
@@ -290,7 +290,7 @@ async def test_tokens_and_names_are_as_asked(
         await write(cluster, topic, [b"acme"] * 30 + [b"\x1b[31m"] * 10)
 
         async def named() -> bool:
-            return await asked.series("named_key_share") == {("acme",): 0.75, ("\x1b[31m",): 0.25}
+            return await asked.series("keygrouping_inspect_named_key_share") == {("acme",): 0.75, ("\x1b[31m",): 0.25}
 
         await until(named)
     log = (tmp_path / f"log-{topic}").read_text()

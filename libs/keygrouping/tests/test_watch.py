@@ -124,14 +124,25 @@ def test_partitions_that_are_added_are_tried_as_workers() -> None:
 
 def test_another_topic_of_the_name_begins_with_nothing() -> None:
     watch = watched(12)
-    followed(watch, stream(20, {b"old": 0.5}))
+    now = followed(watch, stream(23, {b"old": 0.5}))
     watch.forget()
     watch.set_partitions(3)
-    watch.advance(100)
     watch.add(*batch([b"new"] * 9, 3))
+    watch.advance(now + 5)
     found = watch.ceiling(3)
     assert [key.name for key in found.keys] == ["new"] and sum(found.partitions) == 9 and found.events == 9
-    assert [each.workers for each in found.tried] == [3, 4]
+    assert {each.workers: each.by_key for each in found.tried} == {3: 3, 4: 4}
+
+
+def test_the_seconds_in_which_keys_are_learned_do_not_count() -> None:
+    watch = watched()
+    now = followed(watch, stream(5, {b"acme": 0.3}))
+    first = watch.ceiling(3).here
+    assert first is not None and first.by_key is not None and first.split is None
+    assert watch.ceiling(3).sentences()[-1] == "What splitting keys would do is not known yet."
+    followed(watch, stream(5, {b"acme": 0.3}, seed=2), now)
+    then = watch.ceiling(3).here
+    assert then is not None and then.split is not None and then.split < 1.1
 
 
 def test_records_without_a_key_burden_their_partition_all_the_same() -> None:

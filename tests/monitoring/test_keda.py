@@ -44,7 +44,7 @@ def replicas(recipe: dict[str, Any], **values: float) -> int:
     modifiers = recipe["advanced"]["scalingModifiers"]
     assert {trigger["name"] for trigger in recipe["triggers"]} == set(values)
     condition, then, otherwise = re.fullmatch(r"(.+) \? (.+) : (.+)", modifiers["formula"]).groups()  # type: ignore[union-attr]
-    value = eval(f"({then}) if ({condition}) else ({otherwise})", {"min": min}, dict(values))
+    value: float = eval(f"({then}) if ({condition}) else ({otherwise})", {"min": min}, dict(values))
     return math.ceil(value / float(modifiers["target"]))
 
 

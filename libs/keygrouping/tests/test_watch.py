@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from keygrouping.grouping import Planned
 from keygrouping.hashing import SEED, hash_keys
 from keygrouping.inspection import Batch, Ceiling, KeyNaming, Split, Tried, Watch
 from keygrouping.inspection.scaling import useful_consumers, work_of, works_like
@@ -47,8 +48,8 @@ def followed(watch: Watch, seconds: Sequence[Sequence[bytes]], begin: float = 0.
     return now
 
 
-def watched(partitions: int = PARTITIONS, window: float = 60, **options: bool) -> Watch:
-    watch = Watch([4], KeyNaming(**options), window, 5)
+def watched(partitions: int = PARTITIONS, window: float = 60, *, hashed: bool = False) -> Watch:
+    watch = Watch([4], KeyNaming(hashed=hashed), window, 5)
     watch.set_partitions(partitions)
     return watch
 
@@ -74,6 +75,7 @@ def test_what_is_advised_is_what_then_happens(hot: dict[bytes, float]) -> None:
         (by_key,), (splitting,) = (create_sources(name, tried.workers, 1) for name in ("key", "level-fill"))
         loads = np.bincount(by_key.route_batch(hashes, None, 0.0), minlength=tried.workers)
         assert tried.by_key == pytest.approx(lambda_(loads), rel=0.03)
+        assert isinstance(splitting, Planned)
         routed = np.zeros(tried.workers)
         for begin in range(0, len(later), 5 * RATE):
             part = hashes[begin : begin + 5 * RATE]

@@ -73,7 +73,7 @@ async def write(cluster: Cluster, topic: str, some: Sequence[bytes | None], grou
 
 def murmur(key: bytes) -> int:
     """Where the default partitioner puts a key."""
-    return (murmur2(key) & 0x7FFFFFFF) % PARTITIONS
+    return int(murmur2(key) & 0x7FFFFFFF) % PARTITIONS
 
 
 class Asked:

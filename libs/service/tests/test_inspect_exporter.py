@@ -317,6 +317,8 @@ def test_options_that_will_not_do_are_told(options: list[str], said: str, capsys
 def test_settings_that_will_not_do_are_told_as_the_services_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for extra in ("rich", "matplotlib"):
+        monkeypatch.setitem(sys.modules, extra, None)  # the image is without them
     monkeypatch.setenv("KEYGROUPING_SECURITY_PROTOCOL", "SASL_SSL")
     with pytest.raises(SystemExit) as ended:
         main(["inspect", "--topic", "orders", "--bootstrap-servers", "k:1", "--follow", "--metrics-port", "0"])

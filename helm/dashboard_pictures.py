@@ -17,7 +17,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +27,7 @@ import httpx
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
+from keygrouping_local.process import spawn, terminate
 from keygrouping_service.testing import until
 from monitoring.boards import BOARDS
 from monitoring.boards.kit import Board, as_json
@@ -55,7 +58,7 @@ async def write(deployment: Deployment, seconds: float) -> None:
         keys = [
             f"{phase}-{min(int(chance.paretovariate(0.6 + 0.2 * phase)), 1000)}" for _ in range(int(_RATE * _PAUSE))
         ]
-        await deployment.write([Event(n % 4, key.encode(), b"{}", now) for n, key in enumerate(keys)])
+        await deployment.write([Event(zlib.crc32(key.encode()) % 4, key.encode(), b"{}", now) for key in keys])
         await asyncio.sleep(_PAUSE)
 
 
@@ -108,13 +111,27 @@ async def start(deployment: Deployment, stages: Sequence[str]) -> list[str]:
     return [await address_of(deployment.log(name)) for name in deployment.names]
 
 
+@asynccontextmanager
+async def exporter(deployment: Deployment, folder: Path) -> AsyncIterator[str]:
+    """One of the pipeline's input, as if nobody routed it; gives the address of its metrics."""
+    given = ["--topic", deployment.settings.events_topic, "--window", "30", "--every", "2", "--metrics-port", "0"]
+    address = ["--bootstrap-servers", deployment.settings.bootstrap_servers]
+    process = spawn(
+        [sys.executable, "-m", "keygrouping", "inspect", "--follow", *given, *address], folder / "exporter.log"
+    )
+    try:
+        yield await address_of(folder / "exporter.log")
+    finally:
+        terminate(process, 20)
+
+
 async def run(folder: Path, seconds: float) -> None:
     """The pipelines under a Prometheus for this long, then the pictures."""
     with EmbeddedBroker(folder / "broker") as broker:
         native = Deployment(broker.bootstrap_servers, "native", folder / "native", JOB, shape=Shape(4, 4))
         spark = Deployment(broker.bootstrap_servers, "spark", folder / "spark", JOB, shape=Shape(4, 4))
-        async with native, spark:
-            targets = [(address, {"namespace": "streams"}) for address in await start(native, NATIVE)]
+        async with native, spark, exporter(native, folder) as inspected:
+            targets = [(address, {"namespace": "streams"}) for address in [inspected, *await start(native, NATIVE)]]
             targets += [(address, {"namespace": _OF_SPARK}) for address in await start(spark, SPARK)]
             (folder / "rules.yaml").write_text(prometheus_rules())
             with Prometheus(folder / "prometheus", targets, rules=folder / "rules.yaml") as prometheus:

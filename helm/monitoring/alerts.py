@@ -379,10 +379,34 @@ PARTS = (
     ),
 )
 
+TOPICS = (
+    Alert(
+        "KeygroupingScalingCeiling",
+        "max by (namespace, topic) (keygrouping_inspect_works_like_workers) "
+        "< 0.5 * max by (namespace, topic) (keygrouping_inspect_partitions) "
+        "and sum by (namespace, topic) (rate(keygrouping_inspect_events_total[15m])) > 10",
+        "30m",
+        "info",
+        "Consumers of topic {{ $labels.topic }} do the work of {{ $value | humanize }} at most, however many there are",
+        "Its partitions are so uneven that less than half of them are in use when the busiest is full: its consumers "
+        "do the work of {{ $value | humanize }}. More pods do nothing for it.",
+    ),
+    Alert(
+        "KeygroupingInspectBlind",
+        "time() - max by (namespace, topic) (keygrouping_inspect_read_timestamp_seconds) > 180",
+        "5m",
+        "warning",
+        "Topic {{ $labels.topic }} in {{ $labels.namespace }} has not been read for {{ $value | humanizeDuration }}",
+        "The exporter of topic {{ $labels.topic }} has read nothing of it for {{ $value | humanizeDuration }}: the "
+        "topic is gone, or Kafka can't be reached. Its figures are old, or no more.",
+    ),
+)
+
 GROUPS: dict[str, tuple[Alert, ...]] = {
     "keygrouping.results": RESULTS,
     "keygrouping.balance": BALANCE,
     "keygrouping.parts": PARTS,
+    "keygrouping.topics": TOPICS,
 }
 """All alerts, by the name of their group."""
 

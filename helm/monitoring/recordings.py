@@ -22,8 +22,9 @@ _PARTS = {
     "aggregator": "keygrouping_aggregator_results_total",
     "observer": "keygrouping_observer_workers",
     "spark": "keygrouping_spark_results_total",
+    "inspect": "keygrouping_inspect_read_timestamp_seconds",
 }
-"""A metric of each part that is there from its start and has no labels."""
+"""A metric of each part that is there from its start, once."""
 
 WRITERS = ("router", "worker", "aggregator", "observer", "spark")
 """Services that write to `dead-letters` and say why; the producer counts what it can't read."""

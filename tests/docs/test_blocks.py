@@ -41,6 +41,8 @@ WHOLE = {
     TOPIC: "tests/docs/test_existing_topic.py::test_the_tutorial_works",
 }
 """Pages that a test executes as a whole, from the first command to the last."""
+OBJECTS = {(DOCS / "howto" / "scaling.md", "ScaledObject"): "tests/monitoring/test_keda.py"}
+"""Objects of Kubernetes, and who tests them."""
 PYSPARK = "spark-jobs/tests/test_manual.py::test_the_page_on_pyspark_works"
 
 
@@ -200,12 +202,14 @@ def test_json_is_a_job(block: Any) -> None:
 
 
 @pytest.mark.parametrize("block", all_blocks("yaml"), ids=lambda block: block.place)
-def test_yaml_is_values_of_the_chart(block: Any) -> None:
-    given = yaml.safe_load(block.text)
-    if "scrape_configs" in given:
+def test_yaml_is_values_of_the_chart_or_an_object_with_a_test_of_its_own(block: Any) -> None:
+    content = yaml.safe_load(block.text)
+    if "apiVersion" in content:
+        assert (block.page, content["kind"]) in OBJECTS
+    elif "scrape_configs" in content:
         by("tests/monitoring/test_releases.py::test_the_page_shows_a_prometheus_how_to_scrape")("", Path())
     else:
-        jsonschema_rs.validate(SCHEMA, over_defaults(given))
+        jsonschema_rs.validate(SCHEMA, over_defaults(content))
 
 
 @pytest.mark.parametrize("block", all_blocks("toml"), ids=lambda block: block.place)

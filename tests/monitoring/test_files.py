@@ -41,6 +41,7 @@ TRAFFIC = {
     "Events accepted",
     "Events and partials",
     "Events by worker",
+    "Events of the topics",
     "Events routed",
     "Events to be routed",
     "Final results",
@@ -53,6 +54,7 @@ TRAFFIC = {
     "Purged",
     "Records read",
     "Records to read",
+    "Records that tell no key",
     "Set aside",
     "Throughput by worker",
     "Windows compared",
@@ -64,6 +66,7 @@ STATES = {
     "Begun anew",
     "CPU",
     "CPU of the routers",
+    "Ceiling by the heaviest key",
     "Changes of the settings",
     "DIST_COST and messages",
     "Epoch",
@@ -79,11 +82,14 @@ STATES = {
     "Premises",
     "Replicas that see each other",
     "Rows of state",
+    "Share of the heaviest keys",
     "STD_DEV",
     "Time in the kernel",
     "Version of the settings",
     "Width of the widest keys",
+    "Workers",
     "Workers in use",
+    "Workers of the heaviest keys",
     "λ by key hash",
 }
 WITHOUT_LIMITS = TRAFFIC | STATES
@@ -251,7 +257,7 @@ def test_the_page_lists_all_alerts_and_shows_all_dashboards() -> None:
 
 def test_uids_are_fixed() -> None:
     assert [board.uid for board in BOARDS] == [
-        f"keygrouping-{name}" for name in ("overview", "router", "stages", "keyspace", "dependencies", "slo")
+        f"keygrouping-{name}" for name in ("overview", "router", "stages", "keyspace", "dependencies", "slo", "topics")
     ]
 
 

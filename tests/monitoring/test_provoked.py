@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -25,6 +26,7 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
 from keygrouping_local.ports import free_ports
+from keygrouping_local.process import spawn, terminate
 from keygrouping_service import kafka
 from keygrouping_service.store.testing import RedisServer
 from keygrouping_service.testing import until
@@ -86,7 +88,7 @@ async def keep_writing(deployment: Deployment, stamp_behind: float = 75) -> None
 class Pipeline:
     """The native pipeline, its broker, its Redis, and the Prometheus that watches it."""
 
-    def __init__(self, deployment: Deployment, broker: EmbeddedBroker, redis: RedisServer) -> None:
+    def __init__(self, deployment: Deployment, broker: EmbeddedBroker, redis: RedisServer | None) -> None:
         self.deployment = deployment
         self.broker = broker
         self.redis = redis
@@ -344,3 +346,32 @@ async def test_a_spark_job_that_hangs_or_ends_is_told_of(application: str, tmp_p
                     deployment.revive()
                     await until(partial(pipeline.prometheus.query, f"{begun} >= {times}"), PATIENCE)
                 await pipeline.fires("KeygroupingSparkDriverRestarting")
+
+
+@pytest.mark.usefixtures("prometheus")
+@pytest.mark.timeout(900)
+async def test_a_topic_that_nobody_routes_and_that_does_not_scale_is_told_of(application: str, tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        deployment = Deployment(broker.bootstrap_servers, application, tmp_path, JOB, shape=Shape(8, WORKERS))
+        async with deployment:
+            topic, log = deployment.settings.events_topic, tmp_path / "exporter.log"
+            command = [sys.executable, "-m", "keygrouping", "inspect", "--topic", topic, "--follow"]
+            options = ["--metrics-port", "0", "--every", "1", "--window", "20"]
+            address = ["--bootstrap-servers", broker.bootstrap_servers]
+            exporter = spawn([*command, *options, *address], log)
+            try:
+                (tmp_path / "rules.yaml").write_text(hastened(prometheus_rules()))
+                targets = [(await address_of(log), {"namespace": "here"})]
+                with Prometheus(tmp_path / "prometheus", targets, rules=tmp_path / "rules.yaml") as prometheus:
+                    watched = Pipeline(deployment, broker, None)
+                    watched.prometheus = prometheus
+                    async with meanwhile(asyncio.create_task(keep_writing(deployment))):
+                        await watched.fires("KeygroupingScalingCeiling")
+                        await watched.is_quiet("KeygroupingInspectBlind")
+                    assert broker.pid is not None
+                    with stopped(broker.pid):
+                        await watched.fires("KeygroupingInspectBlind")
+                        await watched.is_quiet("KeygroupingScalingCeiling")
+                    await watched.is_quiet("KeygroupingInspectBlind")
+            finally:
+                terminate(exporter, 20)

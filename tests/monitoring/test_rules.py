@@ -127,6 +127,19 @@ def delays(*lags: int, events: str = "0+60000x60") -> dict[str, str]:
     return series
 
 
+READ = f'keygrouping_inspect_read_timestamp_seconds{{{NS}, instance="i", topic="orders"}}'
+
+
+def inspected(works_like: str, partitions: int, events: int = 60_000) -> dict[str, str]:
+    """What an exporter says of a topic, to which so many events come each minute."""
+    labels = f'{{{NS}, instance="i", topic="orders"}}'
+    return {
+        f"keygrouping_inspect_works_like_workers{labels}": works_like if "x" in works_like else f"{works_like}x60",
+        f"keygrouping_inspect_partitions{labels}": f"{partitions}x60",
+        f"keygrouping_inspect_events_total{labels}": f"0+{events}x60",
+    }
+
+
 def aborts(aborted: int, committed: int) -> dict[str, str]:
     labels = f'{{{NS}, instance="r", group="k-router"}}'
     return {
@@ -581,6 +594,18 @@ CASES: dict[str, tuple[Case, ...]] = {
     "KeygroupingExporterMissing": (
         Case("both are gone", dict.fromkeys(BOTH, "1x20 stale"), "40m", {**HERE, "part": "router"}, "2"),
         Case("one is left", {BOTH[0]: "1x20 stale", BOTH[1]: "1x60"}, "40m"),
+    ),
+    "KeygroupingScalingCeiling": (
+        Case("one partition has it all", inspected("3.1", 12), "60m", {**HERE, "topic": "orders"}, "3.1"),
+        Case("it is even enough", inspected("8", 12), "60m"),
+        Case("hardly anything comes", inspected("1", 12, events=60), "60m"),
+        Case("nothing comes, so nothing is known", inspected("3.1x5 stale", 12), "60m"),
+        Case("a topic of one partition has no ceiling below it", inspected("1", 1), "60m"),
+    ),
+    "KeygroupingInspectBlind": (
+        Case("it was not read", {READ: "0x60"}, "10m", {**HERE, "topic": "orders"}, "10m 0s"),
+        Case("it is read, though nothing comes", {READ: "0+60x60"}, "10m"),
+        Case("it came back", {READ: "0x8 540+60x60"}, "10m"),
     ),
 }
 

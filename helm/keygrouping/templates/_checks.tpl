@@ -83,6 +83,23 @@
 {{- if and (ne .Values.router.settings.apiReads "open") (not .Values.router.auth.readerTokenKey) }}
 {{- include "keygrouping.fault" "router.settings.apiReads=closed needs router.auth.readerTokenKey, the key of one token for the observer and Spark's driver" }}
 {{- end }}
+{{- if and (not .Values.pipeline.enabled) (not .Values.inspect.topics) }}
+{{- fail "pipeline.enabled=false leaves nothing to install: name topics to watch in inspect.topics, such as [{topic: orders}]" }}
+{{- end }}
+{{- $parts := dict }}
+{{- range $topic := .Values.inspect.topics }}
+{{- $part := include "keygrouping.inspectPart" $topic }}
+{{- if or (not (regexMatch "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" $part)) (gt (len $part) 40) }}
+{{- fail (printf "inspect.topics: topic %s makes no name for Kubernetes: give it a name of small letters, digits and hyphens, at most 30, such as {topic: %s, name: orders}" $topic.topic $topic.topic) }}
+{{- end }}
+{{- if hasKey $parts $part }}
+{{- fail (printf "inspect.topics: %s and %s have the same name %s: give one of them another, as name" (get $parts $part) $topic.topic (trimPrefix "inspect-" $part)) }}
+{{- end }}
+{{- $_ := set $parts $part $topic.topic }}
+{{- if and $topic.hashKeys $topic.keyLabels }}
+{{- fail (printf "inspect.topics: topic %s: set either hashKeys or keyLabels" $topic.topic) }}
+{{- end }}
+{{- end }}
 {{- range $part := list "router" "producer" }}
 {{- $values := get $.Values $part }}
 {{- if and $values.ingress.enabled (not $values.ingress.hosts) }}

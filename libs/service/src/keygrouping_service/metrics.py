@@ -17,7 +17,7 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram, Metric, disab
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
 
-SERVICES = ("router", "worker", "aggregator", "producer", "observer", "spark")
+SERVICES = ("router", "worker", "aggregator", "producer", "observer", "spark", "inspect")
 """A metric of one service has the service's name after the prefix; the others are those of all services."""
 
 LABELS = {
@@ -25,21 +25,23 @@ LABELS = {
     "field": "a field that the job's aggregates read, as a JSON pointer",
     "group": "consumer group of a stage: one per stage",
     "grouping": "name of a grouping: those that run in the shadow; the second of one name ends in `-2`",
+    "hot_key": "a heavy key's name, of a fixed number of keys; only where `--key-labels` asks for it",
     "kind": "what the audit looks at (`input` or `window`), or what is kept in the store: a few words",
     "operator": "an operator of a Spark query: a few",
     "outcome": "what became of it: a few words",
     "partition": "number of a partition of a stage's input; of the worker stage's, that of the worker",
     "python": "version of Python that the process runs on",
     "query": "a query of the Spark job: one per stage",
-    "rank": "place among the widest keys, from 1 to a fixed number; never the key itself",
+    "rank": "place among the widest or the heaviest keys, from 1 to a fixed number; never the key itself",
     "reason": "why, as in the header of the record: a few words",
     "routing": "`used`: as it was routed; `key`: as key hashing would have",
     "span": "`interval`: the last whole one; `run`: since the start",
     "status": "HTTP status of the answer",
-    "topic": "a topic of the pipeline",
+    "topic": "a topic of the pipeline, or the one that is inspected",
     "version": "of keygrouping, as `--version` tells it",
     "verdict": "of the audit: `proven` or `differs`",
     "worker": "number of a worker, 0 to W-1",
+    "workers": "a number of workers that is tried: those that were asked for, and the topic's partitions",
 }
 """All labels there are, with what bounds their values."""
 
@@ -488,6 +490,56 @@ SPARK_DEAD = counter(
 )
 SPARK_QUERY_RESTARTS = counter(
     "spark_query_restarts_total", "restarts", "Times a query began anew after an error.", "query"
+)
+
+# inspect: the exporter for a topic that nobody routes
+INSPECT_EVENTS = counter(
+    "inspect_events_total", "events", "Records that came to the topic; by estimate where a part was read.", "topic"
+)
+INSPECT_READ = counter("inspect_read_total", "records", "Records of the topic that were read.", "topic")
+INSPECT_LEFT_OUT = counter(
+    "inspect_left_out_total", "records", "Records that were read and have no key or weight of use.", "topic", "reason"
+)
+INSPECT_READ_AT = gauge(
+    "inspect_read_timestamp_seconds",
+    "seconds",
+    "When the topic was last read up to its end, since 1970; at first the exporter's start.",
+    "topic",
+)
+INSPECT_PARTITIONS = gauge("inspect_partitions", "partitions", "Partitions of the topic.", "topic")
+INSPECT_PARTITION_IMBALANCE = gauge(
+    "inspect_partition_imbalance", "ratio", "λ of the topic's partitions: the largest load over the average.", "topic"
+)
+INSPECT_WORKS_LIKE = gauge(
+    "inspect_works_like_workers", "workers", "Whose work the topic's consumers do at most, one a partition.", "topic"
+)
+INSPECT_USEFUL = gauge(
+    "inspect_useful_consumers", "consumers", "Consumers of the topic beyond these do next to nothing more.", "topic"
+)
+INSPECT_KEY_CEILING = gauge(
+    "inspect_key_ceiling_workers",
+    "workers",
+    "Whose work any number of workers does at most while no key is split: 1 over the heaviest key's share.",
+    "topic",
+)
+INSPECT_IMBALANCE = gauge(
+    "inspect_imbalance",
+    "ratio",
+    "λ that a grouping would have given: key hashing, and level-fill, which splits keys.",
+    "topic",
+    "grouping",
+    "workers",
+)
+INSPECT_HOT_SHARE = gauge("inspect_hot_key_share", "ratio", "Part of all weight of a heavy key.", "topic", "rank")
+INSPECT_HOT_WIDTH = gauge(
+    "inspect_hot_key_width",
+    "workers",
+    "Over how many workers level-fill would spread that key, of as many as there are partitions.",
+    "topic",
+    "rank",
+)
+INSPECT_NAMED_SHARE = gauge(
+    "inspect_named_key_share", "ratio", "The same as the share, by the key's name.", "topic", "hot_key"
 )
 
 

@@ -202,6 +202,7 @@ class RouterCore:
 
         Raises `Unavailable`; everybody then goes on with what was in force.
         """
+        self.traffic.shadow.check(self.times.steady(), self.interval)
         if self._planning.locked() or not self.steering.urgently_planned:
             return
         wanted = self.steering.wants_plan(self.times.steady(), self.interval)
@@ -278,7 +279,7 @@ class RouterCore:
             if version == self._version and control == before:
                 return
             reroutes = self._version < 0 or not control.routes_like(before)
-            compares = reroutes or (control.compared, control.sample) != (before.compared, before.sample)
+            compares = reroutes or not control.compares_like(before)
             fresh = await self._fresh_for(control) if reroutes else None
             made = await asyncio.to_thread(candidates, control, self.traffic.shadow.candidates) if compares else []
             self.steering.follow(control, fresh)

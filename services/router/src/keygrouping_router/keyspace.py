@@ -18,7 +18,7 @@ from keygrouping.measure import MOST_PAIRS, KeySample, lambda_, std_dev
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from keygrouping_router.balance import Loads
+from keygrouping_router.balance import Loads, capacities_of
 from keygrouping_router.models import MAX_TRACKED, MAX_WORKERS, KeyEntry, KeyQuery, KeyReport, Number, SpaceReport
 from keygrouping_router.naming import named
 from keygrouping_router.tracker import Sighting
@@ -173,10 +173,12 @@ class KeySpaceView:
     """The knowledge of several replicas as one, at one moment; the first of them is the one that explains.
 
     Replicas that route to another number of workers than the first, as while one changes, add their counts, but not
-    their loads.
+    their loads, which are judged by the capacities of the workers (1 where none is given).
     """
 
-    def __init__(self, parts: Sequence[Knowledge], explain: Explain, cold_width: int) -> None:
+    def __init__(
+        self, parts: Sequence[Knowledge], explain: Explain, cold_width: int, capacities: Mapping[int, float]
+    ) -> None:
         self._parts = parts
         self._explain = explain
         self._cold_width = cold_width
@@ -185,9 +187,10 @@ class KeySpaceView:
         self.events = sum(part.events for part in parts)
         self.spaces = list(parts[0].spaces)
         self.loads: Loads = np.sum([part.loads for part in self._alike], axis=0)
-        self.lambda_ = lambda_(self.loads)
-        self.std_dev = std_dev(self.loads)
-        self.lambda_before = lambda_(np.sum([part.before for part in self._alike], axis=0))
+        given = capacities_of(capacities, len(self.loads))
+        self.lambda_ = lambda_(self.loads, given)
+        self.std_dev = std_dev(self.loads, given)
+        self.lambda_before = lambda_(np.sum([part.before for part in self._alike], axis=0), given)
 
     @cached_property
     def counts(self) -> SpaceSaving:

@@ -12,6 +12,7 @@ from keygrouping.grouping import Grouping
 from keygrouping_service import kafka, metrics
 from keygrouping_service.store import Store, Unavailable
 
+from keygrouping_router.balance import capacities_of
 from keygrouping_router.checks import ticks_of
 from keygrouping_router.control import Control
 from keygrouping_router.document import ControlDocument, Edit
@@ -294,6 +295,9 @@ class RouterCore:
         metrics.CONTROL_VERSION.set(self._version)
         metrics.CONTROL_CHANGES.inc()
         metrics.WORKERS.set(control.workers)
+        metrics.WORKER_CAPACITY.clear()
+        for worker, capacity in enumerate(capacities_of(control.capacity_by_worker, control.workers).tolist()):
+            metrics.WORKER_CAPACITY.labels(str(worker)).set(capacity)
         metrics.SPLITTING.set(control.routed_by != "key")
         metrics.EPOCH.set(self.epoch)
         self.plans.note()

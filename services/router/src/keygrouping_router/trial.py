@@ -37,6 +37,8 @@ _PARTS = 32
 
 _MOST_WIDTHS = 100
 _SEED = 17
+_RUN = 256
+"""Events that are played in the order in which they came."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,14 @@ class _Stream:
     def places(self, intervals: int, events: int) -> Iterator[NDArray[np.int64]]:
         """Where the events of each of so many intervals stand.
 
-        One after the other where they last for what is measured; else drawn at random: played again and again, the same
-        few would vary less from interval to interval than the traffic does.
+        One after the other where they last for what is measured; else runs of them from random places on: played again
+        and again, the same few would vary less from interval to interval than the traffic does.
         """
-        random = np.random.default_rng(_SEED)
+        random, run = np.random.default_rng(_SEED), np.arange(_RUN)
         for number in range(intervals):
             if _MEASURED * events > len(self):
-                yield random.integers(len(self), size=events)
+                starts = random.integers(len(self), size=(-(-events // _RUN), 1))
+                yield (starts + run).ravel()[:events] % len(self)
             else:
                 yield np.arange(number * events, (number + 1) * events) % len(self)
 

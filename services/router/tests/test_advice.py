@@ -11,7 +11,6 @@ from keygrouping.hashing import hash_key
 from keygrouping_router.control_plane import ControlPlane
 from keygrouping_router.models import Changes, GroupingChange, KeyQuery, ShadowChange, ShadowGrouping, WorkersChange
 from keygrouping_service.store.memory import MemoryStore
-from pydantic import JsonValue
 
 from .planes import FakeTime, end_interval, new_plane, route
 
@@ -45,8 +44,9 @@ STREAMS = {
     "a steep law": zipf(1.4, 1500),
     "a very steep law": zipf(2.0, 400),
 }
-SHADOWS: dict[str, dict[str, JsonValue]] = {"key": {}, "pkg": {}, "w-choices": {"threshold": 0.25}, "level-fill": {}}
-"""With this threshold no stream has a key that enters and leaves the head by chance."""
+CLEAR = {"a key with two thirds", "country-skew-80", "three heavy keys", "no heavy key"}
+"""Streams without a key that is hot in one interval and not in the next by chance alone."""
+SHADOWS = ("key", "pkg", "w-choices", "level-fill")
 
 
 class Traffic:
@@ -69,10 +69,11 @@ class Traffic:
 class Running:
     """A router under this traffic, on a clock that is turned here."""
 
-    def __init__(self, plane: ControlPlane, time: FakeTime, traffic: Traffic) -> None:
+    def __init__(self, plane: ControlPlane, time: FakeTime, stream: str) -> None:
         self.plane = plane
+        self.stream = stream
         self._time = time
-        self._traffic = traffic
+        self._traffic = Traffic(STREAMS[stream])
         self.lambdas: list[float] = []
         self.widths: list[Mapping[int, int]] = []
 
@@ -100,6 +101,11 @@ class Running:
         """How many were hot in the last intervals: mostly one number, but chance may lie between two."""
         return {len(widths) for widths in self.widths[-SETTLED:]}
 
+    @property
+    def chance(self) -> int:
+        """By how much that can differ from what was to be expected by chance alone."""
+        return 0 if self.stream in CLEAR else 1
+
     def widths_of(self, hashed: int) -> range:
         """How wide a key was in the last intervals: from the least to the most."""
         cold = self.plane.core.steering.cold_width
@@ -111,16 +117,24 @@ async def running(stream: str, **settings: object) -> Running:
     time = FakeTime()
     plane = new_plane(MemoryStore(), time, interval=SECONDS, **settings)
     await plane.start()
-    return Running(plane, time, Traffic(STREAMS[stream]))
+    return Running(plane, time, stream)
 
 
 def changed_width(changes: Changes, hashed: int, was: range, now: range) -> None:
-    """What is told of a key's width is one that it had, before and after; what is not told of did not change."""
+    """What is told of a key's width is what it was, before and after; what is not told of did not change.
+
+    Where it was one of several by chance alone, it may be the next one to these, too.
+    """
     told = {hash_key(change.key or ""): change for change in changes.widths}.get(hashed)
+    was, now = (range(seen[0] - 1, seen[-1] + 2) if len(seen) > 1 else seen for seen in (was, now))
     if told is None:
         assert set(was) & set(now), (was, now)
     else:
         assert told.before in was and told.after in now, (told, was, now)
+
+
+def is_near(told: float | None, seen: set[int], chance: int) -> bool:
+    return told is not None and min(seen) - chance <= told <= max(seen) + chance
 
 
 @pytest.mark.parametrize("stream", STREAMS)
@@ -131,12 +145,12 @@ async def test_a_dry_run_tells_what_the_change_then_does(stream: str, grouping: 
     hot_before, seen = router.hot_keys(), {hashed for widths in router.widths for hashed in widths}
     changes = (await router.plane.try_workers(WorkersChange(workers=after))).changes
     assert changes.lambda_.before == pytest.approx(router.lambda_, rel=0.03)
-    assert changes.hot_keys.before in hot_before
+    assert is_near(changes.hot_keys.before, hot_before, router.chance)
     was = {hashed: router.widths_of(hashed) for hashed in seen}
     await router.plane.set_workers(WorkersChange(workers=after), expected=None, by="api")
     await router.go_on(11)
     assert changes.lambda_.after == pytest.approx(router.lambda_, rel=0.03)
-    assert changes.hot_keys.after in router.hot_keys()
+    assert is_near(changes.hot_keys.after, router.hot_keys(), router.chance)
     for hashed, width in was.items():
         changed_width(changes, hashed, width, router.widths_of(hashed))
 
@@ -144,7 +158,7 @@ async def test_a_dry_run_tells_what_the_change_then_does(stream: str, grouping: 
 @pytest.mark.parametrize("stream", STREAMS)
 async def test_a_shadow_tells_what_the_grouping_then_does(stream: str) -> None:
     router = await running(stream, grouping="shuffle", workers=6)
-    shadows = [ShadowGrouping(name=name, settings=settings) for name, settings in SHADOWS.items()]
+    shadows = [ShadowGrouping(name=name) for name in SHADOWS]
     await router.plane.set_shadow(ShadowChange(groupings=shadows), expected=None, by="api")
     await router.go_on(10)
     report = await router.plane.shadow()
@@ -152,8 +166,7 @@ async def test_a_shadow_tells_what_the_grouping_then_does(stream: str) -> None:
     in_force, *compared = report.run
     assert in_force.events == 10 * EVENTS
     for result in compared:
-        change = GroupingChange(name=result.name, settings=result.settings)
-        await router.plane.set_grouping(change, expected=None, by="api")
+        await router.plane.set_grouping(GroupingChange(name=result.name), expected=None, by="api")
         await router.go_on(9)
         assert result.lambda_ == pytest.approx(router.lambda_, rel=0.03), result.name
-        assert result.hot_keys in router.hot_keys(), result.name
+        assert is_near(result.hot_keys, router.hot_keys(), router.chance), result.name

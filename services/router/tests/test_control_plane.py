@@ -58,7 +58,7 @@ async def test_the_keyspace_tells_the_truth_of_the_last_interval() -> None:
     top = report.keys[0]
     assert (top.key, top.width, top.hot, sorted(top.workers)) == ("key-300", 5, True, [0, 1, 2, 3, 4])
     assert top.first_seen is not None and top.first_seen.timestamp() == START + 3
-    assert top.hot_since is not None and top.hot_since.timestamp() == START + 10
+    assert top.hot_since is not None and top.hot_since.timestamp() == START + 3
     assert report.model_dump_json(), "what is built without checks is of the shape"
     assert type(report).model_validate_json(report.model_dump_json()) == report
 
@@ -71,6 +71,19 @@ async def test_it_is_known_since_when_a_key_is_hot_that_became_so_inside_of_an_i
     for time.passed in (3.0, 4.5):
         (top,) = (await plane.keyspace(KeyQuery(limit=1))).keys
         assert top.hot and top.hot_since is not None and top.hot_since.timestamp() == START + 3
+
+
+async def test_all_that_is_told_of_a_key_agrees_on_its_age() -> None:
+    time = FakeTime()
+    plane = await started(time, grouping="level-fill", workers=5)
+    time.passed = 3.0
+    route(plane, skewed(20_000, 0.5, 1, 300), time.passed)
+    time.passed = 8.0
+    route(plane, [b"another"], time.passed)
+    key = await plane.key(b"key-300", None)
+    (top,) = (await plane.keyspace(KeyQuery(limit=1))).keys
+    assert "widened 5.0 s ago" in key.why
+    assert key.hot_since == top.hot_since and key.hot_since is not None and key.hot_since.timestamp() == START + 3
 
 
 async def test_keys_are_found_by_prefix_space_and_order() -> None:

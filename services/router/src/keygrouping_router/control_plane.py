@@ -186,6 +186,10 @@ class ControlPlane:
         await self._change("grouping", lambda now: now.with_grouping(change), expected, by)
         return await self.grouping()
 
+    async def try_grouping(self, change: GroupingChange) -> DryRun:
+        """See `Plane`."""
+        return await self._try(self._control.with_grouping(change))
+
     async def plan(self, keys: int = TOP) -> PlanInForce:
         """See `Plane`."""
         filling = self._core.steering.filling(keys)
@@ -273,9 +277,9 @@ class ControlPlane:
         if replica is None:
             return self._merged_view()
         if replica == core.replica:
-            return KeySpaceView([core.knowledge()], explain, cold, capacities)
+            return KeySpaceView([core.knowledge()], explain, cold, capacities, core.explained_at)
         if replica in core.peers.knowledge:
-            return KeySpaceView([core.peers.knowledge[replica]], explain, cold, capacities)
+            return KeySpaceView([core.peers.knowledge[replica]], explain, cold, capacities, core.explained_at)
         known = ", ".join(sorted({core.replica, *core.peers.knowledge}))
         raise Unknown(f"no router is called {replica!r}; known are {known}")
 
@@ -285,7 +289,8 @@ class ControlPlane:
         if self._view is None or now - self._view[0] >= _FRESH_SECONDS or self._view[1] != core.epoch:
             parts = [core.knowledge(), *core.peers.knowledge.values()]
             steering = core.steering
-            view = KeySpaceView(parts, steering.explain, steering.cold_width, steering.control.capacity_by_worker)
+            capacities = steering.control.capacity_by_worker
+            view = KeySpaceView(parts, steering.explain, steering.cold_width, capacities, core.explained_at)
             self._view = (now, core.epoch, view)
         return self._view[2]
 

@@ -119,6 +119,11 @@ class RouterCore:
         await self.document.change(what, edit, expected=expected, by=by, highest_epoch=self._highest_epoch)
         await self._take_over()
 
+    def explained_at(self) -> float:
+        """The time (seconds since 1970) from which the ages in explanations count."""
+        steady, now = self.times.steady(), self.steering.now
+        return self.times.wall() - (0.0 if now is None else steady - now)
+
     def knowledge(self) -> Knowledge:
         """What this replica knows."""
         return self.traffic.knowledge(self.replica)

@@ -173,14 +173,21 @@ class KeySpaceView:
     """The knowledge of several replicas as one, at one moment; the first of them is the one that explains.
 
     Replicas that route to another number of workers than the first, as while one changes, add their counts, but not
-    their loads, which are judged by the capacities of the workers (1 where none is given).
+    their loads, which are judged by the capacities of the workers (1 where none is given). `explained_at` is the time
+    (seconds since 1970) from which the ages in explanations count.
     """
 
     def __init__(
-        self, parts: Sequence[Knowledge], explain: Explain, cold_width: int, capacities: Mapping[int, float]
+        self,
+        parts: Sequence[Knowledge],
+        explain: Explain,
+        cold_width: int,
+        capacities: Mapping[int, float],
+        explained_at: Callable[[], float],
     ) -> None:
         self._parts = parts
         self._explain = explain
+        self._explained_at = explained_at
         self._cold_width = cold_width
         self._alike = [part for part in parts if len(part.loads) == len(parts[0].loads)]
         self.replicas = sorted(part.replica for part in parts)
@@ -256,7 +263,7 @@ class KeySpaceView:
 
     def _members(self, hashed: int, name: bytes | None, explanation: Explanation | None) -> dict[str, Any]:
         width = self.widths.get(hashed, self._cold_width if explanation is None else explanation.width)
-        hot_since = self._hot_since(hashed)
+        hot_since = self._hot_since(hashed, explanation)
         return {
             **named(name, hashed),
             **self._weight(hashed),
@@ -283,7 +290,10 @@ class KeySpaceView:
     def _last_seen(self, hashed: int) -> float:
         return max(part.last_seen(hashed) for part in self._parts)
 
-    def _hot_since(self, hashed: int) -> float:
+    def _hot_since(self, hashed: int, explanation: Explanation | None = None) -> float:
+        """Since when the grouping says that a key is hot, or else since when it has been seen to be."""
+        if explanation is not None and explanation.hot_since is not None:
+            return self._explained_at() - explanation.hot_since
         return min((part.hot_since[hashed] for part in self._parts if hashed in part.hot_since), default=0.0)
 
     async def _matching(self, query: KeyQuery) -> list[int]:

@@ -40,6 +40,8 @@ class Steering:
         self.anew = True
         """Whether it has begun without a plan, and nobody has looked yet whether there is one to go on from."""
         self._checks = Checks()
+        self.now: float | None = None
+        """The latest time (seconds of the clock) that the grouping was told, from which its ages count."""
 
     @property
     def epoch(self) -> int:
@@ -54,6 +56,7 @@ class Steering:
     def route(self, usable: Usable, now: float) -> Routed:
         """The worker of each usable event; `now` in seconds of the clock."""
         self._checks.saw(now)
+        self.now = now
         began = time.perf_counter()
         routed = route(self.grouping, usable, now)
         metrics.KERNEL_SECONDS.observe(time.perf_counter() - began)
@@ -91,6 +94,7 @@ class Steering:
         self._checks.begin()
         if not isinstance(self.grouping, Planned) or not self.grouping.shared:
             return None
+        self.now = now
         return {**self.grouping.statistics(now), "epoch": self.epoch}
 
     @property

@@ -74,6 +74,8 @@ _WAITING_SINCE = (
 """The newest of: the last result, the last moment without events, the start of the routers."""
 
 
+_CAPACITY = "max by (namespace, worker) (keygrouping_router_worker_capacity)"
+
 _IMBALANCE_BEFORE = (
     "sum by (namespace) (sum by (namespace, instance) (avg_over_time(keygrouping_router_imbalance_before[5m])) "
     "* sum by (namespace, instance) (rate(keygrouping_router_routed_total[5m]))) / on (namespace) "
@@ -131,8 +133,9 @@ RECORDINGS: tuple[Recording, ...] = (
     ),
     Recording(
         "keygrouping:imbalance:rate5m",
-        "max by (namespace) (sum by (namespace, worker) (rate(keygrouping_router_routed_total[5m]))) "
-        "/ on (namespace) keygrouping:events:rate5m * on (namespace) max by (namespace) (keygrouping_router_workers)",
+        "max by (namespace) (sum by (namespace, worker) (rate(keygrouping_router_routed_total[5m])) "
+        f"/ on (namespace, worker) {_CAPACITY}) "
+        f"/ on (namespace) keygrouping:events:rate5m * on (namespace) sum by (namespace) ({_CAPACITY})",
     ),
     Recording("keygrouping:imbalance_before:avg5m", _IMBALANCE_BEFORE),
     Recording("keygrouping:dead_letters:rate5m", f"sum by (namespace, reason) ({_DEAD})"),

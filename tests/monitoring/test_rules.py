@@ -102,7 +102,9 @@ def dead(each_minute: int) -> dict[str, str]:
     return {ROUTED: "0+9990x60", f"keygrouping_router_dead_letters_total{labels}": f"0+{each_minute}x60"}
 
 
-def balance(routed: Mapping[str, Sequence[str]], splitting: int = 1) -> dict[str, str]:
+def balance(
+    routed: Mapping[str, Sequence[str]], splitting: int = 1, capacities: Sequence[float] = (1, 1, 1, 1)
+) -> dict[str, str]:
     """What each router has sent to the workers, of which there are four."""
     series = {
         f'keygrouping_router_routed_total{{{NS}, instance="{router}", worker="{worker}"}}': total
@@ -115,6 +117,10 @@ def balance(routed: Mapping[str, Sequence[str]], splitting: int = 1) -> dict[str
         series[f"keygrouping_router_imbalance{labels}"] = f"{4 if len(totals) < 4 else 1}x60"
         series[f"keygrouping_router_splitting{labels}"] = f"{splitting}x60"
         series[f"keygrouping_router_workers{labels}"] = "4x60"
+        for worker, capacity in enumerate(capacities):
+            series[f'keygrouping_router_worker_capacity{{{NS}, instance="{router}", worker="{worker}"}}'] = (
+                f"{capacity}x60"
+            )
     return series
 
 
@@ -508,6 +514,8 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("splitting does not help", balance({"r": UNEVEN}), "30m", HERE, "2.5"),
         Case("all routers send most to one worker", balance({"r": UNEVEN, "q": UNEVEN}), "30m", HERE, "2.5"),
         Case("one worker gets nothing", balance({"r": EVEN[:2]}), "30m", HERE, "2"),
+        Case("the busiest worker can do five times as much", balance({"r": UNEVEN}, capacities=(5, 1, 1, 1)), "30m"),
+        Case("a slow worker has as much as all", balance({"r": EVEN}, capacities=(1, 4, 4, 4)), "30m", HERE, "3.25"),
         Case("one of two routers has few events, for one worker", balance({"r": EVEN, "q": ("0+60x60",)}), "30m"),
         Case("keys are not to be split", balance({"r": UNEVEN}, splitting=0), "30m"),
         Case("there are too few events to tell", balance({"r": ("0+600x60",)}), "30m"),

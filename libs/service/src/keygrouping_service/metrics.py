@@ -283,7 +283,9 @@ BATCH_SECONDS = histogram(
     "Time to route and pack one batch, once its records are read; other partitions' turns included.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
-IMBALANCE = gauge("router_imbalance", "ratio", "λ: load of the busiest worker over the average, last interval.")
+IMBALANCE = gauge(
+    "router_imbalance", "ratio", "λ: load of the busiest worker over the average, by capacity, last interval."
+)
 EPOCH = gauge("router_epoch", "epoch", "Number of the plan in force.")
 IMBALANCE_BEFORE = gauge("router_imbalance_before", "ratio", "λ that key hashing would have given, last interval.")
 KERNEL_SECONDS = histogram(
@@ -293,6 +295,12 @@ KERNEL_SECONDS = histogram(
     buckets=(0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5),
 )
 WORKERS = gauge("router_workers", "workers", "W: workers in use.")
+WORKER_CAPACITY = gauge(
+    "router_worker_capacity",
+    "ratio",
+    "What a worker in use can do, relative to the others; loads are over that.",
+    "worker",
+)
 SPLITTING = gauge(
     "router_splitting", "state", "1 while the grouping in force may spread keys, 0 while all go by their hash."
 )
@@ -401,14 +409,14 @@ OBSERVER_WORKERS = gauge("observer_workers", "workers", "Workers in use in the l
 OBSERVER_IMBALANCE = gauge(
     "observer_imbalance",
     "ratio",
-    "λ: load of the busiest worker over the average; routing `key`: what key hashing would have given.",
+    "λ: load of the busiest worker over the average, by capacity; routing `key`: what key hashing would have given.",
     "span",
     "routing",
 )
 OBSERVER_STD_DEV = gauge(
     "observer_std_dev_points",
     "percentage points",
-    "Standard deviation of the workers' shares; routing `key`: what key hashing would have given.",
+    "Standard deviation of the workers' shares, by capacity; routing `key`: what key hashing would have given.",
     "span",
     "routing",
 )

@@ -167,6 +167,7 @@ class _Incarnation:
         settings, observation, outbox = self._settings, self._observation, self._owned.outbox()
         latencies = await self._latencies()
         observation.workers = self._in_use.workers
+        observation.capacities = self._in_use.capacities or observation.capacities
         snapshot = observation.close(latencies)
         self._bury(outbox)
         for number, row in enumerate(observation.rows(), 1):

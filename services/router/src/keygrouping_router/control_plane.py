@@ -186,6 +186,10 @@ class ControlPlane:
         await self._change("grouping", lambda now: now.with_grouping(change), expected, by)
         return await self.grouping()
 
+    async def try_grouping(self, change: GroupingChange) -> DryRun:
+        """See `Plane`."""
+        return await self._try(self._control.with_grouping(change))
+
     async def plan(self, keys: int = TOP) -> PlanInForce:
         """See `Plane`."""
         filling = self._core.steering.filling(keys)
@@ -203,9 +207,10 @@ class ControlPlane:
 
     async def shadow(self) -> ShadowReport:
         """See `Plane`; what this router alone has sampled."""
-        shadow = self._core.traffic.shadow
+        core, shadow = self._core, self._core.traffic.shadow
         return ShadowReport(
             sample=self._control.sample,
+            sampled_part=core.traffic.sampled_part,
             sampled_events=shadow.events,
             interval_seconds=self._core.interval,
             groupings=shadow.recent(),
@@ -259,19 +264,22 @@ class ControlPlane:
     async def _try(self, changed: Control) -> DryRun:
         """One at a time: each takes up to seconds of a processor, and the threads that plans are made in."""
         async with self._trying:
-            changes = await asyncio.to_thread(trial.compare, self._control, changed, self._core.traffic.sample())
+            core = self._core
+            now = trial.InForce(core.steering.control, core.steering.twin(), self._interval)
+            changes = await asyncio.to_thread(trial.compare, now, changed, core.traffic.sample())
         return DryRun(changes=changes, settings=settings_of(changed, self._interval))
 
     def _view_of(self, replica: str | None) -> KeySpaceView:
         """What this replica alone knows, or another one, or None: all of them together."""
         core = self._core
         explain, cold = core.steering.explain, core.steering.cold_width
+        capacities = core.steering.control.capacity_by_worker
         if replica is None:
             return self._merged_view()
         if replica == core.replica:
-            return KeySpaceView([core.knowledge()], explain, cold)
+            return KeySpaceView([core.knowledge()], explain, cold, capacities, core.explained_at)
         if replica in core.peers.knowledge:
-            return KeySpaceView([core.peers.knowledge[replica]], explain, cold)
+            return KeySpaceView([core.peers.knowledge[replica]], explain, cold, capacities, core.explained_at)
         known = ", ".join(sorted({core.replica, *core.peers.knowledge}))
         raise Unknown(f"no router is called {replica!r}; known are {known}")
 
@@ -280,7 +288,9 @@ class ControlPlane:
         core, now = self._core, self._core.times.steady()
         if self._view is None or now - self._view[0] >= _FRESH_SECONDS or self._view[1] != core.epoch:
             parts = [core.knowledge(), *core.peers.knowledge.values()]
-            view = KeySpaceView(parts, core.steering.explain, core.steering.cold_width)
+            steering = core.steering
+            capacities = steering.control.capacity_by_worker
+            view = KeySpaceView(parts, steering.explain, steering.cold_width, capacities, core.explained_at)
             self._view = (now, core.epoch, view)
         return self._view[2]
 

@@ -71,6 +71,9 @@ class Plane(Protocol):
     async def set_grouping(self, change: GroupingChange, *, expected: int | None, by: str) -> GroupingReport:
         """Routes by another grouping."""
 
+    async def try_grouping(self, change: GroupingChange) -> DryRun:
+        """What `set_grouping` would change."""
+
     async def plan(self, keys: int = TOP) -> PlanInForce:
         """The plan in force, with at most so many of the keys that it spreads."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from keygrouping_router.api.answers import By, gives
+from keygrouping_router.api.answers import By, DryRunFlag, gives
 from keygrouping_router.api.conditions import ETAG_HEADER, Expected, tag
 from keygrouping_router.api.guard import Guard
-from keygrouping_router.models import GroupingChange, GroupingReport
+from keygrouping_router.models import DryRun, GroupingChange, GroupingReport
 from keygrouping_router.plane import Plane
 
 
@@ -24,13 +24,17 @@ def grouping_routes(plane: Plane, guard: Guard) -> APIRouter:
     @routes.put(
         "/grouping",
         dependencies=guard.writing,
-        responses=gives(GroupingReport, headers=ETAG_HEADER) | guard.refused_writes,
+        responses=gives(GroupingReport, DryRun, headers=ETAG_HEADER) | guard.refused_writes,
     )
-    async def put_grouping(change: GroupingChange, expected: Expected, by: By, response: Response) -> GroupingReport:
+    async def put_grouping(
+        change: GroupingChange, expected: Expected, by: By, response: Response, dry_run: DryRunFlag = False
+    ) -> GroupingReport | DryRun:
         """Routes by another grouping from now on, without a restart; results stay exact.
 
         With `observe_only` the router goes by key hash, and reports what the grouping would bring.
         """
+        if dry_run:
+            return await plane.try_grouping(change)
         report = await plane.set_grouping(change, expected=expected, by=by)
         return tag(response, report, report.version)
 

@@ -4,6 +4,7 @@ import { askForToken, read, readiness, renewToken } from "./api.js";
 import { updateChanges } from "./changes.js";
 import { Explain } from "./explain.js";
 import { Filling } from "./filling.js";
+import { GroupingForm } from "./grouping.js";
 import { Keys } from "./keys.js";
 import { Loads } from "./loads.js";
 import { updateNow } from "./now.js";
@@ -27,6 +28,7 @@ const keys = new Keys((key) => explain.open(key));
 const filling = new Filling((key) => explain.open(key));
 const spaces = new Spaces((space) => keys.choose(space));
 const shadow = new Shadow();
+const groupingForm = new GroupingForm();
 const thresholds = new Thresholds();
 const scale = new Scale();
 const status = new Status(token);
@@ -109,8 +111,9 @@ async function ask(path, take) {
 
 /** All that changes only when somebody changes it, or when another router answers. */
 function reload() {
-  ask("grouping", (data) => {
+  ask("grouping", (data, etag) => {
     state.grouping = data;
+    groupingForm.update(data, etag);
     status.grouping(data);
     shadow.offer(data);
   });
@@ -131,7 +134,10 @@ function poll(now = false) {
     scale.update(data, etag);
   });
   ask("plan", (data) => (state.plan = data));
-  ask("shadow", (data) => shadow.update(data));
+  ask("shadow", (data) => {
+    shadow.update(data);
+    groupingForm.compare(data);
+  });
   explain.refresh();
   readiness().then(
     (report) => {

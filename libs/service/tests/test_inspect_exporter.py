@@ -24,6 +24,7 @@ from keygrouping_service import metrics, settings, topic_slices
 from keygrouping_service.inspect_exporter import Exporter
 from keygrouping_service.settings import ApiSettings
 from keygrouping_service.testing import Cluster, until
+from keygrouping_service.topic_fetching import kept_by
 from prometheus_client.parser import text_string_to_metric_families
 
 pytestmark = pytest.mark.kafka
@@ -119,12 +120,12 @@ async def reads(asked: Asked) -> bool:
 
 
 @asynccontextmanager
-async def running(cluster: Cluster, topic: str, *, most: int = 50_000, **given: Any) -> AsyncIterator[Exporter]:
+async def running(cluster: Cluster, topic: str, **given: Any) -> AsyncIterator[Exporter]:
     """An exporter in this process."""
     kafka = ApiSettings(bootstrap_servers=cluster.bootstrap_servers)
     usual = {"workers": [4], "window": 600, "every": 0.2, "top": 5, "key_labels": False}
     wanted = Wanted(topic=topic, extraction=Extraction(), naming=KeyNaming(), **{**usual, **given})
-    exporter, stop = Exporter(kafka, wanted, most), asyncio.Event()
+    exporter, stop = Exporter(kafka, wanted), asyncio.Event()
     serving = asyncio.create_task(exporter.serve(stop))
     try:
         yield exporter
@@ -176,17 +177,23 @@ async def test_what_it_advises_is_what_then_happens(cluster: Cluster, topic: str
 
 
 async def test_more_than_can_be_read_is_a_fair_sample(cluster: Cluster, topic: str) -> None:
-    async with running(cluster, topic, most=600) as exporter:
-        await until(lambda: exporter.state == "reading")
-        for second in range(15):
-            await write(cluster, topic, keys(4000, seed=second))
-        found = await until_events(exporter, 59_000)
-    read = metrics.INSPECT_READ.labels(topic)._value.get()
-    assert read < 30_000
-    assert found["events"] == pytest.approx(60_000, rel=0.01)
-    placed = np.bincount([murmur(key) for second in range(15) for key in keys(4000, seed=second)], minlength=12)
-    assert found["partitions"]["works_like"] == pytest.approx(placed.sum() / placed.max(), rel=0.06)
-    assert found["keys"][0]["share"] == pytest.approx(HOT[b"acme"], rel=0.06)
+    kafka = ApiSettings(bootstrap_servers=cluster.bootstrap_servers)
+    reading = topic_slices.TopicSlices(kafka, topic, kept_by(Extraction().job()), 9000)
+    slices = reading.slices(await reading.topic_id())
+    try:
+        first = await anext(slices)
+        written = keys(60_000)
+        await write(cluster, topic, written)
+        found = await anext(slices)
+    finally:
+        await slices.aclose()
+    sizes = np.bincount([murmur(key) for key in written], minlength=PARTITIONS)
+    read = np.bincount([event.partition for event in found.events], minlength=PARTITIONS)
+    assert (first.events, first.scale, found.partitions) == ([], 1, PARTITIONS)
+    assert read.tolist() == np.ceil(sizes * 9000 / 60_000).tolist()
+    assert len(found.events) * found.scale == pytest.approx(60_000)
+    share = sum(event.key == b"acme" for event in found.events) / len(found.events)
+    assert share == pytest.approx(HOT[b"acme"], rel=0.06)
 
 
 async def test_it_waits_for_a_topic_and_follows_it_through_deletion(cluster: Cluster, topic_prefix: str) -> None:

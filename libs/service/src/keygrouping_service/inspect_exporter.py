@@ -43,16 +43,12 @@ def export(wanted: Wanted, *, bootstrap_servers: str | None, port: int) -> int:
 
 
 class Exporter:
-    """Watches a topic, whether it is there or not, and shows what was found.
+    """Watches a topic, whether it is there or not, and shows what was found."""
 
-    `most`: offsets that are read of about a second; where more come, the same part of each partition.
-    """
-
-    def __init__(self, settings: ApiSettings, wanted: Wanted, most: int = MOST) -> None:
+    def __init__(self, settings: ApiSettings, wanted: Wanted) -> None:
         self.state: State = "starting"
         self._settings = settings
         self._wanted = wanted
-        self._most = most
         self._job: JobSpec = wanted.extraction.job()
         self._watch = Watch(wanted.workers, wanted.naming, wanted.window, wanted.every)
         self._topic_id: str | None = None
@@ -84,7 +80,7 @@ class Exporter:
 
     async def _read_for_ever(self) -> None:
         """Raises what a retry won't mend."""
-        slices = TopicSlices(self._settings, self._wanted.topic, kept_by(self._job), self._most)
+        slices = TopicSlices(self._settings, self._wanted.topic, kept_by(self._job), MOST)
         pauses = kafka.backoff()
         while True:
             state, why = await self._session(slices)

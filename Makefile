@@ -28,6 +28,8 @@ TAG ?= $(shell sed -n 's/^appVersion: "\(.*\)"/\1/p' helm/keygrouping/Chart.yaml
 IMAGES := producer router worker aggregator observer spark load
 FOLDER_spark := spark-jobs
 FOLDER_load := load-generators
+# Values of the chart that name the pushed images by digest.
+DIGESTS ?= .data/images.yaml
 IMAGE = $(if $(REGISTRY),$(REGISTRY:/=)/)keygrouping-$*:$(TAG)
 
 help: ## show this list
@@ -99,9 +101,16 @@ image-%:
 	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || true) $(BUILD_ARGS) --tag $(IMAGE) .
 
 push: $(IMAGES:%=push-%) ## all container images to the registry that they were made for; REGISTRY=host/folder TAG=...
+	@mkdir -p $(dir $(DIGESTS)) && cat $(IMAGES:%=$(DIGESTS).%) > $(DIGESTS) && rm $(IMAGES:%=$(DIGESTS).%)
+	@echo "what runs is what was pushed, whatever becomes of the tag: helm install --values $(DIGESTS) ..."
 
 push-%:
 	$(DOCKER) push $(IMAGE)
+	@mkdir -p $(dir $(DIGESTS))
+	@digest=$$($(DOCKER) image inspect --format '{{range .RepoDigests}}{{println .}}{{end}}' $(IMAGE) \
+	  | sed -n 's|^$(IMAGE:%:$(TAG)=%)@||p' | head -1) && [ -n "$$digest" ] || \
+	  { echo "$(IMAGE): docker knows no digest of it" >&2; exit 1; }; \
+	  printf '%s: {image: {digest: "%s"}}\n' $* "$$digest" > $(DIGESTS).$*
 
 bench: install ## the benchmarks, each in turn
 	for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" $(ARGS); done
@@ -124,7 +133,7 @@ $(UV):
 	@$(BIN)/python -m keygrouping.precompile
 	@mkdir -p $(@D) && touch $@
 
-.tools/jars/installed.json: .venv/installed libs/local/src/keygrouping_local/jars.py
+.tools/jars/installed.json: .venv/installed libs/local/src/keygrouping_local/jars.py libs/local/src/keygrouping_local/jars.lock
 	$(BIN)/python -m keygrouping_local.jars
 	@touch $@
 

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from keygrouping.aggregate.parse import OPS
+from keygrouping import grouping
+from keygrouping.aggregate.base import Role
+from keygrouping.aggregate.parse import NAME, OPS
 from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_load.settings import EventLoadSettings, HttpLoadSettings
 from keygrouping_observer.settings import ObserverSettings
@@ -26,6 +28,7 @@ from keygrouping_producer.settings import ProducerSettings
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service.settings import ServiceSettings
 from keygrouping_spark.settings import SparkSettings
+from keygrouping_spark.support import NATIVE_OPS
 from keygrouping_worker.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,6 +54,7 @@ PARTS = (
     "worker",
     "aggregator",
     "observer",
+    "inspect",
     "spark.driver",
     "spark.executor",
     "kafka.bundled",
@@ -81,53 +85,195 @@ _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 1}
 
 
-def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+def _object(required: Iterable[str] = (), /, **properties: Any) -> dict[str, Any]:
+    needs = {"required": list(required)} if required else {}
+    return {"type": "object", **needs, "properties": properties, "additionalProperties": False}
 
+
+_QUANTITY = {
+    "type": ["string", "number"],
+    "pattern": r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$",
+    "exclusiveMinimum": 0,
+}
+_QUANTITIES = {"type": "object", "additionalProperties": _QUANTITY}
+# Names of objects, of hosts, and of what is not empty, as the API server takes them.
+_OBJECT_NAME = {"type": "string", "maxLength": 253, "pattern": r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"}
+_HOST = {"type": "string", "maxLength": 253, "pattern": r"^(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"}
+_LABEL = {"type": "string", "maxLength": 63, "pattern": r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$"}
+_LABEL_NAME = r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
+_FIELD = {"type": "string", "minLength": 1, "not": {"const": "/"}}
+# Spark's settings that the chart makes of other values.
+_SPARK_OWN = (
+    r"^spark\.(master|submit\.deployMode|app\.name|driver\.(host|port|bindAddress|memory|extraJavaOptions|blockManager\.port)"
+    r"|executor\.(instances|cores|memory|memoryOverhead)|blockManager\.port|sql\.(shuffle\.partitions|caseSensitive)"
+    r"|sql\.session\.timeZone|kubernetes\.(namespace|driver\.pod\.name|container\.image(\.pullPolicy|\.pullSecrets)?)"
+    r"|kubernetes\.executor\.(podNamePrefix|podTemplateFile|podTemplateContainerName|request\.cores|limit\.cores))$"
+)
+
+
+def _alike(schema: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Several properties of one kind."""
+    return {name: {**schema} for name in names}
+
+
+_YES_OR_NO = {"type": "boolean"}
+_NOT_NEGATIVE = {"type": "integer", "minimum": 0}
+_PROFILES = _alike({"type": "object"}, "seccompProfile", "appArmorProfile", "seLinuxOptions", "windowsOptions")
 
 DEFINITIONS = {
     "ingress": _object(
+        ("enabled",),
         enabled={"type": "boolean"},
         className={"type": "string"},
         annotations=_TEXTS,
-        hosts={"type": "array", "items": {**_object(host=_TEXT, path={"pattern": "^/"}), "required": ["host"]}},
+        hosts={
+            "type": "array",
+            "items": _object(("host",), host=_HOST, path={"type": "string", "pattern": "^/"}),
+        },
         tls={
             "type": "array",
-            "items": _object(secretName={"type": "string"}, hosts={"type": "array", "items": {"type": "string"}}),
+            "items": _object(secretName=_OBJECT_NAME, hosts={"type": "array", "items": _HOST}),
         },
     ),
     "httpRoute": _object(
+        ("enabled",),
         enabled={"type": "boolean"},
         parentRefs={"type": "array", "items": {"type": "object", "required": ["name"]}},
-        hostnames={"type": "array", "items": {"type": "string"}},
+        hostnames={"type": "array", "items": _HOST},
     ),
-    "pdb": _object(enabled={"type": "boolean"}, maxUnavailable={"type": ["integer", "string"]}),
+    "pdb": _object(
+        ("enabled",),
+        enabled={"type": "boolean"},
+        maxUnavailable={"type": ["integer", "string"], "minimum": 1, "pattern": "^([1-9][0-9]?|100)%$"},
+    ),
+    "inspectedTopic": {
+        **_object(
+            ("topic",),
+            topic={"type": "string", "pattern": "^[A-Za-z0-9._-]{1,249}$"},
+            name={"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?$"},
+            key={"type": "string", "pattern": "^(record|header=.+|field=.+)$"},
+            weight={"type": "string", "pattern": "^(1|size|field=.+)$"},
+            workers={"type": "array", "minItems": 1, "items": _COUNT},
+            window=_COUNT,
+            every=_COUNT,
+            top=_COUNT,
+            hashKeys={"type": "boolean"},
+            keyLabels={"type": "boolean"},
+        ),
+    },
     "hpa": _object(
+        ("enabled",),
         enabled={"type": "boolean"},
         minReplicas=_COUNT,
         maxReplicas=_COUNT,
         targetCPUUtilizationPercentage=_COUNT,
     ),
     "keda": _object(
+        ("enabled",),
         enabled={"type": "boolean"},
         minReplicas={"type": "integer", "minimum": 0},
         maxReplicas=_COUNT,
         lagThreshold=_COUNT,
         pollingInterval=_COUNT,
         cooldownPeriod={"type": "integer", "minimum": 0},
-        labels=_TEXTS,
+        labels={"$ref": "#/$defs/labels"},
     ),
+    "labels": {"type": "object", "patternProperties": {_LABEL_NAME: _LABEL}, "additionalProperties": False},
+    "resources": _object(
+        requests=_QUANTITIES, limits=_QUANTITIES, claims={"type": "array", "items": {"type": "object"}}
+    ),
+    "probe": _object(
+        periodSeconds=_COUNT,
+        failureThreshold=_COUNT,
+        timeoutSeconds=_COUNT,
+        successThreshold=_COUNT,
+        initialDelaySeconds={"type": "integer", "minimum": 0},
+        terminationGracePeriodSeconds=_COUNT,
+    ),
+    "podSecurityContext": _object(
+        **_alike(_NOT_NEGATIVE, "runAsUser", "runAsGroup", "fsGroup"),
+        runAsNonRoot=_YES_OR_NO,
+        supplementalGroups={"type": "array", "items": _NOT_NEGATIVE},
+        fsGroupChangePolicy={"enum": ["Always", "OnRootMismatch"]},
+        **_PROFILES,
+        **_alike({"type": "string"}, "supplementalGroupsPolicy", "seLinuxChangePolicy"),
+        sysctls={"type": "array", "items": {"type": "object", "required": ["name", "value"]}},
+    ),
+    "securityContext": _object(
+        **_alike(_NOT_NEGATIVE, "runAsUser", "runAsGroup"),
+        **_alike(_YES_OR_NO, "runAsNonRoot", "allowPrivilegeEscalation", "readOnlyRootFilesystem", "privileged"),
+        capabilities=_object(**_alike({"type": "array", "items": {"type": "string", "minLength": 1}}, "add", "drop")),
+        procMount={"type": "string"},
+        **_PROFILES,
+    ),
+    "affinity": _object(**_alike({"type": "object"}, "nodeAffinity", "podAffinity", "podAntiAffinity")),
+    "objectName": _OBJECT_NAME,
+    "objectNameOrNone": {**_OBJECT_NAME, "pattern": f"^$|{_OBJECT_NAME['pattern']}"},
+    "quantity": _QUANTITY,
+    "digest": {"type": "string", "pattern": "^(|sha256:[0-9a-f]{64})$"},
+    "tag": {"type": "string", "pattern": "^(|[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})$"},
+    "repository": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9._:/-]*[a-z0-9])?$"},
+    "seconds": {"type": "string", "pattern": "^(|([0-9]+(ms|s|m|h))+)$"},
+    "duration": {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]+ *(ms|s|m|h|d)$"},
+    "longDuration": {"type": ["integer", "string"], "minimum": 1, "pattern": "^0*[1-9][0-9]* *(ms|s|m|h|d)$"},
+    "fieldName": _FIELD,
+    "sparkConf": {
+        "type": "object",
+        "patternProperties": {r"^spark\.": {"type": "string"}, _SPARK_OWN: False},
+        "additionalProperties": False,
+    },
 }
 
 
-def _aggregates() -> dict[str, Any]:
-    """An aggregate of the job: what the library knows, with no property that it doesn't."""
+def _aggregate() -> dict[str, Any]:
+    """An aggregate of the job: what the library knows of its operation, and no property that it doesn't."""
     kinds = []
     for op, kind in OPS.items():
-        names = [*(role.name for role in kind.roles), *(description.name for description in kind.settings.describe())]
-        properties = {"name": _TEXT, "op": {"const": op}, **{key: {} for key in names}}
-        kinds.append({**_object(**properties), "required": ["name", "op"]})
-    return {"anyOf": kinds}
+        roles = {role.name: _role(role) for role in kind.roles}
+        required = [role.name for role in kind.roles if role.required]
+        shape = _object(required, name=True, op=True, **roles, **kind.settings.schema())
+        kinds.append({"if": {"properties": {"op": {"const": op}}, "required": ["op"]}, "then": shape})
+    name = {"type": "string", "pattern": f"^{NAME.pattern}$"}
+    return {
+        "type": "object",
+        "required": ["name", "op"],
+        "properties": {"name": name, "op": {"enum": list(OPS)}},
+        "allOf": kinds,
+    }
+
+
+def _role(role: Role) -> dict[str, Any]:
+    if not role.many:
+        return {"$ref": "#/$defs/fieldName"}
+    return {"type": "array", "uniqueItems": True, "items": {"$ref": "#/$defs/fieldName"}}
+
+
+def _groupings() -> list[str]:
+    """Those that can route a stream."""
+    return [name for name in grouping.names() if not isinstance(grouping.create(name, 2), grouping.Offline)]
+
+
+def _between() -> list[dict[str, Any]]:
+    """What values far from each other ask of each other."""
+    router = {"image": {"properties": {"repository": {"const": load_values()["router"]["image"]["repository"]}}}}
+    ours = {"if": {"properties": {"router": {"properties": router}}}}
+    named = [
+        {
+            "if": {"properties": {"name": {"const": name}}, "required": ["name"]},
+            "then": {"properties": {"settings": _object(**grouping.schema(name))}},
+        }
+        for name in _groupings()
+    ]
+    known = {"properties": {"name": {"enum": _groupings()}}, "allOf": named}
+    of_spark = {"items": {"properties": {"op": {"enum": sorted(NATIVE_OPS)}}}}
+    return [
+        # Another image may know further groupings.
+        {**ours, "then": {"properties": {"router": {"properties": {"grouping": known}}}}},
+        {
+            "if": {"properties": {"runner": {"const": "spark"}}, "required": ["runner"]},
+            "then": {"properties": {"job": {"properties": {"aggregates": of_spark}}}},
+        },
+    ]
 
 
 @dataclass(frozen=True)
@@ -150,6 +296,18 @@ class ChartError(Exception):
 def load_values() -> dict[str, Any]:
     """The chart's default values."""
     return dict(yaml.safe_load((CHART / "values.yaml").read_text()))
+
+
+def over_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """All values, as Helm makes them of those given: maps go over maps, and null takes a value out."""
+    return dict(_merged(load_values(), given))
+
+
+def _merged(defaults: Any, given: Any) -> Any:
+    if not (isinstance(given, dict) and isinstance(defaults, dict)):
+        return given
+    merged = {**defaults, **{name: _merged(defaults.get(name), item) for name, item in given.items()}}
+    return {name: item for name, item in merged.items() if item is not None or name not in given}
 
 
 def entries(text: str) -> list[Entry]:
@@ -206,7 +364,8 @@ def schema() -> dict[str, Any]:
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "keygrouping",
         **root,
-        "$defs": DEFINITIONS | {"aggregate": _aggregates()},
+        "allOf": _between(),
+        "$defs": DEFINITIONS | {"aggregate": _aggregate()},
     }
 
 
@@ -217,7 +376,10 @@ def _describe(path: str, value: Any, documented: Mapping[str, Entry]) -> dict[st
         properties = {name: _describe(f"{path}.{name}".lstrip("."), item, documented) for name, item in value.items()}
         if path in SETTINGS:
             properties = {name: _setting(path, name, item) for name, item in properties.items()}
-        return {"type": "object", "properties": properties, "additionalProperties": False}
+        # Helm takes out what somebody sets to null.
+        return _object(
+            [name for name, item in value.items() if not _may_be_missing(item, properties[name])], **properties
+        )
     entry = documented[path]
     if "$ref" in entry.schema:
         return {**entry.schema}
@@ -225,6 +387,10 @@ def _describe(path: str, value: Any, documented: Mapping[str, Entry]) -> dict[st
     if described["type"] == "object":
         described.setdefault("additionalProperties", False)
     return described
+
+
+def _may_be_missing(value: Any, schema: Mapping[str, Any]) -> bool:
+    return value is None or "null" in schema.get("type", ())
 
 
 def _type_of(path: str, value: Any, entry: Entry) -> dict[str, Any]:
@@ -323,9 +489,19 @@ def objects(manifests: str) -> list[dict[str, Any]]:
 def examples() -> dict[Path, str]:
     """What each example renders to, by file."""
     return {
-        values.parent / "rendered.yaml": render("keygrouping", "keygrouping", "--values", str(values))
+        values.parent / "rendered.yaml": _settled(render("keygrouping", "keygrouping", "--values", str(values)))
         for values in sorted((CHART / "examples").glob("*/values.yaml"))
     }
+
+
+def _settled(manifests: str) -> str:
+    """The manifests with a word in place of what is random: the content of Secrets."""
+    documents = manifests.split("---\n")
+    for index, document in enumerate(documents):
+        if "\nkind: Secret\n" in document:
+            head, _, content = document.partition("\ndata:\n")
+            documents[index] = f"{head}\ndata:\n" + re.sub(r'(?m)^(  [\w.-]+): ".*"$', r"\1: <random>", content)
+    return "---\n".join(documents)
 
 
 # Plain manifests

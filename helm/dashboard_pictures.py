@@ -1,19 +1,25 @@
-"""Draws docs/images/dashboards from a run of the pipeline: `python helm/dashboard_pictures.py [SECONDS]`.
+"""Draws docs/images/dashboards from a run of the pipeline: `python helm/dashboard_pictures.py [SECONDS [failing]]`.
 
 It starts an embedded broker, a pipeline with the native runner, one with Spark, and a Prometheus; after a third of the
-time other keys become hot, after a half a setting changes. Panels of Spark show the second pipeline.
+time other keys become hot, after a half a setting changes. Panels of Spark show the second pipeline. With `failing` it
+draws some boards of a native pipeline in trouble: in the second third of the time a worker hangs, the source of one
+input partition falls behind, and events come that are late or have no key.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import re
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,9 +27,12 @@ import httpx
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
+from keygrouping_local.process import spawn, terminate
 from keygrouping_service.testing import until
 from monitoring.boards import BOARDS
-from monitoring.boards.kit import as_json
+from monitoring.boards.kit import Board, as_json
+from monitoring.boards.overview import OVERVIEW
+from monitoring.boards.stages import STAGES
 from monitoring.pictures import Series, draw
 from monitoring.writing import prometheus_rules
 
@@ -33,6 +42,8 @@ NATIVE = ("worker-0", "worker-1", "worker-2", "worker-3", "aggregator-0")
 SPARK = ("spark-0",)
 _OWN = re.compile(r"\bkeygrouping_(\w+)")
 _OF_SPARK = "with-spark"
+_FAILING = (OVERVIEW, STAGES)
+"""What is drawn of a pipeline in trouble."""
 _STEP = 2
 _PAUSE = 0.1
 _RATE = 500
@@ -47,8 +58,34 @@ async def write(deployment: Deployment, seconds: float) -> None:
         keys = [
             f"{phase}-{min(int(chance.paretovariate(0.6 + 0.2 * phase)), 1000)}" for _ in range(int(_RATE * _PAUSE))
         ]
-        await deployment.write([Event(n % 4, key.encode(), b"{}", now) for n, key in enumerate(keys)])
+        await deployment.write([Event(zlib.crc32(key.encode()) % 4, key.encode(), b"{}", now) for key in keys])
         await asyncio.sleep(_PAUSE)
+
+
+async def write_in_trouble(deployment: Deployment, seconds: float) -> None:
+    """A skewed stream; in its second third the source of partition 3 is behind, and events are late or have no key."""
+    chance = random.Random(1)
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < seconds:
+        now, trouble = int(time.time() * 1000), seconds / 3 < passed < 2 * seconds / 3
+        behind = int(800 * (passed - seconds / 3)) if trouble else 0
+        events = [
+            Event(n % 4, b"%d" % min(int(chance.paretovariate(0.8)), 1000), b"{}", now - (behind if n % 4 == 3 else 0))
+            for n in range(int(_RATE * _PAUSE))
+        ]
+        if trouble:
+            events += [Event(n % 3, b"late", b"{}", now - 120_000) for n in range(6)]
+            events += [Event(n % 3, None, b"{}", now) for n in range(4)]
+        await deployment.write(events)
+        await asyncio.sleep(_PAUSE)
+
+
+async def hang(deployment: Deployment, name: str, begin: float, end: float) -> None:
+    """A process does nothing from one second to another."""
+    await asyncio.sleep(begin)
+    os.kill(deployment.pid(name), signal.SIGSTOP)
+    await asyncio.sleep(end - begin)
+    os.kill(deployment.pid(name), signal.SIGCONT)
 
 
 async def change_a_setting(deployment: Deployment, seconds: float) -> None:
@@ -74,13 +111,27 @@ async def start(deployment: Deployment, stages: Sequence[str]) -> list[str]:
     return [await address_of(deployment.log(name)) for name in deployment.names]
 
 
+@asynccontextmanager
+async def exporter(deployment: Deployment, folder: Path) -> AsyncIterator[str]:
+    """One of the pipeline's input, as if nobody routed it; gives the address of its metrics."""
+    given = ["--topic", deployment.settings.events_topic, "--window", "30", "--every", "2", "--metrics-port", "0"]
+    address = ["--bootstrap-servers", deployment.settings.bootstrap_servers]
+    process = spawn(
+        [sys.executable, "-m", "keygrouping", "inspect", "--follow", *given, *address], folder / "exporter.log"
+    )
+    try:
+        yield await address_of(folder / "exporter.log")
+    finally:
+        terminate(process, 20)
+
+
 async def run(folder: Path, seconds: float) -> None:
     """The pipelines under a Prometheus for this long, then the pictures."""
     with EmbeddedBroker(folder / "broker") as broker:
         native = Deployment(broker.bootstrap_servers, "native", folder / "native", JOB, shape=Shape(4, 4))
         spark = Deployment(broker.bootstrap_servers, "spark", folder / "spark", JOB, shape=Shape(4, 4))
-        async with native, spark:
-            targets = [(address, {"namespace": "streams"}) for address in await start(native, NATIVE)]
+        async with native, spark, exporter(native, folder) as inspected:
+            targets = [(address, {"namespace": "streams"}) for address in [inspected, *await start(native, NATIVE)]]
             targets += [(address, {"namespace": _OF_SPARK}) for address in await start(spark, SPARK)]
             (folder / "rules.yaml").write_text(prometheus_rules())
             with Prometheus(folder / "prometheus", targets, rules=folder / "rules.yaml") as prometheus:
@@ -91,8 +142,25 @@ async def run(folder: Path, seconds: float) -> None:
                 picture(prometheus, began, time.time())
 
 
-def picture(prometheus: Prometheus, began: float, ended: float) -> None:
-    """All dashboards from what Prometheus knows of this time."""
+async def run_in_trouble(folder: Path, seconds: float) -> None:
+    """A native pipeline that fails for a third of the time, then its pictures."""
+    with EmbeddedBroker(folder / "broker") as broker:
+        native = Deployment(broker.bootstrap_servers, "native", folder / "native", JOB, shape=Shape(4, 4))
+        async with native:
+            targets = [(address, {"namespace": "streams"}) for address in await start(native, NATIVE)]
+            (folder / "rules.yaml").write_text(prometheus_rules())
+            with Prometheus(folder / "prometheus", targets, rules=folder / "rules.yaml") as prometheus:
+                began = time.time()
+                await asyncio.gather(
+                    write_in_trouble(native, seconds), hang(native, "worker-1", seconds / 3, 2 * seconds / 3)
+                )
+                picture(prometheus, began, time.time(), _FAILING, "failing-")
+
+
+def picture(
+    prometheus: Prometheus, began: float, ended: float, boards: Sequence[Board] = BOARDS, prefix: str = ""
+) -> None:
+    """Dashboards from what Prometheus knows of this time, in files that begin with a prefix."""
 
     def ask(expr: str) -> list[Series]:
         of_spark = all(name.startswith("spark_") for name in _OWN.findall(expr))
@@ -102,10 +170,11 @@ def picture(prometheus: Prometheus, began: float, ended: float) -> None:
         return [(labels, [(moment - began, value) for moment, value in points]) for labels, points in found]
 
     IMAGES.mkdir(parents=True, exist_ok=True)
-    for board in BOARDS:
-        draw(json.loads(as_json(board)), ask, IMAGES / f"{board.uid}.png")
+    for board in boards:
+        draw(json.loads(as_json(board)), ask, IMAGES / f"{prefix}{board.uid}.png")
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        asyncio.run(run(Path(name), float(sys.argv[1]) if len(sys.argv) > 1 else 300))
+        carry_out = run_in_trouble if sys.argv[2:] == ["failing"] else run
+        asyncio.run(carry_out(Path(name), float(sys.argv[1]) if len(sys.argv) > 1 else 300))

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVICES = ["producer", "router", "worker", "aggregator", "observer"]
@@ -152,10 +153,38 @@ def test_an_executor_is_started_as_spark_asks(tmp_path: Path) -> None:
     options = {f"SPARK_JAVA_OPT_{n}": f"-Dn={n} with space" for n in range(11)}
     words = run(tmp_path, "executor", **asked, **options)
     assert words[:12] == ["java", *(f"-Dn={n} with space" for n in range(11))]
-    assert words[12:14] == ["-Xms1g", "-Xmx1g"]
+    assert words[12:15] == ["-Dspark.master=k8s://executor", "-Xms1g", "-Xmx1g"]
     assert words[words.index("--podName") + 1] == "kg-worker-x7k2p-exec-3"
     assert words[words.index("--driver-url") + 1] == "spark://driver:7078"
 
 
 def test_anything_else_is_run_as_it_is(tmp_path: Path) -> None:
     assert run(tmp_path, "echo", "hello") == ["hello"]
+
+
+DOCKER = """#!/bin/sh
+case "$1 $2" in
+"image inspect")
+    for last; do :; done
+    repository=${last%:*} name=${repository##*/}
+    printf 'other.example.com/old/%s@sha256:old\\n%s@sha256:of-%s\\n\\n' "$name" "$repository" "$name"
+    ;;
+*) echo "$@" ;;
+esac
+"""
+
+
+def test_what_is_pushed_is_named_by_digest(tmp_path: Path) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text(DOCKER)
+    docker.chmod(0o755)
+    values = tmp_path / "values" / "images.yaml"
+    given = [f"DOCKER={docker}", f"DIGESTS={values}", "REGISTRY=registry.example.com/team", "TAG=1.2.3"]
+    done = subprocess.run(["make", "push", *given], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    named = yaml.safe_load(values.read_text())
+    assert named == {part: {"image": {"digest": f"sha256:of-keygrouping-{part}"}} for part in DOCKERFILES}
+    assert list(values.parent.iterdir()) == [values]
+    assert f"helm install --values {values}" in done.stdout
+    chart = yaml.safe_load((ROOT / "helm" / "keygrouping" / "values.yaml").read_text())
+    assert all("digest" in chart[part]["image"] for part in named)

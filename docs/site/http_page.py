@@ -20,6 +20,8 @@ from keygrouping_router.api import router_app
 from keygrouping_router.plane import Plane
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service.app import create_app
+from keygrouping_service.inspect_api import exporter_app
+from keygrouping_service.settings import ApiSettings
 
 PAGE = Path(__file__).parents[1] / "reference" / "http.md"
 _GIVEN = {"bootstrap_servers": "kafka:9092", "job": '{"aggregates": [{"name": "events", "op": "count"}]}'}
@@ -40,6 +42,9 @@ def apps() -> dict[str, FastAPI]:
     return {
         "Router": router,
         "Observer": observer,
+        "Exporter of `keygrouping inspect`": exporter_app(
+            ApiSettings.model_validate({"bootstrap_servers": _GIVEN["bootstrap_servers"]}), lambda: None, lambda: True
+        ),
         "Producer": create_app("keygrouping producer", lambda: True, *routes),
     }
 

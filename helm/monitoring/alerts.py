@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from monitoring.model import Alert, Objective
-from monitoring.recordings import EVENTS
+from monitoring.recordings import EVENTS, grown
 from monitoring.recordings import RESULTS as FINAL
 
 _FLOWING = "on (namespace) keygrouping:events:rate5m > 0"
+_FLOWED_LAST = (
+    "on (namespace) (last_over_time(keygrouping:events:rate2m[1h]) > 0) "
+    "and on (namespace) count by (namespace) (keygrouping:instances:count)"
+)
+"""Events flow, or did until the routers' own series ended; and something of the pipeline is still there."""
+_WAIT = (
+    "(max by (namespace) (keygrouping_router_result_wait_seconds) "
+    "or max by (namespace) (last_over_time(keygrouping_router_result_wait_seconds[1h])))"
+)
 _DEAD = "sum by (namespace) (keygrouping:dead_letters:rate5m)"
 _PROMISE = f"{EVENTS.part:.0%} of all events within {EVENTS.within:.0f} s"
 _FINAL_PROMISE = f"{FINAL.part:.0%} of all windows final within {FINAL.within:.0f} s of when they could be"
@@ -14,32 +23,41 @@ _FAST = (("1h", "5m", 14.4), ("6h", "30m", 6.0))
 _SLOW = (("1d", "2h", 3.0), ("3d", "6h", 1.0))
 
 
-def _burning(objective: Objective, *pairs: tuple[str, str, float], and_also: str = "") -> str:
+_NO_OUTAGE = " unless on (namespace) max_over_time(keygrouping:kafka_away:seconds[1h]) > 0"
+"""Of what was late in an outage of Kafka, the alert of the outage tells: nobody is woken twice."""
+
+
+def _burning(objective: Objective, *pairs: tuple[str, str, float], and_also: str = "", after_all: str = "") -> str:
     """The budget of 30 days is used up this many times too fast, over a long window and still over a short one.
 
-    `and_also` is a further condition, in which `{long}` stands for the long window.
+    `and_also` is a further condition, in which `{long}` stands for the long window; `after_all` is one on the whole.
     """
-    return " or ".join(
+    either = " or ".join(
         f"({objective.ratio(long)} > {factor * objective.budget:g} "
         f"and {objective.ratio(short)} > {factor * objective.budget:g}{and_also.format(long=long)})"
         for long, short, factor in pairs
     )
+    return f"({either}){after_all}" if after_all else either
 
 
-_AGAIN_AND_AGAIN = " and sum_over_time((keygrouping:slow_results:increase5m > bool 0)[{long}:5m]) >= 3"
-"""Windows may be few: a late one alone, as the last before a pause, or many in one go after an outage wake nobody."""
+def _again_and_again(objective: Objective) -> str:
+    """Late ones came at three times, five minutes apart, within the long window.
+
+    There may be few of them: one alone, as the last before a pause, the first of a new release, or many in one go
+    after an outage wake nobody.
+    """
+    return f" and sum_over_time((keygrouping:{objective.missed}:increase5m > bool 0)[{{long}}:5m]) >= 3"
+
 
 RESULTS = (
     Alert(
         "KeygroupingNoResults",
-        "(time() - keygrouping:waiting:since) > on (namespace) "
-        "2 * max by (namespace) (keygrouping_router_result_wait_seconds) + 300 "
-        f"and {_FLOWING}",
-        "5m",
+        f"(time() - keygrouping:waiting:since) > on (namespace) {_WAIT} + 120 and {_FLOWED_LAST}",
+        "1m",
         "critical",
         "No final results in {{ $labels.namespace }} for {{ $value | humanizeDuration }}, although events flow",
-        "Events are routed, but the last final result is {{ $value | humanizeDuration }} old: more than twice the "
-        "length of a window and the allowed lateness. Whoever reads the results sees old data.",
+        "Events come, but the last final result is {{ $value | humanizeDuration }} old: the next one was due more than "
+        "two minutes ago. Whoever reads the results sees old data.",
     ),
     Alert(
         "KeygroupingStageStalled",
@@ -52,6 +70,27 @@ RESULTS = (
         "in its partitions no longer come.",
     ),
     Alert(
+        "KeygroupingEventsLost",
+        "keygrouping:lost_events:increase1h > 0",
+        "0m",
+        "critical",
+        "Retention has deleted {{ $value | humanize }} records that {{ $labels.group }} in {{ $labels.namespace }} had "
+        "not read",
+        "Within the last hour {{ $value | humanize }} offsets were deleted before {{ $labels.group }} had read them. "
+        "What was in them is in no result and is gone from the topic.",
+    ),
+    Alert(
+        "KeygroupingEventsExpiring",
+        "sum by (namespace, group) (keygrouping_expiring_records) > 0",
+        "5m",
+        "warning",
+        "Retention is about to delete {{ $value | humanize }} records that {{ $labels.group }} in "
+        "{{ $labels.namespace }} has not read",
+        "{{ $value | humanize }} records that {{ $labels.group }} has yet to read are older than three quarters of the "
+        "time that their topic keeps, or among the oldest quarter of what it has room for. When they are deleted they "
+        "are in no result.",
+    ),
+    Alert(
         "KeygroupingLagGrowing",
         "min_over_time(keygrouping:lag:sum[15m]) > 1000 and deriv(keygrouping:lag:sum[15m]) > 0",
         "15m",
@@ -61,8 +100,19 @@ RESULTS = (
         "minutes: more comes in than it can do, and results come later and later.",
     ),
     Alert(
+        "KeygroupingLagSteady",
+        f"keygrouping:lag:seconds > {FINAL.within:.0f} and keygrouping:lag:sum > 1000 "
+        "and keygrouping:lag:sum >= 0.9 * min_over_time(keygrouping:lag:sum[5m] offset 15m)",
+        "15m",
+        "warning",
+        "The {{ $labels.stage }} stage in {{ $labels.namespace }} is {{ $value | humanizeDuration }} behind and does "
+        "not catch up",
+        "What waits for the {{ $labels.stage }} stage is as much as is routed in {{ $value | humanizeDuration }}, and "
+        "for half an hour it has not become less: all results are late by that much.",
+    ),
+    Alert(
         "KeygroupingLatencyBudgetBurnFast",
-        _burning(EVENTS, *_FAST),
+        _burning(EVENTS, *_FAST, and_also=_again_and_again(EVENTS), after_all=_NO_OUTAGE),
         "2m",
         "critical",
         "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} are late",
@@ -71,7 +121,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingLatencyBudgetBurnSlow",
-        _burning(EVENTS, *_SLOW),
+        _burning(EVENTS, *_SLOW, and_also=_again_and_again(EVENTS)),
         "15m",
         "warning",
         "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} have been late for long",
@@ -80,7 +130,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingResultsBudgetBurnFast",
-        _burning(FINAL, *_FAST, and_also=_AGAIN_AND_AGAIN),
+        _burning(FINAL, *_FAST, and_also=_again_and_again(FINAL), after_all=_NO_OUTAGE),
         "2m",
         "critical",
         "{{ $value | humanizePercentage }} of the windows in {{ $labels.namespace }} become final too late",
@@ -89,12 +139,21 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingResultsBudgetBurnSlow",
-        _burning(FINAL, *_SLOW, and_also=_AGAIN_AND_AGAIN),
+        _burning(FINAL, *_SLOW, and_also=_again_and_again(FINAL)),
         "15m",
         "warning",
         "{{ $value | humanizePercentage }} of the windows in {{ $labels.namespace }} have long been final too late",
         f"Promised are {_FINAL_PROMISE}; {{{{ $value | humanizePercentage }}}} take longer. At this pace the error "
         "budget of 30 days does not last.",
+    ),
+    Alert(
+        "KeygroupingEventsLate",
+        "keygrouping:late_events:ratio_rate10m > 0.05",
+        "5m",
+        "warning",
+        "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} come too late for their window",
+        "{{ $value | humanizePercentage }} of all events go to the topic for late ones and are in no result: they came "
+        "after newer events of their own input partition by more than the allowed lateness.",
     ),
     Alert(
         "KeygroupingDeadLetters",
@@ -106,6 +165,18 @@ RESULTS = (
         "{{ $labels.reason }}",
         "For ten minutes {{ $value | humanizePercentage }} of all events have been set aside with the reason "
         "{{ $labels.reason }}. They are in no result.",
+    ),
+    Alert(
+        "KeygroupingDeadLettersBurst",
+        "keygrouping:dead_letters:increase15m > 10000 or (keygrouping:dead_letters:increase15m > 100 and "
+        "keygrouping:dead_letters:increase15m > on (namespace) group_left () "
+        "0.001 * sum by (namespace) (increase(keygrouping_router_routed_total[15m])))",
+        "0m",
+        "warning",
+        "{{ $value | humanize }} events in {{ $labels.namespace }} went to dead-letters within 15 minutes: "
+        "{{ $labels.reason }}",
+        "Within 15 minutes {{ $value | humanize }} events were set aside with the reason {{ $labels.reason }}. They "
+        "are in no result.",
     ),
     Alert(
         "KeygroupingEventsUnaccounted",
@@ -124,6 +195,16 @@ RESULTS = (
         "The audit in {{ $labels.namespace }} has compared nothing for {{ $value | humanizeDuration }}",
         "Events flow, and for {{ $value | humanizeDuration }} nobody has compared the results with what was routed. "
         "Results may be right, but they are not proven.",
+    ),
+    Alert(
+        "KeygroupingObserverBlind",
+        "((time() - keygrouping:observed:since > 600) or "
+        "600 + (sum by (namespace) (rate(keygrouping_observer_events_total[10m])) == 0)) and " + _FLOWING,
+        "5m",
+        "warning",
+        "The observer in {{ $labels.namespace }} has seen no events for {{ $value | humanizeDuration }} or longer",
+        "Events flow, and for {{ $value | humanizeDuration }} or longer the observer has seen none of them, or has "
+        "ended no interval. Whether events are late is unknown meanwhile: the alerts on their latency are blind.",
     ),
 )
 
@@ -150,6 +231,28 @@ BALANCE = (
         "least half of the workers keep up. Results wait for the slowest worker.",
     ),
     Alert(
+        "KeygroupingWorkersBehind",
+        "count by (namespace) (keygrouping:worker_delay:seconds > 300) > "
+        "0.5 * count by (namespace) (keygrouping:worker_delay:seconds)",
+        "10m",
+        "critical",
+        "{{ $value | humanize }} workers in {{ $labels.namespace }} are more than five minutes behind",
+        "{{ $value | humanize }} workers, more than half of all, have waiting what they are sent in five minutes or "
+        "longer: results are late by that much, for all keys.",
+    ),
+    Alert(
+        "KeygroupingRoutersApart",
+        "max by (namespace, pod, instance) (keygrouping_router_epoch) < on (namespace) group_left () "
+        "max by (namespace) (keygrouping_router_epoch offset 10m) "
+        "and on (namespace) max by (namespace) (keygrouping_router_sharing) == 1",
+        "10m",
+        "warning",
+        '{{ $labels.instance }} in {{ $labels.namespace }} still routes by epoch {{ $value | printf "%.0f" }}, which '
+        "others left long ago",
+        'The router {{ $labels.instance }} is in epoch {{ $value | printf "%.0f" }}, and ten minutes ago another one '
+        "was further already. It does not follow the common plan: hot keys are not split as they should be.",
+    ),
+    Alert(
         "KeygroupingPlanFlapping",
         "max by (namespace) (increase(keygrouping_router_reshuffles_total[10m])) > 30",
         "20m",
@@ -163,8 +266,18 @@ BALANCE = (
 PARTS = (
     Alert(
         "KeygroupingKafkaUnreachable",
-        "time() - min by (namespace, group) (keygrouping_input_seen_timestamp_seconds) > 180",
+        "max_over_time(keygrouping:kafka_away:seconds[10m]) > 0",
         "2m",
+        "critical",
+        "Kafka can't be reached from {{ $labels.namespace }}: {{ $value | humanizeDuration }}",
+        "At least three quarters of all processes in {{ $labels.namespace }} could not look up their input for "
+        "{{ $value | humanizeDuration }}: the pipeline stands still. It keeps other alerts quiet until ten minutes "
+        "after Kafka is back.",
+    ),
+    Alert(
+        "KeygroupingKafkaCutOff",
+        "time() - min by (namespace, group) (keygrouping_input_seen_timestamp_seconds) > 180",
+        "5m",
         "critical",
         "{{ $labels.group }} in {{ $labels.namespace }} has not reached Kafka for {{ $value | humanizeDuration }}",
         "At least one process of {{ $labels.group }} could not look up the ends of its input and its offsets for "
@@ -178,6 +291,15 @@ PARTS = (
         "{{ $labels.instance }} has not reached its store for five minutes",
         "The router {{ $labels.instance }} in {{ $labels.namespace }} routes on by its last plan. New hot keys are not "
         "split by all routers alike, and changes over the API are refused.",
+    ),
+    Alert(
+        "KeygroupingStoreBadValues",
+        f"sum by (namespace, kind) ({grown('keygrouping_router_store_bad_values_total', '15m')}) > 0",
+        "1m",
+        "warning",
+        "The store of {{ $labels.namespace }} holds a value that routers can't use: {{ $labels.kind }}",
+        "Within 15 minutes routers have {{ $value | humanize }} times read a value of the kind {{ $labels.kind }} that "
+        "is none, and have taken it for missing. Another program writes to the store, or another version of ours.",
     ),
     Alert(
         "KeygroupingTransactionAborts",
@@ -228,6 +350,16 @@ PARTS = (
         "and asks for its executors; no results come meanwhile.",
     ),
     Alert(
+        "KeygroupingFileDescriptorsLow",
+        "max by (namespace, pod, instance) (process_open_fds / process_max_fds "
+        "and on (namespace, instance) keygrouping_event_loop_lag_seconds_count) > 0.8",
+        "5m",
+        "warning",
+        "{{ $labels.instance }} in {{ $labels.namespace }} has {{ $value | humanizePercentage }} of its files open",
+        "{{ $labels.instance }} has opened {{ $value | humanizePercentage }} of the files and connections that it may "
+        "open. At 100 % it can connect to nothing any more, and ends.",
+    ),
+    Alert(
         "KeygroupingTargetDown",
         "time() - max by (namespace, job, pod, instance) (max_over_time(timestamp("
         "keygrouping_event_loop_lag_seconds_count)[1h:1m]) and on (job, instance) up == 0)",
@@ -247,10 +379,34 @@ PARTS = (
     ),
 )
 
+TOPICS = (
+    Alert(
+        "KeygroupingScalingCeiling",
+        "max by (namespace, topic) (keygrouping_inspect_works_like_workers) "
+        "< 0.5 * max by (namespace, topic) (keygrouping_inspect_partitions) "
+        "and sum by (namespace, topic) (rate(keygrouping_inspect_events_total[15m])) > 10",
+        "30m",
+        "info",
+        "Consumers of topic {{ $labels.topic }} do the work of {{ $value | humanize }} at most, however many there are",
+        "Its partitions are so uneven that less than half of them are in use when the busiest is full: its consumers "
+        "do the work of {{ $value | humanize }}. More pods do nothing for it.",
+    ),
+    Alert(
+        "KeygroupingInspectBlind",
+        "time() - max by (namespace, topic) (keygrouping_inspect_read_timestamp_seconds) > 180",
+        "5m",
+        "warning",
+        "Topic {{ $labels.topic }} in {{ $labels.namespace }} has not been read for {{ $value | humanizeDuration }}",
+        "The exporter of topic {{ $labels.topic }} has read nothing of it for {{ $value | humanizeDuration }}: the "
+        "topic is gone, or Kafka can't be reached. Its figures are old, or no more.",
+    ),
+)
+
 GROUPS: dict[str, tuple[Alert, ...]] = {
     "keygrouping.results": RESULTS,
     "keygrouping.balance": BALANCE,
     "keygrouping.parts": PARTS,
+    "keygrouping.topics": TOPICS,
 }
 """All alerts, by the name of their group."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -18,13 +19,30 @@ RUNBOOKS = "https://keygrouping.example.com/docs/runbooks.md"
 """Where docs/runbooks.md can be read; the chart puts its own value in place of it."""
 
 
+RELEASE = "app_kubernetes_io_instance"
+"""Label that tells releases in one namespace apart, as Prometheus names that of the pods. It may be absent."""
+
+_BY_NAMESPACE = re.compile(rf"\b(by|on) \(namespace(?!, {RELEASE})\b")
+
+
+def by_release(expr: str) -> str:
+    """An expression that takes the releases in a namespace each by itself, wherever it takes namespaces so."""
+    return _BY_NAMESPACE.sub(rf"\1 (namespace, {RELEASE}", expr)
+
+
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A series that is computed from others; several with one name and different labels make up one series."""
+    """A series that is computed from others; several with one name and different labels make up one series.
+
+    `expr` is written by namespace; see `by_release`.
+    """
 
     name: str
     expr: str
     labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "expr", by_release(self.expr))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +71,8 @@ class Objective:
 class Alert:
     """What is wrong while `expr` gives anything for as long as `lasts` (a duration of Prometheus).
 
-    `summary` and `description` are Prometheus' templates over `$labels` and `$value`.
+    `expr` is written by namespace; see `by_release`. `summary` and `description` are Prometheus' templates over
+    `$labels` and `$value`.
     """
 
     name: str
@@ -62,6 +81,9 @@ class Alert:
     severity: Severity
     summary: str
     description: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "expr", by_release(self.expr))
 
     @property
     def runbook(self) -> str:

@@ -22,22 +22,59 @@ _PARTS = {
     "aggregator": "keygrouping_aggregator_results_total",
     "observer": "keygrouping_observer_workers",
     "spark": "keygrouping_spark_results_total",
+    "inspect": "keygrouping_inspect_read_timestamp_seconds",
 }
-"""A metric of each part that is there from its start and has no labels."""
+"""A metric of each part that is there from its start, once."""
 
-_WRITERS = ("router", "worker", "aggregator", "observer", "spark")
-_DEAD = " or ".join(f"rate(keygrouping_{part}_dead_letters_total[5m])" for part in _WRITERS)
+WRITERS = ("router", "worker", "aggregator", "observer", "spark")
+"""Services that write to `dead-letters` and say why; the producer counts what it can't read."""
+_DEAD = " or ".join(f"rate(keygrouping_{part}_dead_letters_total[5m])" for part in WRITERS)
+
+_SECONDS = {"15m": 900, "1h": 3600}
+
+
+def grown(counter: str, span: str) -> str:
+    """By how much a counter has grown over `span`, also before it was scraped for the first time.
+
+    `increase` knows nothing of what a process counts between its start and its first scrape. Whoever has started
+    within `span` and was not seen before it has counted all of it since.
+    """
+    started = f"max_over_time(process_start_time_seconds[{span}]) > time() - {_SECONDS[span]}"
+    return (
+        f"((max_over_time({counter}[{span}]) and on (namespace, instance) ({started})) "
+        f"unless max_over_time({counter}[{span}] offset {span}) or increase({counter}[{span}]))"
+    )
+
+
+_DEAD_GROWN = " or ".join(grown(f"keygrouping_{part}_dead_letters_total", "15m") for part in WRITERS)
+
+_LOST = 'keygrouping_expired_offsets_total{group!~".*-(observer|audit)"}'
+"""What the observer has not seen is in the results all the same."""
+
+_LATE_EVENTS = "sum by (namespace) (rate(keygrouping_router_late_total[10m]))"
+
+_UNSEEN = "time() - keygrouping_input_seen_timestamp_seconds > 180"
+_AWAY = (
+    f"min by (namespace) ({_UNSEEN}) and on (namespace) "
+    f"count by (namespace) ({_UNSEEN}) >= 0.75 * count by (namespace) (keygrouping_input_seen_timestamp_seconds) "
+    "or 0 * count by (namespace) (keygrouping_input_seen_timestamp_seconds)"
+)
+"""How long Kafka has been away, by three quarters of all processes: one that has just started knows nothing of it."""
+
+_WORKER_LAG = "max by (namespace, worker) (keygrouping_router_worker_lag_records)"
 
 _ABORTS = "sum by (namespace, group) (rate(keygrouping_transaction_aborts_total[10m]))"
 _COMMITS = "sum by (namespace, group) (rate(keygrouping_commits_total[10m]))"
 
 _WAITING_SINCE = (
     "max by (namespace) (max_over_time(keygrouping_last_result_timestamp_seconds[1d]) "
-    "or max_over_time(((keygrouping:events:rate5m == 0) + time())[1d:1m]) "
+    "or max_over_time(((keygrouping:events:rate2m == 0) + time())[1d:1m]) "
     "or min by (namespace, job) (process_start_time_seconds and on (namespace, instance) keygrouping_router_epoch))"
 )
 """The newest of: the last result, the last moment without events, the start of the routers."""
 
+
+_CAPACITY = "max by (namespace, worker) (keygrouping_router_worker_capacity)"
 
 _IMBALANCE_BEFORE = (
     "sum by (namespace) (sum by (namespace, instance) (avg_over_time(keygrouping_router_imbalance_before[5m])) "
@@ -46,15 +83,18 @@ _IMBALANCE_BEFORE = (
 )
 """Each router counts as much as it routes: by chance alone, one with few events sees a large λ."""
 
-_ALL, _IN_TIME = f"{RESULTS.histogram}_count", f'{RESULTS.histogram}_bucket{{le="{RESULTS.within}"}}'
-_LATE = (
-    f"sum by (namespace) (clamp_min(({_ALL} - {_ALL} offset 5m) "
-    f"- ignoring (le) ({_IN_TIME} - {_IN_TIME} offset 5m), 0))"
-)
-"""Late windows of the last five minutes, each counted once: `increase` would miss what comes between two spans.
 
-A process that is gone or began anew counts for nothing, whatever it had counted before.
-"""
+def _late(objective: Objective) -> Recording:
+    """What was late in the last five minutes, each counted once: `increase` would miss what comes between two spans.
+
+    A process that is gone or was started again counts for nothing, whatever it had counted before.
+    """
+    every, in_time = f"{objective.histogram}_count", f'{objective.histogram}_bucket{{le="{objective.within}"}}'
+    return Recording(
+        f"keygrouping:{objective.missed}:increase5m",
+        f"sum by (namespace) (clamp_min(({every} - {every} offset 5m) "
+        f"- ignoring (le) ({in_time} - {in_time} offset 5m), 0))",
+    )
 
 
 def _slow(objective: Objective, window: str) -> Recording:
@@ -69,6 +109,7 @@ RECORDINGS: tuple[Recording, ...] = (
         Recording("keygrouping:instances:count", f"count by (namespace) ({metric})", {"part": part})
         for part, metric in _PARTS.items()
     ),
+    Recording("keygrouping:events:rate2m", "sum by (namespace) (rate(keygrouping_router_routed_total[2m]))"),
     Recording("keygrouping:events:rate5m", "sum by (namespace) (rate(keygrouping_router_routed_total[5m]))"),
     Recording(
         "keygrouping:results:rate5m",
@@ -82,27 +123,48 @@ RECORDINGS: tuple[Recording, ...] = (
         'or label_replace(keygrouping_spark_source_lag_records, "stage", "$1", "query", "(.+)"))',
     ),
     Recording(
+        "keygrouping:lag:seconds",
+        "keygrouping:lag:sum / on (namespace) group_left () clamp_min(keygrouping:events:rate5m, 1)",
+    ),
+    Recording(
         "keygrouping:worker_delay:seconds",
-        "max by (namespace, worker) (keygrouping_router_worker_lag_records) "
-        "/ sum by (namespace, worker) (rate(keygrouping_router_routed_total[5m]))",
+        f"{_WORKER_LAG} / clamp_min(sum by (namespace, worker) (rate(keygrouping_router_routed_total[5m])) "
+        f"or 0 * {_WORKER_LAG}, 1)",
     ),
     Recording(
         "keygrouping:imbalance:rate5m",
-        "max by (namespace) (sum by (namespace, worker) (rate(keygrouping_router_routed_total[5m]))) "
-        "/ on (namespace) keygrouping:events:rate5m * on (namespace) max by (namespace) (keygrouping_router_workers)",
+        "max by (namespace) (sum by (namespace, worker) (rate(keygrouping_router_routed_total[5m])) "
+        f"/ on (namespace, worker) {_CAPACITY}) "
+        f"/ on (namespace) keygrouping:events:rate5m * on (namespace) sum by (namespace) ({_CAPACITY})",
     ),
     Recording("keygrouping:imbalance_before:avg5m", _IMBALANCE_BEFORE),
     Recording("keygrouping:dead_letters:rate5m", f"sum by (namespace, reason) ({_DEAD})"),
+    Recording("keygrouping:dead_letters:increase15m", f"sum by (namespace, reason) ({_DEAD_GROWN})"),
+    Recording(
+        "keygrouping:lost_events:increase1h",
+        f"sum by (namespace, group) ({grown(_LOST, '1h')})",
+    ),
+    Recording(
+        "keygrouping:late_events:ratio_rate10m",
+        f"{_LATE_EVENTS} / clamp_min({_LATE_EVENTS} "
+        "+ sum by (namespace) (rate(keygrouping_router_routed_total[10m])), 1e-9)",
+    ),
+    Recording("keygrouping:kafka_away:seconds", _AWAY),
+    Recording(
+        "keygrouping:observed:since",
+        "max by (namespace) (keygrouping_observer_interval_end_seconds > 0 "
+        "or (process_start_time_seconds and on (namespace, instance) keygrouping_observer_workers))",
+    ),
     Recording(
         "keygrouping:transaction_aborts:ratio_rate10m",
-        f"{_ABORTS} / ({_ABORTS} + ({_COMMITS} or 0 * {_ABORTS}))",
+        f"{_ABORTS} / clamp_min({_ABORTS} + ({_COMMITS} or 0 * {_ABORTS}), 1e-9)",
     ),
     Recording(
         "keygrouping:spark_start:time",
         "max by (namespace) (process_start_time_seconds and on (namespace, instance) keygrouping_spark_results_total)",
     ),
     *(_slow(objective, window) for objective in (EVENTS, RESULTS) for window in WINDOWS),
-    Recording("keygrouping:slow_results:increase5m", _LATE),
+    *(_late(objective) for objective in (EVENTS, RESULTS)),
 )
 
 _NAME = re.compile(r"(keygrouping:[a-z0-9_:]*[a-z0-9])(\[[^]:]+\])?")

@@ -30,7 +30,9 @@ executor)
     for name in $(compgen -A variable SPARK_JAVA_OPT_ | sort -t_ -k4 -n); do
         options+=("${!name}")
     done
-    exec "$JAVA_HOME/bin/java" "${options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
+    # Spark hands over spark.authenticate.secret.file, but reads the file only if it knows that it is on Kubernetes, and
+    # that only the driver could tell, which answers nobody without the secret.
+    exec "$JAVA_HOME/bin/java" "${options[@]}" -Dspark.master=k8s://executor "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
         -cp "${SPARK_CONF_DIR:-$SPARK_HOME/conf}:${SPARK_CLASSPATH:-}:$SPARK_HOME/jars/*:$PWD" \
         org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
         --driver-url "$SPARK_DRIVER_URL" \

@@ -8,15 +8,22 @@ from typing import Any
 import yaml
 from chart_files import MANIFESTS
 from keygrouping.job import JobSpec
+from keygrouping_observer.settings import ObserverSettings
 from keygrouping_service.premises import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Facts, Role, TopicFacts, judge, needs_of
 from keygrouping_service.settings import StageSettings
 from keygrouping_service.topics import topics_of
+from keygrouping_spark.settings import SparkSettings
 
 Render = Callable[..., list[dict[str, Any]]]
 
 STRIMZI = [*yaml.safe_load_all((MANIFESTS / "overlays" / "production" / "kafka.yaml").read_text())]
 JOB = '{"aggregates": [{"name": "n", "op": "count"}]}'
 SETTINGS = StageSettings(bootstrap_servers="none:9", job=JobSpec.from_json(JOB))
+ALL_SETTINGS = (
+    SETTINGS,
+    ObserverSettings(bootstrap_servers="none:9", job=SETTINGS.job),
+    SparkSettings(bootstrap_servers="none:9", job=SETTINGS.job, checkpoint="file:///none"),
+)
 ROLES: tuple[Role, ...] = ("events", "routed", "partials", "results", "late", "dead_letters")
 REQUESTS = {9: 10, 22: 5}
 OF_KAFKA_4 = {
@@ -70,20 +77,25 @@ def test_strimzis_topics_are_those_that_the_program_would_make() -> None:
         assert (made[topic.name]["partitions"], text(made[topic.name]["config"])) == (topic.partitions, topic.settings)
 
 
-def test_strimzis_user_may_check_and_purge() -> None:
+def test_strimzis_user_has_rights_by_name_alone() -> None:
     (user,) = of_kind("KafkaUser")
     acls = user["spec"]["authorization"]["acls"]
-    rights = {
-        (acl["resource"]["type"], acl["resource"].get("name"), operation)
-        for acl in acls
-        for operation in acl["operations"]
+    by_name = {acl["resource"]["name"]: acl["operations"] for acl in acls if acl["resource"]["type"] == "topic"}
+    made = {item["metadata"]["name"] for item in of_kind("KafkaTopic")}
+    named = {
+        getattr(settings, name) for settings in ALL_SETTINGS for name in type(settings).model_fields if "_topic" in name
     }
-    assert {
-        ("topic", SETTINGS.routed_topic, "Delete"),
-        ("topic", SETTINGS.partials_topic, "Delete"),
-        ("topic", "*", "DescribeConfigs"),
-        ("cluster", None, "DescribeConfigs"),
-    } <= rights
+    assert set(by_name) == made == named, "what the pipeline reads and writes is made here, and allowed by name"
+    assert all(acl["resource"].get("patternType") == "literal" for acl in acls if acl["resource"]["type"] == "topic")
+    prefixes = {acl["resource"]["name"] for acl in acls if acl["resource"].get("patternType") == "prefix"}
+    assert prefixes == {f"{SETTINGS.application}-", "spark-kafka-"}
+    assert {operation for operations in by_name.values() for operation in operations} == {
+        *("Describe", "DescribeConfigs", "Read", "Write", "Delete")
+    }
+    purged = {SETTINGS.routed_topic, SETTINGS.partials_topic, SETTINGS.receipts_topic}
+    assert {name for name, operations in by_name.items() if "Delete" in operations} == purged
+    (cluster,) = (acl["operations"] for acl in acls if acl["resource"]["type"] == "cluster")
+    assert cluster == ["Describe", "DescribeConfigs"]
 
 
 def test_the_bundled_broker_fulfils_all_premises_but_that_of_one_copy(render: Render) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -9,7 +10,7 @@ import shlex
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ class Release:
 
     def install(self, values: Mapping[str, Any], *, chart: Path = CHART, wait: bool = True) -> float:
         """Installs or upgrades with these values; gives the seconds until all pods were ready."""
-        own: dict[str, Any] = {"image": {"registry": self.cluster.registry}} if self.cluster.registry else {}
+        own = {"image": {"registry": self.cluster.registry} if self.cluster.registry else {"pullPolicy": "Never"}}
         begin = time.monotonic()
         command = ["upgrade", "--install", self.name, str(chart), "--create-namespace", "--set-json"]
         self.cluster.helm(*command, assignments({**own, **values}))
@@ -196,7 +197,15 @@ class Release:
 
     def inside(self, *arguments: str) -> Any:
         """What a command of `inside.py` says."""
-        return json.loads(self.cluster.kubectl("exec", TOOLBOX, "--", "python", f"{_TOOLS}/inside.py", *arguments))
+        command = ("env", *self._tokens(), "python", f"{_TOOLS}/inside.py", *arguments)
+        return json.loads(self.cluster.kubectl("exec", TOOLBOX, "--", *command))
+
+    def _tokens(self) -> Iterator[str]:
+        """What allows changes, as assignments of variables; nothing of a chart that makes no tokens."""
+        for secret in self.cluster.get("secrets", "--selector", f"app.kubernetes.io/instance={self.name}"):
+            part, _, rest = secret["metadata"]["name"].removeprefix(f"{self.full_name}-").partition("-")
+            if rest == "tokens":
+                yield f"{part.upper()}_TOKEN={base64.b64decode(secret['data']['write']).decode()}"
 
     def started(self, *command: str) -> subprocess.Popen[str]:
         """A command in the toolbox, going on while the test does something else."""

@@ -27,7 +27,9 @@ _FLUSH_SECONDS = 2.0
 def ask(method: str, url: str, body: str = "", media: str = "application/json") -> Any:
     """Status and JSON body of an answer; status 0 if there is none."""
     content = body.encode() or None
-    request = urllib.request.Request(url, content, {"Content-Type": media}, method=method)
+    token = os.environ.get("PRODUCER_TOKEN" if "-producer" in url else "ROUTER_TOKEN", "")
+    headers = {"Content-Type": media, **({"Authorization": f"Bearer {token}"} if token else {})}
+    request = urllib.request.Request(url, content, headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
             return {"status": answer.status, "body": _json(answer.read())}

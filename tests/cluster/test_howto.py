@@ -25,8 +25,10 @@ AUTHORITY = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -k
 
 
 def asked_for(manifests: str) -> Iterator[tuple[str, str]]:
-    """The secrets that pods of these manifests read, and the key in each: as a variable, or as a file."""
-    for manifest in filter(None, yaml.safe_load_all(manifests)):
+    """The secrets that pods of these manifests read and that the manifests don't make, and the key in each."""
+    found = [*filter(None, yaml.safe_load_all(manifests))]
+    made = {each["metadata"]["name"] for each in found if each["kind"] == "Secret"}
+    for manifest in found:
         pod: dict[str, Any] = manifest.get("spec", {}).get("template", {}).get("spec", {})
         secrets = {each["name"]: each["secret"]["secretName"] for each in pod.get("volumes", []) if "secret" in each}
         for container in pod.get("containers", []):
@@ -35,7 +37,7 @@ def asked_for(manifests: str) -> Iterator[tuple[str, str]]:
                 folder, _, name = str(variable.get("value", "")).rpartition("/")
                 if reference := variable.get("valueFrom", {}).get("secretKeyRef"):
                     yield reference["name"], reference["key"]
-                elif secret := folders.get(folder):
+                elif (secret := folders.get(folder)) and secret not in made:
                     yield secret, name
 
 

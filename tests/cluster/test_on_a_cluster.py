@@ -83,7 +83,8 @@ def test_variant_native(release: Release, table: Table) -> None:
 
 def test_variant_external_servers(release: Release, table: Table) -> None:
     bundled = "redis.bundled.enabled", "kafka.bundled.enabled"
-    release.install({"runner": "native", "producer": {"enabled": False}, "observer": {"enabled": False}})
+    servers = {"producer": {"enabled": False}, "observer": {"enabled": False}, "networkPolicy": {"enabled": False}}
+    release.install({"runner": "native", **servers})
     other = Release(release.cluster, "other")
     names = ("events", "routed", "partials", "results", "late", "deadLetters", "distribution")
     topics = {f"{name}Topic": f"other.{name.lower()}" for name in names}
@@ -99,6 +100,7 @@ def test_variant_external_servers(release: Release, table: Table) -> None:
             "redis": {
                 "bundled": {"enabled": False},
                 "external": {"url": f"redis://{release.full_name}-redis:6379/1"},
+                "auth": {"existingSecret": f"{release.full_name}-redis"},
             },
         }
     )

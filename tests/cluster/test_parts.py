@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import stat
 import tarfile
@@ -116,6 +117,16 @@ def test_the_toolbox_is_a_pod_that_policies_and_security_admit(cluster: Cluster)
     assert container["image"].startswith("host/team/keygrouping-load:")
     assert {"name": "MORE", "value": "1"} in container["env"]
     assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def test_calls_carry_the_tokens_of_the_release(cluster: Cluster, tmp_path: Path) -> None:
+    held = {"write": base64.b64encode(b"hush").decode()}
+    names = ("kg-keygrouping-redis", "kg-keygrouping-router-tokens", "kg-keygrouping-producer-tokens")
+    items = [{"metadata": {"name": name}, "data": held} for name in names]
+    (tmp_path / "answer").write_text(json.dumps({"items": items}))
+    Release(cluster).inside("ask", "GET", "http://r")
+    call = (tmp_path / "calls").read_text().splitlines()[-1]
+    assert "exec toolbox -- env ROUTER_TOKEN=hush PRODUCER_TOKEN=hush python " in call
 
 
 def test_waiting_ends_with_what_was_waited_for(cluster: Cluster) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
+from chart_files import over_defaults
 from keygrouping import cli as simulator
 from keygrouping.grouping import registry
 from keygrouping.job import JobSpec
@@ -40,6 +41,8 @@ WHOLE = {
     TOPIC: "tests/docs/test_existing_topic.py::test_the_tutorial_works",
 }
 """Pages that a test executes as a whole, from the first command to the last."""
+OBJECTS = {(DOCS / "howto" / "scaling.md", "ScaledObject"): "tests/monitoring/test_keda.py"}
+"""Objects of Kubernetes, and who tests them."""
 PYSPARK = "spark-jobs/tests/test_manual.py::test_the_page_on_pyspark_works"
 
 
@@ -91,7 +94,7 @@ def check_values(command: str) -> None:
                 given: Any = yaml.safe_load(value)
                 for name in reversed(path.split(".")):
                     given = {name: given}
-                jsonschema_rs.validate(SCHEMA, given)
+                jsonschema_rs.validate(SCHEMA, over_defaults(given))
 
 
 def simulate(command: str, folder: Path) -> None:
@@ -122,7 +125,7 @@ COMMANDS: Mapping[str, Check] = {
     r"make run": check_run,
     r"make (install|lint|test)$": by_ci,
     r"make test ARGS=": by("tests/docs/test_make.py::test_a_part_of_the_tests_runs"),
-    r"make (images|push) |helm |kubectl -n streams |PRODUCER=http": on_a_cluster,
+    r"make (images|push) |helm |kubectl -n streams |PRODUCER=http|(PRODUCER_)?TOKEN=\$\(kubectl": on_a_cluster,
     r"keygrouping simulate": simulate,
     rf"export {PREFIX}": check_names,
     r'ROUTER=http|(curl|VERSION=\$\(curl) .*"\$ROUTER/': by(CALLS),
@@ -199,8 +202,14 @@ def test_json_is_a_job(block: Any) -> None:
 
 
 @pytest.mark.parametrize("block", all_blocks("yaml"), ids=lambda block: block.place)
-def test_yaml_is_values_of_the_chart(block: Any) -> None:
-    jsonschema_rs.validate(SCHEMA, yaml.safe_load(block.text))
+def test_yaml_is_values_of_the_chart_or_an_object_with_a_test_of_its_own(block: Any) -> None:
+    content = yaml.safe_load(block.text)
+    if "apiVersion" in content:
+        assert (block.page, content["kind"]) in OBJECTS
+    elif "scrape_configs" in content:
+        by("tests/monitoring/test_releases.py::test_the_page_shows_a_prometheus_how_to_scrape")("", Path())
+    else:
+        jsonschema_rs.validate(SCHEMA, over_defaults(content))
 
 
 @pytest.mark.parametrize("block", all_blocks("toml"), ids=lambda block: block.place)

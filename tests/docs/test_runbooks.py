@@ -47,6 +47,16 @@ async def test_dead_letters_are_shown(broker: EmbeddedBroker, application: str) 
     assert re.findall(r"value \d", said) == [f"value {number}" for number in range(3, 8)]
 
 
+async def test_late_events_are_shown(broker: EmbeddedBroker, application: str) -> None:
+    topic = f"{application}.late"
+    async with Cluster(broker.bootstrap_servers) as cluster:
+        await cluster.create(**{topic: 1})
+        for number in range(8):
+            await cluster.write(topic, [(b"shop", b"")], timestamp_ms=1000 + number)
+    said = await run(script("record.timestamp"), broker, KEYGROUPING_LATE_TOPIC=topic)
+    assert [line.split()[0] for line in said.splitlines()] == [f"{1000 + number}" for number in range(3, 8)]
+
+
 async def test_partitions_without_a_leader_are_named(broker: EmbeddedBroker, application: str) -> None:
     topic = f"{application}.events"
     async with Cluster(broker.bootstrap_servers) as cluster:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import Any
 import monitoring_files
 import pytest
 import yaml
+from keygrouping_service import metrics
 from keygrouping_service.metrics import DEFINITIONS, LABELS, PROCESS, SERVICES
 from monitoring.alerts import ALERTS, GROUPS
 from monitoring.boards import BOARDS
 from monitoring.boards.kit import as_json, scoped
-from monitoring.model import RUNBOOKS, SEVERITIES, runbook
+from monitoring.model import RELEASE, RUNBOOKS, SEVERITIES, runbook
 from monitoring.recordings import RECORDINGS, inlined
 from monitoring.writing import DATASOURCE
+from prometheus_client import Histogram
 
 ROOT = Path(__file__).parents[2]
 PROVOKED = Path(__file__).parent / "test_provoked.py"
@@ -28,23 +31,30 @@ EXAMPLES = CHART / "examples" / "alerting"
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
 REGISTERED = {d.name + suffix for d in (*DEFINITIONS, *PROCESS) for suffix in SUFFIXES.get(d.kind, ("",))}
 # What Prometheus itself adds to every target.
-ALWAYS = {"namespace", "pod", "job", "instance", "le"}
+ALWAYS = {"namespace", RELEASE, "pod", "job", "instance", "le"}
 PARTS = ("What it means", "Impact", "Diagnosis", "Mitigation")
 TRAFFIC = {
     "Commits",
+    "Dead letters by service",
     "Dropped rows",
     "Events",
     "Events accepted",
     "Events and partials",
     "Events by worker",
+    "Events of the topics",
     "Events routed",
+    "Events to be routed",
     "Final results",
     "Final windows",
     "Flushes",
+    "Lag by group",
+    "Lag of Spark's queries",
     "Moved keys",
     "Partials",
     "Purged",
     "Records read",
+    "Records to read",
+    "Records that tell no key",
     "Set aside",
     "Throughput by worker",
     "Windows compared",
@@ -52,25 +62,34 @@ TRAFFIC = {
 }
 STATES = {
     "Age of the driver",
+    "Age of the watermark",
     "Begun anew",
     "CPU",
+    "CPU of the routers",
+    "Ceiling by the heaviest key",
     "Changes of the settings",
     "DIST_COST and messages",
     "Epoch",
-    "Groups in memory",
+    "Groups of the aggregators",
+    "Groups of the workers",
     "Hot keys",
+    "Hot keys and splitting",
     "Keys with a count",
     "Memory",
+    "Memory of the routers",
     "Memory of the state",
     "Open windows",
     "Premises",
     "Replicas that see each other",
     "Rows of state",
+    "Share of the heaviest keys",
     "STD_DEV",
     "Time in the kernel",
     "Version of the settings",
     "Width of the widest keys",
+    "Workers",
     "Workers in use",
+    "Workers of the heaviest keys",
     "λ by key hash",
 }
 WITHOUT_LIMITS = TRAFFIC | STATES
@@ -125,7 +144,7 @@ def test_expressions_use_what_is_registered(expr: str) -> None:
         for labels in re.findall(r"(?:by|on|ignoring) \(([^)]*)\)", inlined(expr))
         for label in labels.split(",")
     }
-    assert grouped <= {*LABELS, *ALWAYS, "stage"}
+    assert grouped <= {*LABELS, *ALWAYS, "stage", "process"}
 
 
 def test_selectors_go_to_every_metric() -> None:
@@ -136,7 +155,7 @@ def test_selectors_go_to_every_metric() -> None:
 
 def test_recorded_series_are_put_in() -> None:
     assert inlined("max(keygrouping:events:rate5m[1h])") == (
-        "max((sum by (namespace) (rate(keygrouping_router_routed_total[5m])))[1h:1m])"
+        f"max((sum by (namespace, {RELEASE}) (rate(keygrouping_router_routed_total[5m])))[1h:1m])"
     )
     assert inlined("keygrouping:instances:count").count("label_replace(") == len(SERVICES)
 
@@ -228,7 +247,8 @@ def test_the_page_lists_all_alerts_and_shows_all_dashboards() -> None:
     rows = re.findall(r"^\| \[(\w+)\]\(runbooks\.md#(\w+)\) \| (\w+) \| (\d+) min \|", page, re.MULTILINE)
     assert rows == [(a.name, a.name.lower(), a.severity, a.lasts.removesuffix("m")) for a in ALERTS]
     pictures = re.findall(r"!\[.+\]\((.+)\)", page)
-    assert pictures == [f"images/dashboards/{board.uid}.png" for board in BOARDS]
+    shown = [board.uid for board in BOARDS] + ["failing-keygrouping-overview", "failing-keygrouping-stages"]
+    assert pictures == [f"images/dashboards/{name}.png" for name in shown]
     assert all((ROOT / "docs" / picture).exists() for picture in pictures)
 
 
@@ -237,7 +257,7 @@ def test_the_page_lists_all_alerts_and_shows_all_dashboards() -> None:
 
 def test_uids_are_fixed() -> None:
     assert [board.uid for board in BOARDS] == [
-        f"keygrouping-{name}" for name in ("overview", "router", "stages", "keyspace", "dependencies", "slo")
+        f"keygrouping-{name}" for name in ("overview", "router", "stages", "keyspace", "dependencies", "slo", "topics")
     ]
 
 
@@ -280,13 +300,60 @@ def test_panels_have_limits_but_for_those_that_can_have_none() -> None:
     assert not WITHOUT_LIMITS & {panel.title for panel in panels if panel.limits}
 
 
+def test_a_title_stands_for_one_thing() -> None:
+    """Runbooks name panels by their titles: there are no two of one title, unless they show the same."""
+    shown: dict[str, set[tuple[str, ...]]] = {}
+    for board in BOARDS:
+        titles = [panel.title for row in board.rows for panel in row.panels]
+        assert len(set(titles)) == len(titles), board.title
+        for panel in (panel for row in board.rows for panel in row.panels):
+            shown.setdefault(panel.title, set()).add(tuple(query.expr for query in panel.queries))
+    assert [title for title, queries in shown.items() if len(queries) > 1] == []
+    assert len({board.title for board in BOARDS}) == len(BOARDS)
+
+
+def test_lags_are_judged_by_the_time_that_they_take() -> None:
+    """A million records are nothing to one stream and a day's work to another."""
+    for panel in (panel for board in BOARDS for row in board.rows for panel in row.panels):
+        if any("lag_records" in query.expr or "keygrouping:lag:sum" in query.expr for query in panel.queries):
+            assert not panel.limits, panel.title
+
+
+def test_histograms_reach_beyond_their_red_lines() -> None:
+    by_name = {f"{metric._name}_bucket": metric for metric in vars(metrics).values() if isinstance(metric, Histogram)}
+    judged = set()
+    for panel in (panel for board in BOARDS for row in board.rows for panel in row.panels):
+        for name in {name for query in panel.queries for name in re.findall(r"\w+_bucket", query.expr)}:
+            *_, highest, infinite = by_name[name]._upper_bounds
+            if panel.limits and "histogram_quantile" in panel.queries[0].expr:
+                judged.add(name)
+                assert infinite == math.inf and highest >= 4 * max(panel.limits), name
+    assert len(judged) >= 4
+
+
+def test_the_objectives_are_shown_over_the_time_that_they_are_reckoned_in() -> None:
+    (slo,) = (board for board in BOARDS if board.uid == "keygrouping-slo")
+    numbers = [panel for row in slo.rows for panel in row.panels if "3 days" in panel.title]
+    assert numbers and json.loads(as_json(slo))["time"] == {"from": "now-3d", "to": "now"}
+    assert all("3d" in query.expr for panel in numbers for query in panel.queries)
+
+
+def test_processes_are_named_by_their_pod() -> None:
+    for panel in (panel for board in BOARDS for row in board.rows for panel in row.panels):
+        assert "{{instance}}" not in "".join(query.legend for query in panel.queries), panel.title
+
+
 def test_queries_of_a_panel_have_one_unit() -> None:
     """What is counted in an hour, what comes each second and what is a time are not on one axis."""
     kinds = {
         f"{board.uid}: {panel.title}": {
             kind
             for query in panel.queries
-            for kind, pattern in {"rate": r"\brate\(", "increase": r"\bincrease\(", "time": r"\btime\(\)"}.items()
+            for kind, pattern in {
+                "rate": r"\brate\(",
+                "increase": r"\bincrease\(",
+                "time": r"(?<!> )\btime\(\)",
+            }.items()
             if re.search(pattern, query.expr)
         }
         for board in BOARDS

@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -17,15 +18,20 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping.partial import Result
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
 from keygrouping_local.ports import free_ports
+from keygrouping_local.process import spawn, terminate
 from keygrouping_service import kafka
 from keygrouping_service.store.testing import RedisServer
 from keygrouping_service.testing import until
 from monitoring.writing import prometheus_rules
+from redis import Redis
 
 pytestmark = [pytest.mark.kafka, pytest.mark.fault]
 
@@ -45,9 +51,12 @@ def hastened(rules: str) -> str:
 
     quick = re.sub(r"(\[|:|for: |offset\s+)(\d+)([mhd])(?=[\]:)\n])", shorter, rules)
     return (
-        quick.replace("+ 300", "+ 5")
+        quick.replace("+ 120", "+ 2")
         .replace("> 180", "> 10")
+        .replace("worker_delay:seconds > 300", "worker_delay:seconds > 5")
         .replace("worker_delay:seconds > 30", "worker_delay:seconds > 3")
+        .replace("lag:seconds > 60", "lag:seconds > 3")
+        .replace("> 600", "> 15")
         .replace("> 900", "> 15")
     )
 
@@ -64,21 +73,22 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 async def keep_writing(deployment: Deployment, stamp_behind: float = 75) -> None:
-    """A stream of old events (their age in seconds), most of one key and one in ten no JSON."""
+    """A stream of old events (their age in seconds), most of one key, one in ten no JSON and one in ten late."""
     for number in itertools.count():
         now = int((time.time() - stamp_behind) * 1000)
         events = [
             Event(n % 2, b"hot" if n % 10 else b"key-%d" % (number % 50), b"{}" if n % 10 != 3 else b"no", now)
             for n in range(50)
         ]
-        await deployment.write(events)
+        late = [Event(n % 2, b"late", b"{}", now - 60_000) for n in range(5)]
+        await deployment.write([*events, *late])
         await asyncio.sleep(0.1)
 
 
 class Pipeline:
     """The native pipeline, its broker, its Redis, and the Prometheus that watches it."""
 
-    def __init__(self, deployment: Deployment, broker: EmbeddedBroker, redis: RedisServer) -> None:
+    def __init__(self, deployment: Deployment, broker: EmbeddedBroker, redis: RedisServer | None) -> None:
         self.deployment = deployment
         self.broker = broker
         self.redis = redis
@@ -116,7 +126,9 @@ async def watched(
     broker: EmbeddedBroker,
     redis: RedisServer,
     services: Sequence[str] = SERVICES,
+    more: Sequence[str] = (),
 ) -> AsyncIterator[Pipeline]:
+    """`more`: addresses that are watched before anybody listens there."""
     deployment = Deployment(broker.bootstrap_servers, application, folder, JOB, shape=Shape(PARTITIONS, WORKERS))
     async with deployment:
         pipeline = Pipeline(deployment, broker, redis)
@@ -127,7 +139,7 @@ async def watched(
             deployment.start(name, session_timeout=60, **own_settings(name))
         addresses = [await address_of(deployment.log(name)) for name in services]
         (folder / "rules.yaml").write_text(hastened(prometheus_rules()))
-        targets = [(address, {"namespace": "here"}) for address in addresses]
+        targets = [(address, {"namespace": "here"}) for address in (*addresses, *more)]
         with Prometheus(folder / "prometheus", targets, rules=folder / "rules.yaml", seconds=0.5) as prometheus:
             pipeline.prometheus = prometheus
             yield pipeline
@@ -156,6 +168,46 @@ async def keep_fencing(deployment: Deployment) -> None:
             await asyncio.sleep(0.2)
 
 
+@contextmanager
+def few_files(pid: int) -> Iterator[None]:
+    """A process that may open hardly more files than it has open."""
+    process = psutil.Process(pid)
+    before = process.rlimit(psutil.RLIMIT_NOFILE)
+    process.rlimit(psutil.RLIMIT_NOFILE, (int(process.num_fds() / 0.85), before[1]))
+    try:
+        yield
+    finally:
+        process.rlimit(psutil.RLIMIT_NOFILE, before)
+
+
+async def keep_poisoning(store: Redis, application: str) -> None:
+    """Somebody else writes to what routers share."""
+    while True:
+        for key in store.scan_iter(f"*{application}*document*"):
+            store.hset(key, "value", b"{")
+        await asyncio.sleep(0.2)
+
+
+async def retain(deployment: Deployment, milliseconds: int) -> None:
+    topic = deployment.settings.events_topic
+    await deployment.admin.alter_configs(
+        [ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": str(milliseconds)})]
+    )
+
+
+async def keep_losing(deployment: Deployment) -> None:
+    """Retention deletes events that the router has not read while it hung."""
+    tp = TopicPartition(deployment.settings.events_topic, 0)
+    while True:
+        with stopped(deployment.pid("router-0")):
+            # The first one still answers what it asked before.
+            for _ in range(3):
+                await deployment.write([Event(0, b"lost", b"{}", int(time.time() * 1000))])
+                await asyncio.sleep(0.2)
+            await deployment.admin.delete_records({tp: RecordsToDelete(before_offset=-1)})
+        await asyncio.sleep(5)
+
+
 def java_of(pid: int) -> int:
     """The JVM of a Spark driver."""
     (java,) = (child for child in psutil.Process(pid).children(recursive=True) if child.name() == "java")
@@ -172,21 +224,24 @@ async def meanwhile(task: asyncio.Task[None]) -> AsyncIterator[None]:
 
 
 def test_rules_are_hastened_and_their_names_are_not() -> None:
-    quick = hastened("expr: x:rate5m[1h:1m] > max(a[10m]) + max(b offset\n 10m) + 300\n  for: 5m\n")
-    assert quick == "expr: x:rate5m[60s:1s] > max(a[10s]) + max(b offset\n 10s) + 5\n  for: 5s\n"
+    quick = hastened("expr: x:rate5m[1h:1m] > max(a[10m]) + max(b offset\n 10m) + 120\n  for: 5m\n")
+    assert quick == "expr: x:rate5m[60s:1s] > max(a[10s]) + max(b offset\n 10s) + 2\n  for: 5s\n"
 
 
 @pytest.mark.usefixtures("prometheus")
 @pytest.mark.timeout(1800)
 async def test_a_pipeline_in_trouble_is_told_of(application: str, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
     with EmbeddedBroker(tmp_path / "broker") as broker, RedisServer(tmp_path / "redis") as redis:
-        async with watched(tmp_path, application, broker, redis) as pipeline:
+        async with watched(tmp_path, application, broker, redis, more=[f"127.0.0.1:{port}"]) as pipeline:
             deployment = pipeline.deployment
             async with meanwhile(asyncio.create_task(keep_writing(deployment))):
-                # Two workers share nearly all events, some are of no use, all are old.
+                # Two workers share nearly all events, some are of no use or late, all are old.
                 await pipeline.fires(
                     "KeygroupingUnbalanced",
                     "KeygroupingDeadLetters",
+                    "KeygroupingDeadLettersBurst",
+                    "KeygroupingEventsLate",
                     "KeygroupingLatencyBudgetBurnFast",
                     "KeygroupingLatencyBudgetBurnSlow",
                     "KeygroupingResultsBudgetBurnFast",
@@ -199,12 +254,26 @@ async def test_a_pipeline_in_trouble_is_told_of(application: str, tmp_path: Path
                 redis.freeze()
                 await pipeline.fires("KeygroupingStoreDegraded")
                 redis.thaw()
+                # A second router has another store, and hears of no change.
+                apart = f"redis://{redis.address}/1"
+                deployment.start(
+                    "router-1", workers=WORKERS, grouping="pkg", interval=1, store_url=apart, http_port=port
+                )
+                await address_of(deployment.log("router-1"))
                 async with meanwhile(asyncio.create_task(change_workers_again_and_again(pipeline.router))):
-                    await pipeline.fires("KeygroupingPlanFlapping")
+                    await pipeline.fires("KeygroupingPlanFlapping", "KeygroupingRoutersApart")
+                deployment.stop("router-1")
+                with few_files(deployment.pid("observer-0")):
+                    await pipeline.fires("KeygroupingFileDescriptorsLow")
                 with stopped(deployment.pid("worker-0")):
                     await pipeline.fires("KeygroupingWorkerSaturated", "KeygroupingNoResults", "KeygroupingTargetDown")
-                await deployment.admin.delete_topics([f"{application}.observer-audit"])
-                await pipeline.fires("KeygroupingAuditStalled")
+                    with stopped(deployment.pid("worker-1")):
+                        await pipeline.fires("KeygroupingWorkersBehind")
+                with Redis(port=redis.port) as store:
+                    async with meanwhile(asyncio.create_task(keep_poisoning(store, application))):
+                        await pipeline.fires("KeygroupingStoreBadValues")
+                await deployment.admin.delete_topics([f"{application}.observer-{kind}" for kind in ("audit", "state")])
+                await pipeline.fires("KeygroupingAuditStalled", "KeygroupingObserverBlind")
                 deployment.stop("observer-0")
                 await pipeline.fires("KeygroupingExporterMissing")
 
@@ -220,11 +289,13 @@ async def test_a_pipeline_that_keeps_up_and_has_no_broker_any_more_is_told_of(ap
             async with meanwhile(asyncio.create_task(keep_writing(pipeline.deployment))):
                 await until(lambda: query("keygrouping:results:rate5m > 0"), PATIENCE)
             await until(lambda: query("sum(max_over_time(keygrouping_lag_records[5s])) == 0"), PATIENCE)
+            async with meanwhile(asyncio.create_task(keep_losing(pipeline.deployment))):
+                await pipeline.fires("KeygroupingEventsLost")
             await pipeline.is_quiet("KeygroupingKafkaUnreachable")
             assert broker.pid is not None
             with stopped(broker.pid):
-                await pipeline.fires("KeygroupingKafkaUnreachable")
-                groups = {labels["group"] for labels, _ in query('ALERTS{alertname="KeygroupingKafkaUnreachable"}')}
+                await pipeline.fires("KeygroupingKafkaUnreachable", "KeygroupingKafkaCutOff")
+                groups = {labels["group"] for labels, _ in query('ALERTS{alertname="KeygroupingKafkaCutOff"}')}
                 assert groups == {
                     f"{application}-{stage}" for stage in ("router", "worker", "aggregator", "observer", "audit")
                 }
@@ -244,7 +315,9 @@ async def test_a_router_that_is_too_slow_or_has_no_broker_is_told_of(application
                 "router-0", workers=WORKERS, max_batch=1, http_port=port, store_url=f"redis://{redis.address}"
             )
             async with meanwhile(asyncio.create_task(keep_writing(deployment))):
-                await pipeline.fires("KeygroupingLagGrowing")
+                await retain(deployment, 90_000)
+                await pipeline.fires("KeygroupingLagGrowing", "KeygroupingLagSteady", "KeygroupingEventsExpiring")
+                await retain(deployment, -1)
                 async with meanwhile(asyncio.create_task(keep_fencing(deployment))):
                     await pipeline.fires("KeygroupingTransactionAborts", "KeygroupingPartitionRestarting")
                 await pipeline.is_quiet("KeygroupingTransactionAborts")
@@ -273,3 +346,32 @@ async def test_a_spark_job_that_hangs_or_ends_is_told_of(application: str, tmp_p
                     deployment.revive()
                     await until(partial(pipeline.prometheus.query, f"{begun} >= {times}"), PATIENCE)
                 await pipeline.fires("KeygroupingSparkDriverRestarting")
+
+
+@pytest.mark.usefixtures("prometheus")
+@pytest.mark.timeout(900)
+async def test_a_topic_that_nobody_routes_and_that_does_not_scale_is_told_of(application: str, tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        deployment = Deployment(broker.bootstrap_servers, application, tmp_path, JOB, shape=Shape(8, WORKERS))
+        async with deployment:
+            topic, log = deployment.settings.events_topic, tmp_path / "exporter.log"
+            command = [sys.executable, "-m", "keygrouping", "inspect", "--topic", topic, "--follow"]
+            options = ["--metrics-port", "0", "--every", "1", "--window", "20"]
+            address = ["--bootstrap-servers", broker.bootstrap_servers]
+            exporter = spawn([*command, *options, *address], log)
+            try:
+                (tmp_path / "rules.yaml").write_text(hastened(prometheus_rules()))
+                targets = [(await address_of(log), {"namespace": "here"})]
+                with Prometheus(tmp_path / "prometheus", targets, rules=tmp_path / "rules.yaml") as prometheus:
+                    watched = Pipeline(deployment, broker, None)
+                    watched.prometheus = prometheus
+                    async with meanwhile(asyncio.create_task(keep_writing(deployment))):
+                        await watched.fires("KeygroupingScalingCeiling")
+                        await watched.is_quiet("KeygroupingInspectBlind")
+                    assert broker.pid is not None
+                    with stopped(broker.pid):
+                        await watched.fires("KeygroupingInspectBlind")
+                        await watched.is_quiet("KeygroupingScalingCeiling")
+                    await watched.is_quiet("KeygroupingInspectBlind")
+            finally:
+                terminate(exporter, 20)

@@ -19,6 +19,7 @@ from monitoring.writing import grafana_alerts, prometheus_rules
 NS = 'namespace="ns"'
 ROUTER = f'{{{NS}, job="router", instance="r"}}'
 ROUTED = f'keygrouping_router_routed_total{{{NS}, instance="r", worker="0"}}'
+OBSERVER = f'keygrouping_observer_workers{{{NS}, instance="o"}}'
 FLOWING = {ROUTED: "0+60000x600"}
 
 
@@ -44,6 +45,16 @@ def waiting(results: str, routed: str = "0+60000x600", wait: int = 70) -> dict[s
         f"keygrouping_router_result_wait_seconds{ROUTER}": f"{wait}x600",
         f"process_start_time_seconds{ROUTER}": "0x600",
         f"keygrouping_router_epoch{ROUTER}": "1x600",
+    }
+
+
+def gone_routers(minute: str) -> dict[str, str]:
+    """The routers' series end; the observer goes on if there is one."""
+    return {
+        ROUTED: f"0+60000x{minute} stale",
+        f"keygrouping_router_result_wait_seconds{ROUTER}": f"70x{minute} stale",
+        f"process_start_time_seconds{ROUTER}": f"0x{minute} stale",
+        f"keygrouping_router_epoch{ROUTER}": f"1x{minute} stale",
     }
 
 
@@ -91,7 +102,9 @@ def dead(each_minute: int) -> dict[str, str]:
     return {ROUTED: "0+9990x60", f"keygrouping_router_dead_letters_total{labels}": f"0+{each_minute}x60"}
 
 
-def balance(routed: Mapping[str, Sequence[str]], splitting: int = 1) -> dict[str, str]:
+def balance(
+    routed: Mapping[str, Sequence[str]], splitting: int = 1, capacities: Sequence[float] = (1, 1, 1, 1)
+) -> dict[str, str]:
     """What each router has sent to the workers, of which there are four."""
     series = {
         f'keygrouping_router_routed_total{{{NS}, instance="{router}", worker="{worker}"}}': total
@@ -104,16 +117,33 @@ def balance(routed: Mapping[str, Sequence[str]], splitting: int = 1) -> dict[str
         series[f"keygrouping_router_imbalance{labels}"] = f"{4 if len(totals) < 4 else 1}x60"
         series[f"keygrouping_router_splitting{labels}"] = f"{splitting}x60"
         series[f"keygrouping_router_workers{labels}"] = "4x60"
+        for worker, capacity in enumerate(capacities):
+            series[f'keygrouping_router_worker_capacity{{{NS}, instance="{router}", worker="{worker}"}}'] = (
+                f"{capacity}x60"
+            )
     return series
 
 
-def delays(*lags: int) -> dict[str, str]:
+def delays(*lags: int, events: str = "0+60000x60") -> dict[str, str]:
     series = {}
     for worker, lag in enumerate(lags):
         labels = f'{{{NS}, instance="r", worker="{worker}"}}'
         series[f"keygrouping_router_worker_lag_records{labels}"] = f"{lag}x60"
-        series[f"keygrouping_router_routed_total{labels}"] = "0+60000x60"
+        series[f"keygrouping_router_routed_total{labels}"] = events
     return series
+
+
+READ = f'keygrouping_inspect_read_timestamp_seconds{{{NS}, instance="i", topic="orders"}}'
+
+
+def inspected(works_like: str, partitions: int, events: int = 60_000) -> dict[str, str]:
+    """What an exporter says of a topic, to which so many events come each minute."""
+    labels = f'{{{NS}, instance="i", topic="orders"}}'
+    return {
+        f"keygrouping_inspect_works_like_workers{labels}": works_like if "x" in works_like else f"{works_like}x60",
+        f"keygrouping_inspect_partitions{labels}": f"{partitions}x60",
+        f"keygrouping_inspect_events_total{labels}": f"0+{events}x60",
+    }
 
 
 def aborts(aborted: int, committed: int) -> dict[str, str]:
@@ -164,6 +194,87 @@ def driver(starts: str) -> dict[str, str]:
     return {f"process_start_time_seconds{labels}": starts, f"keygrouping_spark_results_total{labels}": "0x60"}
 
 
+def lost(*totals: str, group: str = "k-router", started: int = 0) -> dict[str, str]:
+    """Expired offsets, as each process counts them; they started at a second."""
+    series = {}
+    for number, total in enumerate(totals):
+        labels = f'{{{NS}, instance="{number}", group="{group}"}}'
+        series[f"keygrouping_expired_offsets_total{labels}"] = total
+        series[f'process_start_time_seconds{{{NS}, instance="{number}"}}'] = f"{started}x200"
+    return series
+
+
+def expiring(*records: str) -> dict[str, str]:
+    return {
+        f'keygrouping_expiring_records{{{NS}, instance="{number}", group="k-router"}}': values
+        for number, values in enumerate(records)
+    }
+
+
+def late(each_minute: int, in_time: int) -> dict[str, str]:
+    labels = f'{{{NS}, instance="r", reason="late"}}'
+    return {ROUTED: f"0+{in_time}x60", f"keygrouping_router_late_total{labels}": f"0+{each_minute}x60"}
+
+
+def burst(total: str, routed: str = "0+60000x100", started: int = 0) -> dict[str, str]:
+    labels = f'{{{NS}, instance="r", reason="invalid-json"}}'
+    return {
+        ROUTED: routed,
+        f"keygrouping_router_dead_letters_total{labels}": total,
+        f'process_start_time_seconds{{{NS}, instance="r"}}': f"{started}x100",
+    }
+
+
+def steady(lag: str, events: int) -> dict[str, str]:
+    """The lag of the router stage, and events a minute."""
+    return {ROUTED: f"0+{events}x120", **stage(lag, None)}
+
+
+def epochs(one: str, other: str, sharing: int = 1) -> dict[str, str]:
+    series = {}
+    for instance, epoch in (("q", one), ("r", other)):
+        labels = f'{{{NS}, instance="{instance}"}}'
+        series[f"keygrouping_router_epoch{labels}"] = epoch
+        series[f"keygrouping_router_sharing{labels}"] = f"{sharing}x90"
+    return series
+
+
+def observed(ends: str, events: str, routed: str = "0+60000x90") -> dict[str, str]:
+    labels = f'{{{NS}, instance="o"}}'
+    return {
+        ROUTED: routed,
+        f"keygrouping_observer_interval_end_seconds{labels}": ends,
+        f'keygrouping_observer_events_total{{{NS}, instance="o", worker="0"}}': events,
+        f"keygrouping_observer_workers{labels}": "1x90",
+        f"process_start_time_seconds{labels}": "0x90",
+    }
+
+
+def files(opened: str, event_loop: bool = True) -> dict[str, str]:
+    labels = f'{{{NS}, instance="r"}}'
+    ours = {f"keygrouping_event_loop_lag_seconds_count{labels}": "1x60"} if event_loop else {}
+    return {f"process_open_fds{labels}": opened, f"process_max_fds{labels}": "1000x60", **ours}
+
+
+def outage(*values: str) -> dict[str, str]:
+    """When each group last saw its input."""
+    return {
+        f'keygrouping_input_seen_timestamp_seconds{{{NS}, instance="{number}", group="k-{number}"}}': times
+        for number, times in enumerate(values)
+    }
+
+
+def bad_values(total: str, started: int = 0) -> dict[str, str]:
+    labels = f'{{{NS}, instance="r", kind="plan"}}'
+    return {
+        f"keygrouping_router_store_bad_values_total{labels}": total,
+        f'process_start_time_seconds{{{NS}, instance="r"}}': f"{started}x60",
+    }
+
+
+AWAY, SEEN = "0+60x10 600x90", "0+60x100"
+"""A group that has not seen Kafka since the tenth minute, and one that sees it."""
+
 PLANS = f"keygrouping_router_plan_changes_total{ROUTER}"
 RESHUFFLES = f"keygrouping_router_reshuffles_total{ROUTER}"
 EVEN = ("0+60000x60",) * 4
@@ -179,6 +290,24 @@ DAILY = " ".join(f"{6 * n}x1439" for n in range(4))
 CASES: dict[str, tuple[Case, ...]] = {
     "KeygroupingNoResults": (
         Case("results end", waiting("0+60x10 600x100"), "30m", HERE, "20m 0s"),
+        Case("results have ended for five minutes", waiting("0+60x10 600x100"), "15m", HERE, "5m 0s"),
+        Case("the aggregator has been gone for five minutes", waiting("0+60x10 stale"), "15m", HERE, "5m 0s"),
+        Case(
+            "the routers have been gone for five minutes",
+            {**waiting("0+60x10 600x100"), **gone_routers("10"), OBSERVER: "4x60"},
+            "15m",
+            HERE,
+            "5m 0s",
+        ),
+        Case("the release is gone", {**waiting("0+60x10 stale"), **gone_routers("10")}, "15m"),
+        Case("a restart of three minutes", waiting("0+60x10 600x2 780+60x30"), "13m"),
+        Case("events end", waiting("0+60x9 600x60", routed="0+60000x10 600000x60"), "13m"),
+        Case("events have just ended", waiting("0+60x9 600x60", routed="0+60000x10 600000x60"), "12m"),
+        Case(
+            "events come each minute and a half",
+            waiting("0x1 120x1 240x1 360x1 480x1 600x1", routed="0 1 1 2 3 3 4 5 5 6 7 7"),
+            "11m",
+        ),
         Case("there never was one", {k: v for k, v in waiting("").items() if v}, "30m", HERE, "30m 0s"),
         Case("the aggregator is gone", waiting("0+60x10 stale"), "30m", HERE, "20m 0s"),
         Case("results come", waiting("0+60x100"), "30m"),
@@ -197,6 +326,122 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("no commit ever", stage("500x60", None), "30m", {**HERE, "group": "k-router", "instance": "r"}, "500"),
         Case("it works", stage("500x60", "0+5x60"), "30m"),
         Case("nothing to do", stage("0x60", "25x60"), "30m"),
+    ),
+    "KeygroupingEventsLost": (
+        Case("while it is watched", lost("0x20 5000x100"), "25m", {**HERE, "group": "k-router"}, "5k"),
+        Case(
+            "before the first scrape of a process that has just started",
+            lost("_x20 5000x100", started=1190),
+            "25m",
+            {**HERE, "group": "k-router"},
+            "5k",
+        ),
+        Case(
+            "its process ended at once",
+            lost("_x20 5000x1 stale", started=1190),
+            "40m",
+            {**HERE, "group": "k-router"},
+            "5k",
+        ),
+        Case("long ago", lost("5000x200", started=0), "90m"),
+        Case("a Prometheus is new, the process is not", lost("_x100 5000x100", started=0), "105m"),
+        Case("nothing", lost("0x100", "0x100"), "25m"),
+        Case("what the observer did not see is in the results", lost("0x20 50x100", group="k-observer"), "25m"),
+    ),
+    "KeygroupingEventsExpiring": (
+        Case("soon", expiring("0x10 40x60", "0x10 2x60"), "20m", {**HERE, "group": "k-router"}, "42"),
+        Case("not for long", expiring("0x10 40x3 0x60"), "20m"),
+        Case("none", expiring("0x60"), "20m"),
+    ),
+    "KeygroupingLagSteady": (
+        Case("ten millions", steady("10000000x120", 6_000_000), "60m", {**HERE, "stage": "router"}, "1m 40s"),
+        Case(
+            "nothing is routed at all",
+            steady("10000000x120", 0),
+            "60m",
+            {**HERE, "stage": "router"},
+            "115d 17h 46m 40s",
+        ),
+        Case("it grows", steady("0+100000x120", 600_000), "60m", {**HERE, "stage": "router"}, "10m 0s"),
+        Case("it is worked off", steady("20000000-150000x120", 6_000_000), "60m"),
+        Case("it is a second's", steady("100000x120", 6_000_000), "60m"),
+        Case("it is small", steady("900x120", 60), "60m"),
+    ),
+    "KeygroupingEventsLate": (
+        Case("half of them", late(5000, 5000), "30m", HERE, "50%"),
+        Case("one of 100", late(100, 9900), "30m"),
+        Case("no events", late(0, 0), "30m"),
+    ),
+    "KeygroupingDeadLettersBurst": (
+        Case(
+            "the first burst, within a minute",
+            burst("0x20 50000x80"),
+            "25m",
+            {**HERE, "reason": "invalid-json"},
+            "50k",
+        ),
+        Case(
+            "before the first scrape",
+            burst("_x20 50000x80", started=1190),
+            "25m",
+            {**HERE, "reason": "invalid-json"},
+            "50k",
+        ),
+        Case(
+            "a few in a slow stream",
+            burst("0x20 200x80", routed="0+600x100"),
+            "25m",
+            {**HERE, "reason": "invalid-json"},
+            "200",
+        ),
+        Case("a few in a fast stream", burst("0x20 200x80"), "25m"),
+        Case("it is over", burst("0x20 50000x80"), "40m"),
+        Case("a Prometheus is new, the process is not", burst("_x20 50000x80"), "25m"),
+        Case("none", burst("0x100"), "25m"),
+    ),
+    "KeygroupingWorkersBehind": (
+        Case("three of four", delays(6_000_000, 6_000_000, 6_000_000, 10), "30m", HERE, "3"),
+        Case("three of four get nothing more", delays(600, 600, 600, 10, events="0x60"), "30m", HERE, "3"),
+        Case("one of four", delays(6_000_000, 10, 10, 10), "30m"),
+        Case("half a minute", delays(30_000, 30_000, 30_000, 30_000), "30m"),
+    ),
+    "KeygroupingRoutersApart": (
+        Case(
+            "one stands still for 80 minutes",
+            epochs("0+6x90", "0+6x10 60x80"),
+            "80m",
+            {**HERE, "instance": "r"},
+            "60",
+        ),
+        Case("each is scraped at another time", epochs("0+6x90", "6+6x90"), "60m"),
+        Case("a moment", epochs("0+6x90", "0+6x10 60x8 108+6x90"), "40m"),
+        Case("each plans on its own", epochs("0+6x90", "0x90", sharing=0), "60m"),
+        Case("there are no plans", epochs("7x90", "7x90"), "60m"),
+    ),
+    "KeygroupingObserverBlind": (
+        Case("it ends no interval", observed("0+60x10 600x80", "0+60000x90"), "30m", HERE, "20m 0s"),
+        Case("it never ended one", observed("0x90", "0x90"), "30m", HERE, "30m 0s"),
+        Case("it sees none of the events", observed("0+60x90", "0x90"), "30m", HERE, "10m 0s"),
+        Case("it sees them", observed("0+60x90", "0+60000x90"), "30m"),
+        Case("there are none", observed("0+60x10 600x80", "0x90", routed="0x90"), "30m"),
+    ),
+    "KeygroupingKafkaCutOff": (
+        Case("one of two is cut off", seen("0+60x60", "300x60"), "20m", {**HERE, "group": "k-router"}, "15m 0s"),
+        Case("Kafka is away", seen("0+60x10 600x30"), "20m", {**HERE, "group": "k-router"}, "10m 0s"),
+        Case("Kafka is away, and it is another alert's first", seen("0+60x10 600x30"), "16m"),
+        Case("it is seen", seen("0+60x60", "0+60x60"), "20m"),
+        Case("who did not see it is gone", seen("0+60x60", "0+60x10 600x2 stale"), "30m"),
+    ),
+    "KeygroupingStoreBadValues": (
+        Case("a plan is none", bad_values("0x10 4x60"), "15m", {**HERE, "kind": "plan"}, "4"),
+        Case("before the first scrape", bad_values("_x10 4x60", started=590), "15m", {**HERE, "kind": "plan"}, "4"),
+        Case("long ago", bad_values("4x60"), "40m"),
+        Case("none", bad_values("0x60"), "15m"),
+    ),
+    "KeygroupingFileDescriptorsLow": (
+        Case("nearly all", files("100+20x40 900x20"), "59m", {**HERE, "instance": "r"}, "90%"),
+        Case("half of them", files("500x60"), "40m"),
+        Case("it is not ours", files("990x60", event_loop=False), "40m"),
     ),
     "KeygroupingLagGrowing": (
         Case("it grows", stage("0+100x120", None), "60m", {**HERE, "stage": "router"}, "4.5k"),
@@ -217,10 +462,15 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("every fifth is slow", latency("0+80x100", "0+100x100"), "90m", HERE, "20%"),
         Case("one of 200 is slow", latency("0+199x100", "0+200x100"), "90m"),
         Case("it is over", latency("0x60 100+100x60", "0+100x121"), "95m"),
+        Case("all have been slow for 18 minutes", latency("0+100x60 6000x60", "0+100x120"), "79m", HERE, "31.67%"),
+        Case("the first events of a new release are slow", latency("0x30 0x60", "0x30 40x60"), "34m"),
+        Case("they are, over two minutes", latency("0x30 0x60", "0x30 20 40x60"), "34m"),
+        Case("they are, and later ones are not", latency("0x30 0x1 0+1x60", "0x30 40x1 40+1x60"), "36m"),
     ),
     "KeygroupingLatencyBudgetBurnSlow": (
         Case("one of 50 is slow for days", latency("0+49x2900", "0+50x2900"), "2d", HERE, "2%", minutes=5),
         Case("one of 200 is slow for days", latency("0+199x2900", "0+200x2900"), "2d", minutes=5),
+        Case("the first events of a new release are slow", latency("0x30 0x600", "0x30 40x600"), "2h", minutes=5),
     ),
     "KeygroupingResultsBudgetBurnFast": (
         Case("every fifth is late", delays_of_results("0+8x100", "0+10x100"), "90m", HERE, "20%"),
@@ -264,6 +514,8 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("splitting does not help", balance({"r": UNEVEN}), "30m", HERE, "2.5"),
         Case("all routers send most to one worker", balance({"r": UNEVEN, "q": UNEVEN}), "30m", HERE, "2.5"),
         Case("one worker gets nothing", balance({"r": EVEN[:2]}), "30m", HERE, "2"),
+        Case("the busiest worker can do five times as much", balance({"r": UNEVEN}, capacities=(5, 1, 1, 1)), "30m"),
+        Case("a slow worker has as much as all", balance({"r": EVEN}, capacities=(1, 4, 4, 4)), "30m", HERE, "3.25"),
         Case("one of two routers has few events, for one worker", balance({"r": EVEN, "q": ("0+60x60",)}), "30m"),
         Case("keys are not to be split", balance({"r": UNEVEN}, splitting=0), "30m"),
         Case("there are too few events to tell", balance({"r": ("0+600x60",)}), "30m"),
@@ -284,12 +536,15 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("a burst", {PLANS: "0+6x60", RESHUFFLES: "0x10 60+6x10 120x40"}, "40m"),
     ),
     "KeygroupingKafkaUnreachable": (
-        Case("Kafka is away", seen("0+60x10 600x30"), "20m", {**HERE, "group": "k-router"}, "10m 0s"),
-        Case("one of two is cut off", seen("0+60x60", "300x60"), "20m", {**HERE, "group": "k-router"}, "15m 0s"),
-        Case("it never was there", seen("0x60"), "6m", {**HERE, "group": "k-router"}, "6m 0s"),
-        Case("it is seen", seen("0+60x60", "0+60x60"), "20m"),
-        Case("it was away for four minutes", seen("0+60x10 600x4 900+60x30"), "15m"),
-        Case("who did not see it is gone", seen("0+60x60", "0+60x10 600x2 stale"), "30m"),
+        Case("Kafka is away", outage(AWAY, AWAY, AWAY, AWAY), "20m", HERE, "10m 0s"),
+        Case("one process has started meanwhile", outage(AWAY, AWAY, AWAY, "_x15 900x90"), "17m", HERE, "7m 0s"),
+        Case("it never was there", outage("0x60"), "6m", HERE, "6m 0s"),
+        Case("it is back for nine minutes", outage(*["0+60x10 600x20 1800+60x60"] * 4), "39m", HERE, "21m 0s"),
+        Case("it is back for eleven minutes", outage(*["0+60x10 600x20 1800+60x60"] * 4), "42m"),
+        Case("one of two groups is cut off", outage(SEEN, AWAY), "20m"),
+        Case("one of four is cut off", outage(SEEN, SEEN, SEEN, AWAY), "20m"),
+        Case("it is seen", outage(SEEN, SEEN), "20m"),
+        Case("it was away for three minutes", outage("0+60x10 600x3 780+60x30"), "15m"),
     ),
     "KeygroupingStoreDegraded": (
         Case("it stays away", {DEGRADED: "0x5 1x30"}, "20m", {**HERE, "instance": "r"}),
@@ -348,6 +603,18 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("both are gone", dict.fromkeys(BOTH, "1x20 stale"), "40m", {**HERE, "part": "router"}, "2"),
         Case("one is left", {BOTH[0]: "1x20 stale", BOTH[1]: "1x60"}, "40m"),
     ),
+    "KeygroupingScalingCeiling": (
+        Case("one partition has it all", inspected("3.1", 12), "60m", {**HERE, "topic": "orders"}, "3.1"),
+        Case("it is even enough", inspected("8", 12), "60m"),
+        Case("hardly anything comes", inspected("1", 12, events=60), "60m"),
+        Case("nothing comes, so nothing is known", inspected("3.1x5 stale", 12), "60m"),
+        Case("a topic of one partition has no ceiling below it", inspected("1", 1), "60m"),
+    ),
+    "KeygroupingInspectBlind": (
+        Case("it was not read", {READ: "0x60"}, "10m", {**HERE, "topic": "orders"}, "10m 0s"),
+        Case("it is read, though nothing comes", {READ: "0+60x60"}, "10m"),
+        Case("it came back", {READ: "0x8 540+60x60"}, "10m"),
+    ),
 }
 
 
@@ -394,7 +661,7 @@ def written(template: str, case: Case) -> str:
     """A template's text, given the labels and how the value reads."""
     labels = case.labels or {}
     text = re.sub(r"{{ \$labels\.(\w+) }}", lambda match: labels.get(match[1], ""), template)
-    return re.sub(r"{{ \$value \| \w+ }}", case.value, text)
+    return re.sub(r"{{ \$value \| [^}]+ }}", case.value, text)
 
 
 def unit_test(case: Case, alert: Any) -> dict[str, Any]:
@@ -441,6 +708,96 @@ def test_it_fires_on_what_it_is_for_and_on_nothing_else(
         "rule_files": ["rules.yaml"],
         "evaluation_interval": f"{cases[0].minutes}m",
         "tests": [unit_test(case, alert) for case in cases],
+    }
+    passes(promtool, tmp_path, content)
+
+
+OUTAGE = "KeygroupingKafkaUnreachable"
+
+
+def outage_of_20_minutes() -> dict[str, str]:
+    """A pipeline from before an outage of Kafka (minutes 30 to 50) to long after it; it catches up in four minutes."""
+    stands, router, observer = "1800x19 3060+60x60", f'{NS}, instance="r"', f'{NS}, instance="o"'
+    series = {
+        f"keygrouping_router_result_wait_seconds{{{router}}}": "70x120",
+        f"keygrouping_router_epoch{{{router}}}": "1x120",
+        f"process_start_time_seconds{{{router}}}": "0x120",
+        f'keygrouping_last_result_timestamp_seconds{{{NS}, instance="a", group="k-aggregator"}}': f"0+60x30 {stands}",
+        f"keygrouping_observer_interval_end_seconds{{{observer}}}": f"0+60x30 {stands}",
+        f"keygrouping_observer_audit_compared_seconds{{{observer}}}": f"0+60x30 {stands}",
+        f'keygrouping_observer_events_total{{{observer}, worker="0"}}': "0+60000x30 1800000x19 1860000+60000x60",
+        f'keygrouping_observer_latency_seconds_bucket{{{observer}, le="10.0"}}': "0+600x30 18000x23 18600+600x60",
+        f"keygrouping_observer_latency_seconds_count{{{observer}}}": "0+600x30 18000x19 21000+3000x3 30600+600x60",
+        **delays_at("a", "0+6x30 180x23 186+6x60", "0+6x30 180x19 320x3 326+6x60"),
+    }
+    for worker in range(4):
+        labels = f'{{{router}, worker="{worker}"}}'
+        series[f"keygrouping_router_routed_total{labels}"] = "0+60000x30 1800000x19 1900000+300000x3 2860000+60000x60"
+        series[f"keygrouping_router_worker_lag_records{labels}"] = "10x30 5000x19 900000-200000x3 10x60"
+    for group, instance in (("k-router", "r"), ("k-worker", "w"), ("k-aggregator", "a"), ("k-observer", "o")):
+        labels = f'{{{NS}, instance="{instance}", group="{group}"}}'
+        series[f"keygrouping_input_seen_timestamp_seconds{labels}"] = f"0+60x30 {stands}"
+        series[f"keygrouping_lag_records{labels}"] = "10x30 5000x19 900000-200000x3 10x60"
+        series[f"keygrouping_commits_total{labels}"] = "0+60x30 1800x19 1860+60x60"
+        series[f"keygrouping_partition_restarts_total{labels}"] = "0x30 0+2x19 40x60"
+        series[f"keygrouping_transaction_aborts_total{labels}"] = "0x30 0+2x19 40x60"
+    return series
+
+
+def test_nobody_is_woken_but_by_the_outage_while_it_lasts_and_after_it(promtool: str, tmp_path: Path) -> None:
+    """What follows from an outage of Kafka fires while its own alert does, which keeps it quiet in Alertmanager."""
+    (tmp_path / "rules.yaml").write_text(prometheus_rules())
+    firing = 'ALERTS{alertstate="firing", severity="critical"'
+    own = f'{firing}, alertname="{OUTAGE}"}}'
+    others = f'sum(count by (namespace) ({firing}, alertname!="{OUTAGE}"}}) unless on (namespace) {own})'
+    alone = [{"expr": others, "eval_time": f"{minute}m", "exp_samples": []} for minute in range(100)]
+    stalled = f'sum({firing}, alertname="KeygroupingStageStalled"}})'
+    seen = [
+        {"expr": f"sum({own})", "eval_time": "37m", "exp_samples": [{"labels": "{}", "value": 1}]},
+        {"expr": f"sum({own})", "eval_time": "34m", "exp_samples": []},
+        {"expr": f"sum({own})", "eval_time": "64m", "exp_samples": []},
+        {"expr": stalled, "eval_time": "48m", "exp_samples": [{"labels": "{}", "value": 4}]},
+    ]
+    series = [{"series": name, "values": values} for name, values in outage_of_20_minutes().items()]
+    content = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": [*alone, *seen]}],
+    }
+    passes(promtool, tmp_path, content)
+
+
+IDLE = {
+    ROUTED: "5x30",
+    f'keygrouping_router_worker_lag_records{{{NS}, instance="r", worker="0"}}': "0x30",
+    f'keygrouping_router_late_total{{{NS}, instance="r", reason="late"}}': "0x30",
+    f'keygrouping_router_dead_letters_total{{{NS}, instance="r", reason="no-key"}}': "0x30",
+    f'keygrouping_expired_offsets_total{{{NS}, instance="r", group="k-router"}}': "0x30",
+    f'keygrouping_commits_total{{{NS}, instance="r", group="k-router"}}': "7x30",
+    f'keygrouping_transaction_aborts_total{{{NS}, instance="r", group="k-router"}}': "0x30",
+    f'keygrouping_lag_records{{{NS}, instance="r", group="k-router"}}': "0x30",
+    f'process_start_time_seconds{{{NS}, instance="r"}}': "0x30",
+}
+ZEROS = (
+    "keygrouping:lag:seconds",
+    "keygrouping:worker_delay:seconds",
+    "keygrouping:dead_letters:increase15m",
+    "keygrouping:lost_events:increase1h",
+    "keygrouping:late_events:ratio_rate10m",
+    "keygrouping:transaction_aborts:ratio_rate10m",
+)
+
+
+def test_what_is_nothing_is_0_and_not_no_data(promtool: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(prometheus_rules())
+    asked = [
+        {"expr": f"sum({name})", "eval_time": "25m", "exp_samples": [{"labels": "{}", "value": 0}]} for name in ZEROS
+    ]
+    series = [{"series": name, "values": values} for name, values in IDLE.items()]
+    content = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": asked}],
     }
     passes(promtool, tmp_path, content)
 

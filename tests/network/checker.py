@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import calendar
 import json
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from .load import LATENESS_MS, WINDOW_MS
+from .load import CONFIRMATIONS, LATENESS_MS, WINDOW_MS
 
 IDLE = "partition-was-idle"
 _ROUTED = "routed"
@@ -126,6 +126,24 @@ class Found(NamedTuple):
     place: str
 
 
+@dataclass
+class PartitionTime:
+    """How far a partition's events have come: the latest time that c of the last 2c have reached, never going back."""
+
+    last: deque[int] = field(default_factory=lambda: deque(maxlen=2 * CONFIRMATIONS))
+    confirmed: int = -1
+
+    def is_late(self, time_ms: int) -> bool:
+        """Whether an event that comes now is late."""
+        return time_ms < self.confirmed - LATENESS_MS
+
+    def saw(self, time_ms: int) -> None:
+        """Takes an event, late ones included."""
+        self.last.append(time_ms)
+        if len(self.last) >= CONFIRMATIONS:
+            self.confirmed = max(self.confirmed, sorted(self.last, reverse=True)[CONFIRMATIONS - 1])
+
+
 class Checker:
     """Takes the records of all topics as they come, and judges them.
 
@@ -138,7 +156,7 @@ class Checker:
         self._events: dict[int, list[Event]] = defaultdict(list)
         self._fates: dict[int, list[Place]] = defaultdict(list)
         self._settled: set[int] = set()
-        self._newest: dict[int, int] = {}
+        self._times: dict[int, PartitionTime] = defaultdict(PartitionTime)
         self._last: dict[int, int] = {}
         self._horizon = -1
         self._expected: dict[Window, Expected] = defaultdict(Expected)
@@ -224,7 +242,7 @@ class Checker:
             missing += self._settle(number, waiting)
         if not missing:
             # Only then is it known how far event time has come.
-            self._horizon = min(self._newest.values(), default=-1) - LATENESS_MS
+            self._horizon = min((time.confirmed for time in self._times.values()), default=-1) - LATENESS_MS
             missing = self._judge_windows(ended)
         wrong, self._wrong = self._wrong, []
         return wrong, missing
@@ -278,17 +296,18 @@ class Checker:
         idle = any(fate.reason == IDLE for fate in fates)
         self.counts[IDLE] += idle
         for event in self._events.pop(number, []):
-            if event.key is None or idle or self._is_late(event):
+            if event.key is None:
                 continue
-            partition = event.place.partition
-            self._newest[partition] = max(event.time_ms, self._newest.get(partition, event.time_ms))
+            late = idle or self._is_late(event)
+            self._times[event.place.partition].saw(event.time_ms)
+            if late:
+                continue
             expected = self._expected[event.window]
             expected.numbers.append(event.n)
             expected.ids.append(event.id)
 
     def _is_late(self, event: Event) -> bool:
-        newest = self._newest.get(event.place.partition)
-        return newest is not None and event.time_ms < newest - LATENESS_MS
+        return self._times[event.place.partition].is_late(event.time_ms)
 
     def _tell(self, topic: str, fault: str, number: int, places: Iterable[Place]) -> None:
         self._wrong.append(Finding(topic, fault, (number,), ", ".join(map(str, places))))

@@ -13,6 +13,8 @@ from keygrouping.workload import workload
 STEP_MS = 20
 WINDOW_MS = 10_000
 LATENESS_MS = 2_000
+CONFIRMATIONS = 32
+"""The job's default."""
 START_MS = 1_357_000_000_000
 KEYLESS = 500
 """One event in so many has no key, and so is no event that could be counted."""

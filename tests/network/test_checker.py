@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from .checker import IDLE, Checker, milliseconds
-from .load import LATENESS_MS, START_MS, STEP_MS, WINDOW_MS, Load
+from .checker import IDLE, Checker, PartitionTime, milliseconds
+from .load import CONFIRMATIONS, LATENESS_MS, START_MS, STEP_MS, WINDOW_MS, Load
 from .schedule import Possible, draw
 
 COUNT = 1000
@@ -81,11 +81,17 @@ class Topics:
         return max(range(len(self.results)), key=lambda place: len(self.ids(place)))
 
 
+def reached(times: list[int]) -> int:
+    """The latest time that enough of these events have reached."""
+    return max((time for time in times if sum(other >= time for other in times) >= CONFIRMATIONS), default=-1)
+
+
 @pytest.fixture
 def topics(tmp_path: Path) -> Topics:
     """All topics as one process without any fault would leave them."""
     Load(1).write(tmp_path / "events.jsonl", COUNT)
-    made, newest, windows = Topics(), -1, dict[tuple[str, int], list[Any]]()
+    made, windows = Topics(), dict[tuple[str, int], list[Any]]()
+    confirmed, times = -1, list[int]()
     for offset, line in enumerate((tmp_path / "events.jsonl").read_text().splitlines()):
         data = json.loads(line)
         time_ms = milliseconds(data["at"])
@@ -93,10 +99,13 @@ def topics(tmp_path: Path) -> Topics:
         made.events.append(entry)
         if entry.key is None:
             made.dead.append(entry)
-        elif time_ms < newest - LATENESS_MS:
+            continue
+        late = time_ms < confirmed - LATENESS_MS
+        times = [*times, time_ms][-2 * CONFIRMATIONS :]
+        confirmed = max(confirmed, reached(times))
+        if late:
             made.late.append(entry)
         else:
-            newest = max(newest, time_ms)
             made.routed.append(replace(entry, partition=offset % 10))
             windows.setdefault((data["key"], time_ms // WINDOW_MS * WINDOW_MS), []).append(data)
     for (key, start), rows in windows.items():
@@ -107,6 +116,17 @@ def topics(tmp_path: Path) -> Topics:
         text = json.dumps(result | {"aggregates": values}).encode()
         made.results.append(Entry(0, len(made.results), start, key.encode(), text))
     return made
+
+
+def test_one_early_event_makes_nobody_late_and_many_do() -> None:
+    time = PartitionTime()
+    time.saw(10**12)
+    assert not time.is_late(0)
+    for early in range(1, CONFIRMATIONS):
+        time.saw(10**12 + early)
+    assert time.confirmed == 10**12
+    assert time.is_late(10**12 - LATENESS_MS - 1)
+    assert not time.is_late(10**12 - LATENESS_MS)
 
 
 def test_an_undisturbed_run_is_right(topics: Topics) -> None:

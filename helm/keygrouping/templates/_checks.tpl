@@ -1,90 +1,239 @@
-{{/* What the schema can't say: values that don't fit together. Each fault is one sentence that names the value. */}}
+{{/* What the schema can't say: values that don't fit together. All faults are told at once. */}}
 {{- define "keygrouping.check" -}}
+{{- with include "keygrouping.faults" . | trim }}
+{{- fail (printf "the values can't be used:\n%s" .) }}
+{{- end }}
+{{- end }}
+
+{{/* A fault: one sentence that names the value. */}}
+{{- define "keygrouping.fault" }}
+- {{ . }}
+{{- end }}
+
+{{- define "keygrouping.faults" -}}
 {{- $kafka := .Values.kafka }}
 {{- $redis := .Values.redis }}
 {{- $native := eq .Values.runner "native" }}
 {{- if and (not $kafka.bundled.enabled) (not $kafka.external.bootstrapServers) }}
-{{- fail "kafka: there is none: set kafka.external.bootstrapServers, or kafka.bundled.enabled=true" }}
+{{- include "keygrouping.fault" "kafka: there is none: set kafka.external.bootstrapServers, or kafka.bundled.enabled=true" }}
 {{- end }}
 {{- if and $kafka.bundled.enabled $kafka.external.bootstrapServers }}
-{{- fail "kafka: there are two: set kafka.bundled.enabled=false, or leave kafka.external.bootstrapServers empty" }}
+{{- include "keygrouping.fault" "kafka: there are two: set kafka.bundled.enabled=false, or leave kafka.external.bootstrapServers empty" }}
 {{- end }}
 {{- if and (not $kafka.bundled.enabled) (hasPrefix "SASL" $kafka.external.securityProtocol) (not $kafka.external.sasl.existingSecret) }}
-{{- fail (printf "kafka.external.securityProtocol=%s needs kafka.external.sasl.existingSecret, a Secret with user name and password" $kafka.external.securityProtocol) }}
+{{- include "keygrouping.fault" (printf "kafka.external.securityProtocol=%s needs kafka.external.sasl.existingSecret, a Secret with user name and password" $kafka.external.securityProtocol) }}
 {{- end }}
 {{- if and $kafka.external.tls.existingSecret (not (hasSuffix "SSL" $kafka.external.securityProtocol)) }}
-{{- fail (printf "kafka.external.tls.existingSecret is not used with kafka.external.securityProtocol=%s: set SSL or SASL_SSL" $kafka.external.securityProtocol) }}
+{{- include "keygrouping.fault" (printf "kafka.external.tls.existingSecret is not used with kafka.external.securityProtocol=%s: set SSL or SASL_SSL" $kafka.external.securityProtocol) }}
 {{- end }}
 {{- if and $redis.bundled.enabled $redis.external.url }}
-{{- fail "redis: there are two: set redis.bundled.enabled=false, or leave redis.external.url empty" }}
+{{- include "keygrouping.fault" "redis: there are two: set redis.bundled.enabled=false, or leave redis.external.url empty" }}
 {{- end }}
 {{- $store := or $redis.bundled.enabled $redis.external.url }}
-{{- $routers := int .Values.router.replicas }}
+{{- $routers := int (.Values.router.replicas | default 2) }}
 {{- $scaled := or (dig "enabled" false .Values.router.autoscaling) (dig "enabled" false .Values.router.keda) }}
 {{- if and (not $store) (or (gt $routers 1) $scaled) }}
-{{- fail "router: several routers need a Redis to share their plan: set redis.bundled.enabled=true or redis.external.url, or router.replicas=1 without autoscaling" }}
+{{- include "keygrouping.fault" "router: several routers need a Redis to share their plan: set redis.bundled.enabled=true or redis.external.url, or router.replicas=1 without autoscaling" }}
 {{- end }}
 {{- if and (dig "enabled" false .Values.router.autoscaling) (dig "enabled" false .Values.router.keda) }}
-{{- fail "router: set either router.autoscaling.enabled or router.keda.enabled" }}
+{{- include "keygrouping.fault" "router: set either router.autoscaling.enabled or router.keda.enabled" }}
 {{- end }}
 {{- if gt (int .Values.worker.replicas) (int .Values.worker.maxReplicas) }}
-{{- fail (printf "worker.replicas=%d is more than worker.maxReplicas=%d, the partitions of the routed topic" (int .Values.worker.replicas) (int .Values.worker.maxReplicas)) }}
+{{- include "keygrouping.fault" (printf "worker.replicas=%d is more than worker.maxReplicas=%d, the partitions of the routed topic" (int .Values.worker.replicas) (int .Values.worker.maxReplicas)) }}
 {{- end }}
 {{- if and (dig "enabled" false .Values.worker.keda) (not $native) }}
-{{- fail "worker.keda.enabled needs runner=native: Spark's executors follow worker.replicas" }}
+{{- include "keygrouping.fault" "worker.keda.enabled needs runner=native: Spark's executors follow worker.replicas" }}
 {{- end }}
 {{- if and (dig "enabled" false .Values.worker.keda) (gt (int (dig "maxReplicas" 4 .Values.worker.keda)) (int .Values.worker.maxReplicas)) }}
-{{- fail (printf "worker.keda.maxReplicas is more than worker.maxReplicas=%d, the partitions of the routed topic" (int .Values.worker.maxReplicas)) }}
+{{- include "keygrouping.fault" (printf "worker.keda.maxReplicas is more than worker.maxReplicas=%d, the partitions of the routed topic" (int .Values.worker.maxReplicas)) }}
 {{- end }}
 {{- range $part := list "router" "worker" "aggregator" }}
 {{- $values := get $.Values $part }}
-{{- $least := int $values.replicas }}
+{{- range $way, $most := dict "autoscaling" 4 "keda" 4 }}
+{{- $scaler := dig $way dict $values }}
+{{- if and (dig "enabled" false $scaler) (gt (int (dig "minReplicas" 1 $scaler)) (int (dig "maxReplicas" $most $scaler))) }}
+{{- include "keygrouping.fault" (printf "%s.%s.minReplicas=%d is more than maxReplicas=%d" $part $way (int (dig "minReplicas" 1 $scaler)) (int (dig "maxReplicas" $most $scaler))) }}
+{{- end }}
+{{- end }}
+{{- $least := int ($values.replicas | default 2) }}
 {{- if dig "autoscaling" "enabled" false $values }}{{- $least = int (dig "autoscaling" "minReplicas" 1 $values) }}{{- end }}
 {{- if dig "keda" "enabled" false $values }}{{- $least = int (dig "keda" "minReplicas" 1 $values) }}{{- end }}
 {{- if and $values.pdb.enabled (lt $least 2) }}
-{{- fail (printf "%s.pdb.enabled needs at least two replicas, there may be %d: a budget for one pod would block every drain of a node" $part $least) }}
+{{- include "keygrouping.fault" (printf "%s.pdb.enabled needs at least two replicas, there may be %d: a budget for one pod would block every drain of a node" $part $least) }}
 {{- end }}
 {{- end }}
 {{- $metrics := .Values.metrics }}
 {{- if and (or $metrics.prometheusRule.enabled $metrics.grafanaAlerts.enabled $metrics.dashboards.enabled) (not $metrics.runbookUrl) }}
-{{- fail "metrics.runbookUrl: alerts and dashboards link to runbooks: say where your team reads docs/runbooks.md (or runbooks.html of `make site`), such as https://wiki.example.com/keygrouping/runbooks" }}
+{{- include "keygrouping.fault" "metrics.runbookUrl: alerts and dashboards link to runbooks: say where your team reads docs/runbooks.md (or runbooks.html of `make site`), such as https://wiki.example.com/keygrouping/runbooks" }}
 {{- end }}
-{{- if and (ne .Values.router.settings.apiReads "open") (not .Values.router.auth.existingSecret) }}
-{{- fail "router.settings.apiReads=closed needs router.auth.existingSecret, a Secret with tokens" }}
+{{- if and (not .Values.secrets.generate) (include "keygrouping.unnamedSecrets" . | fromJsonArray) }}
+{{- $missing := list }}
+{{- range include "keygrouping.unnamedSecrets" . | fromJsonArray }}
+{{- $keys := ternary (values (.keys | default dict) | sortAlpha | join ", ") (.key | default "") (hasKey . "keys") }}
+{{- $missing = append $missing (printf "%s.existingSecret (keys: %s)" .value $keys) }}
 {{- end }}
-{{- if and (ne .Values.observer.settings.apiReads "open") .Values.observer.enabled (not .Values.router.auth.existingSecret) }}
-{{- fail "observer.settings.apiReads=closed needs router.auth.existingSecret, a Secret with tokens" }}
+{{- include "keygrouping.fault" (printf "secrets.generate=false needs the names of Secrets that you have made: %s" (join "; " $missing)) }}
 {{- end }}
-{{- if and (ne .Values.router.settings.apiReads "open") .Values.observer.enabled (not .Values.router.auth.readerTokenKey) }}
-{{- fail "router.settings.apiReads=closed needs router.auth.readerTokenKey, the key of one token for the observer" }}
+{{- range $part := list "router" "observer" }}
+{{- $values := get $.Values $part }}
+{{- if and (ne $values.settings.apiReads "open") (not $.Values.router.auth.enabled) }}
+{{- include "keygrouping.fault" (printf "%s.settings.apiReads=closed needs router.auth.enabled=true, as reads need a token then" $part) }}
+{{- end }}
+{{- end }}
+{{- if and (ne .Values.router.settings.apiReads "open") (not .Values.router.auth.readerTokenKey) }}
+{{- include "keygrouping.fault" "router.settings.apiReads=closed needs router.auth.readerTokenKey, the key of one token for the observer and Spark's driver" }}
+{{- end }}
+{{- if and (not .Values.pipeline.enabled) (not .Values.inspect.topics) }}
+{{- fail "pipeline.enabled=false leaves nothing to install: name topics to watch in inspect.topics, such as [{topic: orders}]" }}
+{{- end }}
+{{- $parts := dict }}
+{{- range $topic := .Values.inspect.topics }}
+{{- $part := include "keygrouping.inspectPart" $topic }}
+{{- if or (not (regexMatch "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" $part)) (gt (len $part) 40) }}
+{{- fail (printf "inspect.topics: topic %s makes no name for Kubernetes: give it a name of small letters, digits and hyphens, at most 30, such as {topic: %s, name: orders}" $topic.topic $topic.topic) }}
+{{- end }}
+{{- if hasKey $parts $part }}
+{{- fail (printf "inspect.topics: %s and %s have the same name %s: give one of them another, as name" (get $parts $part) $topic.topic (trimPrefix "inspect-" $part)) }}
+{{- end }}
+{{- $_ := set $parts $part $topic.topic }}
+{{- if and $topic.hashKeys $topic.keyLabels }}
+{{- fail (printf "inspect.topics: topic %s: set either hashKeys or keyLabels" $topic.topic) }}
+{{- end }}
 {{- end }}
 {{- range $part := list "router" "producer" }}
 {{- $values := get $.Values $part }}
 {{- if and $values.ingress.enabled (not $values.ingress.hosts) }}
-{{- fail (printf "%s.ingress.enabled needs %s.ingress.hosts, such as [{host: %s.example.com}]" $part $part $part) }}
+{{- include "keygrouping.fault" (printf "%s.ingress.enabled needs %s.ingress.hosts, such as [{host: %s.example.com}]" $part $part $part) }}
 {{- end }}
 {{- if and $values.httpRoute.enabled (not $values.httpRoute.parentRefs) }}
-{{- fail (printf "%s.httpRoute.enabled needs %s.httpRoute.parentRefs, such as [{name: GATEWAY}]" $part $part) }}
+{{- include "keygrouping.fault" (printf "%s.httpRoute.enabled needs %s.httpRoute.parentRefs, such as [{name: GATEWAY}]" $part $part) }}
 {{- end }}
-{{- end }}
-{{- if and .Values.load.http.enabled (ne .Values.router.settings.apiReads "open") (not .Values.router.auth.readerTokenKey) }}
-{{- fail "load.http.enabled with router.settings.apiReads=closed needs router.auth.readerTokenKey, the key of one token for it" }}
 {{- end }}
 {{- $metrics := .Values.metrics }}
 {{- if and $metrics.serviceMonitor.enabled $metrics.podMonitor.enabled }}
-{{- fail "metrics: set either metrics.serviceMonitor.enabled or metrics.podMonitor.enabled, or everything is scraped twice" }}
+{{- include "keygrouping.fault" "metrics: set either metrics.serviceMonitor.enabled or metrics.podMonitor.enabled, or everything is scraped twice" }}
 {{- end }}
+{{- include "keygrouping.faultsOfJob" . }}
+{{- include "keygrouping.faultsOfTopics" . }}
+{{- include "keygrouping.faultsOfMemory" . }}
 {{- include "keygrouping.checkKind" (dict "root" . "wanted" $metrics.serviceMonitor.enabled "value" "metrics.serviceMonitor.enabled" "api" "monitoring.coreos.com/v1" "kind" "ServiceMonitor" "who" "the Prometheus operator") }}
 {{- include "keygrouping.checkKind" (dict "root" . "wanted" $metrics.podMonitor.enabled "value" "metrics.podMonitor.enabled" "api" "monitoring.coreos.com/v1" "kind" "PodMonitor" "who" "the Prometheus operator") }}
 {{- include "keygrouping.checkKind" (dict "root" . "wanted" $metrics.prometheusRule.enabled "value" "metrics.prometheusRule.enabled" "api" "monitoring.coreos.com/v1" "kind" "PrometheusRule" "who" "the Prometheus operator") }}
 {{- include "keygrouping.checkKind" (dict "root" . "wanted" (dig "enabled" false .Values.router.keda) "value" "router.keda.enabled" "api" "keda.sh/v1alpha1" "kind" "ScaledObject" "who" "KEDA") }}
 {{- include "keygrouping.checkKind" (dict "root" . "wanted" (dig "enabled" false .Values.worker.keda) "value" "worker.keda.enabled" "api" "keda.sh/v1alpha1" "kind" "ScaledObject" "who" "KEDA") }}
 {{- include "keygrouping.checkKind" (dict "root" . "wanted" (and (not $native) (eq .Values.spark.mode "operator")) "value" "spark.mode=operator" "api" "sparkoperator.k8s.io/v1beta2" "kind" "SparkApplication" "who" "kubeflow's spark-operator") }}
+{{- include "keygrouping.checkNetworkPolicy" . }}
+{{- include "keygrouping.checkImages" . }}
+{{- end }}
+
+{{/* What others must reach has to be said to the policies. */}}
+{{- define "keygrouping.checkNetworkPolicy" -}}
+{{- if .Values.networkPolicy.enabled }}
+{{- range $part := list "router" "producer" "observer" }}
+{{- $values := get $.Values $part }}
+{{- $outside := or (dig "ingress" "enabled" false $values) (dig "httpRoute" "enabled" false $values) (ne $values.service.type "ClusterIP") }}
+{{- if and (dig "enabled" true $values) $outside (not $.Values.networkPolicy.apiFrom) }}
+{{- include "keygrouping.fault" (printf "%s: an Ingress, a route or a service of type NodePort or LoadBalancer needs networkPolicy.apiFrom, from where its requests come, such as [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}}] or [{ipBlock: {cidr: 10.0.0.0/8}}]" $part) }}
+{{- end }}
+{{- end }}
+{{- if and $.Values.kafka.bundled.enabled (or (dig "enabled" false .Values.router.keda) (dig "enabled" false .Values.worker.keda)) (not .Values.networkPolicy.kafkaFrom) }}
+{{- include "keygrouping.fault" "keda with a bundled Kafka needs networkPolicy.kafkaFrom, where KEDA's operator is, such as [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: keda}}}]" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Nobody publishes the images, so a first installation has to say where they are. Only a cluster that is asked knows kinds:
+what merely renders is not stopped. */}}
+{{- define "keygrouping.checkImages" -}}
+{{- $image := .Values.router.image }}
+{{- $named := or .Values.image.registry (contains "/" $image.repository) $image.tag $image.digest (eq .Values.image.pullPolicy "Never") }}
+{{- if and .Release.IsInstall (.Capabilities.APIVersions.Has "v1/Pod") (not $named) }}
+{{- include "keygrouping.fault" (printf "image.registry: no public registry has the images: build and push them with `make images push REGISTRY=registry.example.com/team` and install with --set image.registry=registry.example.com/team (or, if they are on the nodes, as after `make images` and `kind load docker-image keygrouping-router:%s ...`, with --set image.pullPolicy=Never)" .Chart.AppVersion) }}
+{{- end }}
 {{- end }}
 
 {{/* Objects of operators need their definitions in the cluster. */}}
 {{- define "keygrouping.checkKind" -}}
 {{- if and .wanted (not (.root.Capabilities.APIVersions.Has (printf "%s/%s" .api .kind))) }}
-{{- fail (printf "%s: the cluster knows no %s (%s): install %s first, or render with --api-versions %s/%s" .value .kind .api .who .api .kind) }}
+{{- include "keygrouping.fault" (printf "%s: the cluster knows no %s (%s): install %s first, or render with --api-versions %s/%s" .value .kind .api .who .api .kind) }}
 {{- end }}
+{{- end }}
+
+{{/* Names of aggregates that are used twice; upper and lower case are the same. */}}
+{{- define "keygrouping.faultsOfJob" -}}
+{{- $seen := dict }}
+{{- range .Values.job.aggregates }}
+{{- $name := lower (toString .name) }}
+{{- if hasKey $seen $name }}
+{{- include "keygrouping.fault" (printf "job.aggregates: the name %s is used twice (upper and lower case are the same)" .name) }}
+{{- end }}
+{{- $_ := set $seen $name true }}
+{{- end }}
+{{- end }}
+
+{{/* Topics that have two meanings. */}}
+{{- define "keygrouping.faultsOfTopics" -}}
+{{- $seen := dict }}
+{{- range $path, $settings := dict "settings" .Values.settings "observer.settings" .Values.observer.settings "spark.settings" .Values.spark.settings }}
+{{- range $name, $topic := $settings }}
+{{- if and (hasSuffix "Topic" $name) $topic }}
+{{- with get $seen $topic }}
+{{- include "keygrouping.fault" (printf "%s and %s.%s are both %s: each needs a topic of its own" . $path $name $topic) }}
+{{- end }}
+{{- $_ := set $seen $topic (printf "%s.%s" $path $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Resources that contradict themselves, and Java's heaps that don't fit into them. */}}
+{{- define "keygrouping.faultsOfMemory" -}}
+{{- range $path := list "check" "topics" "kafka.bundled" "redis.bundled" "producer" "router" "worker" "aggregator" "observer" "spark.driver" "load.events" "load.http" }}
+{{- $values := $.Values }}
+{{- range splitList "." $path }}{{ $values = get $values . }}{{ end }}
+{{- $limits := dig "limits" dict ($values.resources | default dict) | default dict }}
+{{- range $resource, $request := dig "requests" dict ($values.resources | default dict) | default dict }}
+{{- $limit := get $limits $resource }}
+{{- if and $request $limit (gt (include "keygrouping.number" $request | float64) (include "keygrouping.number" $limit | float64)) }}
+{{- include "keygrouping.fault" (printf "%s.resources: %s: the request %v is more than the limit %v" $path $resource $request $limit) }}
+{{- end }}
+{{- end }}
+{{- if ge (int (dig "preStopSeconds" $.Values.defaults.preStopSeconds $values)) (int (dig "terminationGracePeriodSeconds" $.Values.defaults.terminationGracePeriodSeconds $values)) }}
+{{- include "keygrouping.fault" (printf "%s: preStopSeconds leaves nothing of terminationGracePeriodSeconds: pods would be killed instead of stopped" $path) }}
+{{- end }}
+{{- end }}
+{{- $spark := .Values.spark }}
+{{- $limit := dig "resources" "limits" "memory" "" $spark.driver }}
+{{- include "keygrouping.faultOfHeap" (dict "heap" $spark.settings.driverMemory "name" "spark.settings.driverMemory" "limit" $limit "limitName" "spark.driver.resources.limits.memory" "besides" "512Mi") }}
+{{- include "keygrouping.faultOfHeap" (dict "heap" (regexFind "[0-9]+[mg]" (regexFind "-Xmx[0-9]+[mg]" .Values.kafka.bundled.heap)) "name" "kafka.bundled.heap" "limit" (dig "limits" "memory" "" .Values.kafka.bundled.resources) "limitName" "kafka.bundled.resources.limits.memory" "besides" "256Mi") }}
+{{- range $name, $heap := dict "spark.settings.driverMemory" $spark.settings.driverMemory "spark.executor.memory" $spark.executor.memory }}
+{{- if lt (include "keygrouping.javaNumber" $heap | float64) (include "keygrouping.number" "512Mi" | float64) }}
+{{- include "keygrouping.fault" (printf "%s=%s is less than the 512m that Spark needs" $name $heap) }}
+{{- end }}
+{{- end }}
+{{- if contains "-Xmx" $spark.settings.javaOptions }}
+{{- include "keygrouping.fault" "spark.settings.javaOptions: -Xmx is set by spark.settings.driverMemory alone" }}
+{{- end }}
+{{- if and $spark.executor.cpuLimit (gt (include "keygrouping.number" $spark.executor.cpuRequest | float64) (include "keygrouping.number" $spark.executor.cpuLimit | float64)) }}
+{{- include "keygrouping.fault" (printf "spark.executor.cpuRequest=%v is more than cpuLimit=%v" $spark.executor.cpuRequest $spark.executor.cpuLimit) }}
+{{- end }}
+{{- end }}
+
+{{/* A heap for whose process the pod has too little memory; "besides": what the process needs at least beside it. */}}
+{{- define "keygrouping.faultOfHeap" -}}
+{{- if and .limit (gt (addf (include "keygrouping.javaNumber" .heap | float64) (include "keygrouping.number" .besides | float64)) (include "keygrouping.number" .limit | float64)) }}
+{{- include "keygrouping.fault" (printf "%s: a heap of %s and %s besides are more than %s=%v: the pod would be killed" .name .heap .besides .limitName .limit) }}
+{{- end }}
+{{- end }}
+
+{{/* A quantity of Kubernetes (0.5, 200m, 1Gi) as a number; one of Java (512m, 1g) likewise. */}}
+{{- define "keygrouping.number" -}}
+{{- $text := include "keygrouping.text" . -}}
+{{- $number := regexFind "^[0-9.]+" $text -}}
+{{- $factors := dict "" 1.0 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 -}}
+{{- mulf (float64 $number) (get $factors (trimPrefix $number $text)) -}}
+{{- end }}
+
+{{- define "keygrouping.javaNumber" -}}
+{{- include "keygrouping.number" (printf "%si" (upper .) | replace "GI" "Gi" | replace "MI" "Mi") -}}
 {{- end }}

@@ -149,7 +149,7 @@ redis://{{ include "keygrouping.name" (dict "root" . "part" "redis") }}:6379/0
 {{- $redis := .Values.redis -}}
 - name: KEYGROUPING_STORE_URL
   value: {{ include "keygrouping.storeUrl" . | quote }}
-{{- if $redis.auth.existingSecret }}
+{{- if include "keygrouping.redisSecret" . }}
 - name: KEYGROUPING_STORE_PASSWORD_FILE
   value: /etc/keygrouping/redis/{{ $redis.auth.passwordKey }}
 {{- with $redis.auth.sentinelPasswordKey }}
@@ -162,32 +162,57 @@ redis://{{ include "keygrouping.name" (dict "root" . "part" "redis") }}:6379/0
 {{- end }}
 {{- end }}
 
-{{/* Secrets that are mounted below /etc/keygrouping: folder and secret, as JSON. */}}
+{{/* The Secret with Redis' password: named, or made for the bundled one; empty: there is none. */}}
+{{- define "keygrouping.redisSecret" -}}
+{{- if or .Values.redis.auth.existingSecret .Values.redis.bundled.enabled -}}
+{{ include "keygrouping.secretName" (dict "root" . "part" "redis" "auth" .Values.redis.auth) }}
+{{- end }}
+{{- end }}
+
+{{/* Secrets that are mounted below /etc/keygrouping, by folder, as JSON: name, and only those keys that the part needs.
+Of the context: "store", "apiKeys" and "producerKeys" (keys of the tokens of router and producer). */}}
 {{- define "keygrouping.secrets" -}}
 {{- $secrets := dict -}}
-{{- $kafka := .root.Values.kafka -}}
+{{- $values := .root.Values -}}
+{{- $kafka := $values.kafka -}}
 {{- if not $kafka.bundled.enabled }}
 {{- if hasPrefix "SASL" $kafka.external.securityProtocol }}
-{{- $_ := set $secrets "kafka-sasl" $kafka.external.sasl.existingSecret }}
+{{- $_ := set $secrets "kafka-sasl" (dict "name" $kafka.external.sasl.existingSecret "keys" (list $kafka.external.sasl.passwordKey)) }}
 {{- end }}
 {{- if and $kafka.external.tls.existingSecret (hasSuffix "SSL" $kafka.external.securityProtocol) }}
-{{- $_ := set $secrets "kafka-tls" $kafka.external.tls.existingSecret }}
+{{- $_ := set $secrets "kafka-tls" (include "keygrouping.tlsSecret" $kafka.external.tls | fromJson) }}
 {{- end }}
 {{- end }}
 {{- if .store }}
-{{- $redis := .root.Values.redis -}}
-{{- with $redis.auth.existingSecret }}
-{{- $_ := set $secrets "redis" . }}
+{{- $redis := $values.redis -}}
+{{- with include "keygrouping.redisSecret" .root }}
+{{- $_ := set $secrets "redis" (dict "name" . "keys" (compact (list $redis.auth.passwordKey $redis.auth.sentinelPasswordKey))) }}
 {{- end }}
 {{- if and $redis.external.tls.existingSecret (not $redis.bundled.enabled) }}
-{{- $_ := set $secrets "redis-tls" $redis.external.tls.existingSecret }}
+{{- $_ := set $secrets "redis-tls" (include "keygrouping.tlsSecret" $redis.external.tls | fromJson) }}
 {{- end }}
 {{- end }}
-{{- if and (or .store .readsRouter) .root.Values.router.auth.existingSecret }}
-{{- $_ := set $secrets "api" .root.Values.router.auth.existingSecret }}
+{{- with .apiKeys }}
+{{- $name := include "keygrouping.secretName" (dict "root" $.root "part" "router-tokens" "auth" $values.router.auth) }}
+{{- $_ := set $secrets "api" (dict "name" $name "keys" .) }}
 {{- end }}
-{{- if and .writesProducer .root.Values.producer.auth.existingSecret }}
-{{- $_ := set $secrets "producer-api" .root.Values.producer.auth.existingSecret }}
+{{- with .producerKeys }}
+{{- $name := include "keygrouping.secretName" (dict "root" $.root "part" "producer-tokens" "auth" $values.producer.auth) }}
+{{- $_ := set $secrets "producer-api" (dict "name" $name "keys" .) }}
 {{- end }}
 {{- toJson $secrets }}
+{{- end }}
+
+{{- define "keygrouping.tlsSecret" -}}
+{{- dict "name" .existingSecret "keys" (compact (list .caKey .certKey .keyKey)) | toJson }}
+{{- end }}
+
+{{/* The key of the token by which others of the release read from the router; empty: they need none. */}}
+{{- define "keygrouping.readerKey" -}}
+{{- if ne .Values.router.settings.apiReads "open" }}{{ .Values.router.auth.readerTokenKey }}{{ end }}
+{{- end }}
+
+{{/* The key of the token by which others of the release write to the producer; empty: they need none. */}}
+{{- define "keygrouping.writerKey" -}}
+{{- if .Values.producer.auth.enabled }}{{ .Values.producer.auth.writerTokenKey }}{{ end }}
 {{- end }}

@@ -1,8 +1,8 @@
 {{/* Objects that several parts have alike, of (dict "root" $ "part" "router" "values" .Values.router). */}}
 
-{{/* The number of pods, unless an autoscaler sets it. */}}
+{{/* The number of pods, unless an autoscaler or somebody else sets it. */}}
 {{- define "keygrouping.replicas" -}}
-{{- if not (or (dig "autoscaling" "enabled" false .values) (dig "keda" "enabled" false .values)) }}
+{{- if not (or (kindIs "invalid" .values.replicas) (dig "autoscaling" "enabled" false .values) (dig "keda" "enabled" false .values)) }}
 replicas: {{ .values.replicas }}
 {{- end }}
 {{- end }}
@@ -183,8 +183,9 @@ resources:
     storage: {{ .size }}
 {{- end }}
 
-{{/* Who may talk to a part, and to whom it may: also "from" (parts that call it, beside the tests), "closed" (it has no
-HTTP), "to" (kafka, redis, router, producer), "ingress" and "egress" (text: more rules). */}}
+{{/* Who may talk to a part, and to whom it may: also "api" (whether others call its HTTP interface), "from" (own parts
+that do, beside the tests), "closed" (it has no HTTP), "to" (kafka, redis, router, producer), "ingress" and "egress" (text:
+more rules). Probes come from the node, which no policy keeps out. */}}
 {{- define "keygrouping.networkPolicy" -}}
 {{- $root := .root -}}
 {{- $policy := $root.Values.networkPolicy -}}
@@ -201,8 +202,10 @@ spec:
   ingress:
     {{- if not .closed }}
     - from:
-        {{- toYaml $policy.ingressFrom | nindent 8 }}
         {{- include "keygrouping.peer" (dict "root" $root "parts" (append (.from | default list) "test")) | trim | nindent 8 }}
+        {{- with concat (ternary $policy.apiFrom list (.api | default false)) $policy.metricsFrom | uniq }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       ports:
         - port: 8080
     {{- end }}
@@ -221,8 +224,8 @@ spec:
     {{- end }}
     {{- if $root.Values.settings.otelEndpoint }}
     {{- with (urlParse $root.Values.settings.otelEndpoint).host }}
-    - ports:
-        - port: {{ ternary (regexReplaceAll "^.*:" . "") "4318" (contains ":" .) }}
+    {{- $port := ternary (regexReplaceAll "^.*:" . "") "4318" (contains ":" .) }}
+    {{- include "keygrouping.egressOut" (dict "root" $root "ports" (list $port)) | trim | nindent 4 }}
     {{- end }}
     {{- end }}
     {{- with .egress }}
@@ -248,8 +251,14 @@ spec:
   ports:
     - port: {{ get $ports .target }}
 {{- else }}
+{{ include "keygrouping.egressOut" (dict "root" .root "ports" $server.external.ports) }}
+{{- end }}
+{{- end }}
+
+{{/* To what the release has not brought: (dict "root" $ "ports" ...). */}}
+{{- define "keygrouping.egressOut" -}}
 - ports:
-    {{- range $server.external.ports }}
+    {{- range .ports }}
     - port: {{ . }}
     {{- end }}
   {{- with .root.Values.networkPolicy.externalTo }}
@@ -257,12 +266,10 @@ spec:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 {{- end }}
-{{- end }}
 
-{{/* The policy of a bundled server, which only the release's own pods may reach: (dict "root" $ "part" "kafka"). */}}
+{{/* The policy of a bundled server: also "from" (own parts that use it) and "peers" (others). */}}
 {{- define "keygrouping.serverNetworkPolicy" -}}
-{{- $labels := include "keygrouping.selectorLabels" . | fromYaml -}}
-{{- $own := dict "matchLabels" (omit $labels "app.kubernetes.io/component") -}}
-{{- $rule := dict "from" (list (dict "podSelector" $own)) "ports" (list (dict "port" .part)) -}}
-{{- include "keygrouping.networkPolicy" (merge (dict "closed" true "to" list "ingress" (list $rule | toYaml)) .) }}
+{{- $own := include "keygrouping.peer" (dict "root" .root "parts" .from) | fromYamlArray -}}
+{{- $rule := dict "from" (concat $own (.peers | default list)) "ports" (list (dict "port" .part)) -}}
+{{- include "keygrouping.networkPolicy" (merge (dict "closed" true "ingress" (list $rule | toYaml)) .) }}
 {{- end }}

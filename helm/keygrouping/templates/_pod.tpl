@@ -6,9 +6,8 @@
   section     prefix of the part's own settings, such as KEYGROUPING_ROUTER_
   env         text: more environment variables of the part
   job         whether it runs the job
-  store       whether it opens the store and has an API that writes
-  readsRouter whether it reads the router's API with a token
-  writesProducer  whether it is the producer, or writes to its API with a token
+  store       whether it opens the store
+  apiKeys, producerKeys  keys of the Secrets with the tokens of router and producer that it is given
   topics      whether it must not start before the topics are there
   volumes, mounts   text: more volumes of the part, and where they are mounted
   command, args     lists
@@ -186,12 +185,6 @@ volumeMounts:
 {{- end }}
 {{- if .store }}
 {{ include "keygrouping.storeEnv" .root | trim }}
-{{- with .root.Values.router.auth }}
-{{- if .existingSecret }}
-- name: KEYGROUPING_API_TOKEN_FILE
-  value: /etc/keygrouping/api/{{ .tokensKey }}
-{{- end }}
-{{- end }}
 {{- end }}
 {{- if not .once }}
 - name: KEYGROUPING_HTTP_HOSTS
@@ -222,7 +215,11 @@ volumeMounts:
 {{- range $folder, $secret := include "keygrouping.secrets" . | fromJson }}
 - name: {{ $folder }}
   secret:
-    secretName: {{ $secret }}
+    secretName: {{ $secret.name }}
+    items:
+      {{- range $secret.keys }}
+      - {key: {{ . }}, path: {{ . }}}
+      {{- end }}
 {{- end }}
 {{- with .volumes }}
 {{ . | trim }}

@@ -7,5 +7,6 @@ from monitoring.boards.overview import OVERVIEW
 from monitoring.boards.router import ROUTER
 from monitoring.boards.slo import SLO
 from monitoring.boards.stages import STAGES
+from monitoring.boards.topics import TOPICS
 
-BOARDS: tuple[Board, ...] = (OVERVIEW, ROUTER, STAGES, KEYSPACE, DEPENDENCIES, SLO)
+BOARDS: tuple[Board, ...] = (OVERVIEW, ROUTER, STAGES, KEYSPACE, DEPENDENCIES, SLO, TOPICS)

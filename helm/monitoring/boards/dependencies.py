@@ -1,6 +1,7 @@
 """Kafka and Redis as the services see them; their own exporters tell the rest."""
 
-from monitoring.boards.kit import LAG_LIMITS, Board, Panel, Query, Row, one
+from monitoring.boards.kit import Board, Panel, Query, Row, by_process, one
+from monitoring.recordings import grown
 
 DEPENDENCIES = Board(
     "keygrouping-dependencies",
@@ -17,6 +18,17 @@ DEPENDENCIES = Board(
                     "s",
                     one("time() - min by (group) (keygrouping_input_seen_timestamp_seconds)", "{{group}}"),
                     limits=(30, 180),
+                    alert="KeygroupingKafkaCutOff",
+                ),
+                Panel(
+                    "Processes that see Kafka",
+                    "Part of all processes that have looked up their input in Kafka within three minutes.",
+                    "percentunit",
+                    one(
+                        "1 - avg by (namespace) (time() - keygrouping_input_seen_timestamp_seconds > bool 180)",
+                        "see it",
+                    ),
+                    limits=(1, 0.25),
                     alert="KeygroupingKafkaUnreachable",
                 ),
                 Panel(
@@ -47,20 +59,28 @@ DEPENDENCIES = Board(
                     alert="KeygroupingPartitionRestarting",
                 ),
                 Panel(
-                    "Lag",
+                    "Lag by group",
                     "Records that a group has yet to read.",
                     "short",
                     one("sum by (group) (keygrouping_lag_records)", "{{group}}"),
-                    limits=LAG_LIMITS,
                     alert="KeygroupingLagGrowing",
                 ),
                 Panel(
                     "Expired offsets",
                     "Offsets that retention deleted unread, within an hour: these events are in no result.",
                     "short",
-                    one("sum by (group) (increase(keygrouping_expired_offsets_total[1h]))", "{{group}}"),
+                    one(f"sum by (group) ({grown('keygrouping_expired_offsets_total', '1h')})", "{{group}}"),
                     limits=(1,),
-                    alert="KeygroupingLagGrowing",
+                    alert="KeygroupingEventsLost",
+                ),
+                Panel(
+                    "Expiring records",
+                    "Records that a group has yet to read and that retention deletes soon: older than three quarters "
+                    "of what their topic keeps.",
+                    "short",
+                    one("sum by (group) (keygrouping_expiring_records)", "{{group}}"),
+                    limits=(1,),
+                    alert="KeygroupingEventsExpiring",
                 ),
                 Panel(
                     "Premises",
@@ -103,7 +123,7 @@ DEPENDENCIES = Board(
                     "Store away",
                     "1 while a router can't use the store that it shares with the others.",
                     "none",
-                    one("max by (instance) (keygrouping_router_store_degraded)", "{{instance}}"),
+                    one(by_process("max", "keygrouping_router_store_degraded"), "{{process}}"),
                     limits=(1,),
                     alert="KeygroupingStoreDegraded",
                 ),
@@ -112,7 +132,7 @@ DEPENDENCIES = Board(
                     "Routers that share the store and are alive, as each of them sees it, and those that show metrics.",
                     "short",
                     (
-                        Query("max by (instance) (keygrouping_router_replicas)", "seen by {{instance}}"),
+                        Query(by_process("max", "keygrouping_router_replicas"), "seen by {{process}}"),
                         Query("count by (namespace) (keygrouping_router_replicas)", "there are"),
                     ),
                     alert="KeygroupingStoreDegraded",
@@ -122,12 +142,23 @@ DEPENDENCIES = Board(
                     "Of each process, as part of the most that it may open.",
                     "percentunit",
                     one(
-                        "max by (instance) (process_open_fds / process_max_fds "
-                        "and on (namespace, instance) keygrouping_event_loop_lag_seconds_count)",
-                        "{{instance}}",
+                        by_process(
+                            "max",
+                            "process_open_fds / process_max_fds "
+                            "and on (namespace, instance) keygrouping_event_loop_lag_seconds_count",
+                        ),
+                        "{{process}}",
                     ),
-                    limits=(0.7, 0.9),
-                    alert="KeygroupingStageStalled",
+                    limits=(0.5, 0.8),
+                    alert="KeygroupingFileDescriptorsLow",
+                ),
+                Panel(
+                    "Bad values in the store",
+                    "Values within 15 minutes that routers could not use and took for missing, by what they should be.",
+                    "short",
+                    one(f"sum by (kind) ({grown('keygrouping_router_store_bad_values_total', '15m')})", "{{kind}}"),
+                    limits=(1,),
+                    alert="KeygroupingStoreBadValues",
                 ),
             ),
         ),

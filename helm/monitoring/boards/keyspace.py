@@ -1,6 +1,6 @@
 """The KeySpace and the plans: which keys are split, how often that changes, and what it costs."""
 
-from monitoring.boards.kit import Board, Panel, Query, Row, one, quantiles
+from monitoring.boards.kit import Board, Panel, Query, Row, by_process, one, quantiles
 
 KEYSPACE = Board(
     "keygrouping-keyspace",
@@ -11,7 +11,7 @@ KEYSPACE = Board(
             "KeySpace",
             (
                 Panel(
-                    "Hot keys",
+                    "Hot keys and splitting",
                     "Keys that are spread over more workers than a cold key, and whether keys may be split at all.",
                     "short",
                     (
@@ -31,7 +31,7 @@ KEYSPACE = Board(
                     "Keys with a count",
                     "Keys that a router counts, of all that there are; the rest is known together only.",
                     "short",
-                    one("max by (instance) (keygrouping_router_tracked_keys)", "{{instance}}"),
+                    one(by_process("max", "keygrouping_router_tracked_keys"), "{{process}}"),
                     alert="KeygroupingUnbalanced",
                 ),
             ),
@@ -46,8 +46,8 @@ KEYSPACE = Board(
                     "short",
                     (
                         Query(
-                            "max by (instance) (increase(keygrouping_router_reshuffles_total[10m]))",
-                            "moved keys: {{instance}}",
+                            by_process("max", "increase(keygrouping_router_reshuffles_total[10m])"),
+                            "moved keys: {{process}}",
                         ),
                         Query(
                             "max by (namespace) (increase(keygrouping_router_lost_rounds_total[10m]))", "lost rounds"
@@ -61,8 +61,8 @@ KEYSPACE = Board(
                     "Keys per second that a plan gave to other workers.",
                     "cps",
                     one(
-                        "max by (instance) (rate(keygrouping_router_moved_keys_total[$__rate_interval]))",
-                        "{{instance}}",
+                        by_process("max", "rate(keygrouping_router_moved_keys_total[$__rate_interval])"),
+                        "{{process}}",
                     ),
                     alert="KeygroupingPlanFlapping",
                 ),
@@ -78,21 +78,21 @@ KEYSPACE = Board(
                     "Epoch",
                     "Number of the plan in force, by router: they should be equal but for moments.",
                     "none",
-                    one("max by (instance) (keygrouping_router_epoch)", "{{instance}}"),
-                    alert="KeygroupingStoreDegraded",
+                    one(by_process("max", "keygrouping_router_epoch"), "{{process}}"),
+                    alert="KeygroupingRoutersApart",
                 ),
                 Panel(
                     "Version of the settings",
                     "Version of the control document that each router follows.",
                     "none",
-                    one("max by (instance) (keygrouping_router_control_version)", "{{instance}}"),
+                    one(by_process("max", "keygrouping_router_control_version"), "{{process}}"),
                     alert="KeygroupingStoreDegraded",
                 ),
                 Panel(
                     "Changes of the settings",
                     "Changes of what can be set that were taken over within ten minutes.",
                     "short",
-                    one("max by (instance) (increase(keygrouping_router_control_changes_total[10m]))", "{{instance}}"),
+                    one(by_process("max", "increase(keygrouping_router_control_changes_total[10m])"), "{{process}}"),
                     alert="KeygroupingPlanFlapping",
                 ),
             ),
@@ -101,7 +101,7 @@ KEYSPACE = Board(
             "What splitting brings and costs, as the observer measures it",
             (
                 Panel(
-                    "λ",
+                    "λ by the observer",
                     "Load of the busiest worker over the average in the last interval, over all routers.",
                     "none",
                     one('max by (routing) (keygrouping_observer_imbalance{span="interval"})', "{{routing}}"),

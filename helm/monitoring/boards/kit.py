@@ -34,7 +34,7 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 
-from monitoring.model import runbook
+from monitoring.model import by_release, runbook
 from monitoring.recordings import inlined
 
 Look = Literal["lines", "stacked", "logarithmic", "number"]
@@ -44,8 +44,8 @@ _METRIC = re.compile(r"\b(keygrouping_[a-z0-9_]+|process_[a-z_]+|ALERTS)(\{)?")
 _COLOURS = ("green", "orange", "red")
 _TAG = "keygrouping"
 
-LAG_LIMITS = (10_000, 1_000_000)
-"""Records that wait, from where it is worth a look, and from where they take minutes to work off."""
+LAG_LIMITS = (10, 60)
+"""Seconds in which as much is routed as waits: from where it is worth a look, and from where results are late by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,29 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A dashboard; `uid` never changes, as links go by it."""
+    """A dashboard; `uid` never changes, as links go by it. `since`: where the time that is shown begins."""
 
     uid: str
     title: str
     says: str
     rows: Sequence[Row] = field(default_factory=tuple)
+    since: str = "now-1h"
 
 
 def one(expr: str, legend: str = "") -> tuple[Query]:
     """A panel's only query."""
     return (Query(expr, legend),)
+
+
+def by_process(how: str, expr: str, *labels: str) -> str:
+    """Aggregates by `process`, which is the pod, or the instance where there are no pods, and by further labels."""
+    named = f'label_replace({expr}, "process", "$1", "instance", "(.*)")'
+    return f'{how} by ({", ".join(("process", *labels))}) (label_replace({named}, "process", "$1", "pod", "(.+)"))'
+
+
+def happened(counter: str, label: str) -> str:
+    """The rate of a counter by a label, of those values that ever occurred: all others are shown as 0, too."""
+    return f"sum by ({label}) (rate({counter}[$__rate_interval])) and sum by ({label}) ({counter}) > 0"
 
 
 def quantiles(histogram: str, by: str = "") -> tuple[Query, ...]:
@@ -113,7 +125,9 @@ def quantiles(histogram: str, by: str = "") -> tuple[Query, ...]:
 
 def scoped(expr: str) -> str:
     """The expression over raw metrics alone, of the namespace that was chosen."""
-    return _METRIC.sub(lambda match: f'{match[1]}{{namespace="$namespace"' + (", " if match[2] else "}"), inlined(expr))
+    return _METRIC.sub(
+        lambda match: f'{match[1]}{{namespace="$namespace"' + (", " if match[2] else "}"), by_release(inlined(expr))
+    )
 
 
 def as_json(board: Board) -> str:
@@ -123,7 +137,7 @@ def as_json(board: Board) -> str:
         .uid(board.uid)
         .description(board.says)
         .tags([_TAG])
-        .time("now-1h", "now")
+        .time(board.since, "now")
         .refresh("30s")
         .timezone("browser")
         .tooltip(DashboardCursorSync.CROSSHAIR)

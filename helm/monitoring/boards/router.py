@@ -1,6 +1,6 @@
 """The router: what it sends where, how fast, and what it sets aside."""
 
-from monitoring.boards.kit import LAG_LIMITS, Board, Panel, Query, Row, one, quantiles
+from monitoring.boards.kit import Board, Panel, Query, Row, by_process, happened, one, quantiles
 
 ROUTER = Board(
     "keygrouping-router",
@@ -14,7 +14,7 @@ ROUTER = Board(
                     "Events routed",
                     "Events per second that each router has sent to workers.",
                     "cps",
-                    one("sum by (instance) (rate(keygrouping_router_routed_total[$__rate_interval]))", "{{instance}}"),
+                    one(by_process("sum", "rate(keygrouping_router_routed_total[$__rate_interval])"), "{{process}}"),
                     look="stacked",
                     alert="KeygroupingStageStalled",
                 ),
@@ -22,8 +22,7 @@ ROUTER = Board(
                     "Events to be routed",
                     "Events in the partitions of a router that it has yet to read.",
                     "short",
-                    one('sum by (instance) (keygrouping_lag_records{group=~".*-router"})', "{{instance}}"),
-                    limits=LAG_LIMITS,
+                    one(by_process("sum", 'keygrouping_lag_records{group=~".*-router"}'), "{{process}}"),
                     alert="KeygroupingLagGrowing",
                 ),
                 Panel(
@@ -31,14 +30,12 @@ ROUTER = Board(
                     "Events per second that went to late and dead-letters, by reason; they are in no result.",
                     "cps",
                     (
+                        Query("sum by (namespace) (rate(keygrouping_router_late_total[$__rate_interval]))", "late"),
                         Query(
-                            "sum by (reason) (rate(keygrouping_router_late_total[$__rate_interval]))",
-                            "late: {{reason}}",
+                            "sum by (namespace) (rate(keygrouping_router_dead_letters_total[$__rate_interval]))", "dead"
                         ),
-                        Query(
-                            "sum by (reason) (rate(keygrouping_router_dead_letters_total[$__rate_interval]))",
-                            "dead: {{reason}}",
-                        ),
+                        Query(happened("keygrouping_router_late_total", "reason"), "late: {{reason}}"),
+                        Query(happened("keygrouping_router_dead_letters_total", "reason"), "dead: {{reason}}"),
                     ),
                     alert="KeygroupingDeadLetters",
                 ),
@@ -61,8 +58,8 @@ ROUTER = Board(
                     "With few events it is large by chance.",
                     "none",
                     (
-                        Query("max by (instance) (keygrouping_router_imbalance)", "{{instance}}"),
-                        Query("max by (instance) (keygrouping_router_imbalance_before)", "{{instance}}, by key hash"),
+                        Query(by_process("max", "keygrouping_router_imbalance"), "{{process}}"),
+                        Query(by_process("max", "keygrouping_router_imbalance_before"), "{{process}}, by key hash"),
                     ),
                     look="logarithmic",
                     limits=(1.5,),
@@ -83,7 +80,7 @@ ROUTER = Board(
             "Speed",
             (
                 Panel(
-                    "Time of a batch",
+                    "Time to route a batch",
                     "Time to route and pack one batch once its records are read.",
                     "s",
                     quantiles("keygrouping_router_batch_seconds"),
@@ -103,10 +100,15 @@ ROUTER = Board(
                     "answered.",
                     "s",
                     one(
-                        "histogram_quantile(0.99, sum by (le, instance) (rate("
-                        "keygrouping_event_loop_lag_seconds_bucket[$__rate_interval]) "
-                        "and on (namespace, instance) keygrouping_router_epoch))",
-                        "p99 {{instance}}",
+                        "histogram_quantile(0.99, "
+                        + by_process(
+                            "sum",
+                            "rate(keygrouping_event_loop_lag_seconds_bucket[$__rate_interval]) "
+                            "and on (namespace, instance) keygrouping_router_epoch",
+                            "le",
+                        )
+                        + ")",
+                        "p99 {{process}}",
                     ),
                     limits=(0.25, 1),
                     alert="KeygroupingTransactionAborts",
@@ -117,24 +119,29 @@ ROUTER = Board(
             "Process and API",
             (
                 Panel(
-                    "CPU",
+                    "CPU of the routers",
                     "Cores that each router uses.",
                     "none",
                     one(
-                        "sum by (instance) (rate(process_cpu_seconds_total[$__rate_interval]) "
-                        "and on (namespace, instance) keygrouping_router_epoch)",
-                        "{{instance}}",
+                        by_process(
+                            "sum",
+                            "rate(process_cpu_seconds_total[$__rate_interval]) "
+                            "and on (namespace, instance) keygrouping_router_epoch",
+                        ),
+                        "{{process}}",
                     ),
                     alert="KeygroupingTargetDown",
                 ),
                 Panel(
-                    "Memory",
+                    "Memory of the routers",
                     "Memory that each router holds.",
                     "bytes",
                     one(
-                        "sum by (instance) (process_resident_memory_bytes "
-                        "and on (namespace, instance) keygrouping_router_epoch)",
-                        "{{instance}}",
+                        by_process(
+                            "sum",
+                            "process_resident_memory_bytes and on (namespace, instance) keygrouping_router_epoch",
+                        ),
+                        "{{process}}",
                     ),
                     alert="KeygroupingTargetDown",
                 ),
@@ -143,9 +150,8 @@ ROUTER = Board(
                     "Requests per second that were answered with an error, and listeners to events that were cut off.",
                     "cps",
                     (
-                        Query(
-                            "sum by (status) (rate(keygrouping_http_problems_total[$__rate_interval]))", "{{status}}"
-                        ),
+                        Query("sum by (namespace) (rate(keygrouping_http_problems_total[$__rate_interval]))", "all"),
+                        Query(happened("keygrouping_http_problems_total", "status"), "{{status}}"),
                         Query(
                             "sum by (namespace) (rate(keygrouping_router_dropped_listeners_total[$__rate_interval]))",
                             "listeners",

@@ -89,8 +89,8 @@ SLO = Board(
                     "s",
                     one("time() - max by (namespace) (keygrouping_observer_interval_end_seconds > 0)", "age"),
                     look="number",
-                    limits=(60, 300),
-                    alert="KeygroupingExporterMissing",
+                    limits=(60, 600),
+                    alert="KeygroupingObserverBlind",
                     width=6,
                 ),
             ),
@@ -204,4 +204,5 @@ SLO = Board(
             ),
         ),
     ),
+    since="now-3d",
 )

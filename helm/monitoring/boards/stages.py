@@ -1,22 +1,135 @@
 """Worker and aggregator stage, of both runners."""
 
-from monitoring.boards.kit import LAG_LIMITS, Board, Panel, Query, Row, one, quantiles
+from monitoring.boards.kit import LAG_LIMITS, Board, Panel, Query, Row, by_process, one, quantiles
+from monitoring.recordings import RESULTS, WRITERS
 
 DELAY_BY_WORKER = Panel(
     "Delay by worker",
     "How long each worker would take for what waits for it, at the pace at which it is sent events.",
     "s",
     one("keygrouping:worker_delay:seconds", "{{worker}}"),
-    limits=(30,),
-    alert="KeygroupingWorkerSaturated",
+    limits=(30, 300),
+    alert="KeygroupingWorkersBehind",
 )
 LAG_BY_STAGE = Panel(
     "Lag by stage",
-    "Records that a stage has yet to read. What grows for long will not be worked off.",
-    "short",
-    one("keygrouping:lag:sum", "{{stage}}"),
+    "How long as much takes to be routed as a stage has yet to read. What grows for long will not be processed in "
+    "time.",
+    "s",
+    one("keygrouping:lag:seconds", "{{stage}}"),
     limits=LAG_LIMITS,
-    alert="KeygroupingLagGrowing",
+    alert="KeygroupingLagSteady",
+)
+
+_WATERMARK = "keygrouping_watermark_timestamp_seconds"
+_OWNERS = by_process(
+    "max",
+    f'label_replace({_WATERMARK}{{group=~".*-worker"}}, "worker", "$1", "partition", "(.+)")',
+    "namespace",
+    "worker",
+)
+"""Each worker's number with the process that has its partition."""
+
+_OURS = "and on (namespace, instance) keygrouping_event_loop_lag_seconds_count"
+
+HELD_BACK = Row(
+    "Why are results late?",
+    (
+        Panel(
+            "Held back by",
+            "How far the event time of an input partition is behind the furthest one of its stage: the ten that hold "
+            "results back the most. Those that are idle hold nothing back.",
+            "s",
+            one(
+                f"topk(10, max by (namespace, group) ({_WATERMARK}) - on (namespace, group) group_right () "
+                f"max by (namespace, group, partition) ({_WATERMARK} > 0))",
+                "{{group}} [{{partition}}]",
+            ),
+            limits=(RESULTS.within / 2, RESULTS.within),
+            alert="KeygroupingResultsBudgetBurnFast",
+        ),
+        Panel(
+            "Age of the watermark",
+            "How far the event time up to which a stage is complete is behind the clock. In a replay of history that "
+            "is much.",
+            "s",
+            one(f"time() - min by (group) ({_WATERMARK} > 0)", "{{group}}"),
+            alert="KeygroupingNoResults",
+        ),
+        Panel(
+            "Partitions without a watermark",
+            "Input partitions that are not idle and of which no event time is known yet: they hold back all results.",
+            "short",
+            one(f"sum by (group) ({_WATERMARK} == bool 0)", "{{group}}"),
+            limits=(1,),
+            alert="KeygroupingNoResults",
+        ),
+    ),
+)
+FULL = Row(
+    "Which process is full?",
+    (
+        Panel(
+            "Delay by worker and pod",
+            "How long each worker would take for what waits for it, with the pod that works on its partition now.",
+            "s",
+            one(
+                f"(0 * {_OWNERS} + 1) * on (namespace, worker) group_left () keygrouping:worker_delay:seconds "
+                "or on (worker) keygrouping:worker_delay:seconds",
+                "{{worker}}: {{process}}",
+            ),
+            limits=(30, 300),
+            alert="KeygroupingWorkerSaturated",
+        ),
+        Panel(
+            "CPU",
+            "Cores that each process uses, of all services. Spark's executors do not tell.",
+            "none",
+            one(by_process("sum", f"rate(process_cpu_seconds_total[$__rate_interval]) {_OURS}"), "{{process}}"),
+            alert="KeygroupingLagGrowing",
+        ),
+        Panel(
+            "Memory",
+            "Memory that each process holds, of all services.",
+            "bytes",
+            one(by_process("sum", f"process_resident_memory_bytes {_OURS}"), "{{process}}"),
+            alert="KeygroupingTargetDown",
+        ),
+        Panel(
+            "Records to read",
+            "Records in the partitions of a process that it has yet to read, by group.",
+            "short",
+            one(by_process("sum", "keygrouping_lag_records", "group"), "{{group}}: {{process}}"),
+            alert="KeygroupingLagGrowing",
+        ),
+        Panel(
+            "Lag of all event loops",
+            "How late the event loop of a process wakes a task.",
+            "s",
+            one(
+                "histogram_quantile(0.99, "
+                + by_process("sum", "rate(keygrouping_event_loop_lag_seconds_bucket[$__rate_interval])", "le")
+                + ")",
+                "p99 {{process}}",
+            ),
+            limits=(0.25, 1),
+            alert="KeygroupingTransactionAborts",
+        ),
+        Panel(
+            "Dead letters by service",
+            "Records per second that each service sets aside, and for which reasons; they are in no result.",
+            "cps",
+            (
+                *(
+                    Query(f"sum by (namespace) (rate(keygrouping_{part}_dead_letters_total[$__rate_interval]))", part)
+                    for part in WRITERS
+                ),
+                Query("sum by (namespace) (rate(keygrouping_producer_bad_lines_total[$__rate_interval]))", "producer"),
+                Query("keygrouping:dead_letters:rate5m > 0", "of them: {{reason}}"),
+            ),
+            alert="KeygroupingDeadLetters",
+        ),
+    ),
 )
 
 STAGES = Board(
@@ -38,6 +151,8 @@ STAGES = Board(
                 ),
             ),
         ),
+        HELD_BACK,
+        FULL,
         Row(
             "Native workers",
             (
@@ -57,14 +172,14 @@ STAGES = Board(
                     "Flushes",
                     "Flushes of a partition's partials per second, by worker process.",
                     "cps",
-                    one("sum by (instance) (rate(keygrouping_worker_flushes_total[$__rate_interval]))", "{{instance}}"),
+                    one(by_process("sum", "rate(keygrouping_worker_flushes_total[$__rate_interval])"), "{{process}}"),
                     alert="KeygroupingStageStalled",
                 ),
                 Panel(
-                    "Groups in memory",
+                    "Groups of the workers",
                     "Keys times windows that workers hold until the next flush.",
                     "short",
-                    one("sum by (instance) (keygrouping_worker_groups)", "{{instance}}"),
+                    one(by_process("sum", "keygrouping_worker_groups"), "{{process}}"),
                     alert="KeygroupingTargetDown",
                 ),
             ),
@@ -87,14 +202,14 @@ STAGES = Board(
                     "Open windows",
                     "Windows that are not final, per partition of partials. If they only rise, no window gets final.",
                     "short",
-                    one("sum by (instance) (keygrouping_aggregator_open_windows)", "{{instance}}"),
+                    one(by_process("sum", "keygrouping_aggregator_open_windows"), "{{process}}"),
                     alert="KeygroupingNoResults",
                 ),
                 Panel(
-                    "Groups in memory",
+                    "Groups of the aggregators",
                     "Keys times windows that aggregators hold.",
                     "short",
-                    one("sum by (instance) (keygrouping_aggregator_groups)", "{{instance}}"),
+                    one(by_process("sum", "keygrouping_aggregator_groups"), "{{process}}"),
                     alert="KeygroupingTargetDown",
                 ),
             ),
@@ -118,11 +233,10 @@ STAGES = Board(
                     alert="KeygroupingSparkQueryStalled",
                 ),
                 Panel(
-                    "Lag",
+                    "Lag of Spark's queries",
                     "Records of a topic that a query has yet to read.",
                     "short",
                     one("sum by (query, topic) (keygrouping_spark_source_lag_records)", "{{query}}: {{topic}}"),
-                    limits=LAG_LIMITS,
                     alert="KeygroupingLagGrowing",
                 ),
                 Panel(

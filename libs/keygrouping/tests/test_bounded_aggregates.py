@@ -205,13 +205,24 @@ def test_what_is_left_does_not_depend_on_how_frequent_it_is_in_a_part() -> None:
     assert it.finish(it.merge(over(it, common), over(it, rare))) == it.finish(over(it, rare + common))
 
 
-def test_more_classes_than_there_is_room_for_give_no_result() -> None:
+def test_more_classes_than_there_is_room_for_are_said_to_be_too_many() -> None:
     it = declared("naive-bayes", entries=3)
     assert it.finish(over(it, list("abc")))["complete"]
     overfull = over(it, list("abcd"))
-    assert it.finish(overfull) is None
-    assert it.finish(it.merge(overfull, over(it, ["a"]))) is None
-    assert it.finish(it.decode(orjson.loads(orjson.dumps(it.encode(overfull))))) is None
+    found = it.finish(overfull)
+    assert found == {
+        "events": 4,
+        "classes": None,
+        "features": None,
+        "complete": False,
+        "exceeded": "the classes alone need more than 3 counts: allow more entries, at most 10000",
+    }
+    assert it.finish(it.merge(overfull, over(it, ["a"]))) == {**found, "events": 5}
+    assert it.finish(it.decode(orjson.loads(orjson.dumps(it.encode(overfull))))) == found
+    bounds = bounds_of(it, "abcd")
+    assert bounds is not None
+    assert bounds.accept(found)
+    assert not any(map(bounds.accept, (None, {**found, "events": 5}, {**found, "exceeded": ""})))
 
 
 # Bounds

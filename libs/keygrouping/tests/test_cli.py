@@ -5,19 +5,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from keygrouping import grouping
-from keygrouping.cli import main
+from keygrouping import experiment, grouping
+from keygrouping.cli import main, progress
 from keygrouping.cli.assignments import assign
 from keygrouping.cli.parser import CommandError
 from keygrouping.cli.progress import progress_bar
 from keygrouping.cli.report import duration
 from keygrouping.grouping import Description
 from keygrouping.simulate import SimulatorSettings, create_sources, simulate
+from keygrouping.version import version
 from keygrouping.workload import workload
 
 SMALL = ["simulate", "--grouping", "pkg", "--workload", "country-skew-80", "--workers", "4", "--events", "3000"]
@@ -106,10 +108,36 @@ def test_a_file_is_read_in_its_format(tmp_path: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out)["events"] == 7
 
 
-def test_progress_is_shown_on_terminals_only(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    with progress_bar("pkg") as bar:
-        bar(1, 2)
-    assert capsys.readouterr().err == ""
+def test_in_a_pipe_progress_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 5.0)
+    times = iter([0.0, 1.0, 6.0, 6.0, 7.0, 11.5, 11.5])
+    with progress_bar("pkg on \x1b[2J", lambda: next(times)) as bar:
+        for done in (1, 10, 20, 75):
+            bar(done, 200)
+    printed = capsys.readouterr()
+    assert printed.err == "pkg on \\x1b[2J: 5%\npkg on \\x1b[2J: 38%\n"
+    assert printed.out == ""
+
+
+def test_simulate_and_experiment_tell_their_progress_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+    main(SMALL)
+    assert "pkg on country-skew-80: 100%\n" in capsys.readouterr().err
+    main(["experiment", experiment.names()[0], "--events", "2000", "--output", str(tmp_path)])
+    assert f"{experiment.names()[0]}: 100%\n" in capsys.readouterr().err
+
+
+def test_every_command_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--version"], ["simulate", "--version"], ["inspect", "--version"], ["experiment", "--version"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert (ended.value.code, capsys.readouterr().out) == (0, f"keygrouping {version()}\n")
+    assert version() == metadata.version("keygrouping")
+
+
+def test_progress_is_a_bar_on_terminals(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     with progress_bar("pkg on [zipf]") as bar:

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import keygrouping
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keygrouping.grouping import Grouping, GroupingError, SnapshotError, create, describe, names
+from keygrouping.grouping import Grouping, GroupingError, SnapshotError, create, describe, names, schema
 from keygrouping.hashing import hash_keys
 from keygrouping.workload import workload
 
@@ -302,6 +303,21 @@ def test_wrong_names_and_settings_name_the_choices(name: str, given: dict[str, o
 def test_there_must_be_workers(name: str, workers: Any) -> None:
     with pytest.raises(GroupingError, match="workers must be an integer"):
         create(name, workers)
+
+
+@every_grouping
+def test_schemas_say_of_each_value_what_the_grouping_says(name: str) -> None:
+    values: list[Any] = [None, True, -1, 0, 1e-7, 0.5, 1, 2, 2.5, 50, "all", "", [1], [0.5], [True], {}]
+    for told in describe(name):
+        setting, validator = told.name, jsonschema_rs.Draft7Validator(schema(name)[told.name])
+        for value in values:
+            try:
+                create(name, 2, {setting: value})
+                refused = False
+            except GroupingError as error:
+                words = [f"{setting} must be {what}, not" for what in (told.kind, told.range)]
+                refused = any(word in str(error) for word in words)
+            assert validator.is_valid(value) is not refused, (setting, value)
 
 
 @every_grouping

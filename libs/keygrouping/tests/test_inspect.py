@@ -13,6 +13,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from chart_files import over_defaults
 from keygrouping.cli import inspect, main
 from keygrouping.inspection import Batch, Sample, Silence
 
@@ -89,6 +90,25 @@ def test_keys_that_are_no_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "\x1b" not in inspected(capsys, "--file", file, "--key", "field=key")
 
 
+def test_keys_and_names_of_files_do_nothing_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nasty = "[red]\x1b[2J\x00\u202e\x9b"
+    file = tmp_path / "a\x1b[31m\u202e.jsonl"
+    file.write_bytes(b"".join(json.dumps({"k": nasty}).encode() + b"\n" for _ in range(300)))
+    plain = inspected(capsys, "--file", file, "--key", "field=k")
+    as_json = inspected(capsys, "--file", file, "--key", "field=k", "--json")
+    said = fault(capsys, "--file", f"{file}x", "--key", "field=k")
+    for text in (plain, as_json, said):
+        assert not set("\x1b\x00\u202e\x9b") & set(text)
+    assert r"[red]\x1b[2J\x00\u202e\x9b" in plain
+    assert json.loads(as_json)["keys"]["top"][0]["key"] == nasty
+
+
+def test_a_header_with_a_name_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("user,price,price\nx,1,2\n")
+    assert "the header has 'price' twice: rename one" in fault(capsys, "--file", file, "--key", "field=user")
+
+
 def test_tables_and_page(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "report.html"
     printed = inspected(capsys, "--file", table, "--key", "field=user", "--html", page)
@@ -109,7 +129,7 @@ def test_recommended_values_are_those_of_the_chart(table: Path, capsys: pytest.C
     data = answer(capsys, "--file", table, "--key", "field=user")
     assert [each["values"]["worker"]["replicas"] for each in data["advice"]] == [2, 4]
     for each in data["advice"]:
-        jsonschema_rs.validate(schema, each["values"])
+        jsonschema_rs.validate(schema, over_defaults(each["values"]))
 
 
 def test_hashed_keys_appear_nowhere(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,14 +101,28 @@ def test_integers_count_as_text_by_their_decimal_digits() -> None:
         (b'{"dep_delay": "\xff"}', "invalid-json"),
         (b"[1]", "not-an-object"),
         (b"null", "not-an-object"),
-        (b'{"dep_delay": "3"}', "wrong-type"),
-        (b'{"dep_delay": true}', "wrong-type"),
-        (b'{"dep_delay": [3]}', "wrong-type"),
-        (b'{"to": {"dest": 1.5}}', "wrong-type"),
     ],
 )
 def test_a_value_that_the_job_cannot_use_is_refused_with_its_reason(value: bytes, expected: str) -> None:
     assert reason(extract(FLIGHTS, value)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "skipped"),
+    [
+        (b'{"dep_delay": "3"}', (0,)),
+        (b'{"dep_delay": true}', (0,)),
+        (b'{"dep_delay": [3], "to": {"dest": 1.5}}', (0, 1)),
+        (b'{"dep_delay": 3, "to": {"dest": {}}}', (1,)),
+        (b'{"dep_delay": 3, "to": {"dest": 18446744073709551616}}', (1,)),
+        (b'{"dep_delay": null, "to": 5}', ()),
+    ],
+)
+def test_a_field_of_the_wrong_type_is_skipped_as_a_missing_one_is(value: bytes, skipped: tuple[int, ...]) -> None:
+    found = extract(FLIGHTS, value)
+    assert isinstance(found, Extracted)
+    assert found.skipped == skipped
+    assert [found.fields[position] for position in skipped] == [None] * len(skipped)
 
 
 def test_a_tombstone_is_refused_only_where_fields_are_needed() -> None:

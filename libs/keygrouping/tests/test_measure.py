@@ -65,6 +65,17 @@ def test_worked_example() -> None:
     assert measure.efficiency(5_000, 10, 1_000) == 0.5
 
 
+def test_loads_are_judged_by_capacities() -> None:
+    assert measure.lambda_([40, 10, 10, 10], [4, 1, 1, 1]) == pytest.approx(1)
+    assert measure.std_dev([40, 10, 10, 10], [4, 1, 1, 1]) == pytest.approx(0)
+    assert measure.lambda_([10, 10, 10, 10], [4, 1, 1, 1]) == pytest.approx(7 / 4)
+    assert measure.lambda_([35, 0, 0, 0], [4, 1, 1, 1]) == pytest.approx(7 / 4)
+    assert measure.lambda_([0, 0], [4, 1]) == 1 and measure.std_dev([0, 0], [4, 1]) == 0
+    loads = [60, 20, 20, 0]
+    assert measure.lambda_(loads, [3] * 4) == measure.lambda_(loads)
+    assert measure.std_dev(loads, [3] * 4) == pytest.approx(measure.std_dev(loads))
+
+
 def test_measures_follow_from_what_was_counted() -> None:
     collected = Distribution(4)
     for worker, key in [(0, "a"), (1, "a"), (0, "a"), (2, "b")]:

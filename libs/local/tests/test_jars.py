@@ -1,11 +1,13 @@
 """Laws of the installation of jars."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from keygrouping_local import jars
 from keygrouping_local.errors import LocalError
+from keygrouping_local.jar_lock import LOCK, differences, read_lock, write_lock
 from keygrouping_local.jars import STAMP, default_jars_dir, install, is_installed, require_jars
 
 
@@ -30,6 +32,48 @@ def test_a_second_installation_does_nothing() -> None:
     said: list[str] = []
     install(default_jars_dir(), Path("unused"), said.append, repository="http://127.0.0.1:1/")
     assert said == [f"jars: all there in {default_jars_dir()}"]
+
+
+def test_the_lock_names_every_jar_and_no_other() -> None:
+    locked = read_lock()
+    installed = {str(path.relative_to(default_jars_dir())) for path in default_jars_dir().glob("*/*.jar")}
+    assert set(locked) == installed
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in locked.values())
+    assert differences(default_jars_dir()) == []
+
+
+def test_a_jar_that_is_not_that_of_the_lock_stops_the_installation(tmp_path: Path) -> None:
+    copy_of_stamp(tmp_path)
+    victim = tmp_path / "spark" / "commons-pool2-2.12.1.jar"
+    forged = bytearray(victim.read_bytes())
+    forged[1000] ^= 1
+    victim.unlink()
+    victim.write_bytes(forged)
+    assert is_installed(tmp_path), "of the same size"
+    with pytest.raises(LocalError, match=r"1 jars are not those of jars\.lock: spark/commons-pool2-2\.12\.1\.jar has"):
+        install(tmp_path, tmp_path / "ivy", print, repository="http://127.0.0.1:1/")
+    assert not is_installed(tmp_path), "and no test or run takes it"
+
+
+@pytest.mark.parametrize("change", ["missing", "unknown"])
+def test_a_jar_too_few_or_too_many_is_told(tmp_path: Path, change: str) -> None:
+    copy_of_stamp(tmp_path)
+    if change == "missing":
+        (tmp_path / "broker" / "slf4j-simple-1.7.36.jar").unlink()
+        told = "broker/slf4j-simple-1.7.36.jar has SHA-256 none: it is missing"
+    else:
+        (tmp_path / "broker" / "extra-1.jar").write_bytes(b"")
+        told = "not any: nobody wants it"
+    (line,) = differences(tmp_path)
+    assert told in line
+
+
+def test_the_lock_is_written_anew_after_a_change_of_versions(tmp_path: Path) -> None:
+    copy_of_stamp(tmp_path)
+    lock = tmp_path / "lock"
+    write_lock(tmp_path, lock)
+    assert read_lock(lock) == read_lock()
+    assert lock.read_text() == LOCK.read_text()
 
 
 def copy_of_stamp(tmp_path: Path) -> dict[str, object]:

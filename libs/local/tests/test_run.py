@@ -94,7 +94,31 @@ def test_once_ends_by_itself_with_all_that_the_oracle_expects(command: Command, 
     code, said = outcome(run)
     assert code == 0, said
     assert "every window equals the oracle's" in said
-    assert re.search(rf"dead-letters\W+{EVENTS // 500}\W+{EVENTS // 500}\W+0", said)
+    unkeyed = EVENTS // 500
+    assert re.search(rf"dead-letters\W+{unkeyed + 1}\W+{unkeyed + 1}\W+0", said)
+    assert "readings.csv: 'at' is read as ISO 8601 (iso); --time-format names another" in said
+    assert re.search(rf"read\W+{EVENTS + 1:,}\W+readings.csv", said)
+    assert re.search(r"refused by the producer: invalid-time\W+1\W+readings.csv:2: field 'at' holds no time", said)
+    assert re.search(rf"sent\W+{EVENTS:,}\W", said)
+    assert re.search(rf"refused by the router: no-key\W+{unkeyed}\W+\S+events-\d at offset \d+: the record has", said)
+    assert re.search(rf"used\W+{EVENTS - unkeyed:,}\W", said)
+
+
+def test_times_since_1970_are_told_apart_and_refused_where_another_format_is_asked_for(
+    command: Command, address: str
+) -> None:
+    file = command.folder / "epochs.csv"
+    file.write_text("house;at\n" + "".join(f"h{i % 7};{1_704_067_200 + i}.5\n" for i in range(5000)))
+    asked = ["--workload", str(file), "--key", "house", "--time-field", "at", "--delimiter", ";", "--once"]
+    code, said = outcome(command.start(*asked, "--bootstrap-servers", address))
+    assert (code, "'at' is read as seconds since 1970 (epoch_s)" in said) == (0, True), said
+    assert re.search(r"used\W+5,000\W", said)
+    code, said = outcome(command.start(*asked, "--time-format", "iso", "--bootstrap-servers", address))
+    assert code == 1, said
+    assert "every window equals the oracle's" not in said
+    assert (
+        "nothing was used: 5,000 of 5,000 are refused for invalid-time; name the format of the times by --time" in said
+    )
 
 
 @pytest.mark.long
@@ -134,7 +158,7 @@ def test_a_crash_of_one_part_stops_the_run_with_its_last_lines(command: Command,
     victim.kill()
     code, said = outcome(run)
     assert code == 1
-    assert f"keygrouping: {part} was killed by signal 9; the last lines of" in said
+    assert f"keygrouping: {part} was killed by SIGKILL from outside" in said
     assert "Traceback" not in said
     assert not any(child.is_running() for child in children)
 

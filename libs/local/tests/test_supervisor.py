@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.errors import LocalError
 from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_local.supervisor import Service, ServiceFailedError, Supervisor
 
@@ -72,17 +74,46 @@ def failure(supervisor: Supervisor) -> str:
     return str(error.value)
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_kill_is_told_and_not_what_the_log_says_of_something_else(
+    supervisor: Supervisor, environment: dict[str, str], how: signal.Signals
+) -> None:
+    supervisor.log("listens").parent.mkdir(parents=True)
+    supervisor.log("listens").write_text("Traceback (most recent call last):\nof another day\n")
+    supervisor.start(Service("listens", "listens", environment))
+    eventually(lambda: supervisor.url("listens") is not None)
+    os.kill(supervisor.pids()["listens"], how)
+    told = failure(supervisor)
+    assert told.startswith(f"listens was killed by {how.name} from outside: by somebody, or by the system")
+    assert "Traceback" not in told
+    assert str(supervisor.log("listens")) in told
+
+
+def test_a_kill_of_the_broker_is_told(tmp_path: Path) -> None:
+    broker = EmbeddedBroker(tmp_path, port=1)
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as process:
+        broker._process = process
+        broker.check()
+        process.kill()
+        process.wait()
+        with pytest.raises(LocalError, match="the broker was killed by SIGKILL from outside: by somebody, or by the"):
+            broker.check()
+
+
+def test_the_last_lines_of_an_earlier_run_are_not_those_of_a_crash(
+    supervisor: Supervisor, environment: dict[str, str]
+) -> None:
+    supervisor.log("fails").parent.mkdir(parents=True)
+    supervisor.log("fails").write_text("of another day\n")
+    supervisor.start(Service("fails", "fails", environment))
+    assert failure(supervisor).splitlines()[1:] == ["  before", "  the reason"]
+
+
 def test_a_crash_is_told_with_the_last_lines(supervisor: Supervisor, environment: dict[str, str]) -> None:
     supervisor.start(Service("fails", "fails", environment))
     told = failure(supervisor)
     assert told.startswith("fails ended with exit code 1")
     assert told.splitlines()[-2:] == ["  before", "  the reason"]
-
-
-def test_a_kill_is_told_with_its_signal(supervisor: Supervisor, environment: dict[str, str]) -> None:
-    supervisor.start(Service("worker", "listens", environment))
-    os.kill(supervisor.pids()["worker"], signal.SIGKILL)
-    assert "worker was killed by signal 9" in failure(supervisor)
 
 
 def test_only_a_finite_service_may_end(supervisor: Supervisor, environment: dict[str, str]) -> None:

@@ -1,12 +1,23 @@
 """Laws of what a run shows."""
 
+import dataclasses
 import io
 
 from keygrouping.measure import Distribution
 from keygrouping.partial import Result
 from keygrouping_local.comparison import Comparison, Row
 from keygrouping_local.observer import HotKey, Snapshot
-from keygrouping_local.view import About, LiveView, PlainView, comparison_table, line_of, moment, number, view_for
+from keygrouping_local.view import (
+    About,
+    LiveView,
+    PlainView,
+    comparison_table,
+    line_of,
+    moment,
+    number,
+    page,
+    view_for,
+)
 from keygrouping_service.progress import END, MIN_TIME
 from rich.console import Console
 
@@ -51,6 +62,16 @@ def test_the_page_has_all_that_matters() -> None:
     for part in ("flights dkg", "1,234", "7 + 8", "2.000", "33.3%", "66.7%", "0.0%", "50.0%", "1,234.57", "8080"):
         assert part in text
     assert "2013-01-02" in text
+
+
+def test_keys_do_nothing_to_the_terminal() -> None:
+    nasty = "[red]\x1b]0;x\x07\u202e\x00"
+    result = Result(nasty.encode(), 0, 1, 90, 90, True, {"[b]": [nasty], "text": nasty})
+    shown = dataclasses.replace(snapshot(), hot=(HotKey(nasty, 2, 0.5),), latest=(result,))
+    target = Console(file=io.StringIO(), force_terminal=False, width=200)
+    target.print(page(ABOUT, shown, None))
+    assert not {"\x1b", "\x07", "\u202e", "\x00"} & set(output(target))
+    assert output(target).count(r"[red]\x1b]0;x\x07\u202e\x00") == 3
 
 
 def test_the_page_of_a_run_that_has_seen_nothing_is_calm() -> None:

@@ -16,6 +16,7 @@ from keygrouping_service.app import create_app
 from keygrouping_service.auth import Auth, TokenFile
 from keygrouping_service.limits import limit_requests
 from keygrouping_service.settings import ApiSettings
+from keygrouping_service.tokens import ROLES
 from pydantic import ValidationError
 
 tokens = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=20)
@@ -58,7 +59,7 @@ def bearer(token: str) -> dict[str, str]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     file = tmp_path / "tokens"
-    file.write_text("first\n\n  second \n")
+    file.write_text("alice write first\n\n  alice   write second \nviewer read seen\n")
     return file
 
 
@@ -71,7 +72,7 @@ async def test_a_write_needs_one_of_the_tokens_and_a_read_none(file: Path) -> No
         assert without.status_code == 401
         assert without.headers["content-type"] == "application/problem+json"
         assert without.headers["www-authenticate"] == 'Bearer realm="keygrouping"'
-        for wrong in ("third", "", "first second", "FIRST"):
+        for wrong in ("third", "", "first second", "FIRST", "alice write first", "alice"):
             answer = await client.put("/state", headers=bearer(wrong))
             assert answer.status_code == 401, wrong
         wrong_token = await client.put("/state", headers=bearer("third"))
@@ -82,7 +83,8 @@ async def test_a_write_needs_one_of_the_tokens_and_a_read_none(file: Path) -> No
 async def test_reads_can_be_closed_but_health_and_metrics_stay_open(file: Path) -> None:
     async with client_of(settings_of(api_token_file=file, api_reads="closed")) as client:
         assert (await client.get("/state")).status_code == 401
-        assert (await client.get("/state", headers=bearer("first"))).status_code == 200
+        for token in ("first", "seen"):
+            assert (await client.get("/state", headers=bearer(token))).status_code == 200
         for path in ("/healthz", "/readyz", "/metrics"):
             assert (await client.get(path)).status_code == 200
 
@@ -97,41 +99,86 @@ async def test_without_a_token_file_all_is_open_and_the_document_asks_for_nothin
         assert "security" not in document["paths"]["/state"]["get"]
 
 
+async def test_a_token_that_may_only_read_changes_nothing(file: Path) -> None:
+    async with client_of(settings_of(api_token_file=file)) as client:
+        refused = await client.put("/state", headers=bearer("seen"))
+    assert refused.status_code == 403
+    assert "the token of viewer may only read" in refused.json()["detail"]
+    assert refused.headers["www-authenticate"].endswith('error="insufficient_scope", scope="write"')
+
+
+def accepts(held: TokenFile, token: str) -> bool:
+    return held.find(token) is not None
+
+
 def test_tokens_rotate_when_the_file_changes(file: Path) -> None:
     held = TokenFile(file)
-    assert held.accepts("first") and not held.accepts("third")
-    file.write_text("third\nfirst")
-    assert held.accepts("third") and held.accepts("first")
+    assert accepts(held, "first") and not accepts(held, "third")
+    file.write_text("a write third\na write first")
+    assert accepts(held, "third") and accepts(held, "first")
     beside = file.with_name("new")
-    beside.write_text("fourt\nfirst")
+    beside.write_text("a write fourt\na write first")
     os.utime(beside, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns))
     beside.replace(file)
-    assert held.accepts("fourt") and not held.accepts("third"), "same size and time, yet another file"
+    assert accepts(held, "fourt") and not accepts(held, "third"), "same size and time, yet another file"
 
 
 def test_a_file_that_is_gone_or_empty_accepts_nothing(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     held = TokenFile(file)
-    assert held.accepts("first")
+    assert accepts(held, "first")
     file.unlink()
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
-            assert not held.accepts("first")
+            assert not accepts(held, "first")
     assert [record.getMessage().split()[0] for record in caplog.records] == ["KEYGROUPING_API_TOKEN_FILE"], "once"
     file.write_text("\n")
-    assert not held.accepts("") and not held.accepts("first")
-    file.write_text("first")
-    assert held.accepts("first")
+    assert not accepts(held, "") and not accepts(held, "first")
+    file.write_text("alice write first")
+    assert accepts(held, "first")
     file.unlink()
-    assert not held.accepts("first")
+    assert not accepts(held, "first")
     assert len(caplog.records) == 2, "and again when it is gone again"
 
 
+def test_a_bad_line_costs_its_own_token_alone_and_is_told_without_it(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text("bare-token\nalice write first\nbob admin second\n")
+    held = TokenFile(file)
+    for _ in range(3):
+        assert accepts(held, "first") and not accepts(held, "bare-token") and not accepts(held, "second")
+    said = [record.getMessage() for record in caplog.records]
+    assert [line.partition(": ")[2].partition(":")[0] for line in said] == ["line 1", "line 3"], "once each"
+    assert not any("bare-token" in line or "second" in line for line in said)
+
+
 @hypothesis_settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(tokens, min_size=1, max_size=4), tokens)
-def test_only_whole_lines_are_tokens(tmp_path: Path, known: list[str], asked: str) -> None:
+@given(st.lists(tokens, min_size=1, max_size=4, unique=True), st.sampled_from(ROLES), tokens)
+def test_only_whole_words_are_tokens(tmp_path: Path, known: list[str], role: str, asked: str) -> None:
     file = tmp_path / "tokens"
-    file.write_text("\n".join(known))
-    assert TokenFile(file).accepts(asked) == (asked in known)
+    file.write_text("\n".join(f"n{number} {role} {token}" for number, token in enumerate(known)))
+    found = TokenFile(file).find(asked)
+    assert (found is not None) == (asked in known)
+    if found is not None:
+        assert (found.name, found.role) == (f"n{known.index(asked)}", role)
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("3f9c", "line 2: 1 words instead of three: write one a line as NAME ROLE TOKEN"),
+        ("alice admin 3f9c", "line 2: the role is neither read nor write"),
+        ("al\u202eice write 3f9c", "line 2: the name has other characters"),
+        ("bob read first", "line 2: its token stands in a line before"),
+    ],
+)
+def test_a_start_tells_every_line_that_is_no_token_and_no_token(tmp_path: Path, line: str, fault: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"alice write first\n{line}\nx\n")
+    with pytest.raises(ValidationError) as refused:
+        settings_of(api_token_file=file)
+    assert fault in str(refused.value) and "line 3: 1 words" in str(refused.value)
+    assert "3f9c" not in str(refused.value).replace("alice write 3f9c...", "")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +186,7 @@ def test_only_whole_lines_are_tokens(tmp_path: Path, known: list[str], asked: st
     [
         ({"api_reads": "closed"}, "needs KEYGROUPING_API_TOKEN_FILE"),
         ({"api_token_file": Path("/nowhere")}, "KEYGROUPING_API_TOKEN_FILE: "),
-        ({"api_token_file": Path(os.devnull)}, "holds no token"),
+        ({"api_token_file": Path(os.devnull)}, "holds no token: write one a line as NAME ROLE TOKEN"),
     ],
 )
 def test_settings_that_would_lock_all_out_are_faults(given_settings: dict[str, Any], message: str) -> None:

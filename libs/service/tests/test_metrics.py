@@ -4,16 +4,26 @@ import asyncio
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from keygrouping_service import metrics
+from keygrouping.job import REASONS
+from keygrouping_service import bisection, fetching, metrics
 from keygrouping_service.loop_lag import measure_loop_lag
 from keygrouping_service.metrics import DEFINITIONS, LABELS, PROCESS, SERVICES, Definition
 from keygrouping_service.metrics_page import render
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
+
+LEARNT = {
+    "group": "by the stage, as it begins",
+    "worker": "by the router, with W",
+    "topic": "by who purges it",
+    "query": "by Spark's driver",
+}
+"""Labels of counters whose values a process learns, and where it shows them."""
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 
@@ -29,7 +39,8 @@ def faults(definition: Definition) -> list[str]:
         "a name is of small letters, digits and single underscores": re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name),
         "the prefix is keygrouping_": words[0] == "keygrouping",
         "counters, and only they, end in _total": (words[-1] == "total") == (definition.kind == "counter"),
-        "no suffix that Prometheus adds": words[-1] not in ("bucket", "sum", "count", "created", "info"),
+        "no suffix that Prometheus adds": words[-1] not in ("bucket", "sum", "count", "created"),
+        "what always is 1, and only that, ends in _info": (words[-1] == "info") == (definition.unit == "info"),
         "the kind is not in the name": not {"counter", "gauge", "histogram", "summary"} & set(words),
         "units are base units": not NOT_BASE_UNITS & set(words),
         "the base unit is the last word": definition.unit not in BASE_UNITS
@@ -89,6 +100,38 @@ def test_what_is_scraped_is_what_is_defined() -> None:
         assert (scraped[name].type, scraped[name].documentation) == (definition.kind, definition.meaning)
     others = {name for name in scraped if name not in defined}
     assert others <= {definition.name.removesuffix("_total") for definition in PROCESS}
+
+
+def test_counters_begin_at_0_for_all_values_of_their_labels() -> None:
+    """Prometheus can't see the first increase of a series that begins with it."""
+    text = subprocess.run(
+        [sys.executable, "-c", "from keygrouping_service import metrics; print(metrics.exposition('all').decode())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    counters = [definition for definition in DEFINITIONS if definition.kind == "counter"]
+    shown = {
+        name: re.findall(rf"^{name}{{\w+=\"([^\"]*)\"}} 0.0$", text, re.MULTILINE)
+        for name in (d.name for d in counters)
+    }
+    for definition in counters:
+        assert len(definition.labels) <= 1
+        assert not definition.labels or definition.labels[0] in LEARNT or shown[definition.name], definition.name
+    assert set(shown["keygrouping_router_dead_letters_total"]) == {*REASONS, *metrics.READER_REASONS}
+    assert shown["keygrouping_router_store_bad_values_total"] == list(metrics.STORED_KINDS)
+
+
+def test_the_reasons_of_readers_are_known() -> None:
+    found = {fetching.TOO_LARGE, fetching.UNDECODABLE, bisection.REFUSED, bisection.UNPROCESSABLE}
+    assert found == set(metrics.READER_REASONS)
+
+
+def test_a_group_begins_at_0() -> None:
+    metrics.show_group("k-begins")
+    of_groups = {d.name for d in DEFINITIONS if d.kind == "counter" and d.labels == ("group",)}
+    for name in of_groups:
+        assert REGISTRY.get_sample_value(name, {"group": "k-begins"}) == 0, name
 
 
 @pytest.mark.parametrize("service", SERVICES)

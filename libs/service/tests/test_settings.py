@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from keygrouping_service import check
 from keygrouping_service.settings import ServiceSettings, StageSettings, load, unknown_names
 from pydantic import Field, ValidationError
 
@@ -118,3 +119,58 @@ def test_plaintext_clients_get_no_security_options() -> None:
 def test_an_unusable_ca_file_is_a_fault() -> None:
     with pytest.raises(ValidationError, match="SSL_CAFILE"):
         ServiceSettings(bootstrap_servers="k:1", security_protocol="SSL", ssl_cafile=Path("/nowhere"))
+
+
+@pytest.mark.parametrize("topic", ["", " ", "my topic", ".", "..", "a/b", "ä", "a" * 250])
+def test_a_topic_that_kafka_would_refuse_is_a_fault(topic: str) -> None:
+    with pytest.raises(ValidationError):
+        ServiceSettings(bootstrap_servers="k:9092", events_topic=topic)
+
+
+@pytest.mark.parametrize("topic", ["a", "...", ".a", "my-topic_1.v2", "a" * 249])
+def test_what_kafka_takes_is_a_topic(topic: str) -> None:
+    assert ServiceSettings(bootstrap_servers="k:9092", events_topic=topic).events_topic == topic
+
+
+def test_topics_with_two_meanings_are_named() -> None:
+    with pytest.raises(ValidationError, match=r"KEYGROUPING_EVENTS_TOPIC and KEYGROUPING_ROUTED_TOPIC are both 'a'"):
+        ServiceSettings(bootstrap_servers="k:9092", events_topic="a", routed_topic="a")
+
+
+@pytest.mark.parametrize("servers", ["broker", "a:9092,", ":9092,b", "a:9092;b:9092", "a:port"])
+def test_brokers_have_a_host_and_a_port(servers: str) -> None:
+    with pytest.raises(ValidationError):
+        ServiceSettings(bootstrap_servers=servers)
+
+
+def test_several_brokers_may_be_given_with_spaces() -> None:
+    assert ServiceSettings(bootstrap_servers="a:9092, [::1]:9093").bootstrap_servers == "a:9092, [::1]:9093"
+
+
+# before a deployment
+
+
+def test_programs_that_share_a_file_end_in_one_message(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["keygrouping_service.settings:ServiceSettings", "--faults", str(tmp_path / "faults")]
+    environment.setenv("KEYGROUPING_EVENTS_TOPIC", "my topic")
+    assert check.main(["first", *arguments]) == 0, "the next one is to be asked, too"
+    assert capsys.readouterr().out == ""
+    environment.setenv("KEYGROUPING_EVENTS_TOPIC", "mine")
+    environment.setenv("KEYGROUPING_LOG_LEVEL", "LOUD")
+    assert check.main(["last", *arguments, "--last"]) == 2
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[:2] for line in lines] == [
+        ["first", "KEYGROUPING_EVENTS_TOPIC"],
+        ["last", "KEYGROUPING_LOG_LEVEL"],
+    ]
+
+
+def test_right_settings_need_no_words(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    del environment
+    arguments = ["router", "keygrouping_service.settings:ServiceSettings", "--faults", str(tmp_path / "faults")]
+    assert check.main([*arguments, "--last"]) == 0
+    assert capsys.readouterr().out == ""

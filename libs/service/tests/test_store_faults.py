@@ -140,6 +140,21 @@ async def test_a_wrong_password_is_told_and_a_new_one_in_the_file_is_used(tmp_pa
         await store.close()
 
 
+async def test_a_password_that_is_not_asked_for_yet_waits_for_the_day(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("hush\n")
+    with RedisServer(tmp_path / "redis") as server:
+        # As in an upgrade: the routers have the password before Redis asks for it.
+        store = open_store(settings_of(f"redis://{server.address}", store_password_file=file))
+        (line,) = await refusals(store)
+        assert "KEYGROUPING_STORE_PASSWORD" in line and "hush" not in line
+        host, port = server.address.split(":")
+        command = ["redis-cli", "-h", host, "-p", port, "config", "set", "requirepass", "hush"]
+        await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
+        await use(store)
+        await store.close()
+
+
 def make_certificate(folder: Path) -> tuple[Path, Path]:
     """A self-made certificate of 127.0.0.1, and its key."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"

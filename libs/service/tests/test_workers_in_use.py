@@ -8,8 +8,21 @@ from keygrouping_service.testing import until
 from keygrouping_service.workers_in_use import WorkersInUse
 
 
+def told_of(workers: int, capacity: float = 2.0) -> dict[str, object]:
+    return {"workers": workers, "items": [{"worker": worker, "capacity": capacity} for worker in range(9)]}
+
+
 async def test_the_router_is_asked_for_the_workers_and_nonsense_changes_nothing(tmp_path: Path) -> None:
-    answers: list[object] = [{"workers": 5}, {"workers": "many"}, {}, [], {"workers": 0}, {"workers": 7}]
+    answers: list[object] = [
+        told_of(5),
+        {"workers": "many"},
+        {},
+        [],
+        told_of(0),
+        told_of(6, capacity=0.0),
+        {"workers": 6, "items": []},
+        told_of(7),
+    ]
     given: list[str] = []
     app = create_app("router", lambda: True)
 
@@ -34,7 +47,7 @@ async def test_the_router_is_asked_for_the_workers_and_nonsense_changes_nothing(
         with contextlib.suppress(asyncio.CancelledError):
             await asking
     assert told <= {3, 5, 7}
-    assert in_use.workers == 7
+    assert (in_use.workers, in_use.capacities) == (7, (2.0,) * 7)
     assert set(given) == {"Bearer secret"}
 
 
@@ -43,4 +56,4 @@ async def test_a_router_that_is_away_or_unknown_leaves_what_was_known() -> None:
         in_use = WorkersInUse(url, None, pause=0.05, workers=3)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(in_use.keep_asking(), 0.2)
-        assert in_use.workers == 3
+        assert (in_use.workers, in_use.capacities) == (3, ())

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
+from keygrouping.version import version
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.run import run
 from keygrouping_service.settings import EXIT_SETTINGS, load
@@ -21,6 +22,9 @@ _USAGE = "usage: keygrouping-load events | http [OPTIONS]; `keygrouping-load eve
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exits with 0 if the load was made as asked; 1 if not, 2 on wrong options or settings."""
     command, *options = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if command == "--version":
+        print(f"keygrouping {version()}")
+        sys.exit(0)
     if command == "events":
         take_options(command, EventLoadSettings, options)
         settings = load(EventLoadSettings)

@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
+from keygrouping_service.arguments import add_version
 from keygrouping_service.settings import ServiceSettings, names_of
 
 
@@ -14,6 +15,7 @@ def take_options(command: str, settings_class: type[ServiceSettings], arguments:
     parser = argparse.ArgumentParser(
         prog=f"keygrouping-load {command}", description=settings_class.__doc__, allow_abbrev=False
     )
+    add_version(parser)
     for name, field in settings_class.model_fields.items():
         if "SecretStr" in str(field.annotation):
             continue  # Command lines can be read by everybody.

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from keygrouping.workload import Workload, WorkloadError, workload
+from keygrouping.workload import PATTERN, Workload, WorkloadError, workload
 from keygrouping_service.settings import Compression, ServiceSettings
 from pydantic import Field, model_validator
 
@@ -24,7 +24,11 @@ def _settings_of(text: str) -> dict[str, Any]:
 class _WorkloadSettings(ServiceSettings):
     """Whose keys the events have."""
 
-    workload: str = Field(default="country-skew-80", description="any workload that `keygrouping simulate` knows")
+    workload: str = Field(
+        default="country-skew-80",
+        description="any workload that `keygrouping simulate` knows",
+        json_schema_extra={"pattern": PATTERN},
+    )
     workload_settings: str = Field(default="{}", description="its settings, a JSON object")
     seed: int = Field(default=1, ge=0, lt=2**31, description="seed of the workload")
 

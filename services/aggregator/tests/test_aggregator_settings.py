@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 from keygrouping_aggregator.cli import main
 from keygrouping_aggregator.settings import AggregatorSettings
@@ -15,6 +17,7 @@ def test_missing_settings_stop_the_start_with_a_line_for_each(
 ) -> None:
     monkeypatch.delenv("KEYGROUPING_BOOTSTRAP_SERVERS", raising=False)
     monkeypatch.delenv("KEYGROUPING_JOB", raising=False)
+    monkeypatch.setattr(sys, "argv", ["keygrouping-aggregator"])
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == EXIT_SETTINGS

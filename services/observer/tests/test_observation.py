@@ -290,6 +290,19 @@ def test_workers_that_the_router_tells_of_count_although_they_have_no_events() -
     assert process.observation.workers == 4
 
 
+def test_loads_are_judged_by_the_capacities_that_the_router_tells() -> None:
+    values = [Partial(worker, 0, 1000, n, n, 0, n - 1, 0, {}).encode() for worker, n in ((0, 40), (1, 10))]
+    process = Process([[record(0, n, 100, b"a", value) for n, value in enumerate(values)], [], []])
+    process.observation.workers, process.observation.capacities = 2, (4.0, 1.0)
+    process.finish()
+    (snapshot,) = process.snapshots
+    for figures in (snapshot, snapshot["run"]):
+        assert (figures["lambda"], figures["std_dev"], figures["capacities"]) == (1.0, 0.0, [4.0, 1.0])
+        assert figures["lambda_before"] == lambda_(figures["loads_before"], [4.0, 1.0]) > 1
+    process.restart()
+    assert process.observation.capacities == [4.0, 1.0]
+
+
 @pytest.mark.parametrize("key", [None, b"k"])
 def test_what_is_no_partial_is_refused_once_and_counts_nowhere(key: bytes | None) -> None:
     value = b"[]" if key else Partial(0, 0, 1000, 1, 1, 0, 0, 0, {}).encode()

@@ -61,7 +61,7 @@ async def test_before_the_first_interval_there_is_no_run() -> None:
 
 async def test_closed_reads_need_a_token_but_health_and_metrics_do_not(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
-    file.write_text("secret")
+    file.write_text("viewer read secret")
     async with client(board(snapshots()), api_token_file=file, api_reads="closed") as observer:
         refused = await observer.get("/distribution")
         assert (refused.status_code, refused.headers["content-type"]) == (401, "application/problem+json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 from pathlib import Path
 
@@ -106,11 +105,131 @@ def test_a_bad_row_of_csv_is_a_fault(tmp_path: Path, row: bytes, reason: str) ->
     assert events_of(block) == [(b"y", None, b'{"id":"y","n":2}')]
 
 
-def test_a_huge_csv_field_is_a_fault(tmp_path: Path) -> None:
-    content = b'id,n\n"' + b"x" * (csv.field_size_limit() + 1) + b'",1\ny,2\n'
-    block = File(written(tmp_path / "a.csv", content), "id").read(0, ALL)
+def test_a_csv_field_is_kept_up_to_the_size_that_an_event_may_have(tmp_path: Path) -> None:
+    content = b'id,n\n"' + b"x" * 5_000 + b'",1\ny,2\n"' + b"z" * 5_001 + b'",1\ny,3\n'
+    block = File(written(tmp_path / "a.csv", content), "id", most_bytes=5_000).read(0, ALL)
+    kept = events_of(block)
+    assert (kept[0][0], kept[1][2], kept[-1][2]) == (b"x" * 5_000, b'{"id":"y","n":2}', b'{"id":"y","n":3}')
     assert [fault.reason for fault in block.faults.values()] == ["invalid-csv"]
-    assert events_of(block)[-1] == (b"y", None, b'{"id":"y","n":2}')
+    long = written(tmp_path / "long.csv", b'id\n"' + b"x" * 200_000 + b'"\n')
+    assert len(events_of(File(long, "id").read(0, ALL))[0][0] or b"") == 200_000
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_a_line_of_any_length_is_a_fault_that_takes_no_memory(tmp_path: Path, name: str) -> None:
+    lines = [b'{"id":"x"}', b'{"id":"' + b"y" * 4_990 + b'"}', b"z" * 50_000, b'{"id":"w"}', b"v" * 20_000]
+    block = File(written(tmp_path / name, b"\r\n".join(lines)), "id", most_bytes=5_000).read(0, ALL)
+    assert [key and key[:1] for key, _, _ in events_of(block)] == [b"x", b"y", b"w"]
+    faults = [(i, fault.reason, fault.place) for i, fault in block.faults.items()]
+    assert faults == [(2, "too-large", f"{name}:3"), (4, "too-large", f"{name}:5")]
+    assert block.faults[2].detail == "the line has 50,002 bytes, at most 5,000 are allowed"
+    assert len(block.faults[2].raw) < 5_010
+
+
+def test_a_block_of_long_events_is_short_and_not_the_end(tmp_path: Path) -> None:
+    line = b'{"id":"x","pad":"' + b"y" * 800_000 + b'"}\n'
+    source = File(written(tmp_path / "a.jsonl", line * 45), "id")
+    sizes: list[int] = []
+    while size := len(source.read(sum(sizes), 2_000)):
+        assert size * len(line) < (16 << 20) + len(line)
+        sizes.append(size)
+    assert (sum(sizes), source.length, len(sizes)) == (45, 45, 3)
+
+
+def test_a_byte_order_mark_costs_no_line(tmp_path: Path) -> None:
+    lines = b'{"id":"x"}\n{"id":"y"}\n'
+    assert events_of(File(written(tmp_path / "a.jsonl", b"\xef\xbb\xbf" + lines), "id").read(0, ALL)) == [
+        (b"x", None, b'{"id":"x"}'),
+        (b"y", None, b'{"id":"y"}'),
+    ]
+    with pytest.raises(SourceError, match="is UTF-16: write it as UTF-8"):
+        File(written(tmp_path / "b.csv", "id\nx\n".encode("utf-16")), "id")
+
+
+def test_fields_may_be_separated_otherwise(tmp_path: Path) -> None:
+    wanted = [(b"x", None, b'{"id":"x","n":1}')]
+    assert events_of(File(written(tmp_path / "a.csv", b"id;n\nx;1\n"), "id", delimiter=";").read(0, ALL)) == wanted
+    assert events_of(File(written(tmp_path / "b.csv", b"id\tn\nx\t1\n"), "id", delimiter="tab").read(0, ALL)) == wanted
+    assert events_of(File(written(tmp_path / "a.tsv.gz", b"id\tn\nx\t1\n"), "id").read(0, ALL)) == wanted
+    with pytest.raises(SourceError, match="separated by ';', say so by a delimiter"):
+        File(tmp_path / "a.csv", "id")
+    with pytest.raises(SourceError, match="is no CSV by its name"):
+        File(written(tmp_path / "a.jsonl", b"{}"), "id", delimiter=";")
+
+
+def test_a_header_with_a_name_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="has 'n' twice in its header: rename one"):
+        File(written(tmp_path / "a.csv", b"id,n,m,n\nx,1,2,3\n"), "id")
+
+
+def test_a_number_with_a_fraction_is_no_key(tmp_path: Path) -> None:
+    lines = b'{"id":1.5}\n{"id":123456789012345678901234567890}\n{"id":7}\n'
+    block = File(written(tmp_path / "a.jsonl", lines), "id").read(0, ALL)
+    assert [fault.reason for fault in block.faults.values()] == ["invalid-key"] * 2
+    assert "send it as text" in block.faults[0].detail
+    assert [key for key, _, _ in events_of(block)] == [b"7"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "told", "first"),
+    [
+        (["1704067200", "1704067201.5"], "epoch_s", 1_704_067_200_000),
+        (["1704067200.25", "soon"], "epoch_s", 1_704_067_200_250),
+        (["1704067200123", "0", "1704067200124"], "epoch_ms", 1_704_067_200_123),
+        (["1704067200123456"], "epoch_us", 1_704_067_200_123),
+        (["1704067200123456789"], "epoch_ns", 1_704_067_200_123),
+        (['"1704067200"'], "epoch_s", 1_704_067_200_000),
+        (['"2024-01-01T00:00:00Z"', "17", '"2024-01-01"'], "iso", 1_704_067_200_000),
+        (['"2024-01-01 00:00:00"', "null"], "iso", 1_704_067_200_000),
+        (["null", "17", '"20240101"'], "iso", None),
+    ],
+)
+def test_the_format_of_times_is_told_by_the_first_lines(
+    tmp_path: Path, texts: list[str], told: str, first: int | None
+) -> None:
+    lines = "".join(f'{{"id":"x","at":{text}}}\n' for text in texts)
+    source = File(written(tmp_path / "a.jsonl", lines.encode()), "id", "at")
+    assert source.time_format == told
+    assert first is None or source.read(0, 1).times == [first]
+    assert len(source.read(0, ALL)) == len(texts)
+
+
+def test_telling_the_format_leaves_no_trace_in_the_span(tmp_path: Path) -> None:
+    lines = b"".join(b'{"id":"x","at":%d}\n' % (1_704_067_200 + i) for i in range(2_000))
+    source = File(written(tmp_path / "a.jsonl", lines), "id", "at")
+    assert [len(source.read(0, ALL)), source.length, source.span_ms] == [2_000, 2_000, 1_999_000]
+
+
+def test_one_odd_time_decides_nothing(tmp_path: Path) -> None:
+    lines = b'{"id":"x","at":1704067200}\n' + b'{"id":"x","at":1704067200123}\n' * 20
+    block = File(written(tmp_path / "a.jsonl", lines), "id", "at").read(0, ALL)
+    assert list(block.times)[1:] == [1_704_067_200_123] * 20
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (b'{"id":"x","at":17}\n{"id":"x","at":"soon"}\n', "can't be told from 17, 'soon' in its first 2 lines: name"),
+        (b'{"id":"x","when":1}\n', "has no field 'at' in its first 1 lines to take times from; it has id, when"),
+        (b'{"id":"x","at":20240101120000}\n', r"one of strptime such as '%d\.%m\.%Y"),
+    ],
+)
+def test_times_that_cannot_be_told_are_refused_before_the_first_event(
+    tmp_path: Path, lines: bytes, message: str
+) -> None:
+    with pytest.raises(SourceError, match=message):
+        File(written(tmp_path / "a.jsonl", lines), "id", "at")
+
+
+def test_a_time_column_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no column 'at'; it has id, when"):
+        File(written(tmp_path / "a.csv", b"id,when\nx,1\n"), "id", "at")
+
+
+@pytest.mark.parametrize("content", [b"", b"id,at\n", b"\n\n"])
+def test_a_file_without_lines_has_no_events_and_no_fault(tmp_path: Path, content: bytes) -> None:
+    source = File(written(tmp_path / "a.csv", content), "id", "at")
+    assert (len(source.read(0, ALL)), source.length) == (0, 0)
 
 
 def test_a_cut_gzip_ends_with_a_fault_after_its_events(tmp_path: Path) -> None:

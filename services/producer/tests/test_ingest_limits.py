@@ -232,7 +232,7 @@ async def test_what_was_reserved_is_given_back() -> None:
 @pytest.mark.parametrize(("method", "path"), [("POST", "/events"), ("PUT", "/workload"), ("PUT", "/rate")])
 async def test_writes_need_a_token_where_there_are_tokens(tmp_path: Path, method: str, path: str) -> None:
     tokens = tmp_path / "tokens"
-    tokens.write_text("secret\n")
+    tokens.write_text("shop write secret\nviewer read seen\n")
     settings = settings_of(api_token_file=tokens)
     ingest = Held(settings)
     ingest.broker.answers.set()
@@ -242,6 +242,9 @@ async def test_writes_need_a_token_where_there_are_tokens(tmp_path: Path, method
         check_problem(await client.request(method, path, json=body), 401, "token")
         wrong = {"Authorization": "Bearer wrong"}
         check_problem(await client.request(method, path, json=body, headers=wrong), 401, "token")
+        check_problem(
+            await client.request(method, path, json=body, headers={"Authorization": "Bearer seen"}), 403, "only read"
+        )
         right = {"Authorization": "Bearer secret"}
         assert (await client.request(method, path, json=body, headers=right)).is_success
         assert (await client.get("/status")).status_code == 200

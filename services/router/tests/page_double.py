@@ -71,6 +71,7 @@ class Double:
         self.status: Literal["ready", "starting"] = "ready"
         self.degraded = False
         self.observe_only = False
+        self.grouping_name = "dkg"
         self.fills = True
         self.mode: Literal["fixed", "auto"] = "fixed"
         self.workers = workers
@@ -98,24 +99,26 @@ class Double:
         self.now = datetime.now(UTC) - timedelta(seconds=self.seconds * intervals)
         self.started = self.now
         for index in range(intervals):
-            self.push(converged=index / 12)
+            self.push(converged=index / 5)
             if index < 8 or index % 9 == 0:
                 self.plan()
             if index == intervals // 2:
                 self.control("thresholds", {"check_interval": 60.0}, {"check_interval": 30.0}, "api")
 
-    def push(self, converged: float = 5.0) -> None:
-        """The next interval; `converged`: 0 as uneven as key hashing, from 3 on even."""
+    def push(self, converged: float = 5.0, busiest: float | None = None) -> None:
+        """The next interval; `converged`: 0 as uneven as key hashing, from 3 on even; `busiest`: λ, one has it all."""
         self.now += timedelta(seconds=self.seconds)
         self._intervals += 1
         self._events += int(self.traffic)
         spread = 0.9 * 2.7 ** -min(converged, 3) + 0.02
         weights = [max(0.05, 1 + spread * self._random.gauss(0, 1)) for _ in range(self.workers)]
+        if busiest is not None:
+            weights = [busiest, *[(self.workers - busiest) / (self.workers - 1)] * (self.workers - 1)]
         self.loads = [round(self.traffic * weight / sum(weights)) for weight in weights]
         self.sent.append((self._intervals, "interval", self.interval()))
 
-    def plan(self) -> None:
-        """Another plan comes into force."""
+    def plan(self, moved: int | None = None) -> None:
+        """Another plan comes into force; it has moved so many keys."""
         plan = PlanReport(
             epoch=len(self.plans) + 1,
             at=self.now,
@@ -124,7 +127,7 @@ class Double:
             grouping="dkg",
             workers=self.workers,
             hot_keys=sum(self._hot(rank) for rank in range(len(self.keys))),
-            moved_keys=len(self.plans) % 3,
+            moved_keys=len(self.plans) % 3 if moved is None else moved,
             moved_state=0,
             feasible=True,
             plan_ms=0.4,
@@ -297,7 +300,7 @@ class Double:
             for name in AVAILABLE
         ]
         return GroupingReport(
-            name="dkg",
+            name=self.grouping_name,
             settings={},
             version=self.version,
             epoch=1,
@@ -321,6 +324,7 @@ class Double:
         run = [{**row, "events": 512_345} for row in rows]
         report = {
             "sample": 0.1,
+            "sampled_part": 0.05,
             "sampled_events": 512_345,
             "interval_seconds": self.seconds,
             "groupings": rows,

@@ -136,6 +136,16 @@ def _add_writes(app: FastAPI, double: Double) -> None:
     async def workers(request: Request, dry_run: bool = False) -> Response:
         return await change(request, set_workers, dry_run)
 
+    def set_grouping(body: Any) -> Model:
+        before, double.grouping_name = double.grouping_name, body["name"]
+        double.observe_only = body["observe_only"]
+        double.control("grouping", {"name": before}, {"name": body["name"]})
+        return double.grouping()
+
+    @app.put("/grouping")
+    async def grouping(request: Request, dry_run: bool = False) -> Response:
+        return await change(request, set_grouping, dry_run)
+
     @app.put("/shadow")
     async def shadow(request: Request) -> Response:
         return await change(request, set_shadow)

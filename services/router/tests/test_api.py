@@ -271,7 +271,7 @@ async def test_readiness_is_the_status(client: httpx.AsyncClient, plane: FakePla
 
 
 async def test_where_the_store_is_stays_hidden_where_reads_are_closed(tmp_path: Path) -> None:
-    (tmp_path / "tokens").write_text("secret")
+    (tmp_path / "tokens").write_text("viewer read secret")
     plane = FakePlane()
     away = plane.ready.store.model_copy(update={"state": "degraded", "detail": "Redis at 10.0.0.9:6379 is away"})
     plane.ready = plane.ready.model_copy(update={"store": away})
@@ -484,7 +484,7 @@ async def test_a_client_that_asks_too_often_is_told_when_to_come_back(plane: Fak
 @pytest.fixture
 def tokens(tmp_path: Path) -> Path:
     file = tmp_path / "tokens"
-    file.write_text("first\n")
+    file.write_text("alice write first\nviewer read seen\n")
     return file
 
 
@@ -500,6 +500,10 @@ async def test_a_write_needs_a_token_where_one_is_set(plane: FakePlane, tokens: 
             answer = await client.request(method, path, json=body, headers=headers)
             check_problem(answer, 401)
             assert answer.headers["www-authenticate"].startswith("Bearer")
+        answer = await client.request(method, path, json=body, headers=bearing("seen"))
+        check_problem(answer, 403)
+        assert "the token of viewer may only read" in answer.json()["detail"]
+        assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
         assert plane.asked == []
         assert (await client.request(method, path, json=body, headers=bearing("first"))).status_code == 200
         assert (await client.get(path)).status_code == 200
@@ -513,9 +517,9 @@ async def test_tokens_rotate_by_a_change_of_the_file(plane: FakePlane, tokens: P
             return (await client.put("/workers", json={"workers": 2}, headers=bearing(token))).status_code
 
         assert (await status("first"), await status("second")) == (200, 401)
-        write("first\nsecond\n")
+        write("alice write first\nalice write second\n")
         assert (await status("first"), await status("second")) == (200, 200)
-        write("second\n")
+        write("alice write second\n")
         assert (await status("first"), await status("second")) == (401, 200)
         write("")
         assert await status("second") == 401
@@ -525,7 +529,8 @@ async def test_closed_reads_need_a_token_but_health_and_page_do_not(plane: FakeP
     async with asking(app_of(plane, api_token_file=tokens, api_reads="closed")) as client:
         for path in [*REPORTS, "/events"]:
             check_problem(await client.get(path), 401)
-            assert (await client.get(path, headers=bearing("first"))).status_code == 200
+            for token in ("first", "seen"):
+                assert (await client.get(path, headers=bearing(token))).status_code == 200
         for path in ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json", "/"):
             assert (await client.get(path)).status_code == 200
 

@@ -69,7 +69,7 @@ def test_the_answers_shown_are_what_the_api_gives() -> None:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl: apt-get install curl to run the manual's examples")
 async def test_every_example_works_one_after_the_other(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
-    tokens.write_text("secret\n")
+    tokens.write_text("alice write secret\n")
     async with serving(await real_app(api_token_file=tokens), "127.0.0.1", 0) as port:
         given = {**os.environ, "ROUTER": f"http://127.0.0.1:{port}", "TOKEN": "secret"}
         for command in COMMANDS:

@@ -92,7 +92,7 @@ def test_every_example_is_what_it_is_an_example_of(model: type[Model]) -> None:
 
 def test_tokens_are_in_the_document_where_they_are_needed(document: dict[str, Any], tmp_path: Any) -> None:
     assert "securitySchemes" not in document["components"]
-    (tmp_path / "tokens").write_text("secret")
+    (tmp_path / "tokens").write_text("alice write secret")
     guarded = asyncio.run(real_app(api_token_file=tmp_path / "tokens")).openapi()
     for name, operation in operations(guarded):
         writes = name.startswith(("put", "patch", "delete"))

@@ -58,7 +58,7 @@ async def test_the_keyspace_tells_the_truth_of_the_last_interval() -> None:
     top = report.keys[0]
     assert (top.key, top.width, top.hot, sorted(top.workers)) == ("key-300", 5, True, [0, 1, 2, 3, 4])
     assert top.first_seen is not None and top.first_seen.timestamp() == START + 3
-    assert top.hot_since is not None and top.hot_since.timestamp() == START + 10
+    assert top.hot_since is not None and top.hot_since.timestamp() == START + 3
     assert report.model_dump_json(), "what is built without checks is of the shape"
     assert type(report).model_validate_json(report.model_dump_json()) == report
 
@@ -71,6 +71,19 @@ async def test_it_is_known_since_when_a_key_is_hot_that_became_so_inside_of_an_i
     for time.passed in (3.0, 4.5):
         (top,) = (await plane.keyspace(KeyQuery(limit=1))).keys
         assert top.hot and top.hot_since is not None and top.hot_since.timestamp() == START + 3
+
+
+async def test_all_that_is_told_of_a_key_agrees_on_its_age() -> None:
+    time = FakeTime()
+    plane = await started(time, grouping="level-fill", workers=5)
+    time.passed = 3.0
+    route(plane, skewed(20_000, 0.5, 1, 300), time.passed)
+    time.passed = 8.0
+    route(plane, [b"another"], time.passed)
+    key = await plane.key(b"key-300", None)
+    (top,) = (await plane.keyspace(KeyQuery(limit=1))).keys
+    assert "widened 5.0 s ago" in key.why
+    assert key.hot_since == top.hot_since and key.hot_since is not None and key.hot_since.timestamp() == START + 3
 
 
 async def test_keys_are_found_by_prefix_space_and_order() -> None:
@@ -359,15 +372,64 @@ async def test_capacities_renew_what_heeds_them_and_nothing_else() -> None:
     await plane.set_workers(WorkersChange(workers=4, capacities={"0": 2.0}), expected=None, by="api")
     assert (core.steering.grouping, plane.epoch) == (routing, epoch)
     renewed, kept = core.traffic.shadow.candidates
-    assert kept is other and renewed.grouping is not heeds.grouping and renewed.used == {"capacities": [2.0]}
+    assert kept is other and renewed.rehearsal is not heeds.rehearsal and renewed.used == {"capacities": [2.0]}
     await plane.set_shadow(ShadowChange(groupings=groupings[1:]), expected=None, by="api")
     comparison = core.traffic.shadow
     await plane.set_workers(WorkersChange(workers=4, capacities={"0": 3.0}), expected=None, by="api")
-    assert core.traffic.shadow is comparison
+    assert core.traffic.shadow is not comparison, "loads are judged by other capacities from now on"
+    assert core.traffic.shadow.candidates == [kept]
     await plane.set_grouping(GroupingChange(name="consistent"), expected=None, by="api")
     epoch = plane.epoch
     await plane.set_workers(WorkersChange(workers=4, capacities={}), expected=None, by="api")
     assert plane.epoch > epoch and core.steering.control.routing_settings == {}
+
+
+@pytest.mark.parametrize(
+    ("grouping", "order"),
+    [
+        ("level-fill", {"capacities": {"0": 4.0}}),
+        ("level-fill", {"thresholds": {"capacities": [4.0]}}),
+        ("key", {"capacities": {"0": 4.0}}),
+    ],
+)
+async def test_loads_are_judged_by_capacity_wherever_they_are_told(grouping: str, order: dict[str, Any]) -> None:
+    time = FakeTime()
+    plane = await started(time, grouping=grouping, workers=4)
+    shadows = [ShadowGrouping(name="level-fill"), ShadowGrouping(name="shuffle")]
+    await plane.set_shadow(ShadowChange(groupings=shadows), expected=None, by="api")
+    if "capacities" in order:
+        await plane.set_workers(WorkersChange(workers=4, capacities=order["capacities"]), expected=None, by="api")
+    else:
+        await plane.set_thresholds(order["thresholds"], partial=True, expected=None, by="api")
+    for number in range(40):
+        time.passed += 1
+        route(plane, skewed(4000, 0.2, number), time.passed)
+        if number % 10 == 9:
+            await end_interval([plane], time)
+    report, workers = await plane.keyspace(KeyQuery()), await plane.workers()
+    due = np.array([4, 1, 1, 1]) / 7
+    expected = max(np.array(report.loads) / sum(report.loads) / due)
+    assert report.lambda_ == pytest.approx(expected) == workers.lambda_
+    assert workers.lambda_ == pytest.approx(max(item.load_of_ideal for item in workers.items[:4]))
+    assert [item.capacity for item in workers.items[:4]] == [4, 1, 1, 1]
+    assert shown(metrics.IMBALANCE) == pytest.approx(expected)
+    last = [key for number in range(30, 40) for key in skewed(4000, 0.2, number)]
+    before = create("key", 4).route_batch(hash_keys(last), None, 0.0)
+    assert report.lambda_before == pytest.approx(lambda_(np.bincount(before, minlength=4), [4, 1, 1, 1]))
+    assert shown(metrics.IMBALANCE_BEFORE) == pytest.approx(report.lambda_before)
+    in_force, level, even = (await plane.shadow()).groupings
+    assert in_force.lambda_ == pytest.approx(expected)
+    assert even.lambda_ == pytest.approx(7 / 4, rel=0.01), "a quarter each, and so too much for three of them"
+    if grouping == "level-fill":
+        assert report.lambda_ < 1.05 and report.std_dev < 1.5
+    if "capacities" in order:
+        assert level.lambda_ < 1.05
+    dry = await plane.try_workers(WorkersChange(workers=4, capacities=dict.fromkeys("0123", 1.0)))
+    assert dry.changes.lambda_.before == pytest.approx(report.lambda_, rel=0.03)
+
+
+def shown(metric: Any) -> float:
+    return float(metric._value.get())
 
 
 async def test_events_tell_of_intervals_plans_and_changes_and_of_what_was_missed() -> None:

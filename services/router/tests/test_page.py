@@ -529,6 +529,69 @@ def test_what_is_compared_can_be_chosen(site: Site, opens: Opens) -> None:
     assert [one["name"] for one in body["groupings"]] == ["pkg", "w-choices", "mixed"] and body["sample"] == 0.1
 
 
+def test_the_grouping_is_chosen_beside_the_comparison_that_recommends_one(site: Site, opens: Opens) -> None:
+    page = opens(site.url)
+    form = page.locator("#shadow #grouping")
+    names = form.get_by_label("Grouping", exact=True).locator("option")
+    expect(names.first).to_have_text("dkg, in force")
+    expect(names.nth(1)).to_have_text("w-choices, λ 1.01")
+    form.get_by_role("button", name="Try").click()
+    expect(page.locator("#grouping-outcome")).to_have_text("Nothing differs from what is in force.")
+    form.get_by_label("Grouping", exact=True).select_option(label="w-choices, λ 1.01")
+    expect(page.locator("#grouping-hint")).to_have_text("the grouping w-choices")
+    expect(form.get_by_role("button", name="Apply")).to_be_disabled()
+    form.get_by_role("button", name="Try").click()
+    expect(page.locator("#grouping-result")).to_contain_text("Hot keys")
+    body = {"name": "w-choices", "settings": {}, "observe_only": False}
+    assert site.double.asked[-1] == ("PUT", "/grouping?dry_run", body) and site.double.grouping_name == "dkg"
+    form.get_by_role("button", name="Apply").click()
+    expect(page.locator("#grouping-outcome")).to_have_text("In force now.")
+    expect(names.first).to_have_text("w-choices, in force")
+    assert site.double.asked[-1] == ("PUT", "/grouping", body)
+
+
+def test_a_grouping_that_is_only_observed_can_be_put_in_force(site: Site, opens: Opens) -> None:
+    site.double.observe_only = True
+    page = opens(site.url)
+    page.get_by_label("Observe only").uncheck()
+    page.locator("#grouping-try").click()
+    page.locator("#grouping-apply").click()
+    expect(page.locator("#grouping-observe-field")).to_be_hidden()
+    assert site.double.observe_only is False
+
+
+def test_live_is_no_green_light_while_one_worker_has_most(site: Site, opens: Opens) -> None:
+    page = opens(site.url)
+    green = page.locator("#pill .dot").evaluate("dot => getComputedStyle(dot).backgroundColor")
+    site.double.push(busiest=6.0)
+    expect(page.locator("#pill")).to_have_text("Live, λ 6.00")
+    expect(page.locator("#banners")).to_contain_text("The busiest worker has 6.00 times its due")
+    assert page.locator("#pill .dot").evaluate("dot => getComputedStyle(dot).backgroundColor") != green
+    expect(page.locator("body")).not_to_have_attribute("data-stale", "true")
+    site.double.push()
+    expect(page.locator("#pill")).to_have_text("Live")
+    expect(page.locator("#banners")).not_to_contain_text("busiest")
+
+
+def test_plans_that_moved_nothing_are_not_among_the_last_changes(site: Site, opens: Opens) -> None:
+    site.double.plan(moved=3)
+    epoch = len(site.double.plans)
+    page = opens(site.url)
+    for _ in range(30):
+        site.double.plan(moved=0)
+    site.double.plan(moved=2)
+    expect(page.locator("#changes")).to_contain_text(f"Plan of epoch {epoch + 31}")
+    told = page.locator("#changes").inner_text()
+    assert f"Plan of epoch {epoch}" in told and "0 moved" not in told
+    assert "Thresholds" in told, "what somebody has set is not pushed out"
+
+
+def test_the_axis_of_the_loads_has_a_unit(site: Site, opens: Opens) -> None:
+    page = opens(site.url)
+    expect(page.locator("#load-chart")).to_contain_text("weight per 10 s")
+    expect(page.locator("#load-readout")).to_contain_text("with a weight of")
+
+
 def test_a_token_is_asked_for_when_it_is_wanted(site: Site, opens: Opens) -> None:
     site.double.token = "right"
     page = opens(site.url)

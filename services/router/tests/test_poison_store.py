@@ -345,7 +345,7 @@ async def test_what_pods_and_workers_agreed_on_may_be_anything(poisoner: Poisone
     for raw in [*RAW, *mutated(good)]:
         poisoner.document("worker-pods", raw)
         await keeper.look()
-        assert poisoner.good("worker-pods") == {"pods": 5, "workers": 5}
+        assert poisoner.good("worker-pods") == {"uid": "first", "pods": 5, "workers": 5}
     pods.number = 3
     await keeper.look()
     assert (await router.plane.workers()).workers == 3

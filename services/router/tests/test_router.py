@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from keygrouping.receipt import Receipt
 from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
+from keygrouping_service import metrics
 from keygrouping_service.end_of_input import InputNotRoutedError, finish_input
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.progress import END, Progress
@@ -130,7 +131,9 @@ async def test_a_quarantined_key_goes_to_its_topic_and_comes_back_and_the_counts
     assert sum(receipt.dead.events for receipt in receipts) == 20
 
 
-async def test_bad_input_ends_in_dead_letters_and_the_counts_add_up(cluster: Cluster, settings: RouterSettings) -> None:
+async def test_bad_input_ends_in_dead_letters_and_the_counts_add_up(
+    cluster: Cluster, settings: RouterSettings, caplog: pytest.LogCaptureFixture
+) -> None:
     job = {
         "time": {"field": "at"},
         "aggregates": [{"name": "total", "op": "sum", "field": "amount"}],
@@ -141,23 +144,26 @@ async def test_bad_input_ends_in_dead_letters_and_the_counts_add_up(cluster: Clu
         (None, good, "no-key"),
         (b"k", b"\xff\xff", "invalid-json"),
         (b"k", b'{"at": 1, "amount": NaN}', "invalid-json"),
-        (b"k", b'{"at": 1, "amount": "many"}', "wrong-type"),
         (b"k", b'{"amount": 3}', "no-timestamp"),
         (b"k", None, "no-value"),
         (b"k", b'{"at": 99999999999999, "amount": 3}', "timestamp-in-the-future"),
     ]
     for key, value, _ in values:
         await cluster.write(settings.events_topic, [(key, value)], timestamp_ms=START_MS)
-    await cluster.write(settings.events_topic, [(b"k", good), (b"", good)])
+    odd = b'{"at": %d, "amount": "many"}' % START_MS
+    await cluster.write(settings.events_topic, [(b"k", good), (b"", good), (b"odd", odd)])
+    skipped = metrics.SKIPPED_FIELDS.labels("/amount")._value.get()
     changed = settings.model_copy(update={"job": type(settings.job).from_json(job)})
     async with routing(changed):
-        await until(lambda: handled(cluster, settings, len(values) + 2))
+        await until(lambda: handled(cluster, settings, len(values) + 3))
     found = await everything(cluster, settings)
+    assert metrics.SKIPPED_FIELDS.labels("/amount")._value.get() == skipped + 1
+    assert "field '/amount' is not a finite number, so its aggregates skip it" in caplog.text
     assert [header(record, "reason") for record in found["dead"]] == [reason for *_, reason in values]
     assert [(r.key, r.value) for r in found["dead"]] == [(key, value) for key, value, _ in values]
     assert [header(record, "offset") for record in found["dead"]] == [str(n) for n in range(len(values))]
     assert {header(record, "topic") for record in found["dead"]} == {settings.events_topic}
-    assert Counter(r.key for r in found["routed"]) == {b"k": 1, b"": 1}
+    assert Counter(r.key for r in found["routed"]) == {b"k": 1, b"": 1, b"odd": 1}
 
 
 async def test_late_is_only_what_is_late_against_its_own_partition(cluster: Cluster, settings: RouterSettings) -> None:

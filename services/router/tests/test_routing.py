@@ -76,9 +76,10 @@ async def test_weights_and_keys_come_from_where_the_job_says() -> None:
     nan = record(1, None, b'{"user": "bob", "cost": NaN}')
     wrong = record(2, None, b'{"user": "bob", "cost": 1, "amount": "much"}')
     judged = await sorted_out(JSON_JOB, [good, nan, wrong])
-    assert judged.usable.keys == [b"ann"]
-    assert judged.usable.weights is not None and judged.usable.weights.tolist() == [2.5]
-    assert [rejection.reason for _, rejection in judged.rejected] == ["invalid-json", "wrong-type"]
+    assert judged.usable.keys == [b"ann", b"bob"]
+    assert judged.usable.weights is not None and judged.usable.weights.tolist() == [2.5, 1]
+    assert [rejection.reason for _, rejection in judged.rejected] == ["invalid-json"]
+    assert judged.skipped == {0: [wrong]}
 
 
 @settings(deadline=None)  # the first call compiles

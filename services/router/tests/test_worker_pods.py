@@ -14,8 +14,9 @@ import certifi
 import pytest
 from keygrouping_router.control_plane import ControlPlane
 from keygrouping_router.models import WorkersChange
-from keygrouping_router.statefulset import StatefulSetPods, Unreachable
+from keygrouping_router.statefulset import Scale, StatefulSetPods
 from keygrouping_router.worker_pods import BY_PODS, WorkerPods
+from keygrouping_service.kubernetes import Unreachable
 from keygrouping_service.store.memory import MemoryStore
 
 from .planes import FakeTime, new_plane
@@ -26,9 +27,14 @@ class FakePods:
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.uid = "first"
 
-    async def count(self) -> int:
-        return self.number
+    def install(self) -> None:
+        """Another StatefulSet of the same name: it begins with one pod."""
+        self.number, self.uid = 1, f"after {self.uid}"
+
+    async def read(self) -> Scale:
+        return Scale(self.uid, self.number)
 
     async def scale(self, count: int) -> None:
         self.number = count
@@ -88,6 +94,47 @@ async def test_what_was_scaled_while_no_router_ran_is_followed() -> None:
     assert await release.found() == (2, 2)
 
 
+@pytest.mark.parametrize("stored", [4, 6])
+async def test_a_release_that_is_installed_again_has_as_many_workers_as_before(stored: int) -> None:
+    release = Release()
+    await release.start(4)
+    await release.found()
+    await release.put(stored)
+    assert await release.found() == (stored, stored)
+    release.pods.install()
+    await release.start(4)
+    assert await release.found() == (stored, stored), "one pod of a new StatefulSet is nobody's wish"
+    release.pods.number = 3
+    assert await release.found() == (3, 3), "what is scaled then, is"
+
+
+async def test_a_release_that_is_installed_again_with_other_values_has_those() -> None:
+    release = Release()
+    await release.start(4)
+    await release.found()
+    release.pods.install()
+    await release.start(2)
+    assert await release.found() == (2, 2)
+
+
+async def test_a_new_stateful_set_while_the_router_runs_changes_nothing() -> None:
+    release = Release()
+    await release.start(4)
+    await release.found()
+    release.pods.install()
+    assert await release.found() == (4, 4)
+
+
+async def test_with_auto_a_new_stateful_set_begins_with_as_many_pods_as_there_were() -> None:
+    release = Release()
+    await release.start(4)
+    await release.put("auto")
+    release.pods.number = 5
+    await release.found()
+    release.pods.install()
+    assert await release.found() == (4, 4)
+
+
 async def test_more_pods_than_partitions_stay_and_are_no_reason_to_scale() -> None:
     release = Release()
     await release.start(4)
@@ -130,7 +177,7 @@ class ApiServer(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.scale: dict[str, Any] = {"kind": "Scale", "spec": {"replicas": 3}}
+        self.scale: dict[str, Any] = {"kind": "Scale", "metadata": {"uid": "u"}, "spec": {"replicas": 3}}
         self.status = 200
         self.asked: list[tuple[str, str, str | None, str | None]] = []
 
@@ -184,12 +231,12 @@ async def stateful_set(api: ApiServer, tmp_path: Path) -> Any:
 async def test_the_scale_of_a_stateful_set_is_read_and_set(
     api: ApiServer, stateful_set: StatefulSetPods, tmp_path: Path
 ) -> None:
-    assert await stateful_set.count() == 3
+    assert await stateful_set.read() == ("u", 3)
     (tmp_path / "token").write_text("two")
     await stateful_set.scale(5)
-    assert await stateful_set.count() == 5
+    assert await stateful_set.read() == ("u", 5)
     api.scale["spec"] = {}
-    assert await stateful_set.count() == 0
+    assert await stateful_set.read() == ("u", 0)
     path = "/apis/apps/v1/namespaces/ns/statefulsets/w/scale"
     assert api.asked[:2] == [
         ("GET", path, "Bearer one", None),
@@ -203,6 +250,15 @@ async def test_what_the_api_server_refuses_is_told_in_a_line(api: ApiServer, sta
         await stateful_set.scale(5)
 
 
+@pytest.mark.parametrize("answer", [{"spec": {"replicas": 3}}, {"metadata": {"uid": "u"}}, {"metadata": []}])
+async def test_an_answer_that_is_no_scale_is_told(
+    api: ApiServer, stateful_set: StatefulSetPods, answer: dict[str, Any]
+) -> None:
+    api.scale = answer
+    with pytest.raises(Unreachable, match="StatefulSet w: the answer is no Scale with a uid"):
+        await stateful_set.read()
+
+
 async def test_an_api_server_that_is_away_is_told(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match=r"StatefulSet w: .*No such file"):
-        await StatefulSetPods("w", "http://127.0.0.1:1", tmp_path).count()
+        await StatefulSetPods("w", "http://127.0.0.1:1", tmp_path).read()

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 from keygrouping_service.settings import EXIT_SETTINGS
 from keygrouping_worker.cli import main
@@ -35,6 +37,7 @@ def test_wrong_settings_stop_the_start_with_a_line_for_each(
     monkeypatch.setenv("KEYGROUPING_WORKER_ORDINAL", "-1")
     monkeypatch.setenv("KEYGROUPING_WORKER_FLUSH_INTERVAL", "soon")
     monkeypatch.setenv("KEYGROUPING_WORKER_FLUSHINTERVAL", "1")
+    monkeypatch.setattr(sys, "argv", ["keygrouping-worker"])
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == EXIT_SETTINGS

@@ -6,13 +6,16 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
 from keygrouping_service.app import create_app, serving
+from keygrouping_service.arguments import add_version
 from keygrouping_service.kafka import admin, can_be_retried, reader, retry, started
+from keygrouping_service.kubernetes import Kubernetes
 from keygrouping_service.premises_check import checked
 from keygrouping_service.purging import purging
 from keygrouping_service.run import run
@@ -23,6 +26,7 @@ from pyspark.sql import SparkSession
 
 from keygrouping_spark import session
 from keygrouping_spark.executors import Executors
+from keygrouping_spark.leftovers import delete_leftovers
 from keygrouping_spark.listener import Listener
 from keygrouping_spark.metrics import show
 from keygrouping_spark.purging import purgers
@@ -33,6 +37,8 @@ from keygrouping_spark.stages import Environment, Stage, aggregator_stage, worke
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0
+_POD = "POD_NAME"
+"""Names the driver's pod where it asks Kubernetes for executors; see the image's entrypoint."""
 
 
 async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
@@ -44,6 +50,8 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
     app = create_app("keygrouping Spark job", lambda: bool(stages))
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(app, settings.http_host, settings.http_port, **settings.http_bounds))
+        if pod := os.environ.get(_POD):
+            await delete_leftovers(Kubernetes(), pod)
         spark = await asyncio.to_thread(session.create, settings)
         stack.push_async_callback(_quietly, spark.stop)
         client = await retry(lambda: stack.enter_async_context(started(admin(settings))), "connecting to Kafka")
@@ -127,6 +135,7 @@ async def _commit(stage: Stage) -> None:
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="keygrouping-spark", description=__doc__)
+    add_version(parser)
     parser.add_argument("--stages", choices=["worker,aggregator", "worker", "aggregator"])
     options = parser.parse_args()
     settings = load(SparkSettings)

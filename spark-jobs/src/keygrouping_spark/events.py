@@ -1,17 +1,19 @@
 """Reads what the job needs of a routed record, in native Spark expressions.
 
 The router has refused every record that the job can't use (`JobSpec.extract`), so nothing is judged here again; this
-only must read the same values from the same bytes.
+only must read the same values from the same bytes. Members are read as variants, which know their JSON types: a field
+of the wrong type is as good as missing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from keygrouping.job import Field, JobSpec, Source, parse_path
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType, VariantType
 
 _UNLIMITED = str(2**31 - 1)
 # The router's parser is strict about syntax and has no limits on lengths; depth is limited by the router's to 1024.
@@ -21,6 +23,7 @@ _JSON_OPTIONS = {
     "maxNumLen": _UNLIMITED,
     "maxStringLen": _UNLIMITED,
 }
+_WHOLE = "BIGINT"
 _ISO = r"^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,3})\d*)?(?:[Zz]|([+-])(\d\d):(\d\d))$"
 
 
@@ -33,7 +36,7 @@ def extract(records: DataFrame, job: JobSpec) -> DataFrame:
     """Columns partition, offset, key, weight, time (ms) and one `field<i>` per entry of `job.fields`.
 
     `records` has the columns of Spark's Kafka source. A missing or null field is null. A number, and a weight that is
-    a field, is a struct, see `number`.
+    a field, is a struct, see `sums`.
     """
     document = _Document()
     wanted = [_field(wanted, document) for wanted in job.fields]
@@ -50,17 +53,32 @@ def field_column(index: int) -> str:
 
 
 def _field(wanted: Field, document: _Document) -> Column:
-    text = document.member(wanted.path, StringType())
-    if wanted.kind == "number":
-        return number(text)
-    return text if wanted.kind == "text" else F.when(text.isNotNull(), 1)
+    if wanted.kind == "any":
+        return F.when(document.member(wanted.path, StringType()).isNotNull(), 1)
+    return _number(wanted.path, document) if wanted.kind == "number" else _text(wanted.path, document)
 
 
-def number(text: Column) -> Column:
-    """A JSON number as the integer that it is, `whole`, or else as the float64 `real`; null if there is none."""
-    whole = text.try_cast("bigint")
-    real = F.when(whole.isNull(), text.try_cast("double"))
-    return F.when(text.isNotNull(), F.struct(whole.alias("whole"), real.alias("real")))
+def _number(path: tuple[str, ...], document: _Document) -> Column:
+    """A JSON number as the integer that it is, `whole`, or else as the float64 `real`; null for anything else."""
+    value = document.member(path, VariantType())
+    kind = F.schema_of_variant(value)
+    is_whole, is_real = kind == _WHOLE, kind.startswith("DECIMAL") | (kind == "DOUBLE")
+    whole = F.when(is_whole, F.variant_get(value, "$", "bigint"))
+    real = F.when(is_real, F.variant_get(value, "$", "double"))
+    return F.when(is_whole | is_real, F.struct(whole.alias("whole"), real.alias("real")))
+
+
+def _text(path: tuple[str, ...], document: _Document) -> Column:
+    """A JSON string, or the digits of an integer up to 2^64 - 1; null for anything else."""
+    value = document.member(path, VariantType())
+    kind = F.schema_of_variant(value)
+    # A variant holds larger integers as it holds fractions without fraction, so the digits are looked at once more.
+    written = document.written(path)
+    most = F.lit(Decimal((1 << 64) - 1)).cast("decimal(20,0)")
+    is_long = written.rlike("^[0-9]{19,20}$") & (written.try_cast("decimal(20,0)") <= most)
+    return F.when(kind.isin("STRING", _WHOLE), F.variant_get(value, "$", "string")).when(
+        kind.isin("DECIMAL(19,0)", "DECIMAL(20,0)"), F.when(is_long, written)
+    )
 
 
 def _key(source: Source, document: _Document) -> Column:
@@ -69,7 +87,7 @@ def _key(source: Source, document: _Document) -> Column:
     if source.kind == "header":
         found = F.filter(F.col("headers"), lambda header: header["key"] == source.name)
         return F.try_element_at(found, F.lit(-1))["value"]
-    return document.member(parse_path(source.name), StringType()).cast("binary")
+    return _text(parse_path(source.name), document).cast("binary")
 
 
 def _weight(source: Source, document: _Document) -> Column:
@@ -77,7 +95,7 @@ def _weight(source: Source, document: _Document) -> Column:
         return F.lit(1).cast("long")
     if source.kind == "size":
         return F.coalesce(F.octet_length("value"), F.lit(0)).cast("long")
-    return number(document.member(parse_path(source.name), StringType()))
+    return _number(parse_path(source.name), document)
 
 
 def _time(source: Source, document: _Document) -> Column:
@@ -85,8 +103,8 @@ def _time(source: Source, document: _Document) -> Column:
         return F.unix_millis("timestamp")
     path = parse_path(source.name)
     if source.unit == "iso":
-        return _iso_millis(document.member(path, StringType()))
-    return F.try_multiply(document.member(path, LongType()), F.lit(1000 if source.unit == "s" else 1))
+        return _iso_millis(_text(path, document))
+    return F.try_multiply(_number(path, document)["whole"], F.lit(1000 if source.unit == "s" else 1))
 
 
 def _iso_millis(text: Column) -> Column:
@@ -139,6 +157,15 @@ class _Document:
             self.layers.append(_Layer())
         self.layers[index].add(path, kind)
         column = F.col(f"document{index}")
+        for name in path:
+            column = column.getField(name)
+        return column
+
+    def written(self, path: tuple[str, ...]) -> Column:
+        """The member at a path as text, by a parse of its own where it is asked for: to be used in a branch."""
+        layer = _Layer()
+        layer.add(path, StringType())
+        column = F.from_json(F.col("value").cast("string"), layer.schema(), _JSON_OPTIONS)
         for name in path:
             column = column.getField(name)
         return column

@@ -31,7 +31,6 @@ from keygrouping_spark.settings import SparkSettings
 log = logging.getLogger(__name__)
 
 _SEND_CHUNK = 5_000
-_INVALID = "invalid-partial"
 
 Origin: TypeAlias = "ConsumerRecord[bytes, bytes]"
 Refused: TypeAlias = tuple[Origin, str]
@@ -102,7 +101,7 @@ class ResultWriter:
         if rows:
             self._finals.written({row.end for row in rows})
         if refused:
-            metrics.SPARK_DEAD.labels(_INVALID).inc(len(refused))
+            metrics.SPARK_DEAD.labels(metrics.INVALID_PARTIAL).inc(len(refused))
             log.warning("batch %d: %d records are no partials of this job, see the dead letters", batch, len(refused))
         return len(rows)
 
@@ -134,7 +133,7 @@ class ResultWriter:
             await client.send_offsets_to_transaction({self._slot: number}, self._group)
 
     async def _bury(self, client: AIOKafkaProducer, record: Origin, fault: str) -> None:
-        topic, headers = self._settings.dead_letters_topic, origin_headers(record, _INVALID, fault)
+        topic, headers = self._settings.dead_letters_topic, origin_headers(record, metrics.INVALID_PARTIAL, fault)
         timestamp = record.timestamp if record.timestamp >= 0 else None
         await client.send_and_wait(topic, record.value, record.key, 0, timestamp, headers)
 

@@ -34,8 +34,12 @@ _FIXED = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# In one process nothing needs to listen to the network.
-_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+# In one process nothing needs to listen to the network; Spark does all the same, and is to listen to nobody.
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.authenticate": "true",
+}
 
 
 def configuration(settings: SparkSettings) -> dict[str, str]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from keygrouping_service.settings import Groups, JobSettings, PurgeSettings
+from keygrouping_service.settings import Groups, JobSettings, PurgeSettings, TopicName
 from pydantic import Field, model_validator
 
 from keygrouping_spark.support import require_native
+
+LEAST_HEAP = 512
+"""MiB of the driver's heap, and of an executor's: Spark refuses to start in less than about 480."""
 
 Stages = Literal["worker,aggregator", "worker", "aggregator"]
 
@@ -31,7 +34,9 @@ class SparkSettings(JobSettings, PurgeSettings):
     trigger_seconds: float = Field(default=1.0, ge=0, description="least time between the starts of two batches")
     batch_records: int = Field(default=500_000, ge=1, description="most records of one batch")
     progress_seconds: float = Field(default=0.5, gt=0, description="how often progress is read and committed")
-    progress_topic: str = Field(default="progress", description="one partition; tells the aggregator what is final")
+    progress_topic: TopicName = Field(
+        default="progress", description="one partition; tells the aggregator what is final"
+    )
     router_url: str | None = Field(
         default=None,
         pattern=r"^https?://",
@@ -53,6 +58,15 @@ class SparkSettings(JobSettings, PurgeSettings):
     def _jars_are_there(self) -> Self:
         if self.jars is not None and not self.connector_jars():
             raise ValueError(f"KEYGROUPING_SPARK_JARS: no jars in {self.jars}: install them or correct the folder")
+        return self
+
+    @model_validator(mode="after")
+    def _java_can_start(self) -> Self:
+        heap = int(self.driver_memory[:-1]) * (1024 if self.driver_memory.endswith("g") else 1)
+        if heap < LEAST_HEAP:
+            raise ValueError(f"KEYGROUPING_SPARK_DRIVER_MEMORY: Spark needs {LEAST_HEAP}m, not {self.driver_memory}")
+        if "-Xmx" in self.java_options:
+            raise ValueError("KEYGROUPING_SPARK_JAVA_OPTIONS: -Xmx is set by KEYGROUPING_SPARK_DRIVER_MEMORY alone")
         return self
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ from keygrouping_service.positions import Positions
 from keygrouping_service.progress import Committed, Horizon, Upstream, commit_progress, partitions_of, stage_watermark
 from keygrouping_service.starts import created_again, find_starts, read_last
 from keygrouping_service.topic_ids import UNKNOWN, read_topic_id, same_topic
+from keygrouping_service.watermarks import show_watermark
 from pyspark.sql import DataFrame, SparkSession
 
 from keygrouping_spark import aggregator, worker
@@ -97,6 +98,8 @@ class Group:
         await commit_progress(self.consumer, self.topic, entries)
         copies = [(TopicPartition(self.topic, partition), entry.encode()) for partition, entry in entries.items()]
         await self.positions.send(self.producer, copies)
+        for partition, entry in entries.items():
+            show_watermark(self.name, partition, entry.progress)
 
 
 @dataclass(frozen=True)

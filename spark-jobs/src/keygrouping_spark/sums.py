@@ -1,6 +1,6 @@
 """Sums of JSON numbers in native Spark expressions: integers exactly, fractions as Spark adds them up.
 
-A number is a struct of `whole` (an integer of 64 bits) or `real`, as `events.number` makes it.
+A number is a struct of `whole` (an integer of 64 bits) or `real`, as `events` makes it.
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ spec:
 {{- define "keygrouping.loadHttpEnv" -}}
 - name: KEYGROUPING_HTTPLOAD_ROUTER_URL
   value: http://{{ include "keygrouping.name" (dict "root" . "part" "router") }}:{{ .Values.router.service.port }}
-{{- with .Values.router.auth.readerTokenKey }}
+{{- with include "keygrouping.readerKey" . }}
 - name: KEYGROUPING_HTTPLOAD_TOKEN_FILE
   value: /etc/keygrouping/api/{{ . }}
 {{- end }}
 {{- if and .Values.producer.enabled .Values.producer.replicas }}
 - name: KEYGROUPING_HTTPLOAD_PRODUCER_URL
   value: http://{{ include "keygrouping.name" (dict "root" . "part" "producer") }}:{{ .Values.producer.service.port }}
-{{- with .Values.producer.auth.writerTokenKey }}
+{{- with include "keygrouping.writerKey" . }}
 - name: KEYGROUPING_HTTPLOAD_PRODUCER_TOKEN_FILE
   value: /etc/keygrouping/producer-api/{{ . }}
 {{- end }}

@@ -1,7 +1,7 @@
 {{- define "keygrouping.observerEnv" -}}
 - name: KEYGROUPING_OBSERVER_ROUTER_URL
   value: http://{{ include "keygrouping.name" (dict "root" . "part" "router") }}:{{ .Values.router.service.port }}
-{{- with .Values.router.auth.readerTokenKey }}
+{{- with include "keygrouping.readerKey" . }}
 - name: KEYGROUPING_OBSERVER_ROUTER_TOKEN_FILE
   value: /etc/keygrouping/api/{{ . }}
 {{- end }}

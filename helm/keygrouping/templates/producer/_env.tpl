@@ -1,6 +1,6 @@
 {{- define "keygrouping.producerEnv" -}}
 {{- with .Values.producer.auth }}
-{{- if .existingSecret }}
+{{- if .enabled }}
 - name: KEYGROUPING_API_TOKEN_FILE
   value: /etc/keygrouping/producer-api/{{ .tokensKey }}
 {{- end }}

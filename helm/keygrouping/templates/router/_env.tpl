@@ -24,3 +24,12 @@
 {{ include "keygrouping.serviceAccountName" . }}
 {{- end }}
 {{- end }}
+
+{{- define "keygrouping.routerTokens" -}}
+{{- with .Values.router.auth }}
+{{- if .enabled }}
+- name: KEYGROUPING_API_TOKEN_FILE
+  value: /etc/keygrouping/api/{{ .tokensKey }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -17,6 +17,13 @@
 {{- define "keygrouping.sparkVolumes" -}}
 - name: work
   emptyDir: {}
+{{- if include "keygrouping.sparkOnKubernetes" . }}
+- name: spark-auth
+  secret:
+    secretName: {{ include "keygrouping.secretName" (dict "root" . "part" "spark-auth" "auth" .Values.spark.auth) }}
+    items:
+      - {key: {{ .Values.spark.auth.secretKey }}, path: secret}
+{{- end }}
 {{- with include "keygrouping.checkpointClaim" . }}
 - name: checkpoint
   persistentVolumeClaim:
@@ -27,6 +34,11 @@
 {{- define "keygrouping.sparkMounts" -}}
 - name: work
   mountPath: /opt/spark/work-dir
+{{- if include "keygrouping.sparkOnKubernetes" . }}
+- name: spark-auth
+  mountPath: /etc/keygrouping/spark-auth
+  readOnly: true
+{{- end }}
 {{- if include "keygrouping.checkpointClaim" . }}
 - name: checkpoint
   mountPath: /var/lib/keygrouping/checkpoint
@@ -38,7 +50,7 @@
 {{- $spark := .Values.spark -}}
 {{- $fixed := dict "podSecurityContext" (dict "fsGroup" 185) "settings" $spark.settings -}}
 {{- $values := include "keygrouping.withDefaults" (dict "root" $ "values" (mustMergeOverwrite $fixed (deepCopy $spark.driver))) | fromJson -}}
-{{- dict "part" "spark-driver" "values" $values "image" (include "keygrouping.sparkImage" .) "section" "KEYGROUPING_SPARK_" "job" true "topics" true "readsRouter" .Values.router.auth.readerTokenKey | toJson }}
+{{- dict "part" "spark-driver" "values" $values "image" (include "keygrouping.sparkImage" .) "section" "KEYGROUPING_SPARK_" "job" true "topics" true "apiKeys" (include "keygrouping.readerKey" . | list | compact) | toJson }}
 {{- end }}
 
 {{- define "keygrouping.sparkDriverEnv" -}}
@@ -51,7 +63,7 @@
 {{- if include "keygrouping.sparkOnKubernetes" . }}
 - name: KEYGROUPING_SPARK_ROUTER_URL
   value: http://{{ include "keygrouping.name" (dict "root" . "part" "router") }}:{{ .Values.router.service.port }}
-{{- with .Values.router.auth.readerTokenKey }}
+{{- with include "keygrouping.readerKey" . }}
 - name: KEYGROUPING_SPARK_ROUTER_TOKEN_FILE
   value: /etc/keygrouping/api/{{ . }}
 {{- end }}
@@ -72,8 +84,15 @@
 
 {{/* Spark's settings for a job whose executors are pods, as a map in YAML. */}}
 {{- define "keygrouping.sparkConf" -}}
-{{- $executor := .Values.spark.executor -}}
 spark.blockManager.port: "7079"
+spark.authenticate: "true"
+spark.authenticate.secret.file: /etc/keygrouping/spark-auth/secret
+# Of what the driver would make or clean up here nothing exists, so that it needs no rights but on pods.
+spark.kubernetes.executor.disableConfigMap: "true"
+spark.kubernetes.driver.service.deleteOnTermination: "false"
+spark.kubernetes.driver.ownPersistentVolumeClaim: "false"
+spark.kubernetes.driver.reusePersistentVolumeClaim: "false"
+spark.kubernetes.driver.waitToReusePersistentVolumeClaim: "false"
 spark.decommission.enabled: "true"
 spark.storage.decommission.enabled: "true"
 spark.storage.decommission.rddBlocks.enabled: "true"

@@ -43,13 +43,14 @@ def ms_of_rfc3339(text: str) -> int | None:
     return local + int((fraction or "")[:3].ljust(3, "0")) + (offset if sign == "-" else -offset)
 
 
-def ms_of_number(number: int | str | Decimal, unit_ms: int) -> int:
+def ms_of_number(number: int | str | Decimal, unit_ms: int, per_ms: int = 1) -> int:
     """Milliseconds of a number of units of `unit_ms` milliseconds each, exactly as its decimal digits say.
 
-    ValueError if it is no finite decimal number, or one of more digits than any time has.
+    Of units that are shorter, `per_ms` make one times `unit_ms`. ValueError if it is no finite decimal number, or one
+    of more digits than any time has.
     """
     if isinstance(number, int):
-        return number * unit_ms
+        return number * unit_ms // per_ms
     try:
         value = Decimal(number)
     except ArithmeticError:
@@ -57,4 +58,4 @@ def ms_of_number(number: int | str | Decimal, unit_ms: int) -> int:
     if not value.is_finite() or len(value.as_tuple().digits) > _MOST_DIGITS or abs(value.adjusted()) > _MOST_DIGITS:
         raise ValueError(f"{number!r} is no time")
     numerator, denominator = value.as_integer_ratio()
-    return numerator * unit_ms // denominator
+    return numerator * unit_ms // (denominator * per_ms)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import orjson
 
@@ -29,7 +29,7 @@ _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 _JOB_MEMBERS = {
     *("key", "weight", "time", "window", "window_offset", "lateness", "max_future", "confirmations", "aggregates"),
 }
-_MISSING = object()
+_WRONG = object()
 _LARGE = object()
 
 MAX_WEIGHT = 1e18
@@ -66,6 +66,11 @@ class Field:
     kind: FieldKind
 
     @property
+    def wanted(self) -> str:
+        """What it must hold to be used, in words."""
+        return {"number": "a finite number", "text": "a string or an integer", "any": "anything"}[self.kind]
+
+    @property
     def pointer(self) -> str:
         """The path as a JSON pointer (RFC 6901)."""
         return "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in self.path)
@@ -73,12 +78,16 @@ class Field:
 
 @dataclass(frozen=True)
 class Extracted:
-    """What the job needs of one record: key bytes, weight, event time in ms, and `JobSpec.fields` in order."""
+    """What the job needs of one record: key bytes, weight, event time in ms, and `JobSpec.fields` in order.
+
+    `skipped` are the positions of fields whose values are of the wrong type; as fields they are None.
+    """
 
     key: bytes
     weight: int | float
     time_ms: int
     fields: tuple[FieldValue, ...]
+    skipped: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,8 +98,25 @@ class Rejection:
     detail: str
 
 
+Reason = Literal[
+    "integer-too-large",
+    "invalid-header",
+    "invalid-json",
+    "key-too-large",
+    "no-key",
+    "no-timestamp",
+    "no-value",
+    "no-weight",
+    "not-an-object",
+    "timestamp-in-the-future",
+    "wrong-type",
+]
+REASONS: tuple[Reason, ...] = get_args(Reason)
+"""All reasons for which a job can't use a record."""
+
+
 class _Reject(Exception):
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
         self.rejection = Rejection(reason, detail)
 
@@ -175,17 +201,22 @@ class JobSpec:
         """Key, weight, event time and fields of one record, or why it can't be used.
 
         `timestamp_ms` is the record's own timestamp, `now_ms` the wall clock that guards against times in the
-        far future. Missing or null fields are None; a field of the wrong type, or an integer of more
-        than 64 bits where a number is wanted, refuses the record. Bytes of a header
-        name that are not UTF-8 are expected as lone surrogates (PEP 383); they refuse the record too.
+        far future. Fields that are missing, null or of the wrong type are None; an integer of more than 64 bits where
+        a number is wanted refuses the record. Bytes of a header name that are not UTF-8 are expected as lone surrogates
+        (PEP 383); they refuse the record too.
         """
         try:
             _check_names(headers)
             document = self._document(value) if self.needs_value else None
             time_ms = self._time(document, timestamp_ms, now_ms)
             weight = self._weight(document, value)
-            fields = tuple([_typed(document, wanted, value) for wanted in self.fields])
-            return Extracted(_checked(self._key(document, key, headers)), weight, time_ms, fields)
+            fields = [_typed(document, wanted, value) for wanted in self.fields]
+            found = _checked(self._key(document, key, headers))
+            if _WRONG not in fields:
+                return Extracted(found, weight, time_ms, tuple(fields))  # type: ignore[arg-type]
+            skipped = tuple([position for position, field in enumerate(fields) if field is _WRONG])
+            known = tuple([None if field is _WRONG else field for field in fields])
+            return Extracted(found, weight, time_ms, known, skipped)  # type: ignore[arg-type]
         except _Reject as reject:
             return reject.rejection
 
@@ -213,7 +244,7 @@ class JobSpec:
         text = _text(_look_up(document, parse_path(self.key.name)))
         if text is None:
             raise _Reject("no-key", f"field {self.key.name!r} is missing; the key is taken from it")
-        if text is _MISSING:
+        if text is _WRONG:
             raise _Reject("wrong-type", f"field {self.key.name!r} is the key: it must be a string or an integer")
         return str(text).encode()
 
@@ -271,34 +302,26 @@ def _number(value: object) -> object:
         return value if -MOST_WHOLE < value < MOST_WHOLE else _LARGE
     if type(value) is int:
         return value if -MOST_WHOLE <= value < MOST_WHOLE else _LARGE
-    return None if value is None else _MISSING
+    return None if value is None else _WRONG
 
 
 def _text(value: object) -> object:
     if value is None or isinstance(value, str):
         return value
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else _MISSING
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else _WRONG
 
 
 def _present(value: object) -> object:
     return None if value is None else 1
 
 
-_CONVERT: dict[FieldKind, tuple[Callable[[object], object], str]] = {
-    "number": (_number, "a finite number"),
-    "text": (_text, "a string or an integer"),
-    "any": (_present, "anything"),
-}
+_CONVERT: dict[FieldKind, Callable[[object], object]] = {"number": _number, "text": _text, "any": _present}
 
 
-def _typed(document: dict[str, object] | None, wanted: Field, raw: bytes | None) -> FieldValue:
-    convert, expected = _CONVERT[wanted.kind]
-    value = convert(_look_up(document, wanted.path))
-    if value is _MISSING:
-        raise _Reject("wrong-type", f"field {wanted.pointer!r} must be {expected} or null")
-    if value is _LARGE:
-        return _large(document, wanted, raw)
-    return value  # type: ignore[return-value]
+def _typed(document: dict[str, object] | None, wanted: Field, raw: bytes | None) -> object:
+    """The value of a field, or `_WRONG` for one of the wrong type."""
+    value = _CONVERT[wanted.kind](_look_up(document, wanted.path))
+    return _large(document, wanted, raw) if value is _LARGE else value
 
 
 def _large(document: dict[str, object] | None, wanted: Field, raw: bytes | None) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 _TYPE_NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "a text", type(None): "null"}
+_SCHEMA_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 
 
 class Description(NamedTuple):
@@ -92,6 +93,26 @@ class Settings:
             )
             for field in dataclasses.fields(cls)
         )
+
+    @classmethod
+    def schema(cls) -> dict[str, dict[str, Any]]:
+        """JSON schemas of all settings, by name: what a value of each must be, as far as a schema can say it."""
+        hints = typing.get_type_hints(cls)
+        return {field.name: _schema(hints[field.name], field.metadata) for field in dataclasses.fields(cls)}
+
+
+def _schema(hint: Any, bounds: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(hint, types.UnionType):
+        return {"anyOf": [_schema(choice, bounds) for choice in typing.get_args(hint)]}
+    if typing.get_origin(hint) is typing.Literal:
+        return {"enum": list(typing.get_args(hint))}
+    if typing.get_origin(hint) is tuple:
+        return {"type": "array", "items": _schema(typing.get_args(hint)[0], bounds)}
+    if hint not in (int, float):
+        return {"type": _SCHEMA_TYPES[hint]}
+    words = {"minimum": "least", "exclusiveMinimum": "above", "maximum": "most"}
+    limits = {word: bounds[bound] for word, bound in words.items() if bounds[bound] is not None}
+    return {"type": _SCHEMA_TYPES[hint], **limits}
 
 
 def _fits(value: object, hint: Any) -> bool:

@@ -19,7 +19,7 @@ from keygrouping_local.jars import default_jars_dir, require_jars
 from keygrouping_local.java import find_java
 from keygrouping_local.metadata import serves
 from keygrouping_local.ports import HOST, free_ports, is_free
-from keygrouping_local.process import last_lines, spawn, terminate
+from keygrouping_local.process import killed_from_outside, last_lines, spawn, terminate
 
 _POLL_SECONDS = 0.05
 _PROPERTIES = {
@@ -140,9 +140,11 @@ class EmbeddedBroker:
 
     def check(self) -> None:
         """Raises LocalError with the broker's last lines if it has ended by itself."""
-        if self._process is not None and self._process.poll() is not None:
+        if self._process is not None and (code := self._process.poll()) is not None:
+            if (killed := killed_from_outside(code)) is not None:
+                raise LocalError(f"the broker {killed}; its log: {self.log}")
             lines = "".join(f"\n  {line}" for line in last_lines(self.log))
-            raise LocalError(f"the broker ended with exit code {self._process.returncode}; its last lines:{lines}")
+            raise LocalError(f"the broker ended with exit code {code}; its last lines:{lines}")
 
     def stop(self) -> None:
         """Ends the broker in order (a kill after `patience` seconds)."""

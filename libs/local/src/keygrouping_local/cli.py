@@ -12,6 +12,9 @@ import orjson
 from aiokafka.errors import KafkaError
 from keygrouping import grouping
 from keygrouping.job import JobError, JobSpec
+from keygrouping.printable import printable
+from keygrouping_producer.sources.times import AUTO, TIME_FORMATS
+from keygrouping_service.arguments import add_version
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.settings import PREFIX, ServiceSettings, describe_faults
 from keygrouping_spark.support import UnsupportedAggregate, require_native
@@ -22,7 +25,7 @@ from keygrouping_local.errors import LocalError
 from keygrouping_local.jars import default_jars_dir
 from keygrouping_local.paths import data_dir
 from keygrouping_local.run import MAX_WORKERS, Options, Run
-from keygrouping_local.workloads import FLIGHT_KEYS, KNOWN, workload
+from keygrouping_local.workloads import FLIGHT_KEYS, KNOWN, FileOptions, workload
 
 _LIVE_RATE = 2000.0
 
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         equal = asyncio.run(_run(_options(given)))
     except (LocalError, Fatal) as error:
-        sys.exit(f"keygrouping: {error}")
+        sys.exit(_printable(f"keygrouping: {error}"))
     except KafkaError as error:
         sys.exit(
             f"keygrouping: Kafka does not do its part: {error}; check --bootstrap-servers, the settings "
@@ -46,6 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ValidationError as error:
         sys.exit("\n".join(f"keygrouping: {line}" for line in describe_faults(ServiceSettings, error)))
     sys.exit(0 if equal else 1)
+
+
+def _printable(message: str) -> str:
+    """A message of several lines that may quote what stands in files and topics."""
+    return "\n".join(map(printable, message.splitlines()))
 
 
 async def _run(options: Options) -> bool:
@@ -58,7 +66,8 @@ async def _run(options: Options) -> bool:
 
 def _options(given: argparse.Namespace) -> Options:
     rate = given.rate if given.rate is not None else 0.0 if given.once else _LIVE_RATE
-    replayed = workload(given.workload, given.key, given.time_field, _job(given.job))
+    file = FileOptions(given.time_field, given.time_format, given.delimiter)
+    replayed = workload(given.workload, given.key, file, _job(given.job))
     if given.runner == "spark":
         try:
             require_native(replayed.spec.aggregates)
@@ -95,10 +104,14 @@ def _job(path: Path | None) -> dict[str, object] | None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="keygrouping-run", description=__doc__)
+    add_version(parser)
     parser.add_argument("--once", action="store_true", help="end when all is final; compare it with the oracle")
-    parser.add_argument("--workload", default="flights", metavar="NAME", help=f"{KNOWN}, or a JSON lines or CSV file")
+    parser.add_argument("--workload", default="flights", metavar="NAME", help=f"{KNOWN}, or a file")
     parser.add_argument("--key", metavar="FIELD", help=f"key field of a file; for flights {', '.join(FLIGHT_KEYS)}")
     parser.add_argument("--time-field", metavar="FIELD", help="event time of a file; default: the time of writing")
+    formats = f"{', '.join(TIME_FORMATS)}, or one of strptime; {AUTO}: as most of the first lines have it (default)"
+    parser.add_argument("--time-format", metavar="FORMAT", help=formats)
+    parser.add_argument("--delimiter", metavar="CHAR", help="between the fields of CSV, or tab; default a comma")
     parser.add_argument("--job", type=Path, metavar="FILE", help="JSON of the windows and aggregates to compute")
     parser.add_argument("--grouping", default="level-fill", choices=grouping.names(), help="default level-fill")
     parser.add_argument("--workers", type=_workers, default=4, metavar="N", help=f"1 to {MAX_WORKERS}, default 4")

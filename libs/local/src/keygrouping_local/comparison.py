@@ -30,12 +30,30 @@ class Row:
     """Greatest relative difference of floats, those within the tolerance too."""
 
 
+@dataclass(frozen=True)
+class Skipped:
+    """A field that was skipped in so many events, as of the wrong type: what it must be, and the first of them."""
+
+    field: str
+    wanted: str
+    count: int
+    first: Place
+
+
 @dataclass
 class Comparison:
     """The outcome: a row per aggregate and per kind of event left out, and examples of differences."""
 
     rows: list[Row] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
+    events: int = 0
+    """Records of `events` that were compared."""
+    late: int = 0
+    """Those of them that are in `late`."""
+    used: int = 0
+    """Events of all final results."""
+    skipped: list[Skipped] = field(default_factory=list)
+    """Fields with values of the wrong type in events that were used."""
 
     @property
     def equal(self) -> bool:
@@ -90,8 +108,15 @@ def compare_left_out(
 async def check_run(settings: ServiceSettings, job: JobSpec) -> Comparison:
     """Compares everything that a finished run left in Kafka with the oracle over its `events`."""
     expected = await expect(settings, job)
-    comparison = compare(expected, await read_results(settings))
+    results = await read_results(settings)
+    comparison = compare(expected, results)
     late = await reasons(settings, settings.late_topic)
+    comparison.events, comparison.late = expected.read, len(late)
+    comparison.skipped = [
+        Skipped(job.fields[position].pointer, job.fields[position].wanted, len(places), places[0])
+        for position, places in sorted(expected.skipped.items())
+    ]
+    comparison.used = sum(result.events for result in results.values())
     compare_left_out(expected, late, await dead_letters(settings), comparison)
     return comparison
 

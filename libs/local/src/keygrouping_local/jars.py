@@ -14,6 +14,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from keygrouping_local.errors import LocalError
+from keygrouping_local.jar_lock import LOCK, differences, write_lock
 from keygrouping_local.java import find_java
 from keygrouping_local.paths import tools_dir
 
@@ -69,21 +70,27 @@ def is_installed(jars_dir: Path) -> bool:
 
 
 def install(jars_dir: Path, ivy_dir: Path, say: Callable[[str], None], repository: str = CENTRAL) -> None:
-    """Brings the jars into `jars_dir`; does nothing if they are there, needs no network if Ivy's cache has them."""
+    """Brings the jars into `jars_dir`; does nothing if they are there, needs no network if Ivy's cache has them.
+
+    LocalError if one of them is not that of the lock.
+    """
     if is_installed(jars_dir):
+        _compare(jars_dir, ivy_dir)
         say(f"jars: all there in {jars_dir}")
         return
-    for name in {artifact.set for artifact in ARTIFACTS}:
-        for stale in (jars_dir / name).glob("*.jar"):
-            stale.unlink()
-    _retrieve(jars_dir, ivy_dir, say, repository)
+    retrieve(jars_dir, ivy_dir, say, repository)
+    _compare(jars_dir, ivy_dir)
     files = {str(path.relative_to(jars_dir)): path.stat().st_size for path in sorted(jars_dir.glob("*/*.jar"))}
     (jars_dir / STAMP).write_text(json.dumps({"artifacts": _wanted(), "files": files}, indent=1))
     megabytes = sum(files.values()) / 1e6
     say(f"jars: {len(files)} files, {megabytes:.0f} MB in {jars_dir}")
 
 
-def _retrieve(jars_dir: Path, ivy_dir: Path, say: Callable[[str], None], repository: str) -> None:
+def retrieve(jars_dir: Path, ivy_dir: Path, say: Callable[[str], None], repository: str) -> None:
+    """Replaces the jars in `jars_dir` by those of the repository, whatever the lock says."""
+    for name in {artifact.set for artifact in ARTIFACTS}:
+        for stale in (jars_dir / name).glob("*.jar"):
+            stale.unlink()
     ivy_dir.mkdir(parents=True, exist_ok=True)
     settings, module = ivy_dir / "ivysettings.xml", ivy_dir / "ivy.xml"
     settings.write_text(_settings_xml(ivy_dir / "cache", repository))
@@ -103,6 +110,19 @@ def _retrieve(jars_dir: Path, ivy_dir: Path, say: Callable[[str], None], reposit
         faults = [line.strip() for line in tail if re.search("unresolved|not found|FAILED|ERROR|Exception", line)]
         reason = faults[0] if faults else tail[-1] if tail else "no output"
         raise LocalError(f"the jars can't be had from {repository} ({reason}): check the network and try again")
+
+
+def _compare(jars_dir: Path, ivy_dir: Path) -> None:
+    wrong = differences(jars_dir)
+    if not wrong:
+        return
+    # Else a later start would take them for installed.
+    (jars_dir / STAMP).unlink(missing_ok=True)
+    shown = "; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
+    raise LocalError(
+        f"{len(wrong)} jars are not those of {LOCK.name}: {shown}: delete {jars_dir} and {ivy_dir}, and install from a "
+        "repository that you trust; after a change of versions run `python -m keygrouping_local.jars --lock`"
+    )
 
 
 def _reported(lines: Iterable[str], say: Callable[[str], None]) -> Iterator[str]:
@@ -164,8 +184,12 @@ def main() -> None:
     parser.add_argument("--jars-dir", type=Path, default=default_jars_dir())
     parser.add_argument("--ivy-dir", type=Path, default=tools_dir() / "ivy")
     parser.add_argument("--repository", default=os.environ.get("KEYGROUPING_LOCAL_MAVEN_REPOSITORY", CENTRAL))
+    parser.add_argument("--lock", action="store_true", help="write the lock anew, of what the repository has")
     options = parser.parse_args()
     try:
+        if options.lock:
+            retrieve(options.jars_dir, options.ivy_dir, _say, options.repository)
+            write_lock(options.jars_dir)
         install(options.jars_dir, options.ivy_dir, _say, options.repository)
     except LocalError as error:
         sys.exit(f"keygrouping: {error}")

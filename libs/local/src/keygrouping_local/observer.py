@@ -13,11 +13,13 @@ import httpx
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from keygrouping.measure import Distribution, Measures
 from keygrouping.partial import Partial, RecordError, Result
+from keygrouping.receipt import Receipt
 from keygrouping_service import kafka
 from keygrouping_service.partials import check_members
 from keygrouping_service.progress import END, Committed, partitions_of, read_progress, stage_watermark
 from keygrouping_service.settings import ServiceSettings
 
+from keygrouping_local.consumed import Consumed
 from keygrouping_local.errors import LocalError
 
 _LATEST = 8
@@ -59,8 +61,9 @@ class Snapshot:
 class Observer:
     """Takes snapshots of an application; an async context manager.
 
-    Events and lags are offsets, so transaction markers are among them; loads and costs come from the partials
-    written since the observer's start; late events and dead letters are counted one by one.
+    Events are counted by the router's receipts, from the offsets on that it had committed at the observer's start; lags
+    are offsets, so transaction markers are among them. Loads and costs come from the partials written since the start;
+    late events and dead letters are counted one by one.
     """
 
     def __init__(self, settings: ServiceSettings, workers: int) -> None:
@@ -80,6 +83,8 @@ class Observer:
         self._http = await self._stack.enter_async_context(httpx.AsyncClient(timeout=1.0))
         self._partitions = {topic: await self._tps(topic) for topic in self._topics()}
         await self._begin_reading()
+        routed = await self._committed("router", self._settings.events_topic)
+        self._consumed = Consumed({partition: entry.offset or 0 for partition, entry in routed.items()})
         return self
 
     async def __aexit__(
@@ -95,7 +100,7 @@ class Observer:
         routed = await self._committed("router", settings.events_topic)
         worked = await self._committed("worker", settings.routed_topic)
         finals = await self._committed("aggregator", settings.partials_topic)
-        events = sum(entry.offset or 0 for entry in routed.values())
+        events = self._consumed.events
         return Snapshot(
             events=events,
             events_per_second=self._rate(events),
@@ -113,7 +118,8 @@ class Observer:
 
     def _topics(self) -> tuple[str, ...]:
         s = self._settings
-        return (s.events_topic, s.routed_topic, s.partials_topic, s.results_topic, s.late_topic, s.dead_letters_topic)
+        read = (s.partials_topic, s.results_topic, s.late_topic, s.dead_letters_topic, s.receipts_topic)
+        return (s.events_topic, s.routed_topic, *read)
 
     async def _tps(self, topic: str) -> list[TopicPartition]:
         partitions = await partitions_of(self._admin, topic)
@@ -122,13 +128,15 @@ class Observer:
         return [TopicPartition(topic, partition) for partition in partitions]
 
     async def _begin_reading(self) -> None:
-        followed = [*self._partitions[self._settings.partials_topic], *self._partitions[self._settings.results_topic]]
+        settings = self._settings
+        topics = (settings.partials_topic, settings.results_topic, settings.receipts_topic)
+        followed = [tp for topic in topics for tp in self._partitions[topic]]
         counted = [tp for topic in self._refused for tp in self._partitions[topic]]
         reader: AIOKafkaConsumer = self._reader
         reader.assign([*followed, *counted])
         await reader.seek_to_beginning(*counted)
         for tp, end in (await reader.end_offsets(followed)).items():
-            recent = end - _LATEST if tp.topic == self._settings.results_topic else end
+            recent = end - _LATEST if tp.topic == settings.results_topic else end
             reader.seek(tp, max(recent, 0))
 
     async def _read_new(self) -> None:
@@ -140,6 +148,8 @@ class Observer:
                 for record in records:
                     if tp.topic == self._settings.partials_topic:
                         self._count(record)
+                    elif tp.topic == self._settings.receipts_topic:
+                        self._count_consumed(record)
                     else:
                         self._latest.append(Result.decode(record.value))
                         self._results += 1
@@ -150,6 +160,11 @@ class Observer:
             partial = Partial.decode(record.value)
             check_members(record.key, partial)
             self._distribution.add(partial.worker, record.key, partial.weight, partial.events)
+
+    def _count_consumed(self, record: ConsumerRecord[bytes, bytes]) -> None:
+        """Counts what a transaction consumed; the audit tells of a receipt that can't be used."""
+        with contextlib.suppress(RecordError):
+            self._consumed.add(Receipt.decode(record.value))
 
     async def _committed(self, stage: str, topic: str) -> dict[int, Committed]:
         partitions = [tp.partition for tp in self._partitions[topic]]

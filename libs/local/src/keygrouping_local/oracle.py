@@ -52,6 +52,8 @@ class Expected:
     events: dict[tuple[bytes, int], int] = field(default_factory=dict)
     late: set[Place] = field(default_factory=set)
     dead: dict[Place, str] = field(default_factory=dict)
+    skipped: dict[int, list[Place]] = field(default_factory=lambda: defaultdict(list))
+    """By position in the job's fields, the events used whose value has the wrong type."""
     read: int = 0
 
 
@@ -115,6 +117,8 @@ class Oracle:
             return
         start = event.time_ms - (event.time_ms - self._job.window_offset_ms) % self._job.window_ms
         self._fields[key, start].append(event.fields)
+        for position in event.skipped:
+            self._expected.skipped[position].append(place)
 
     def _confirm(self, partition: int, time_ms: int, confirmed: int) -> None:
         """Moves a partition's time to where half of the last 2 x `confirmations` events have come."""

@@ -11,17 +11,19 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import orjson
-from keygrouping.job import Field, FieldValue, JobSpec, parse_path
+from keygrouping.job import Field, FieldKind, FieldValue, JobSpec, parse_path
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
+_LEAST_WHOLE, _MOST_WHOLE = -(2**63), 2**64 - 1
 _FACTORS = {"ms": 1, "s": 1000}
 
 
 class Reading(NamedTuple):
-    """Event time in ms, and the job's fields in their order."""
+    """Event time in ms, the job's fields in their order, and the positions of those of the wrong type (None)."""
 
     time_ms: int
     fields: tuple[FieldValue, ...]
+    skipped: tuple[int, ...]
 
 
 def read(job: JobSpec, value: bytes | None, timestamp_ms: int) -> Reading:
@@ -30,7 +32,12 @@ def read(job: JobSpec, value: bytes | None, timestamp_ms: int) -> Reading:
     time_ms = timestamp_ms
     if job.time.kind == "field":
         time_ms = _time(_at(document, parse_path(job.time.name)), job.time.unit)
-    return Reading(time_ms, tuple([_field(document, wanted) for wanted in job.fields]))
+    values = [_at(document, wanted.path) for wanted in job.fields]
+    fits = [_fits(value, wanted.kind) for value, wanted in zip(values, job.fields, strict=True)]
+    fields = [
+        _field(value, wanted) if fit else None for value, wanted, fit in zip(values, job.fields, fits, strict=True)
+    ]
+    return Reading(time_ms, tuple(fields), tuple(position for position, fit in enumerate(fits) if not fit))
 
 
 def _document(value: bytes | None) -> Any:
@@ -46,8 +53,18 @@ def _at(document: Any, path: tuple[str, ...]) -> Any:
     return document
 
 
-def _field(document: Any, wanted: Field) -> FieldValue:
-    value = _at(document, wanted.path)
+def _fits(value: Any, kind: FieldKind) -> bool:
+    """Whether a value is of the type that is wanted; a missing one is."""
+    if value is None or kind == "any":
+        return True
+    if isinstance(value, bool):
+        return False
+    if kind == "number":
+        return isinstance(value, int | float | Decimal)
+    return isinstance(value, str) or (isinstance(value, int) and _LEAST_WHOLE <= value <= _MOST_WHOLE)
+
+
+def _field(value: Any, wanted: Field) -> FieldValue:
     if value is None:
         return None
     if wanted.kind == "any":

@@ -1,7 +1,7 @@
 """Reads whole topics as they stand, up to the ends they had at the start."""
 
 from collections.abc import AsyncIterator
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from aiokafka import ConsumerRecord, TopicPartition
 from keygrouping.partial import Result
@@ -19,6 +19,16 @@ Record: TypeAlias = ConsumerRecord[bytes, bytes]
 
 class DuplicateResultError(LocalError):
     """A key's window has more than one final result."""
+
+
+class Letter(NamedTuple):
+    """Why a record of `late` or `dead-letters` is there, and where it came from; topic None: from a line of a file."""
+
+    reason: str
+    detail: str
+    topic: str | None
+    partition: int
+    offset: int
 
 
 async def read_all(settings: ServiceSettings, topic: str) -> AsyncIterator[list[Record]]:
@@ -61,19 +71,29 @@ async def read_results(settings: ServiceSettings) -> dict[tuple[bytes, int], Res
     return found
 
 
+async def read_letters(settings: ServiceSettings, topic: str) -> AsyncIterator[Letter]:
+    """Yields what the records of `late` or `dead-letters` say of themselves."""
+    async for records in read_all(settings, topic):
+        for record in records:
+            told = {
+                name.removeprefix(_OURS): (value or b"").decode()
+                for name, value in record.headers
+                if name.startswith(_OURS)
+            }
+            place = (int(told.get("partition", 0)), int(told.get("offset", 0)))
+            yield Letter(told["reason"], told.get("detail", ""), told.get("topic"), *place)
+
+
 async def reasons(settings: ServiceSettings, topic: str) -> dict[tuple[int, int], str]:
     """Returns why each record of `late` or `dead-letters` is there, by its partition and offset in `events`."""
     found: dict[tuple[int, int], str] = {}
-    async for records in read_all(settings, topic):
-        for record in records:
-            told = {name: (value or b"").decode() for name, value in record.headers if name.startswith(_OURS)}
-            # A bad line of a file never was in `events`.
-            if told.get("keygrouping-topic") != settings.events_topic:
-                continue
-            place = (int(told["keygrouping-partition"]), int(told["keygrouping-offset"]))
-            if place in found:
-                raise DuplicateResultError(f"the event {place} stands twice in {topic}")
-            found[place] = told["keygrouping-reason"]
+    async for letter in read_letters(settings, topic):
+        if letter.topic != settings.events_topic:
+            continue
+        place = (letter.partition, letter.offset)
+        if place in found:
+            raise DuplicateResultError(f"the event {place} stands twice in {topic}")
+        found[place] = letter.reason
     return found
 
 

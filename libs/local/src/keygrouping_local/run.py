@@ -8,12 +8,14 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from keygrouping.printable import printable
 from keygrouping_service import kafka
 from keygrouping_service.end_of_input import finish_input
 from keygrouping_service.settings import PREFIX, ServiceSettings
 from keygrouping_service.topics import Topic, create_topics, topics_of
 from rich.console import Console
 
+from keygrouping_local.accounts import Accounts, add_lines, take_accounts
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.checks import check_machine
 from keygrouping_local.comparison import Comparison, check_run
@@ -24,7 +26,7 @@ from keygrouping_local.ports import is_free
 from keygrouping_local.small_spark import spark_settings
 from keygrouping_local.supervisor import Service, Supervisor
 from keygrouping_local.topics import delete_topics, environment_of, settings_for
-from keygrouping_local.view import About, View, comparison_table, view_for
+from keygrouping_local.view import About, View, accounts_table, comparison_table, view_for
 from keygrouping_local.workloads import Workload
 
 MAX_WORKERS = 16
@@ -78,6 +80,8 @@ class Run:
         check_machine(options.runner, options.bootstrap_servers is None, options.jars_dir)
         if options.api_port and not is_free(options.api_port):
             raise LocalError(f"port {options.api_port} is taken: choose another with --api-port, or 0 for a free one")
+        if options.workload.note is not None:
+            self._say(printable(options.workload.note))
         async with AsyncExitStack() as stack:
             address = options.bootstrap_servers or await self._launch_broker(stack)
             settings = settings_for(address, self._turn.application)
@@ -85,9 +89,10 @@ class Run:
                 self._console.print("stopped; the next start goes on from here", highlight=False)
                 return True
             comparison = await check_run(settings, options.workload.spec)
+            accounts = await take_accounts(settings, comparison)
+            add_lines(comparison, accounts)
             self._history.complete(options.identity)
-        self._report(comparison)
-        return comparison.equal
+        return self._report(comparison, accounts)
 
     async def _launch_broker(self, stack: AsyncExitStack) -> str:
         broker = self._broker = EmbeddedBroker(self._options.data_dir / "broker", self._options.jars_dir)
@@ -207,11 +212,22 @@ class Run:
 
     def _title(self) -> str:
         options = self._options
-        return f"keygrouping  {options.workload.name}  {options.grouping}  {options.workers} workers  {options.runner}"
+        name = printable(options.workload.name)
+        return f"keygrouping  {name}  {options.grouping}  {options.workers} workers  {options.runner}"
 
-    def _report(self, comparison: Comparison) -> None:
+    def _report(self, comparison: Comparison, accounts: Accounts) -> bool:
+        """Shows the outcome; whether all is as it should be."""
+        self._console.print(accounts_table(accounts, self._options.workload.name))
         self._console.print(comparison_table(comparison))
-        for example in comparison.examples:
-            self._console.print(example, style="red", markup=False, highlight=False, soft_wrap=True)
+        for fault in [*comparison.examples, *accounts.faults]:
+            self._say(printable(fault), "red")
+        if accounts.advice is not None:
+            self._say(printable(accounts.advice), "bold red")
+            return False
+        good = comparison.equal and not accounts.faults
         verdict = "every window equals the oracle's" if comparison.equal else "results differ from the oracle's"
-        self._console.print(verdict, style="bold green" if comparison.equal else "bold red", highlight=False)
+        self._say(verdict, "bold green" if good else "bold red")
+        return good
+
+    def _say(self, line: str, style: str = "") -> None:
+        self._console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)

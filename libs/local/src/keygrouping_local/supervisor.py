@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from keygrouping_local.errors import LocalError
-from keygrouping_local.process import last_lines, spawn, terminate
+from keygrouping_local.process import killed_from_outside, last_lines, spawn, terminate
 
 _LISTENING = re.compile(r"listening on (http://\S+)")
 _SHOWN_LINES = 12
@@ -98,6 +98,8 @@ class Supervisor:
         self.stop()
 
     def _obituary(self, name: str, code: int) -> str:
+        if (killed := killed_from_outside(code)) is not None:
+            return f"{name} {killed}; its log {self.log(name)} can't tell by whom"
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        lines = "".join(f"\n  {line}" for line in last_lines(self.log(name), _SHOWN_LINES))
+        lines = "".join(f"\n  {line}" for line in last_lines(self.log(name), _SHOWN_LINES, start=self._born[name]))
         return f"{name} {how}; the last lines of {self.log(name)}:{lines}"

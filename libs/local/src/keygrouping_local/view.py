@@ -9,13 +9,16 @@ from typing import Any, Protocol, Self
 
 import orjson
 from keygrouping.partial import Result
+from keygrouping.printable import printable
 from keygrouping_service.progress import END, MIN_TIME
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from keygrouping_local.accounts import Accounts
 from keygrouping_local.comparison import Comparison
 from keygrouping_local.observer import Snapshot
 
@@ -133,7 +136,34 @@ def comparison_table(comparison: Comparison) -> Table:
     for row in comparison.rows:
         style = "red" if row.different else ""
         deviation = f"{row.deviation:.1e}" if row.deviation else "exact" if not row.different else ""
-        table.add_row(row.name, f"{row.expected:,}", f"{row.found:,}", f"{row.different:,}", deviation, style=style)
+        table.add_row(
+            _safe(row.name), f"{row.expected:,}", f"{row.found:,}", f"{row.different:,}", deviation, style=style
+        )
+    return table
+
+
+def accounts_table(accounts: Accounts, name: str) -> Table:
+    """What became of the input, each reason with an example."""
+    table = Table(title="what became of the input")
+    table.add_column("")
+    table.add_column("events", justify="right")
+    table.add_column("the first of them", overflow="fold")
+
+    def refused(stage: str) -> None:
+        for each in accounts.refusals:
+            if each.stage == stage:
+                table.add_row(f"refused by the {stage}: {_safe(each.reason)}", f"{each.count:,}", _safe(each.example))
+
+    table.add_row("read", f"{accounts.read:,}", f"[dim]{_safe(name)}[/dim]")
+    refused("producer")
+    table.add_row("sent", f"{accounts.sent:,}", "")
+    for stage in ("router", "worker", "aggregator"):
+        refused(stage)
+    table.add_row("late", f"{accounts.late:,}", "")
+    table.add_row("used", f"{accounts.used:,}", "", style="" if accounts.used else "red")
+    for each in accounts.skipped:
+        first = f"partition {each.first[0]} at offset {each.first[1]}: not {each.wanted}"
+        table.add_row(_safe(f"  of these without {each.field}"), f"{each.count:,}", first)
     return table
 
 
@@ -177,7 +207,7 @@ def _hot_keys(snapshot: Snapshot) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row("[dim]hot key[/dim]", "[dim]width[/dim]", "[dim]share[/dim]")
     for hot in snapshot.hot:
-        table.add_row(hot.key, str(hot.width), f"{hot.share:.1%}")
+        table.add_row(_safe(hot.key), str(hot.width), f"{hot.share:.1%}")
     if not snapshot.hot:
         table.add_row("[dim]none[/dim]", "", "")
     return table
@@ -187,11 +217,12 @@ def _results(latest: Iterable[Result]) -> Table:
     results = list(latest)
     names = list(results[-1].aggregates) if results else []
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("final results of", "key", "events", *names):
+    for name in ("final results of", "key", "events", *map(_safe, names)):
         table.add_column(name, no_wrap=True)
     for result in reversed(results):
         values = (number(result.aggregates.get(name)) for name in names)
-        table.add_row(moment(result.start), result.key.decode(errors="replace"), f"{result.events:,}", *values)
+        key = _safe(result.key.decode(errors="backslashreplace"))
+        table.add_row(moment(result.start), key, f"{result.events:,}", *values)
     return table
 
 
@@ -200,6 +231,13 @@ def number(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, list | dict):
-        text = orjson.dumps(value).decode()
-        return text if len(text) <= _WIDEST else text[:_WIDEST] + "…"
-    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+        text = printable(orjson.dumps(value).decode())
+        return escape(text if len(text) <= _WIDEST else text[:_WIDEST] + "…")
+    if isinstance(value, int | float):
+        return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
+    return _safe(str(value))
+
+
+def _safe(text: str) -> str:
+    """A text of others in a table: neither the terminal nor the markup takes anything in it as meant for it."""
+    return escape(printable(text))

@@ -2,11 +2,17 @@
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import orjson
 from keygrouping.job import JobSpec
+from keygrouping_producer import plan as producer_plan
+from keygrouping_producer.opening import open_file
+from keygrouping_producer.sources.base import SourceError
+from keygrouping_producer.sources.files import File
+from keygrouping_producer.sources.times import AUTO, in_words
+from pydantic import ValidationError
 
 from keygrouping_local.errors import LocalError
 
@@ -39,6 +45,8 @@ class Workload:
     name: str
     job: dict[str, object]
     producer: dict[str, str] = field(default_factory=dict)
+    note: str | None = None
+    """What was told by the events themselves and not by who asked for them."""
 
     @property
     def spec(self) -> JobSpec:
@@ -58,20 +66,33 @@ class Workload:
         return f"{slug}-{hashlib.sha256(material).hexdigest()[:6]}"
 
 
-def workload(
-    name: str, key: str | None = None, time_field: str | None = None, job: dict[str, object] | None = None
-) -> Workload:
-    """Returns a workload by its name, or that of a file of JSON lines or CSV (then `key` names its key field).
+@dataclass(frozen=True)
+class FileOptions:
+    """How to read a file: the field of the times, their format (None: told by the file), what separates CSV."""
 
-    `job` replaces the default job. Raises LocalError for a name or combination that doesn't exist.
+    time_field: str | None = None
+    time_format: str | None = None
+    delimiter: str | None = None
+
+
+def workload(
+    name: str, key: str | None = None, options: FileOptions | None = None, job: dict[str, object] | None = None
+) -> Workload:
+    """Returns a workload by its name, or that of a file of JSON lines, CSV or Parquet (`key` names its key field).
+
+    `job` replaces the default job. Raises LocalError for a name or combination that doesn't exist, and for a file that
+    can't be read as asked.
     """
-    if name == "flights" or name.startswith("flights-"):
+    known = name == "flights" or name.startswith("flights-") or bool(_COUNTRY.fullmatch(name))
+    if known and options not in (None, FileOptions()):
+        raise LocalError(f"workload {name} is no file: leave out --time-field, --time-format and --delimiter")
+    if known and name.startswith("flights"):
         return _flights(name, key, job)
-    if _COUNTRY.fullmatch(name):
+    if known:
         if key is not None:
             raise LocalError(f"workload {name} has one key only: leave out --key")
         return Workload(name, job or COUNT_JOB, {"workload": name})
-    return _file(Path(name), key, time_field, job)
+    return _file(Path(name), key, options or FileOptions(), job)
 
 
 def _flights(name: str, key: str | None, job: dict[str, object] | None) -> Workload:
@@ -82,12 +103,37 @@ def _flights(name: str, key: str | None, job: dict[str, object] | None) -> Workl
     return Workload(f"flights-{wanted}", job or FLIGHTS_JOB, producer)
 
 
-def _file(path: Path, key: str | None, time_field: str | None, job: dict[str, object] | None) -> Workload:
+def _file(path: Path, key: str | None, options: FileOptions, job: dict[str, object] | None) -> Workload:
     if not path.is_file():
         raise LocalError(f"unknown workload {str(path)!r}: choose from {KNOWN}, or give the path of a file")
     if key is None:
         raise LocalError(f"{path} needs --key FIELD, the name of its key field")
-    producer = {"workload": "file", "file": str(path.absolute()), "key": key}
-    if time_field is not None:
-        producer["time_field"] = time_field
-    return Workload(path.name, job or COUNT_JOB, producer)
+    if options.time_format is not None and options.time_field is None:
+        raise LocalError("--time-format needs --time-field FIELD, the name of the field with the times")
+    given = {"file": str(path.absolute()), "key": key, **asdict(options)}
+    producer = {"workload": "file", **{name: value for name, value in given.items() if value is not None}}
+    time_format = _open(producer).time_format
+    if options.time_field is None:
+        return Workload(path.name, job or COUNT_JOB, producer)
+    note = f"{path.name}: {options.time_field!r} is read as {in_words(time_format)}; --time-format names another"
+    return Workload(
+        path.name,
+        job or COUNT_JOB,
+        producer | {"time_format": time_format},
+        note if options.time_format in (None, AUTO) else None,
+    )
+
+
+def _open(producer: dict[str, str]) -> File:
+    """The file as the producer will read it; LocalError for one that can't be, or has nothing in it."""
+    try:
+        source = open_file(producer_plan.Workload.model_validate(producer))
+        found = len(source.read(0, 1))
+    except SourceError as error:
+        raise LocalError(str(error)) from None
+    except ValidationError as error:
+        faults = "; ".join(f"--{str(fault['loc'][0]).replace('_', '-')}: {fault['msg']}" for fault in error.errors())
+        raise LocalError(faults) from None
+    if not found:
+        raise LocalError(f"{producer['file']} holds no events: it is empty, or has nothing but a header")
+    return source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from importlib.metadata import version
 from typing import Literal
 
@@ -17,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from keygrouping_service import metrics, tracing
+from keygrouping_service.audit import Audit
 from keygrouping_service.docs import add_docs
 from keygrouping_service.guarding import ImpatientProtocol, guarded
 from keygrouping_service.kafka import Fatal
@@ -40,11 +41,14 @@ class Health(BaseModel):
     status: Literal["ok", "ready", "starting"]
 
 
-def create_app(title: str, ready: Callable[[], bool] | None, *routers: APIRouter) -> FastAPI:
+def create_app(
+    title: str, ready: Callable[[], bool] | None, *routers: APIRouter, frequent: Collection[str] = ()
+) -> FastAPI:
     """App with `/healthz`, `/readyz`, `/metrics`, `/docs` and the given routes.
 
     `/readyz` is 503 until `ready()`; with a `ready` of None one of the routers brings it. Every error is answered with
-    problem details, and so is a query that a route doesn't know.
+    problem details, and so is a query that a route doesn't know. Every change is told in the log: for `frequent` see
+    `audit.Audit`.
     """
     spans = tracing.active()
     app = FastAPI(
@@ -62,6 +66,7 @@ def create_app(title: str, ready: Callable[[], bool] | None, *routers: APIRouter
     for router in routers:
         app.include_router(router)
     add_docs(app)
+    app.add_middleware(Audit, frequent=frequent)
     answer_with_problems(app)
     complete(app)
     return app

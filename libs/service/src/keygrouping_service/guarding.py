@@ -13,6 +13,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from keygrouping_service.audit import SAFE_METHODS
 from keygrouping_service.media import JSON, LINES, is_json, media_type, wrong_media
 from keygrouping_service.problems import problem_response
 
@@ -22,7 +23,6 @@ HEADER_SECONDS = 10.0
 HEADER_BYTES = 64 << 10
 """Most bytes of the head of a request."""
 
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _OUR_DOMAINS = (".localhost", ".svc", ".svc.cluster.local")
 """Nobody can register names below them on the Internet."""
 
@@ -65,9 +65,10 @@ class KnownHost:
 
 
 class SameSite:
-    """Middleware: 403 to a change that a page of another site has asked for, 415 to a body that is not said to be JSON.
+    """Middleware: 403 to what a page of another site has asked for, 415 to a body that is not said to be JSON.
 
-    A browser asks nobody before it sends a form or a text for a page of another site, but before it sends JSON.
+    A browser asks nobody before it sends a form or a text for a page of another site, but before it sends JSON. Of
+    reads those with a foreign origin are refused: links to us, which have none, may stand anywhere.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -75,13 +76,14 @@ class SameSite:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
-        if scope["type"] != "http" or scope["method"] in _SAFE:
+        if scope["type"] != "http":
             return await self._app(scope, receive, send)
         headers = Headers(scope=scope)
-        if _is_foreign(headers):
-            detail = "a page of another site can't change anything here: send it from a program, or from our own page"
+        safe = scope["method"] in SAFE_METHODS
+        if _has_foreign_origin(headers) or (not safe and _is_sent_for_others(headers)):
+            detail = "a page of another site can ask for nothing here: ask from a program, or from our own page"
             return await problem_response(403, detail)(scope, receive, send)
-        if _has_body(headers) and not is_json(media := media_type(headers)):
+        if not safe and _has_body(headers) and not is_json(media := media_type(headers)):
             return await problem_response(415, wrong_media(media, JSON, LINES))(scope, receive, send)
         await self._app(scope, receive, send)
 
@@ -177,10 +179,12 @@ def _has_body(headers: Headers) -> bool:
     return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
-def _is_foreign(headers: Headers) -> bool:
+def _is_sent_for_others(headers: Headers) -> bool:
     """Whether a browser says that it sends this for a page that is not ours."""
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        return True
+    return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+
+
+def _has_foreign_origin(headers: Headers) -> bool:
     origin = headers.get("origin")
     return origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
 

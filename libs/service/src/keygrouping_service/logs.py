@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, Literal
 
 import structlog
+from keygrouping.printable import printable
 
 from keygrouping_service import tracing
 
 LogFormat = Literal["text", "json"]
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class Calm(logging.Filter):
@@ -51,9 +49,13 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line, with control characters written as escapes; a traceback follows it as it is."""
-        record.message = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), record.message)
+        """The line, with what commands a terminal written as escapes; a traceback follows it, line by line."""
+        record.message = printable(record.message)
         return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        """The traceback, whose last line may quote a key."""
+        return "\n".join(map(printable, super().formatException(ei).split("\n")))
 
 
 def json_formatter() -> logging.Formatter:

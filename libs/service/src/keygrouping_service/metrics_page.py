@@ -10,12 +10,13 @@ from keygrouping_service.metrics import DEFINITIONS, LABELS, PROCESS, SERVICES, 
 _HEAD = """# Metrics
 
 Every service shows its metrics at `/metrics`, in Prometheus's text format: those of all services, and its own. A
-histogram `x` has the series `x_bucket`, `x_sum` and `x_count`. No key of an event is ever a label.
+histogram `x` has the series `x_bucket`, `x_sum` and `x_count`. No key of an event is ever a label, unless an
+exporter is asked for it (`--key-labels`).
 
 This page is made from the registry (`libs/service/src/keygrouping_service/metrics.py`) by `make docs`; a test sees to
 it that it is current.
 """
-_TITLES = {None: "All services", "spark": "Spark job"}
+_TITLES = {None: "All services", "spark": "Spark job", "inspect": "Exporter of `keygrouping inspect`"}
 
 
 def render() -> str:

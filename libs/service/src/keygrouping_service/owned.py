@@ -24,6 +24,7 @@ from keygrouping_service.positions import Positions
 from keygrouping_service.progress import Committed, Progress, Upstream, read_offsets
 from keygrouping_service.starts import beyond_end, created_again, read_last
 from keygrouping_service.topic_ids import read_topic_id, same_topic
+from keygrouping_service.watermarks import hide_watermark, show_watermark
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,8 @@ class Clients:
     """What an owned partition works with. `reader` and `producer` are its own, the others are shared.
 
     `commit_offset` commits outside of a transaction; None means that output and offsets go in transactions.
-    `positions` takes copies of what is committed; None: the input is the work's own state, which may begin again.
+    `positions` takes copies of what is committed; None: the input is the work's own state, which may begin again, and
+    has no event time.
     """
 
     reader: AIOKafkaConsumer
@@ -91,6 +93,7 @@ class OwnedPartition:
         self._commit_timeout = commit_timeout
         self._pending: asyncio.Task[None] | None = None
         self._in_transaction = False
+        self._show(start.progress)
         spans = tracing.active()
         self._traced = None if spans is None else spans.transactions(tp, group)
 
@@ -267,8 +270,13 @@ class OwnedPartition:
             pending, self._pending = self._pending, None
             await pending
 
+    def _show(self, progress: Progress) -> None:
+        if self._clients.positions is not None:
+            show_watermark(self._group, self.partition, progress)
+
     async def abandon(self) -> None:
         """Gives up what is under way, so that readers of committed records needn't wait for a timeout."""
+        hide_watermark(self._group, self.partition)
         if self._pending is not None:
             self._pending.cancel()
             await asyncio.wait([self._pending])
@@ -292,6 +300,7 @@ class OwnedPartition:
                         await outbox.send()
                     await self._commit_offset(self._clients.commit_offset, entry.encode())
         self.committed = entry
+        self._show(progress)
         metrics.COMMITS.labels(self._group).inc()
         if committed is not None:
             committed()

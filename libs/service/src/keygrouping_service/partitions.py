@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
@@ -28,7 +29,7 @@ from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import CommitFailedError, ProducerFenced
+from aiokafka.errors import CommitFailedError, KafkaError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from prometheus_client import Counter
 
@@ -40,6 +41,7 @@ from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import Clients, OwnedPartition
 from keygrouping_service.positions import Positions
 from keygrouping_service.progress import read_starts
+from keygrouping_service.retention import Retention
 from keygrouping_service.settings import StageSettings
 from keygrouping_service.starts import Start, created_again, find_starts
 from keygrouping_service.topic_ids import read_topic_ids, same_topic, topic_id_text
@@ -55,6 +57,9 @@ _CLOSING_SECONDS = 2.0
 _PAUSE_OF_BISECTION = 0.1
 _WATCH_SECONDS = 2.0
 """Partitions that are added to the topic are noticed after this time at the latest."""
+
+_RETENTION_SECONDS = 20.0
+"""Between two looks at what retention is about to delete."""
 
 
 class PartitionRunner:
@@ -127,6 +132,8 @@ class PartitionRunner:
         self._moved: set[int] = set()
         self._seen: dict[int, tuple[int, int]] = {}
         """Of each partition: the offset where work would begin now, and the end, both as they were seen last."""
+        self._retention_due = 0.0
+        metrics.show_group(self.group)
         metrics.INPUT_SEEN.labels(self.group).set_to_current_time()
         if not own_state:
             metrics.LAG.labels(self.group).set_function(self._lag)
@@ -195,6 +202,20 @@ class PartitionRunner:
         starts = await read_starts(admin, probe, self.group, partitions)
         self._seen = {partition: (start.offset or 0, ends[partition]) for partition, start in starts.items()}
         metrics.INPUT_SEEN.labels(self.group).set_to_current_time()
+        if self._positions is not None and time.monotonic() >= self._retention_due:
+            self._retention_due = time.monotonic() + _RETENTION_SECONDS
+            await self._see_retention(Retention(admin, probe, self._topic))
+
+    async def _see_retention(self, retention: Retention) -> None:
+        unread = {partition: seen for partition, seen in self._seen.items() if partition in (self._assigned or ())}
+        try:
+            expiring = await retention.expiring(unread, int(time.time() * 1000))
+        except KafkaError as error:
+            # Whatever is wrong with it, the stage can work.
+            log.warning("what retention deletes next of %s can't be seen: %r", self._topic, error)
+            return
+        if expiring is not None:
+            metrics.EXPIRING.labels(self.group).set(expiring)
 
     async def _check_id(self, admin: AIOKafkaAdminClient) -> None:
         """`Fatal` if the topic is another one than that which is being read."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiokafka.errors import KafkaError
+from keygrouping.printable import printable
 
 from keygrouping_service.kafka import Fatal, can_be_retried
 from keygrouping_service.logs import set_up_logging
@@ -49,7 +50,7 @@ def _stopped_by(fault: str, settings: ServiceSettings) -> int:
     if settings.log_format == "json":
         log.critical("%s", fault)
     else:
-        print(f"fatal: {fault}", file=sys.stderr)  # noqa: T201
+        print(printable(f"fatal: {fault}"), file=sys.stderr)  # noqa: T201
     return EXIT_FATAL
 
 

@@ -23,6 +23,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from keygrouping_service.store.url import parse_url
+from keygrouping_service.tokens import FORM
+from keygrouping_service.tokens import parse as tokens_of
 
 PREFIX = "KEYGROUPING_"
 REQUEST_TIMEOUT_MS = 15_000
@@ -70,6 +72,10 @@ Compression = Annotated[
 ]
 Groups = Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*)?$")]
 """Names of consumer groups, by commas."""
+TopicName = Annotated[
+    str, Field(max_length=249, pattern=r"^([A-Za-z0-9_-]|\.[A-Za-z0-9_-]|\.\.[A-Za-z0-9._-])[A-Za-z0-9._-]*$")
+]
+"""What Kafka takes for a topic's name: neither `.` nor `..`."""
 
 
 class _Environment(PydanticBaseSettingsSource):
@@ -100,26 +106,31 @@ class ServiceSettings(BaseSettings):
     model_config = SettingsConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, validate_default=False)
     section: ClassVar[str] = ""
 
-    bootstrap_servers: str = Field(min_length=1, description="host:port of one or more brokers, by commas")
+    bootstrap_servers: str = Field(
+        pattern=r"^[^\s,;/]+:[0-9]{1,5}( *, *[^\s,;/]+:[0-9]{1,5})*$",
+        description="host:port of one or more brokers, by commas",
+    )
     application: str = Field(
         default="keygrouping",
         pattern=r"^[A-Za-z0-9._-]{1,100}$",
         description="prefix of groups and transactional ids",
     )
-    events_topic: str = Field(default="events", description="what is read; nothing is ever changed in it")
-    routed_topic: str = Field(default="routed", description="events by worker: partition w is that of worker w")
-    partials_topic: str = Field(default="partials", description="partial aggregates of the workers")
-    results_topic: str = Field(default="results", description="final results by key and window")
-    late_topic: str = Field(default="late", description="events that came too late, with the reason")
-    dead_letters_topic: str = Field(default="dead-letters", description="records that can't be used, with the reason")
-    quarantine_topic: str | None = Field(
+    events_topic: TopicName = Field(default="events", description="what is read; nothing is ever changed in it")
+    routed_topic: TopicName = Field(default="routed", description="events by worker: partition w is that of worker w")
+    partials_topic: TopicName = Field(default="partials", description="partial aggregates of the workers")
+    results_topic: TopicName = Field(default="results", description="final results by key and window")
+    late_topic: TopicName = Field(default="late", description="events that came too late, with the reason")
+    dead_letters_topic: TopicName = Field(
+        default="dead-letters", description="records that can't be used, with the reason"
+    )
+    quarantine_topic: TopicName | None = Field(
         default=None, description="events of keys that are quarantined to it; unset: the topic of dead letters"
     )
-    receipts_topic: str = Field(
+    receipts_topic: TopicName = Field(
         default="receipts", description="what became of which input offsets: a record per transaction of a router"
     )
-    distribution_topic: str = Field(default="distribution", description="the observer's snapshots")
-    positions_topic: str = Field(
+    distribution_topic: TopicName = Field(default="distribution", description="the observer's snapshots")
+    positions_topic: TopicName = Field(
         default="positions", description="copies of all committed offsets, as brokers forget those of groups that rest"
     )
     begin_again: str = Field(
@@ -186,6 +197,21 @@ class ServiceSettings(BaseSettings):
             self.password()
         if "SSL" in self.security_protocol.replace("SASL_", ""):
             self.ssl_context()
+        return self
+
+    @model_validator(mode="after")
+    def _every_topic_has_a_name_of_its_own(self) -> Self:
+        fields: dict[str, list[str]] = {}
+        for field in type(self).model_fields:
+            if field.endswith("_topic"):
+                fields.setdefault(getattr(self, field), []).append(name_in_use(type(self), field))
+        faults = [
+            f"{' and '.join(names)} are both {topic!r}: each needs a topic of its own"
+            for topic, names in fields.items()
+            if len(names) > 1
+        ]
+        if faults:
+            raise ValueError("; ".join(faults))
         return self
 
     @property
@@ -328,9 +354,13 @@ class TokenSettings(ServiceSettings):
     """Settings of a service whose HTTP interface changes things; to be mixed in (see `auth` and `limits`)."""
 
     api_token_file: Path | None = Field(
-        default=None, description="bearer tokens, one a line, of which writes need one; unset: they need none"
+        default=None,
+        description="bearer tokens, one a line as NAME ROLE TOKEN with a ROLE of read or write, of which changes need "
+        "one that writes; unset: they need none",
     )
-    api_reads: Literal["open", "closed"] = Field(default="open", description="whether reads need a token too")
+    api_reads: Literal["open", "closed"] = Field(
+        default="open", description="whether reads need a token too, of any role"
+    )
     api_rate: int = Field(default=100, ge=0, description="most requests per second of one address; 0: no limit")
 
     @model_validator(mode="after")
@@ -338,8 +368,11 @@ class TokenSettings(ServiceSettings):
         if self.api_token_file is None:
             if self.api_reads == "closed":
                 raise ValueError(f"{PREFIX}API_READS=closed needs {PREFIX}API_TOKEN_FILE")
-        elif not _secret(None, self.api_token_file, f"{PREFIX}API_TOKEN_FILE").strip():
-            raise ValueError(f"{PREFIX}API_TOKEN_FILE: {self.api_token_file} holds no token: write one a line")
+            return self
+        tokens, faults = tokens_of(_secret(None, self.api_token_file, f"{PREFIX}API_TOKEN_FILE"))
+        if faults or not tokens:
+            said = "; ".join(faults) or f"holds no token: {FORM}"
+            raise ValueError(f"{PREFIX}API_TOKEN_FILE: {self.api_token_file}: {said}")
         return self
 
 

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaTimeoutError, OffsetOutOfRangeError
-from keygrouping.inspection import Range, Silence
+from keygrouping.inspection import Batch, Range, Silence
+from keygrouping.inspection.extraction import extract
+from keygrouping.job import JobSpec, Rejection
 
 Record: TypeAlias = ConsumerRecord[bytes, bytes]
 
@@ -168,6 +171,39 @@ class Following:
                 answer.waited += seconds
         silent = [answer.at_ms for answer in self._answers.values() if answer.waited > _SILENCE]
         self.silence = Silence(min(silent), len(silent), len(self._tps)) if silent else None
+
+
+def kept_by(job: JobSpec) -> Callable[[Record], Event]:
+    """What keeps of a record the key and weight that a job takes from it."""
+
+    def kept(record: Record) -> Event:
+        extracted = extract(job, record.key, record.value, record.headers)
+        place = (record.partition, record.offset, record.timestamp)
+        if isinstance(extracted, Rejection):
+            return Event(*place, b"", 0.0, extracted.reason)
+        return Event(*place, extracted.key, extracted.weight, None)
+
+    return kept
+
+
+def batch_of(events: Sequence[Event], job: JobSpec) -> Batch:
+    """The events that the job can use."""
+    used = [event for event in events if event.fault is None]
+    return Batch(
+        [event.key for event in used],
+        None if job.weight.kind == "one" else np.array([event.weight for event in used], np.float64),
+        np.array([event.partition for event in used], np.int64),
+        np.array([event.time_ms for event in used], np.int64),
+    )
+
+
+def create_no_topics(consumer: AIOKafkaConsumer) -> None:
+    """Lets the client ask for the metadata of all topics, never of one by its name.
+
+    aiokafka lets brokers create the topics that it names, so one that is deleted while it is read would be back, empty.
+    """
+    ask = consumer._client._metadata_update
+    consumer._client._metadata_update = lambda metadata, topics: ask(metadata, ())  # noqa: ARG005
 
 
 def _mixed(found: Mapping[TopicPartition, Sequence[Event]]) -> list[Event]:

@@ -9,19 +9,17 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Seque
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-import numpy as np
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from keygrouping.inspection import Batch, Extraction, InspectionError, Range, Sample, Silence, divided, spread
-from keygrouping.inspection.extraction import extract
-from keygrouping.job import JobSpec, Rejection
+from keygrouping.job import JobSpec
 from pydantic import ValidationError
 
 from keygrouping_service import kafka
 from keygrouping_service.lenient import read_leniently
 from keygrouping_service.progress import partitions_of
-from keygrouping_service.settings import ServiceSettings, describe_faults
-from keygrouping_service.topic_fetching import WAIT_MS, Event, Fetching, Following, Record
+from keygrouping_service.settings import ServiceSettings, Settings, describe_faults
+from keygrouping_service.topic_fetching import WAIT_MS, Event, Fetching, Following, batch_of, create_no_topics, kept_by
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -83,11 +81,11 @@ class TopicReading:
             max_partition_fetch_bytes=_FETCH_BYTES,
             metadata_max_age_ms=_REFRESH_MS,
         )
-        _create_no_topics(client)
+        create_no_topics(client)
         async with kafka.started(client) as consumer:
             consumer.assign(tps)
             firsts, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
-            fetching = Fetching(consumer, self._kept)
+            fetching = Fetching(consumer, kept_by(self._job))
             fetching.seek(firsts)
             for ranges in self._steps(tps, firsts, ends):
                 if self.sample is not None:
@@ -133,22 +131,9 @@ class TopicReading:
             yield {tp: mine[part] for tp, mine in ranges.items()}
             self._progress(part + 1, parts)
 
-    def _kept(self, record: Record) -> Event:
-        extracted = extract(self._job, record.key, record.value, record.headers)
-        place = (record.partition, record.offset, record.timestamp)
-        if isinstance(extracted, Rejection):
-            return Event(*place, b"", 0.0, extracted.reason)
-        return Event(*place, extracted.key, extracted.weight, None)
-
     def _batch(self, events: Sequence[Event]) -> Batch:
         self.left_out.update(event.fault for event in events if event.fault is not None)
-        used = [event for event in events if event.fault is None]
-        return Batch(
-            [event.key for event in used],
-            None if self._job.weight.kind == "one" else np.array([event.weight for event in used], np.float64),
-            np.array([event.partition for event in used], np.int64),
-            np.array([event.time_ms for event in used], np.int64),
-        )
+        return batch_of(events, self._job)
 
 
 def open_topic(
@@ -164,27 +149,24 @@ def open_topic(
 
     Raises InspectionError for settings that can't be used.
     """
-    given: dict[str, Any] = {} if bootstrap_servers is None else {"bootstrap_servers": bootstrap_servers}
-    try:
-        settings = ServiceSettings(**given)
-    except ValidationError as error:
-        faults = "; ".join(describe_faults(ServiceSettings, error))
-        raise InspectionError(f"Kafka can't be reached by these settings: {faults}") from None
+    settings = connection(ServiceSettings, bootstrap_servers)
     return TopicReading(settings, topic, extraction.job(), sample, follow, progress)
+
+
+def connection(kind: type[Settings], bootstrap_servers: str | None, **given: Any) -> Settings:
+    """Settings of this kind from the environment, but for what is given; InspectionError tells all faults."""
+    if bootstrap_servers is not None:
+        given["bootstrap_servers"] = bootstrap_servers
+    try:
+        return kind(**given)
+    except ValidationError as error:
+        faults = "; ".join(describe_faults(kind, error))
+        raise InspectionError(f"Kafka can't be reached by these settings: {faults}") from None
 
 
 async def _next(events: AsyncGenerator[Sequence[Event], None]) -> Sequence[Event] | None:
     """The next events, None at the end."""
     return await anext(events, None)
-
-
-def _create_no_topics(consumer: AIOKafkaConsumer) -> None:
-    """Lets the client ask for the metadata of all topics, never of one by its name.
-
-    aiokafka lets brokers create the topics that it names, so one that is deleted while it is read would be back, empty.
-    """
-    ask = consumer._client._metadata_update
-    consumer._client._metadata_update = lambda metadata, topics: ask(metadata, ())  # noqa: ARG005
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import asyncio
 
 from keygrouping_service import metrics
 from keygrouping_service.app import create_app, serving
+from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.premises import Role
 from keygrouping_service.premises_check import checked
@@ -33,5 +34,6 @@ async def serve(settings: AggregatorSettings, stop: asyncio.Event) -> None:
 
 def main() -> int:
     """Entry point of `keygrouping-aggregator`; gives the exit code."""
+    take_no_arguments("keygrouping-aggregator")
     settings = load(AggregatorSettings)
     return run(lambda stop: serve(settings, stop), settings)

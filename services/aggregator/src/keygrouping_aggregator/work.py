@@ -21,7 +21,6 @@ from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.windows import OpenWindows
 
 _SLICE = 500
-_INVALID = "invalid-partial"
 _MOST_UNUSABLE = 1000
 
 
@@ -57,6 +56,7 @@ class Closer:
             merged = self.windows.add(record.offset, record.key, record.value)
         except RecordError as error:
             self._unusable.append((record, str(error)))
+            metrics.AGGREGATOR_DEAD.labels(metrics.INVALID_PARTIAL).inc()
         else:
             metrics.AGGREGATOR_PARTIALS.labels("merged" if merged else "passed over").inc()
 
@@ -78,9 +78,9 @@ class Closer:
         outbox = self._owned.outbox()
         closed = await self._close(progress.time, outbox)
         position = (self.windows.restart_offset(self._owned.position), progress)
-        if position == self._written and not self._unusable:
+        buried = self._bury(outbox, position[0])
+        if position == self._written and not buried:
             return
-        self._bury(outbox)
         self._written = position
         await self._owned.submit(outbox, *position, partial(self._committed, closed))
 
@@ -101,12 +101,17 @@ class Closer:
             metrics.AGGREGATOR_RESULTS.inc(sum(closed.values()))
             self._finals.written(closed)
 
-    def _bury(self, outbox: Outbox) -> None:
-        for record, detail in self._unusable:
-            headers = origin_headers(record, _INVALID, detail)
+    def _bury(self, outbox: Outbox, offset: int) -> int:
+        """Puts the refused records before an offset into the outbox, all of them if they are too many to be kept.
+
+        Those behind the offset are read again after a restart: they would stand in `dead-letters` twice.
+        """
+        due = self._unusable if self.full else [each for each in self._unusable if each[0].offset < offset]
+        for record, detail in due:
+            headers = origin_headers(record, metrics.INVALID_PARTIAL, detail)
             outbox.append(self._settings.dead_letters_topic, 0, record.timestamp, record.key, record.value, headers)
-        metrics.AGGREGATOR_DEAD.labels(_INVALID).inc(len(self._unusable))
-        self._unusable.clear()
+        self._unusable = [] if self.full else [each for each in self._unusable if each[0].offset >= offset]
+        return len(due)
 
 
 class AggregatorStage(FlushingStage[Closer]):

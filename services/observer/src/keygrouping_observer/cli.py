@@ -6,6 +6,7 @@ import asyncio
 
 from keygrouping_service import kafka
 from keygrouping_service.app import serving
+from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.premises_check import checked
 from keygrouping_service.run import run
@@ -46,5 +47,6 @@ async def _run_both(runner: PartitionRunner, audit: PartitionRunner, stop: async
 
 def main() -> int:
     """Entry point of `keygrouping-observer`; gives the exit code."""
+    take_no_arguments("keygrouping-observer")
     settings = load(ObserverSettings)
     return run(lambda stop: serve(settings, stop), settings)

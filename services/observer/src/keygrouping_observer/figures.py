@@ -44,23 +44,29 @@ class Totals:
         self.latency_counts = added(self.latency_counts, other.latency_counts)
 
 
-def figures_of(totals: Totals, keys: int, pairs: int, service_rate: float | None) -> dict[str, Any]:
+def figures_of(
+    totals: Totals, keys: int, pairs: int, service_rate: float | None, capacities: Sequence[float]
+) -> dict[str, Any]:
     """All figures, as JSON data; `keys` and `pairs` are distinct keys and (key, worker) pairs.
 
+    `capacities` are those of the first workers, by which loads are judged; the others have 1.
     λ, STD_DEV and DIST_COST as in `keygrouping.measure`; `..._before` is what key hashing of the same keys onto the
     same workers would have given; throughputs are per second; `efficiency` is None without a service rate.
     """
     seconds, events, weight = totals.seconds, sum(totals.events), sum(totals.loads)
+    workers = len(totals.loads)
+    given = [*capacities[:workers], *[1.0] * (workers - len(capacities))]
     return {
         "seconds": seconds,
-        "workers": len(totals.loads),
+        "workers": workers,
+        "capacities": given,
         "events": int(events),
         "weight": weight,
-        "lambda": lambda_(totals.loads),
-        "std_dev": std_dev(totals.loads),
+        "lambda": lambda_(totals.loads, given),
+        "std_dev": std_dev(totals.loads, given),
         "dist_cost": dist_cost(pairs, keys),
-        "lambda_before": lambda_(totals.loads_before),
-        "std_dev_before": std_dev(totals.loads_before),
+        "lambda_before": lambda_(totals.loads_before, given),
+        "std_dev_before": std_dev(totals.loads_before, given),
         "messages": totals.messages,
         "messages_per_event": totals.messages / events if events else 0.0,
         "throughput": events / seconds if seconds else 0.0,

@@ -46,6 +46,8 @@ class Observation:
     ) -> None:
         self.workers = state.workers
         """Workers in use, as far as the router tells; 0: as many as have events."""
+        self.capacities: Sequence[float] = state.capacities
+        """Of the first workers in use, as far as the router tells; the others have 1."""
         self.lags: list[int] = []
         self.unusable: list[Unusable] = []
         self._settings = settings
@@ -118,6 +120,8 @@ class Observation:
         """Passes on what has been counted since the last time: the metrics are too slow for every record."""
         metrics.OBSERVER_PARTIALS.labels("repeated").inc(self._repeated)
         metrics.OBSERVER_PARTIALS.labels("counted").inc(self._counted)
+        for worker in range(self.workers):
+            metrics.OBSERVER_EVENTS.labels(str(worker))
         for worker, events in self._events.items():
             metrics.OBSERVER_EVENTS.labels(str(worker)).inc(events)
         self._repeated = self._counted = 0
@@ -156,7 +160,7 @@ class Observation:
                 "observer": self._settings.group("observer"),
                 "start": moment(span.start),
                 "end": moment(span.end),
-                **figures_of(totals, measures.keys, measures.pairs, self._settings.service_rate),
+                **figures_of(totals, measures.keys, measures.pairs, self._settings.service_rate, self.capacities),
                 "keys": measures.keys,
                 "replication": measures.replication,
                 "epoch": interval.epoch,
@@ -175,7 +179,7 @@ class Observation:
         return {
             "since": moment(state.since),
             "intervals": state.intervals,
-            **figures_of(state.totals, widths.keys, widths.pairs, self._settings.service_rate),
+            **figures_of(state.totals, widths.keys, widths.pairs, self._settings.service_rate, self.capacities),
             "keys": round(widths.keys / widths.sample),
             "key_sample": widths.sample,
             "latency": describe_latency(state.totals),
@@ -185,6 +189,7 @@ class Observation:
         state, oldest = self._state, self._identities.oldest()
         state.closed = self.timeline.closed
         state.workers = self.workers
+        state.capacities = list(self.capacities)
         state.halvings = self._widths.halvings
         state.floors = dict(self._identities.floors)
         for partition, lane in self.timeline.lanes.items():

@@ -35,8 +35,9 @@ class Figures(BaseModel):
     events: Count
     weight: float
     keys: Count
-    lambda_: float = Field(alias="lambda", description="largest over average load")
-    std_dev: float = Field(description="of the loads' shares, in percentage points")
+    capacities: Loads = Field(description="of the workers, relative to each other, as the router says now")
+    lambda_: float = Field(alias="lambda", description="largest over average load, by capacity")
+    std_dev: float = Field(description="of the loads' shares by capacity, in percentage points")
     dist_cost: float = Field(description="distinct workers per distinct key")
     lambda_before: float = Field(description="what key hashing would have given")
     std_dev_before: float = Field(description="what key hashing would have given")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from keygrouping_service.settings import ApiSettings, StageSettings
+from keygrouping_service.settings import ApiSettings, StageSettings, TopicName
 from pydantic import Field
 
 
@@ -14,10 +14,10 @@ class ObserverSettings(StageSettings, ApiSettings):
 
     section: ClassVar[str] = "OBSERVER"
 
-    state_topic: str = Field(
+    state_topic: TopicName = Field(
         default="observer-state", description="one partition, compacted; what the observer knows of the run"
     )
-    audit_topic: str = Field(
+    audit_topic: TopicName = Field(
         default="observer-audit",
         description="one partition, compacted; what the audit knows, and each window's verdict",
     )

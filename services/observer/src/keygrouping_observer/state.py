@@ -45,6 +45,8 @@ class RunState:
     intervals: int = 0
     workers: int = 0
     """Workers in use, as the router said last; 0: it has not said."""
+    capacities: list[float] = field(default_factory=list)
+    """Of these workers, as the router said last."""
     halvings: int = 0
     partials: str = ""
     """The id of `partials`."""

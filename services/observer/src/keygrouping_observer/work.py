@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 _SLICE = 500
 _MOST_UNUSABLE = 1000
-_INVALID = "invalid-partial"
 _WAIT_MS = 200
 _PROBED_BYTES = 64 << 10
 _LONG_OVER_MS = 600_000
@@ -168,6 +167,7 @@ class _Incarnation:
         settings, observation, outbox = self._settings, self._observation, self._owned.outbox()
         latencies = await self._latencies()
         observation.workers = self._in_use.workers
+        observation.capacities = self._in_use.capacities or observation.capacities
         snapshot = observation.close(latencies)
         self._bury(outbox)
         for number, row in enumerate(observation.rows(), 1):
@@ -195,10 +195,10 @@ class _Incarnation:
     def _bury(self, outbox: Outbox) -> None:
         unusable = self._observation.bury()
         for record, detail in unusable:
-            headers = origin_headers(record, _INVALID, f"observer: {detail}")
+            headers = origin_headers(record, metrics.INVALID_PARTIAL, f"observer: {detail}")
             topic = self._settings.dead_letters_topic
             outbox.append(topic, 0, record.timestamp, record.key, record.value, headers)
-        metrics.OBSERVER_DEAD.labels(_INVALID).inc(len(unusable))
+        metrics.OBSERVER_DEAD.labels(metrics.INVALID_PARTIAL).inc(len(unusable))
 
 
 def _now_ms() -> int:

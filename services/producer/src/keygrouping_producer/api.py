@@ -54,6 +54,7 @@ class WorkloadChange(PaceChange):
     file: Path | None = None
     time_field: str | None = None
     time_format: str | None = None
+    delimiter: str | None = None
 
     def applied_to_plan(self, plan: Plan) -> Plan:
         """The new plan; raises ValidationError."""
@@ -153,7 +154,7 @@ async def _checked_plan(change: WorkloadChange, present: Plan, settings: Produce
         most = settings.max_workload_events
         raise Problem(422, f"events: at most {most}, as KEYGROUPING_PRODUCER_MAX_WORKLOAD_EVENTS says")
     try:
-        await asyncio.to_thread(open_source, plan.workload)
+        await asyncio.to_thread(open_source, plan.workload, settings.max_event_bytes)
     except SourceError as error:
         raise Problem(422, str(error)) from None
     return plan

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from keygrouping_producer.sources.files import TIME_FORMATS
+from keygrouping_producer.sources.files import TAB
 from keygrouping_producer.sources.flights import FLIGHT_KEYS
+from keygrouping_producer.sources.times import AUTO, TIME_FORMATS
 
 NOTHING = "none"
 FLIGHTS = "flights"
@@ -20,23 +21,42 @@ SKEWED = "country-skew"
 _SKEW_NAME = re.compile(rf"{SKEWED}-(\d{{1,3}})")
 _KNOWN = f"{FLIGHTS}, {SKEWED}-0 to {SKEWED}-100, {HALF_SKEW}, {FILE}, {NOTHING}"
 
+Name = Annotated[
+    str,
+    Field(
+        json_schema_extra={"pattern": rf"^({NOTHING}|{FLIGHTS}|{FILE}|{HALF_SKEW}|{SKEWED}(-([0-9]|[1-9][0-9]|100))?)$"}
+    ),
+]
+"""What to replay. Of the pattern only schemas speak: a wrong name is told with all that there are."""
+
+Events = Annotated[int, Field(ge=1, le=10**12)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Rate = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+
 
 class Workload(BaseModel):
     """A repeatable sequence of events; two equal workloads are the same events in the same order."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    workload: str = Field(default=NOTHING, description=f"what to replay: {_KNOWN}")
+    workload: Name = Field(default=NOTHING, description=f"what to replay: {_KNOWN}")
     key: str | None = Field(
         default=None,
         description=f"key: for {FLIGHTS} one of {', '.join(FLIGHT_KEYS)} (carrier if unset), for {FILE} a field",
     )
-    events: int = Field(default=1_000_000, ge=1, le=10**12, description="events of a generated workload, per round")
-    seed: int = Field(default=1, ge=0, lt=2**31, description="seed of a generated workload")
-    file: Path | None = Field(default=None, description=f"JSON lines or CSV, plain or .gz, for {FILE}")
+    events: Events = Field(default=1_000_000, description="events of a generated workload, per round")
+    seed: Seed = Field(default=1, description="seed of a generated workload")
+    file: Path | None = Field(default=None, description=f"JSON lines or CSV, plain or .gz, or Parquet, for {FILE}")
     time_field: str | None = Field(default=None, description="event time in the file; without it, the time of writing")
     time_format: str = Field(
-        default="iso", min_length=1, description=f"{', '.join(TIME_FORMATS)}, or a format of strptime"
+        default=AUTO,
+        min_length=1,
+        description=f"{', '.join(TIME_FORMATS)}, or a format of strptime; {AUTO}: as most of the first lines have it",
+    )
+    delimiter: str | None = Field(
+        default=None,
+        pattern=rf'^([^"\r\n]|{TAB})$',
+        description=f"between fields of CSV: one character, or {TAB}; unset: a comma, in .tsv a tab",
     )
 
     @model_validator(mode="before")
@@ -75,7 +95,7 @@ class Pace(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rate: float = Field(default=0, ge=0, le=1e9, allow_inf_nan=False, description="events per second, 0 without limit")
+    rate: Rate = Field(default=0, description="events per second, 0 without limit")
     loop: bool = Field(default=False, description="begin anew at the end, with later event times")
 
 

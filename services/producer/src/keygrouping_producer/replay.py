@@ -226,7 +226,7 @@ class Replay:
                 return
             run, places = await self._find_places()
             await self._commit(producer, None, places)
-            source = await asyncio.to_thread(open_source, run.plan.workload)
+            source = await asyncio.to_thread(open_source, run.plan.workload, settings.max_event_bytes)
             target = Target(producer, settings.events_topic, settings.dead_letters_topic, settings.max_event_bytes)
             await self._pump(target, run, places, Rounds(source))
 

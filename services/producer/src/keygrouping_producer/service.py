@@ -24,9 +24,8 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
     """Runs the producer until `stop` is set, or until all is acknowledged if the settings say so."""
     ingest = Ingest(settings)
     replayer: Replayer = Replay(settings) if settings.processes == 1 else ProcessReplay(settings)
-    app = create_app(
-        "keygrouping producer", lambda: ingest.ready, event_routes(settings, ingest), replay_routes(settings, replayer)
-    )
+    routes = event_routes(settings, ingest), replay_routes(settings, replayer)
+    app = create_app("keygrouping producer", lambda: ingest.ready, *routes, frequent={"/events"})
     limit_requests(app, body_bytes=settings.max_body_bytes, rate=settings.api_rate)
     async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
         if not await checked(settings, stop, reads=(), writes=("events", "dead_letters")):

@@ -8,7 +8,9 @@ from typing import ClassVar, Self
 from keygrouping_service.settings import Compression, TokenSettings
 from pydantic import Field, ValidationError, model_validator
 
-from keygrouping_producer.plan import Pace, Plan, Workload
+from keygrouping_producer.plan import Events, Name, Pace, Plan, Rate, Seed, Workload
+from keygrouping_producer.sources.files import MOST_BYTES
+from keygrouping_producer.sources.times import AUTO
 
 MOST_PROCESSES = 64
 
@@ -18,15 +20,16 @@ class ProducerSettings(TokenSettings):
 
     section: ClassVar[str] = "PRODUCER"
 
-    workload: str = Field(default=Workload().workload, description=Workload.model_fields["workload"].description)
+    workload: Name = Field(default=Workload().workload, description=Workload.model_fields["workload"].description)
     skew: int | None = Field(default=None, ge=0, le=100, description="percentage, for the workload country-skew")
     key: str | None = Field(default=None, description=Workload.model_fields["key"].description)
-    events: int = Field(default=1_000_000, description=Workload.model_fields["events"].description)
-    seed: int = Field(default=1, description=Workload.model_fields["seed"].description)
+    events: Events = Field(default=1_000_000, description=Workload.model_fields["events"].description)
+    seed: Seed = Field(default=1, description=Workload.model_fields["seed"].description)
     file: Path | None = Field(default=None, description=Workload.model_fields["file"].description)
     time_field: str | None = Field(default=None, description=Workload.model_fields["time_field"].description)
-    time_format: str = Field(default="iso", description=Workload.model_fields["time_format"].description)
-    rate: float = Field(default=0, description=Pace.model_fields["rate"].description)
+    time_format: str = Field(default=AUTO, min_length=1, description=Workload.model_fields["time_format"].description)
+    delimiter: str | None = Field(default=None, description=Workload.model_fields["delimiter"].description)
+    rate: Rate = Field(default=0, description=Pace.model_fields["rate"].description)
     loop: bool = Field(default=False, description=Pace.model_fields["loop"].description)
     data_folder: Path | None = Field(default=None, description="files under it may be chosen over HTTP; unset: none")
 
@@ -44,7 +47,7 @@ class ProducerSettings(TokenSettings):
     )
     shutdown_timeout: float = Field(default=10, ge=0, le=300, description="seconds that a stop waits for the broker")
 
-    max_event_bytes: int = Field(default=900_000, ge=1, description="most bytes of an event's key and value")
+    max_event_bytes: int = Field(default=MOST_BYTES, ge=1, description="most bytes of an event's key and value")
     max_body_bytes: int = Field(default=16 << 20, ge=1, description="most bytes of a request's body")
     max_pending_bytes: int = Field(
         default=64 << 20, ge=1, description="most bytes of requests that are read, or wait for the broker"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
@@ -13,5 +14,6 @@ from keygrouping_router.settings import RouterSettings
 
 def main() -> None:
     """Runs the router until SIGTERM or SIGINT; exits with 2 on wrong settings, 1 on what can't be retried."""
+    take_no_arguments("keygrouping-router")
     settings = load(RouterSettings)
     sys.exit(run(lambda stop: serve(settings, stop), settings))

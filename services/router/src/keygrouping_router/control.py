@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, NamedTuple, Self, cast
 
 from keygrouping.grouping import (
     Description,
@@ -52,6 +52,14 @@ SIZES_KEPT = 32
 """How many of the last numbers of workers a document knows."""
 
 
+class Compared(NamedTuple):
+    """A grouping in the shadow: its settings as they were set, and all that it would route by."""
+
+    name: str
+    settings: Values
+    used: Values
+
+
 class Control(BaseModel):
     """What is in force. Every change makes a new one; `change`s raise `Refused` with one line.
 
@@ -71,7 +79,7 @@ class Control(BaseModel):
     auto: bool = False
     capacities: dict[Annotated[int, Field(ge=0, lt=MAX_WORKERS)], Capacity] = Field(default_factory=dict)
     shadow: Annotated[tuple[ShadowGrouping, ...], Field(max_length=MAX_SHADOWS)] = ()
-    sample: float = Field(default=0.1, gt=0, le=1)
+    sample: float = Field(default=1.0, gt=0, le=1)
     base: Number = 0
     generation: Number = 0
     configured: Values = Field(default_factory=dict, max_length=100)
@@ -143,6 +151,14 @@ class Control(BaseModel):
         own = set(range(self.workers)) - set(self.layout.shared)
         given = range(max(self.capacities, default=-1) + 1)
         return [self.capacities.get(worker, 1.0) for worker in given if worker not in own]
+
+    @property
+    def capacity_by_worker(self) -> dict[int, float]:
+        """By which loads are judged, 1 for those not named: the grouping's own setting, if it has one in force."""
+        own = self.settings.get(_CAPACITIES)
+        if not isinstance(own, list) or not own or self.observe_only:
+            return self.capacities
+        return {worker: float(capacity) for worker, capacity in enumerate(own) if isinstance(capacity, int | float)}
 
     # what the API shows and audits
 
@@ -249,15 +265,16 @@ class Control(BaseModel):
         return self._checked(overrides=overrides, generation=self.generation + (1 if heeded else 0))
 
     @property
-    def compared(self) -> tuple[tuple[str, Values, Values], ...]:
-        """Name, settings as they were set, and all settings of each grouping in the shadow.
-
-        Where the configured grouping is only observed it is the first of them. All of them decide alone.
-        """
+    def compared(self) -> tuple[Compared, ...]:
+        """The groupings in the shadow. Where the configured grouping is only observed it is the first of them."""
         wanted = [(entry.name, entry.settings) for entry in self.shadow]
         if self.observe_only:
             wanted.insert(0, (self.grouping, self.settings))
-        return tuple((name, settings, fitted(name, settings, self.capacity_list)) for name, settings in wanted)
+        return tuple(Compared(name, settings, self.as_if(name, settings).routing_settings) for name, settings in wanted)
+
+    def as_if(self, grouping: str, settings: Values) -> Self:
+        """As it would be if events were routed by this grouping."""
+        return self.model_copy(update={"grouping": grouping, "settings": settings, "observe_only": False})
 
     def beginning_at(self, base: int) -> Self:
         """With this base."""
@@ -282,6 +299,11 @@ class Control(BaseModel):
         """Whether the grouping is the same, but for its number of workers."""
         mine = (self.routed_by, self.routing_settings, self.generation)
         return mine == (other.routed_by, other.routing_settings, other.generation)
+
+    def compares_like(self, other: Control) -> bool:
+        """Whether the same is compared, and judged by the same capacities."""
+        mine = (self.compared, self.sample, self.capacity_by_worker)
+        return mine == (other.compared, other.sample, other.capacity_by_worker)
 
     def _checked(self, **changes: Any) -> Self:
         changed = self.model_copy(update=changes)

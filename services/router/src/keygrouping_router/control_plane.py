@@ -260,9 +260,10 @@ class ControlPlane:
 
     async def shadow(self) -> ShadowReport:
         """See `Plane`; what this router alone has sampled."""
-        shadow = self._core.traffic.shadow
+        core, shadow = self._core, self._core.traffic.shadow
         return ShadowReport(
             sample=self._control.sample,
+            sampled_part=core.traffic.sampled_part,
             sampled_events=shadow.events,
             interval_seconds=self._core.interval,
             groupings=shadow.recent(),
@@ -280,7 +281,7 @@ class ControlPlane:
         changed = self._control.with_shadow(change)
         slices = self._core.traffic.sample()
         async with self._trying:
-            results = await asyncio.to_thread(trial.side_by_side, changed, slices)
+            results = await asyncio.to_thread(trial.side_by_side, self._in_force(), changed, slices)
         events = sum(len(taken.keys) for taken in slices)
         return ShadowDryRun(sample=changed.sample, sampled_events=events, groupings=results)
 
@@ -327,19 +328,24 @@ class ControlPlane:
     async def _try(self, changed: Control) -> DryRun:
         """One at a time: each takes up to seconds of a processor, and the threads that plans are made in."""
         async with self._trying:
-            changes = await asyncio.to_thread(trial.compare, self._control, changed, self._core.traffic.sample())
+            changes = await asyncio.to_thread(trial.compare, self._in_force(), changed, self._core.traffic.sample())
         return DryRun(changes=changes, settings=settings_of(changed, self._interval))
+
+    def _in_force(self) -> trial.InForce:
+        steering = self._core.steering
+        return trial.InForce(steering.control, steering.twin(), self._interval)
 
     def _view_of(self, replica: str | None) -> KeySpaceView:
         """What this replica alone knows, or another one, or None: all of them together."""
         core = self._core
         explain, cold = core.steering.explain, core.steering.cold_width
+        capacities = core.steering.control.capacity_by_worker
         if replica is None:
             return self._merged_view()
         if replica == core.replica:
-            return KeySpaceView([core.knowledge()], explain, cold)
+            return KeySpaceView([core.knowledge()], explain, cold, capacities, core.explained_at)
         if replica in core.peers.knowledge:
-            return KeySpaceView([core.peers.knowledge[replica]], explain, cold)
+            return KeySpaceView([core.peers.knowledge[replica]], explain, cold, capacities, core.explained_at)
         known = ", ".join(sorted({core.replica, *core.peers.knowledge}))
         raise Unknown(f"no router is called {replica!r}; known are {known}")
 
@@ -348,7 +354,9 @@ class ControlPlane:
         core, now = self._core, self._core.times.steady()
         if self._view is None or now - self._view[0] >= _FRESH_SECONDS or self._view[1] != core.epoch:
             parts = [core.knowledge(), *core.peers.knowledge.values()]
-            view = KeySpaceView(parts, core.steering.explain, core.steering.cold_width)
+            steering = core.steering
+            capacities = steering.control.capacity_by_worker
+            view = KeySpaceView(parts, steering.explain, steering.cold_width, capacities, core.explained_at)
             self._view = (now, core.epoch, view)
         return self._view[2]
 

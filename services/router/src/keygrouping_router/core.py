@@ -12,6 +12,7 @@ from keygrouping.grouping import Grouping
 from keygrouping_service import kafka, metrics
 from keygrouping_service.store import Store, Unavailable
 
+from keygrouping_router.balance import capacities_of
 from keygrouping_router.checks import ticks_of
 from keygrouping_router.control import Control
 from keygrouping_router.document import ControlDocument, Edit
@@ -125,6 +126,11 @@ class RouterCore:
         await self._take_over()
         return entry
 
+    def explained_at(self) -> float:
+        """The time (seconds since 1970) from which the ages in explanations count."""
+        steady, now = self.times.steady(), self.steering.now
+        return self.times.wall() - (0.0 if now is None else steady - now)
+
     def knowledge(self) -> Knowledge:
         """What this replica knows."""
         return self.traffic.knowledge(self.replica)
@@ -219,6 +225,7 @@ class RouterCore:
 
         Raises `Unavailable`; everybody then goes on with what was in force.
         """
+        self.traffic.shadow.check(self.times.steady(), self.interval)
         if self._planning.locked() or not self.steering.urgently_planned:
             return
         wanted = self.steering.wants_plan(self.times.steady(), self.interval)
@@ -295,7 +302,7 @@ class RouterCore:
             if version == self._version and control == before:
                 return
             reroutes = self._version < 0 or not control.routes_like(before)
-            compares = reroutes or (control.compared, control.sample) != (before.compared, before.sample)
+            compares = reroutes or not control.compares_like(before)
             fresh = await self._fresh_for(control) if reroutes else None
             made = await asyncio.to_thread(candidates, control, self.traffic.shadow.candidates) if compares else []
             self.steering.follow(control, fresh)
@@ -311,7 +318,12 @@ class RouterCore:
         metrics.CONTROL_CHANGES.inc()
         metrics.WORKERS.set(control.workers)
         metrics.OVERRIDES.set(len(control.overrides))
+        metrics.WORKER_CAPACITY.clear()
+        for worker, capacity in enumerate(capacities_of(control.capacity_by_worker, control.workers).tolist()):
+            metrics.WORKER_CAPACITY.labels(str(worker)).set(capacity)
+            metrics.ROUTED.labels(str(worker))
         metrics.SPLITTING.set(control.routed_by != "key")
+        metrics.SHARING.set(control.sharing == "shared")
         metrics.EPOCH.set(self.epoch)
         self.plans.note()
 

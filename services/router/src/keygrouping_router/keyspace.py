@@ -18,7 +18,7 @@ from keygrouping.measure import MOST_PAIRS, KeySample, lambda_, std_dev
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from keygrouping_router.balance import Loads
+from keygrouping_router.balance import Loads, capacities_of
 from keygrouping_router.models import MAX_TRACKED, MAX_WORKERS, KeyEntry, KeyQuery, KeyReport, Number, SpaceReport
 from keygrouping_router.naming import named
 from keygrouping_router.tracker import Sighting
@@ -173,21 +173,31 @@ class KeySpaceView:
     """The knowledge of several replicas as one, at one moment; the first of them is the one that explains.
 
     Replicas that route to another number of workers than the first, as while one changes, add their counts, but not
-    their loads.
+    their loads, which are judged by the capacities of the workers (1 where none is given). `explained_at` is the time
+    (seconds since 1970) from which the ages in explanations count.
     """
 
-    def __init__(self, parts: Sequence[Knowledge], explain: Explain, cold_width: int) -> None:
+    def __init__(
+        self,
+        parts: Sequence[Knowledge],
+        explain: Explain,
+        cold_width: int,
+        capacities: Mapping[int, float],
+        explained_at: Callable[[], float],
+    ) -> None:
         self._parts = parts
         self._explain = explain
+        self._explained_at = explained_at
         self._cold_width = cold_width
         self._alike = [part for part in parts if len(part.loads) == len(parts[0].loads)]
         self.replicas = sorted(part.replica for part in parts)
         self.events = sum(part.events for part in parts)
         self.spaces = list(parts[0].spaces)
         self.loads: Loads = np.sum([part.loads for part in self._alike], axis=0)
-        self.lambda_ = lambda_(self.loads)
-        self.std_dev = std_dev(self.loads)
-        self.lambda_before = lambda_(np.sum([part.before for part in self._alike], axis=0))
+        given = capacities_of(capacities, len(self.loads))
+        self.lambda_ = lambda_(self.loads, given)
+        self.std_dev = std_dev(self.loads, given)
+        self.lambda_before = lambda_(np.sum([part.before for part in self._alike], axis=0), given)
 
     @cached_property
     def counts(self) -> SpaceSaving:
@@ -253,7 +263,7 @@ class KeySpaceView:
 
     def _members(self, hashed: int, name: bytes | None, explanation: Explanation | None) -> dict[str, Any]:
         width = self.widths.get(hashed, self._cold_width if explanation is None else explanation.width)
-        hot_since = self._hot_since(hashed)
+        hot_since = self._hot_since(hashed, explanation)
         return {
             **named(name, hashed),
             **self._weight(hashed),
@@ -280,7 +290,10 @@ class KeySpaceView:
     def _last_seen(self, hashed: int) -> float:
         return max(part.last_seen(hashed) for part in self._parts)
 
-    def _hot_since(self, hashed: int) -> float:
+    def _hot_since(self, hashed: int, explanation: Explanation | None = None) -> float:
+        """Since when the grouping says that a key is hot, or else since when it has been seen to be."""
+        if explanation is not None and explanation.hot_since is not None:
+            return self._explained_at() - explanation.hot_since
         return min((part.hot_since[hashed] for part in self._parts if hashed in part.hot_since), default=0.0)
 
     async def _matching(self, query: KeyQuery) -> list[int]:

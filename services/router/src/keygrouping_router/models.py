@@ -461,7 +461,8 @@ class ShadowResult(Model):
 class ShadowReport(Changeable):
     """Groupings side by side on a sample of the same traffic."""
 
-    sample: Share = Field(description="part of all events that is sampled")
+    sample: Share = Field(description="part of all events that may be sampled")
+    sampled_part: Share = Field(description="part that is sampled now: less than `sample` above 20,000 events/s")
     sampled_events: int = Field(ge=0)
     interval_seconds: float
     groupings: list[ShadowResult] = Field(description="in the last whole interval")
@@ -480,7 +481,7 @@ class ShadowChange(Model):
 
     groupings: list[ShadowGrouping] = Field(max_length=MAX_SHADOWS)
     sample: Annotated[float, Field(gt=0, le=1, strict=True)] | None = Field(
-        default=None, description="part of the traffic; left out: as it is"
+        default=None, description="the largest part of the traffic to be sampled; left out: as it is"
     )
 
 

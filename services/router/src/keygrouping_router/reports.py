@@ -10,7 +10,7 @@ from typing import Any
 from keygrouping.grouping import Description, Filling, create, describe, live_names
 from keygrouping.measure import lambda_
 
-from keygrouping_router.balance import Loads
+from keygrouping_router.balance import Loads, capacities_of
 from keygrouping_router.control import INTERVAL, Control
 from keygrouping_router.models import (
     AvailableGrouping,
@@ -77,13 +77,14 @@ def workers_of(
     control: Control, version: int, epoch: int, loads: Loads, lags: Mapping[int, int] | None, most: int
 ) -> WorkersReport:
     """All workers: `loads` are those in use, `lags` None if they are not known."""
-    capacities = {worker: control.capacities.get(worker, 1.0) for worker in range(most)}
-    due = sum(capacities[worker] for worker in range(control.workers))
+    capacities = capacities_of(control.capacity_by_worker, most)
+    due = float(capacities[: control.workers].sum())
     total = float(loads.sum())
     items = []
     for worker in range(most):
         load = float(loads[worker]) if worker < len(loads) else 0.0
-        ideal = total * capacities[worker] / due
+        capacity = float(capacities[worker])
+        ideal = total * capacity / due
         lag = None if lags is None else lags.get(worker, 0)
         active = worker < control.workers
         items.append(
@@ -93,7 +94,7 @@ def workers_of(
                 load=load,
                 share=load / total if total else 0.0,
                 load_of_ideal=load / ideal if ideal and active else 0.0,
-                capacity=capacities[worker],
+                capacity=capacity,
                 lag=lag,
             )
         )
@@ -103,7 +104,7 @@ def workers_of(
         max_workers=most,
         total_lag=None if lags is None else sum(lags.values()),
         items=items,
-        lambda_=lambda_(loads),
+        lambda_=lambda_(loads, capacities_of(control.capacity_by_worker, len(loads))),
         epoch=epoch,
         version=version,
     )

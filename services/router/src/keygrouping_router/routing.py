@@ -43,11 +43,15 @@ class Usable:
 
 @dataclass(slots=True)
 class Judged:
-    """A batch, sorted out: what is usable and in time, what is late (and which of `REASONS`), what is unusable."""
+    """A batch, sorted out: what is usable and in time, what is late (and which of `REASONS`), what is unusable.
+
+    `skipped` has, for each of the job's fields (by position), the usable records with a value of the wrong type.
+    """
 
     usable: Usable
     late: list[tuple[Record, int]] = field(default_factory=list)
     rejected: list[tuple[Record, Rejection]] = field(default_factory=list)
+    skipped: dict[int, list[Record]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -106,6 +110,7 @@ class Extractor:
         usable: list[Record] = []
         extracted: list[Extracted] = []
         rejected: list[tuple[Record, Rejection]] = []
+        skipped: dict[int, list[Record]] = {}
         for start in range(0, len(records), _SLICE):
             for record in records[start : start + _SLICE]:
                 result = self._job.extract(record.key, record.value, record.headers, record.timestamp, now_ms)
@@ -114,12 +119,14 @@ class Extractor:
                 else:
                     usable.append(record)
                     extracted.append(result)
+                    for position in result.skipped:
+                        skipped.setdefault(position, []).append(record)
             await asyncio.sleep(0)
         times = np.fromiter((e.time_ms for e in extracted), np.int64, len(extracted))
         weights = None
         if self._job.weight.kind != "one":
             weights = np.fromiter((float(e.weight) for e in extracted), np.float64, len(extracted))
-        return Judged(Usable(usable, [e.key for e in extracted], times, weights), [], rejected)
+        return Judged(Usable(usable, [e.key for e in extracted], times, weights), [], rejected, skipped)
 
 
 def _all_usable(keys: list[bytes], times: NDArray[np.int64], latest: int) -> bool:
@@ -136,7 +143,7 @@ def sort_out_late(judged: Judged, clock: PartitionClock) -> Judged:
         return judged
     records = judged.usable.records
     late = [(records[i], int(verdict[i])) for i in np.flatnonzero(verdict).tolist()]
-    return Judged(judged.usable.where(verdict == ACCEPTED), late, judged.rejected)
+    return Judged(judged.usable.where(verdict == ACCEPTED), late, judged.rejected, judged.skipped)
 
 
 def route(grouping: Grouping, overrides: Overrides, usable: Usable, now: float) -> Routed:

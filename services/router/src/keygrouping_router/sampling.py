@@ -1,4 +1,4 @@
-"""An even sample of the traffic in whole slices of batches, and the last of it kept for trials."""
+"""An even sample of the traffic, and the last of it kept for trials."""
 
 from __future__ import annotations
 
@@ -11,57 +11,61 @@ from numpy.typing import NDArray
 
 Workers = NDArray[np.int32]
 
-_GOLDEN = 0.6180339887498949
-_FEWEST = 64
+MOST_PER_SECOND = 20_000
+"""Events that are sampled: eight groupings beside the one in force then take about a tenth of a core."""
 
-MOST_EVENTS = 100_000
+MOST_EVENTS = 200_000
 MOST_BYTES = 16 << 20
+
+_SEED = 13
 
 
 class Slice(NamedTuple):
-    """Neighbouring events of a batch, n of them: where they went at `now` (seconds of the groupings' clock)."""
+    """Events of a batch in the order of the stream, n of them; they came at `now` (seconds of the groupings' clock)."""
 
     keys: list[bytes]
     hashes: NDArray[np.int64]
     """By the first seed, shape (n,)."""
     weights: NDArray[np.float64] | None
     """None: ones."""
-    workers: Workers
     now: float
+    stands_for: float = 1.0
+    """How many events of the traffic each of them stands for."""
+
+    @property
+    def traffic(self) -> NDArray[np.float64] | None:
+        """The weight of the traffic that each event stands for; None: ones."""
+        if self.stands_for == 1:
+            return self.weights
+        return np.full(len(self.keys), self.stands_for) if self.weights is None else self.weights * self.stands_for
 
 
 class Sampler:
-    """Takes this part of all events, as one slice of each batch.
+    """Takes each event with the same chance, whatever the batch that it comes in: at most `most` of all events.
 
-    The order within a slice is that of the stream, so that groupings which learn from it do so as from the whole.
-    Where in its batch a slice lies follows the golden ratio, so that no place is favoured. What is less than 64
-    events waits for the next batch.
+    Batches are those of single input partitions, which may hold any part of the traffic: nothing may depend on how
+    large they are or on which come next to each other. Where more events come than `MOST_PER_SECOND` the share is
+    smaller; it only changes between intervals.
     """
 
-    def __init__(self, share: float) -> None:
-        self.share = share
-        self._due = 0.0
-        self._place = 0.0
+    def __init__(self, most: float) -> None:
+        self.share = most
+        self._most = most
+        self._random = np.random.default_rng(_SEED)
+
+    def expect(self, per_second: float) -> None:
+        """So many events are to be expected from now on."""
+        self.share = min(self._most, MOST_PER_SECOND / per_second) if per_second else self._most
 
     def take(
-        self,
-        keys: Sequence[bytes],
-        hashes: NDArray[np.int64],
-        weights: NDArray[np.float64] | None,
-        workers: Workers,
-        now: float,
+        self, keys: Sequence[bytes], hashes: NDArray[np.int64], weights: NDArray[np.float64] | None, now: float
     ) -> Slice | None:
-        """The slice of this batch, None if none is due."""
-        self._due += self.share * len(keys)
-        size = min(int(self._due), len(keys))
-        if size < min(_FEWEST, len(keys)):
+        """What is taken of this batch, None if nothing is."""
+        chosen = np.flatnonzero(self._random.random(len(keys)) < self.share)
+        if not len(chosen):
             return None
-        self._due -= size
-        self._place = (self._place + _GOLDEN) % 1
-        start = int(self._place * (len(keys) - size + 1))
-        chosen = slice(start, start + size)
-        kept = None if weights is None else weights[chosen].copy()
-        return Slice(list(keys[chosen]), hashes[chosen].copy(), kept, workers[chosen].copy(), now)
+        kept = None if weights is None else weights[chosen]
+        return Slice([keys[i] for i in chosen.tolist()], hashes[chosen], kept, now, 1 / self.share)
 
 
 class Recent:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -120,6 +120,9 @@ class Router:
         self._extractor = Extractor(settings.job)
         self._turns = Turns()
         self._plane = plane
+        self._skipping: set[int] = set()
+        for field in self._job.fields:
+            metrics.SKIPPED_FIELDS.labels(field.pointer).inc(0)
 
     async def work(self, owned: OwnedPartition) -> None:
         """Routes one input partition until the service stops."""
@@ -201,6 +204,8 @@ class Router:
         if not records:
             return
         judged = await self._extractor.extract(records, int(time.time() * 1000))
+        if judged.skipped:
+            self._tell_skipped(judged.skipped)
         now = time.monotonic()
         judged = sort_out_late(judged, clock)
         if judged.late or judged.rejected:
@@ -224,6 +229,19 @@ class Router:
             if packed >= _STRETCH:
                 packed = 0
                 yield
+
+    def _tell_skipped(self, skipped: Mapping[int, Records]) -> None:
+        """Counts values of the wrong type; the first of each field is told."""
+        for position, records in skipped.items():
+            field, first = self._job.fields[position], records[0]
+            metrics.SKIPPED_FIELDS.labels(field.pointer).inc(len(records))
+            if position not in self._skipping:
+                self._skipping.add(position)
+                log.warning(
+                    "%s[%d] at offset %d: field %r is not %s, so its aggregates skip it as if it were missing; "
+                    "keygrouping_router_skipped_fields_total counts how often",
+                    *(first.topic, first.partition, first.offset, field.pointer, field.wanted),
+                )
 
     def _set_aside(self, judged: Judged, outbox: Outbox, entry: Entry) -> None:
         """Late and unusable records go to their topics, with headers that say why."""

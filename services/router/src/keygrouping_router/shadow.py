@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from keygrouping.grouping import Grouping, Overrides, create
-from keygrouping.hashing import hash_keys
+from keygrouping.grouping import Overrides, create
+from keygrouping.hashing import SEED, hash_keys
 from keygrouping_service import metrics
 
-from keygrouping_router.balance import Balance, Spread
+from keygrouping_router.balance import Balance, Spread, capacities_of
 from keygrouping_router.control import Control, Values
 from keygrouping_router.models import ShadowResult
 from keygrouping_router.overriding import orders_of
-from keygrouping_router.sampling import Slice, Workers
-from keygrouping_router.steering import hot_widths
+from keygrouping_router.rehearsal import Rehearsal
+from keygrouping_router.sampling import Slice
+from keygrouping_router.steering import widths_with
 
 
 class Candidate(NamedTuple):
-    """A grouping that only looks on: `settings` are those that were set, `used` has the capacities too."""
+    """A grouping that only looks on: `settings` are those that were set, `used` all that it goes by."""
 
     name: str
     settings: Values
     used: Values
-    grouping: Grouping
+    rehearsal: Rehearsal
 
 
 def candidates(control: Control, before: Sequence[Candidate]) -> list[Candidate]:
@@ -36,83 +37,80 @@ def candidates(control: Control, before: Sequence[Candidate]) -> list[Candidate]
     made = []
     for name, settings, used in control.compared:
         same = (known for known in kept if (known.name, known.used) == (name, used))
-        known = next((known for known in same if known.grouping.workers == control.grouped), None)
+        known = next((known for known in same if known.rehearsal.grouping.workers == control.grouped), None)
         if known is None:
             trial = create(name, control.grouped, used)
             trial.route_batch(hash_keys([b"key"], trial.seeds), None, 0.0)
-            known = Candidate(name, settings, used, create(name, control.grouped, used))
+            known = Candidate(name, settings, used, Rehearsal(create(name, control.grouped, used)))
         else:
             kept.remove(known)
         made.append(known)
     return made
 
 
-class _Measured:
-    """What one grouping gives: interval by interval, and since the comparison began."""
-
-    def __init__(self, workers: int) -> None:
-        self.balance = Balance(workers)
-        self.run = Spread(workers)
-
-    def add(self, taken: Slice, workers: Workers) -> None:
-        for spread in (self.balance.current, self.run):
-            spread.add(taken.hashes, workers, taken.weights)
-
-
 class Shadow:
     """The comparison under one control document; another one begins a new comparison.
 
-    The loads are those of the sample, for the grouping in force too, so that all are measured by the same events.
-    Memory: that of the groupings and of two spreads each.
+    `in_force` is what the grouping in force gives, measured by all events; the others are by those of the sample.
+    Memory: that of the groupings and of three spreads each.
     """
 
-    def __init__(self, control: Control, made: Sequence[Candidate]) -> None:
+    def __init__(self, control: Control, made: Sequence[Candidate], in_force: Balance) -> None:
         self._control = control
         self.candidates = made
-        self._in_force = _Measured(control.workers)
-        self._measured = [_Measured(control.workers) for _ in made]
-        self._overrides = [Overrides(orders_of(control.overrides), control.workers) for _ in made]
-        self._labels = _labels([candidate.name for candidate in made])
-        self._hot_in_force = 0
-        metrics.SHADOW_IMBALANCE.clear()
-
-    @property
-    def events(self) -> int:
+        self.events = 0
         """Sampled events since the comparison began."""
-        return self._in_force.run.events
+        self._in_force = in_force
+        self._overrides = [Overrides(orders_of(control.overrides), control.workers) for _ in made]
+        self._balances = [Balance(capacities_of(control.capacity_by_worker, control.workers)) for _ in made]
+        self._labels = _labels([candidate.name for candidate in made])
+        self._hot: list[int] = []
+        """At the end of the last interval, of the grouping in force first."""
+        metrics.SHADOW_IMBALANCE.clear()
 
     def feed(self, taken: Slice) -> None:
         """Shows all of them a slice of the traffic."""
-        self._in_force.add(taken, taken.workers)
-        for candidate, overrides, measured in zip(self.candidates, self._overrides, self._measured, strict=True):
-            grouping = candidate.grouping
-            hashes = hash_keys(taken.keys, grouping.seeds)
-            measured.add(taken, overrides.route_batch(grouping, taken.keys, hashes, taken.weights, taken.now))
+        self.events += len(taken.keys)
+        for candidate, overrides, balance in zip(self.candidates, self._overrides, self._balances, strict=True):
+            seeds = candidate.rehearsal.grouping.seeds
+            hashes = taken.hashes.reshape(-1, 1) if seeds == (SEED,) else hash_keys(taken.keys, seeds)
+            workers = candidate.rehearsal.route(overrides, taken.keys, hashes, taken.weights, taken.now)
+            balance.current.add(taken.hashes, workers, taken.traffic)
 
-    def end_interval(self, hot_in_force: int) -> None:
-        """Begins a new interval; so many keys are hot in the grouping in force."""
-        self._hot_in_force = hot_in_force
-        self._in_force.balance.end_interval()
-        for label, measured in zip(self._labels, self._measured, strict=True):
-            measured.balance.end_interval()
-            metrics.SHADOW_IMBALANCE.labels(label).set(measured.balance.recent.lambda_)
+    def check(self, now: float, interval: float) -> None:
+        """Inside of an interval of so many seconds: those that want to plan do."""
+        for candidate in self.candidates:
+            candidate.rehearsal.check(now, interval)
+
+    def end_interval(self, now: float, hot_in_force: int) -> Iterator[None]:
+        """Begins a new interval; so many keys are hot in the grouping in force. Yields after each grouping."""
+        self._hot = [hot_in_force, *self._hot_keys()]
+        for label, candidate, balance in zip(self._labels, self.candidates, self._balances, strict=True):
+            candidate.rehearsal.end_interval(now)
+            balance.end_interval()
+            metrics.SHADOW_IMBALANCE.labels(label).set(balance.recent.lambda_)
+            yield
 
     def recent(self) -> list[ShadowResult]:
         """Measures of the last whole interval, the grouping in force first."""
-        return self._results([measured.balance.recent for measured in (self._in_force, *self._measured)])
+        return self._results([balance.recent for balance in (self._in_force, *self._balances)])
 
     def run(self) -> list[ShadowResult]:
         """Measures since the comparison began, likewise."""
-        return self._results([measured.run for measured in (self._in_force, *self._measured)])
+        return self._results([balance.run() for balance in (self._in_force, *self._balances)])
 
     def _results(self, spreads: Sequence[Spread]) -> list[ShadowResult]:
         control = self._control
         settings = {} if control.observe_only else control.settings
-        found = [_result(control.routed_by, settings, spreads[0], self._hot_in_force, in_force=True)]
-        for candidate, spread in zip(self.candidates, spreads[1:], strict=True):
-            hot = len(hot_widths(candidate.grouping))
+        hot_keys = self._hot or [0, *self._hot_keys()]
+        found = [_result(control.routed_by, settings, spreads[0], hot_keys[0], in_force=True)]
+        for candidate, spread, hot in zip(self.candidates, spreads[1:], hot_keys[1:], strict=True):
             found.append(_result(candidate.name, candidate.settings, spread, hot, in_force=False))
         return found
+
+    def _hot_keys(self) -> list[int]:
+        pairs = zip(self._overrides, self.candidates, strict=True)
+        return [len(widths_with(overrides, candidate.rehearsal.grouping)) for overrides, candidate in pairs]
 
 
 def _labels(names: Sequence[str]) -> list[str]:

@@ -45,6 +45,8 @@ class Steering:
         self.anew = True
         """Whether it has begun without a plan, and nobody has looked yet whether there is one to go on from."""
         self._checks = Checks()
+        self.now: float | None = None
+        """The latest time (seconds of the clock) that the grouping was told, from which its ages count."""
 
     @property
     def epoch(self) -> int:
@@ -59,6 +61,7 @@ class Steering:
     def route(self, usable: Usable, now: float) -> Routed:
         """The worker of each usable event; `now` in seconds of the clock."""
         self._checks.saw(now)
+        self.now = now
         began = time.perf_counter()
         routed = route(self.grouping, self.overrides, usable, now)
         metrics.KERNEL_SECONDS.observe(time.perf_counter() - began)
@@ -76,17 +79,17 @@ class Steering:
         if control.routes_like(before):
             self._begin_at(max(control.base, epoch))
             return
-        if before.routed_by == control.routed_by:
-            for workers in control.sizes_after(before.base):
-                self.grouping.resize(workers)
-        if not control.groups_like(before):
-            fresh = prepared or new_grouping(control)
-            kept = fresh.name == self.grouping.name and fresh.adopt(self.grouping)
-            self.anew = self.anew or not kept
-            self.grouping = fresh
+        self.grouping, kept = successor(self.grouping, before, control, prepared)
+        self.anew = self.anew or not kept
         self._begin_at(max(control.base, epoch + 1))
         self.planned = control.base - 1
         self._checks.begin()
+
+    def twin(self) -> Grouping:
+        """A grouping that goes on by itself from what the one in force has learned."""
+        twin = new_grouping(self.control)
+        twin.adopt(self.grouping)
+        return twin
 
     def not_below(self, epoch: int) -> None:
         """The epoch of a partition that comes from another router may be ahead: go on from there."""
@@ -98,6 +101,7 @@ class Steering:
         self._checks.begin()
         if not isinstance(self.grouping, Planned) or not self.grouping.shared:
             return None
+        self.now = now
         return {**self.grouping.statistics(now), "epoch": self.epoch}
 
     @property
@@ -192,6 +196,22 @@ class Steering:
         self._shift = epoch - self.grouping.epoch
 
 
+def successor(
+    grouping: Grouping, before: Control, after: Control, prepared: Grouping | None = None
+) -> tuple[Grouping, bool]:
+    """The grouping that follows one when the control document changes, and whether it keeps what that has learned.
+
+    `prepared` is a new grouping made for the document after; the one before is used up.
+    """
+    if before.routed_by == after.routed_by:
+        for workers in after.sizes_after(before.base):
+            grouping.resize(workers)
+    if after.groups_like(before):
+        return grouping, True
+    fresh = prepared or new_grouping(after)
+    return fresh, fresh.name == grouping.name and fresh.adopt(grouping)
+
+
 def hot_widths(grouping: Grouping) -> dict[int, int]:
     """The width of each hot key, by its hash; the widest and heaviest of them if they are very many."""
     cold = grouping.cold_width
@@ -255,11 +275,11 @@ def _refused(grouping: str, error: Exception) -> Refused:
 
 def try_compared(control: Control) -> None:
     """Lets each grouping that is to be compared route some events; `Refused` if one of them can't."""
-    for name, _, used in control.compared:
+    for compared in control.compared:
         try:
-            try_out(create(name, control.grouped, used))
+            try_out(create(compared.name, control.grouped, compared.used))
         except Exception as error:  # Whatever the grouping raises, it can't be used.
-            raise _refused(name, error) from error
+            raise _refused(compared.name, error) from error
 
 
 def observe_widths(widths: Mapping[int, int]) -> None:

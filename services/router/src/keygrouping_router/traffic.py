@@ -12,7 +12,7 @@ from keygrouping.measure import KeySample, lambda_
 from keygrouping_service import metrics
 from numpy.typing import NDArray
 
-from keygrouping_router.balance import Balance, Loads, Spread
+from keygrouping_router.balance import Balance, Loads, Spread, capacities_of
 from keygrouping_router.keyspace import Knowledge
 from keygrouping_router.models import SpaceReport
 from keygrouping_router.routing import Routed, Usable
@@ -35,6 +35,7 @@ class Traffic:
         self._past: deque[KeySample] = deque(maxlen=PANES - 1)
         self._earlier = KeySample()
         self.events = 0
+        self._began, self._events_before, self._per_second = times.steady(), 0, 0.0
         self.follow([])
 
     def follow(self, made: Sequence[Candidate]) -> None:
@@ -42,12 +43,13 @@ class Traffic:
         control = self._steering.control
         if self.events:
             self._remember()
-        self._balance = Balance(control.workers)
+        self._balance = Balance(capacities_of(control.capacity_by_worker, control.workers))
         self._before = create("key", control.workers)
         self._loads_before: Loads = np.zeros(control.workers)
         self._whole_before: Loads | None = None
         self._sampler = Sampler(control.sample)
-        self.shadow = Shadow(control, made)
+        self._sampler.expect(self._per_second)
+        self.shadow = Shadow(control, made, self._balance)
 
     def route(self, usable: Usable, now: float) -> Routed:
         """The workers of a batch; `now` in seconds of the steady clock."""
@@ -58,7 +60,7 @@ class Traffic:
         self._loads_before += np.bincount(at_home, usable.weights, len(self._loads_before))
         self._tracker.saw(usable.keys, hashes, usable.weights, now + self._offset)
         self.events += len(usable.keys)
-        taken = self._sampler.take(usable.keys, hashes, usable.weights, routed.workers, now)
+        taken = self._sampler.take(usable.keys, hashes, usable.weights, now)
         if taken is not None:
             self._recent.add(taken)
             self.shadow.feed(taken)
@@ -69,15 +71,29 @@ class Traffic:
         self._offset = self._times.wall() - self._times.steady()
         self._remember()
         self._balance.end_interval()
+        self._measure_rate()
         self._whole_before, self._loads_before = self._loads_before, np.zeros(len(self._loads_before))
         metrics.IMBALANCE.set(self._balance.recent.lambda_)
-        metrics.IMBALANCE_BEFORE.set(lambda_(self._whole_before))
+        metrics.IMBALANCE_BEFORE.set(lambda_(self._whole_before, self._balance.recent.capacities))
         self._tracker.end_interval()
         yield
         yield from self._tracker.forget()
         yield
         self.note_widths()
-        self.shadow.end_interval(len(self._tracker.hot_since))
+        yield from self.shadow.end_interval(self._times.steady(), len(self._tracker.hot_since))
+        self._sampler.expect(self._per_second)
+
+    @property
+    def sampled_part(self) -> float:
+        """The part of all events that is sampled now."""
+        return self._sampler.share
+
+    def _measure_rate(self) -> None:
+        """Events per second of the interval that is over."""
+        now, began = self._times.steady(), self._began
+        if now > began:
+            self._per_second = (self.events - self._events_before) / (now - began)
+        self._began, self._events_before = now, self.events
 
     def note_widths(self) -> dict[int, int]:
         """Takes note of which keys are hot now; gives their widths, by hash."""
@@ -136,4 +152,4 @@ def warm_up() -> None:
     for weights in (None, np.ones(1)):
         tracker.saw([b"key"], hashes[:, 0], weights, 0.0)
     tracker.counts()
-    Spread(1).add(hashes[:, 0], np.zeros(1, np.int32), None)
+    Spread(np.ones(1)).add(hashes[:, 0], np.zeros(1, np.int32), None)

@@ -6,6 +6,7 @@ import asyncio
 
 from keygrouping_service import metrics
 from keygrouping_service.app import create_app, serving
+from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.partitions import PartitionRunner
 from keygrouping_service.premises import Role
 from keygrouping_service.premises_check import checked
@@ -41,5 +42,6 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
 
 def main() -> int:
     """Entry point of `keygrouping-worker`; gives the exit code."""
+    take_no_arguments("keygrouping-worker")
     settings = load(WorkerSettings)
     return run(lambda stop: serve(settings, stop), settings)

@@ -140,10 +140,15 @@ class _BayesBounds:
         fixed = len(exact["classes"]) + sum(len(feature["classes"]) for feature in exact["features"].values())
         values = [v for feature in exact["features"].values() for v in feature["values"].values()]
         if fixed > self.entries:
-            return found is None
+            return isinstance(found, dict) and self._accept_exceeded(found)
         if fixed + sum(map(len, values)) <= self.entries:
             return bool(found == exact)
         return isinstance(found, dict) and self._accept_part(found, exact, fixed)
+
+    def _accept_exceeded(self, found: dict[str, Any]) -> bool:
+        rest = {name: value for name, value in found.items() if name != "exceeded"}
+        nothing = {"events": len(self.events), "classes": None, "features": None, "complete": False}
+        return rest == nothing and bool(found.get("exceeded"))
 
     def _accept_part(self, found: dict[str, Any], exact: dict[str, Any], fixed: int) -> bool:
         try:

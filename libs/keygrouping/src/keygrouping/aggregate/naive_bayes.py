@@ -48,8 +48,9 @@ class NaiveBayes(Aggregate):
     All counts are exact, in whatever order and split. If there is no room for all of them, whole values are left out
     (`complete` is false), those with the greatest hashes, until no more than `entries` counts are left: the same values
     under any split, since what is left out of a part belongs to what is left out of the whole. Each feature's `classes`
-    less those of its values tell what is missing. If classes and features alone are too many, the result is None.
-    Texts have `text.LONGEST` bytes at most; longer ones stand for themselves as `text.bounded` says.
+    less those of its values tell what is missing. If classes and features alone are too many, `classes` and `features`
+    are None, and `exceeded` says so. Texts have `text.LONGEST` bytes at most; longer ones stand for themselves as
+    `text.bounded` says.
     """
 
     settings: NaiveBayesSettings = NaiveBayesSettings()
@@ -95,9 +96,10 @@ class NaiveBayes(Aggregate):
             rows[row] = state.rows[row]
         return State(state.events, rows, cut)
 
-    def finish(self, state: State) -> dict[str, Any] | None:
+    def finish(self, state: State) -> dict[str, Any]:
         if state.cut is not None and state.cut[1] is None:
-            return None
+            said = f"the classes alone need more than {self.settings.entries} counts: allow more entries, at most 10000"
+            return {"events": state.events, "classes": None, "features": None, "complete": False, "exceeded": said}
         features = {
             given.field: {"classes": _sorted(state.rows, (index, None)), "values": _values(state.rows, index)}
             for index, given in enumerate(self.inputs[1:], 1)

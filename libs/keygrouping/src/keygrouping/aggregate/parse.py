@@ -17,7 +17,9 @@ OPS: dict[str, type[Aggregate]] = {
 }
 """Every aggregate by the name of its operation."""
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+"""What all of an aggregate's name is."""
+
 _VALUES_IN_ONE_PLACE = "needs all values of a key in one place, so it can't be merged from partials"
 _ORDER = "depends on the order of events, which a split over workers does not keep"
 _QUANTILES = f'{_VALUES_IN_ONE_PLACE}; use histogram, which has its quantiles ("quantiles": [0.5]) within sure bounds'
@@ -90,7 +92,7 @@ def _parse(spec: Mapping[str, object], seen: set[str], faults: list[str]) -> Agg
 
 
 def _name_faults(name: object, seen: set[str]) -> list[str]:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         return [f"name must be letters, digits and _ (not first a digit), at most 63, not {name!r}"]
     if name.lower() in seen:
         return [f"name {name!r} is used twice (upper and lower case are the same)"]

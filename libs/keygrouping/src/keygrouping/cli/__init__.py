@@ -9,7 +9,9 @@ from keygrouping.cli.parser import INSTALL, CommandError, OneLineParser
 from keygrouping.experiment import ExperimentError
 from keygrouping.grouping import GroupingError
 from keygrouping.inspection.batch import InspectionError
+from keygrouping.printable import printable
 from keygrouping.settings import SettingsError
+from keygrouping.version import version
 from keygrouping.workload.stream import WorkloadError
 
 _COMMANDS = {"simulate": simulate, "inspect": inspect, "experiment": experiment}
@@ -21,9 +23,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; wrong arguments end it with one line on stderr and exit code 2."""
     parser = OneLineParser(prog="keygrouping", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="{" + ",".join(_COMMANDS) + "}")
+    parser.add_argument("--version", action="version", version=f"keygrouping {version()}")
     parsers = {name: commands.add_parser(name, help=command.HELP) for name, command in _COMMANDS.items()}
     for name, command in _COMMANDS.items():
         command.declare(parsers[name])
+        parsers[name].add_argument("--version", action="version", version=f"keygrouping {version()}")
     given, unknown = parser.parse_known_args(arguments)
     chosen = parsers[given.command]
     if unknown:
@@ -32,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _COMMANDS[given.command].run(given)
         sys.stdout.flush()
     except (CommandError, ExperimentError, GroupingError, InspectionError, SettingsError, WorkloadError) as error:
-        chosen.error(str(error))
+        chosen.error(printable(str(error)))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRA:

@@ -4,11 +4,11 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -16,14 +16,17 @@ from keygrouping import workload
 from keygrouping.cli.assignments import assign
 from keygrouping.cli.parser import INSTALL, CommandError, OneLineParser, at_least
 from keygrouping.cli.progress import Bar, progress_bar
+from keygrouping.printable import printable, printable_json
 from keygrouping.workload.stream import WorkloadError
 
 if TYPE_CHECKING:
-    from keygrouping.inspection import Inspection, Reading, Report
+    from keygrouping.inspection import Inspection, KeyNaming, Reading, Report
 
 HELP = "report the skew of a topic or file, and what each grouping would give; only reads"
 READERS = "keygrouping.readers"
 """Group of entry points that open a reading of another kind than a file."""
+EXPORTERS = "keygrouping.exporters"
+"""Group of entry points that watch a topic and serve what they find."""
 SALT = "KEYGROUPING_INSPECT_SALT"
 """Environment variable with the key of hashed keys: what stands on the command line is in the shell's history."""
 WORKERS = (4, 8, 16)
@@ -31,6 +34,9 @@ _USUAL = "key, pkg, w-choices, dkg, level-fill, shuffle"
 _TOP = 20
 _INTERVAL = 50_000
 _EVERY = 5
+_PLANS = 10
+_WINDOW = 900
+_LAST_PORT = 65_535
 _RECORD = "record"
 
 
@@ -69,10 +75,22 @@ def declare(parser: OneLineParser) -> None:
     add(
         "--every",
         type=at_least(1),
-        default=_EVERY,
         metavar="SECONDS",
-        help=f"between two reports with --follow; default {_EVERY}",
+        help=f"between two reports with --follow; default {_EVERY}, with --metrics-port {_PLANS}",
     )
+    add(
+        "--metrics-port",
+        type=at_least(0, _LAST_PORT),
+        metavar="PORT",
+        help="with --follow: serve /metrics and /advice of what comes, instead of reports; 0 takes a free port",
+    )
+    add(
+        "--window",
+        type=at_least(1),
+        metavar="SECONDS",
+        help=f"with --metrics-port: what came in so many seconds is in the figures; default {_WINDOW}",
+    )
+    add("--key-labels", action="store_true", help="with --metrics-port: series with the names of the heaviest keys")
     add("--top", type=at_least(1), default=_TOP, metavar="K", help=f"keys to show; default {_TOP}")
     add("--hash-keys", action="store_true", help="show no key, but a keyed hash of it")
     add("--salt", metavar="TEXT", help=f"key of these hashes, for the same ones again; default: {SALT}, or random")
@@ -88,6 +106,8 @@ def run(given: argparse.Namespace) -> None:
     salt = given.salt if given.salt is not None else os.environ.get(SALT) or None
     naming = KeyNaming(hashed=given.hash_keys, salt=salt)
     workers = list(dict.fromkeys(given.workers))
+    if given.metrics_port is not None:
+        sys.exit(_export(given, naming, workers))
     inspection = Inspection(groupings(given.groupings or USUAL), workers, naming, given.interval)
     with progress_bar(f"reading {given.topic or given.file}") as bar:
         reading = _open(given, bar)
@@ -107,10 +127,47 @@ def _check(given: argparse.Namespace) -> None:
             raise CommandError(f"--{option}: only with --file")
     if given.sample == 0 and not given.follow:
         raise CommandError("--sample 0: reads nothing; add --follow to begin with what comes, or take a larger sample")
+    if given.metrics_port is not None:
+        _check_export(given)
+    for option in ("window", "key_labels"):
+        if given.metrics_port is None and getattr(given, option):
+            raise CommandError(f"--{option.replace('_', '-')}: only with --metrics-port")
     if given.salt is not None and not given.hash_keys:
         raise CommandError("--salt: only with --hash-keys")
     if given.html is not None and not given.html.absolute().parent.is_dir():
         raise CommandError(f"--html {given.html}: there is no folder {given.html.absolute().parent}")
+
+
+def _check_export(given: argparse.Namespace) -> None:
+    """The same, for an exporter."""
+    if not given.follow:
+        raise CommandError("--metrics-port: shows what comes: add --follow, and --topic")
+    unused = {"sample": None, "groupings": None, "json": False, "html": None, "interval": _INTERVAL}
+    for option, usual in unused.items():
+        if getattr(given, option) != usual:
+            raise CommandError(f"--{option}: not with --metrics-port, which shows what comes, by key and level-fill")
+    if given.key_labels and given.hash_keys:
+        raise CommandError("--key-labels: not with --hash-keys; leave one of them out")
+    if (given.window or _WINDOW) < (given.every or _PLANS):
+        raise CommandError("--window: at least as long as --every")
+
+
+def _export(given: argparse.Namespace, naming: "KeyNaming", workers: Sequence[int]) -> int:
+    """Serve metrics and advice until a signal; gives the exit code."""
+    from keygrouping.inspection import Extraction, Wanted
+
+    wanted = Wanted(
+        topic=given.topic,
+        extraction=Extraction.parsed(given.key or _RECORD, given.weight),
+        naming=naming,
+        workers=workers,
+        window=given.window or _WINDOW,
+        every=given.every or _PLANS,
+        top=given.top,
+        key_labels=given.key_labels,
+    )
+    code: int = _loaded(EXPORTERS)(wanted, bootstrap_servers=given.bootstrap_servers, port=given.metrics_port)
+    return code
 
 
 def _open(given: argparse.Namespace, bar: Bar) -> "Reading":
@@ -118,8 +175,7 @@ def _open(given: argparse.Namespace, bar: Bar) -> "Reading":
 
     if given.topic is not None:
         extraction = Extraction.parsed(given.key or _RECORD, given.weight)
-        reader = _reader("kafka", "keygrouping-service", "./libs/service")
-        reading: Reading = reader(
+        reading: Reading = _loaded(READERS)(
             given.topic,
             extraction,
             bootstrap_servers=given.bootstrap_servers,
@@ -142,25 +198,26 @@ def _open_file(given: argparse.Namespace, bar: Bar) -> "Reading":
     return open_file(given.file, format, extraction, assign(given.set, {format: free})[format], bar)
 
 
-def _reader(name: str, package: str, folder: str) -> Callable[..., "Reading"]:
-    """What opens such a reading; CommandError names the package that brings it, and its folder in the repository."""
-    found = list(entry_points(group=READERS, name=name))
+def _loaded(group: str) -> Callable[..., Any]:
+    """What does that for Kafka; CommandError names the package that brings it, and its folder in the repository."""
+    found = list(entry_points(group=group, name="kafka"))
     if not found:
-        raise CommandError(f"--topic: needs the package {package}: {INSTALL} {folder}")
-    loaded: Callable[..., Reading] = found[0].load()
+        raise CommandError(f"--topic: needs the package keygrouping-service: {INSTALL} ./libs/service")
+    loaded: Callable[..., Any] = found[0].load()
     return loaded
 
 
 def _read(given: argparse.Namespace, inspection: "Inspection", reading: "Reading") -> None:
     """Take in all there is; with --follow until Ctrl-C, with a report now and then."""
-    due = time.monotonic() + given.every
+    every = given.every or _EVERY
+    due = time.monotonic() + every
     try:
         with closing(reading.batches()) as batches:
             for batch in batches:
                 inspection.add(batch)
                 if given.follow and time.monotonic() >= due:
                     _show_now(given, inspection, reading)
-                    due = time.monotonic() + given.every
+                    due = time.monotonic() + every
     except KeyboardInterrupt:
         if not given.follow:
             raise
@@ -175,7 +232,7 @@ def _show_now(given: argparse.Namespace, inspection: "Inspection", reading: "Rea
     if inspection.events:
         _show(given, inspection.report(reading, given.top), again=True)
     elif reading.silence is not None:
-        sys.stderr.write(f"keygrouping inspect: {reading.silence}\n")
+        sys.stderr.write(printable(f"keygrouping inspect: {reading.silence}") + "\n")
         sys.stderr.flush()
 
 
@@ -194,7 +251,7 @@ def _show(given: argparse.Namespace, report: "Report", *, again: bool = False) -
         _write_page(given.html, report)
     if given.json:
         advice = {"advice": [each.to_data() for each in advise(report)], "cautions": cautions(report)}
-        sys.stdout.write(orjson.dumps({**report.to_data(), **advice}).decode() + "\n")
+        sys.stdout.write(printable_json(orjson.dumps({**report.to_data(), **advice}).decode()) + "\n")
         sys.stdout.flush()
     else:
         from keygrouping.cli.inspect_tables import show

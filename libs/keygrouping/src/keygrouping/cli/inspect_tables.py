@@ -11,6 +11,7 @@ from rich.table import Table
 from keygrouping.inspection.advice import EVEN, advise, cautions
 from keygrouping.inspection.report import Report, SourceReport
 from keygrouping.inspection.span import Span, joined, moment
+from keygrouping.printable import printable
 
 _WIDTH = 110
 _NAME = 40
@@ -26,7 +27,7 @@ def show(report: Report, *, again: bool) -> None:
         console = Console(file=sys.stdout, highlight=False, width=_WIDTH)
     elif again:
         console.clear()
-    console.print(headline(report), markup=False)
+    console.print(printable(headline(report)), markup=False)
     console.print(_keys(report))
     if report.partitions:
         console.print(_partitions(report))
@@ -40,7 +41,7 @@ def show(report: Report, *, again: bool) -> None:
         for line in advice.lines:
             console.print(f"    {line}", markup=False, soft_wrap=True)
     for caution in cautions(report):
-        console.print(Padding(escape(f"note: {caution}"), (0, 0, 0, 2)))
+        console.print(Padding(escape(printable(f"note: {caution}")), (0, 0, 0, 2)))
 
 
 def headline(report: Report) -> str:
@@ -67,11 +68,6 @@ def clock(report: Report) -> str | None:
 def ends(span: Span | None, layout: str) -> tuple[str, str]:
     """Earliest and latest time as texts."""
     return (moment(span.earliest_ms, layout), moment(span.latest_ms, layout)) if span else ("-", "-")
-
-
-def printable(text: str) -> str:
-    """A text whose control characters do nothing to a terminal."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _origin(source: SourceReport) -> str:

@@ -22,16 +22,17 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """A type of arguments: integers from `least` on."""
+def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A type of arguments: integers from `least` on, up to `most`."""
+    wanted = f"at least {least}" if most is None else f"from {least} to {most}"
 
     def parse(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
             number = least - 1
-        if number < least:
-            raise argparse.ArgumentTypeError(f"must be an integer, at least {least}, not {text!r}")
+        if number < least or (most is not None and number > most):
+            raise argparse.ArgumentTypeError(f"must be an integer, {wanted}, not {text!r}")
         return number
 
     return parse

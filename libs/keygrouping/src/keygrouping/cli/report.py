@@ -6,8 +6,10 @@ import sys
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from keygrouping.printable import printable
 from keygrouping.simulate import Interval, Result, SimulatorSettings
 
 _ROWS = 20
@@ -19,8 +21,9 @@ def report(result: Result, settings: SimulatorSettings) -> None:
     console = Console(file=sys.stdout, highlight=False)
     if not console.is_terminal:
         console = Console(file=sys.stdout, highlight=False, width=_WIDTH)
+    workload = escape(printable(result.workload))
     title = (
-        f"[bold]{result.grouping}[/bold] on [bold]{result.workload}[/bold]: {result.workers:,} workers, "
+        f"[bold]{result.grouping}[/bold] on [bold]{workload}[/bold]: {result.workers:,} workers, "
         f"{result.sources:,} sources, {result.events:,} events in {duration(result.seconds)} of virtual time"
     )
     console.print(title)

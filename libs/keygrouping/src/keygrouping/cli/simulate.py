@@ -11,6 +11,7 @@ from keygrouping.cli.assignments import assign
 from keygrouping.cli.inputs import declare_input, describe_input, faults_of, open_input
 from keygrouping.cli.parser import OneLineParser, at_least
 from keygrouping.cli.progress import progress_bar
+from keygrouping.printable import printable
 from keygrouping.simulate import INTERVAL, SimulatorSettings, create_sources, simulate
 
 HELP = "send a workload through a grouping to simulated workers"
@@ -65,7 +66,7 @@ def run(given: argparse.Namespace) -> None:
         stream, progress = open_input(given, settings["workload"], bar)
         result = simulate(stream, sources, simulator, interval=given.interval, progress=progress)
     if faults := faults_of(stream):
-        sys.stderr.write(f"keygrouping simulate: {faults}\n")
+        sys.stderr.write(printable(f"keygrouping simulate: {faults}") + "\n")
     if given.json:
         sys.stdout.write(orjson.dumps(result.to_data()).decode() + "\n")
     else:

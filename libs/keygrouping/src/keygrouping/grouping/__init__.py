@@ -17,7 +17,7 @@ from keygrouping.grouping.protocol import (
     Space,
     UrgentlyPlanned,
 )
-from keygrouping.grouping.registry import GroupingError, create, describe, live_names, names, shared_settings
+from keygrouping.grouping.registry import GroupingError, create, describe, live_names, names, schema, shared_settings
 from keygrouping.settings import Description
 
 __all__ = [
@@ -43,5 +43,6 @@ __all__ = [
     "describe",
     "live_names",
     "names",
+    "schema",
     "shared_settings",
 ]

@@ -64,6 +64,11 @@ def describe(name: str) -> tuple[Description, ...]:
     return _class(name).settings.describe()
 
 
+def schema(name: str) -> dict[str, dict[str, Any]]:
+    """JSON schemas of a grouping's settings, by name."""
+    return _class(name).settings.schema()
+
+
 def shared_settings(name: str) -> Mapping[str, object] | None:
     """The settings with which a grouping leaves planning to its owner, so that several sources can share one plan.
 

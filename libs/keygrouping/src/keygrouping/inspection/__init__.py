@@ -2,6 +2,7 @@
 
 from keygrouping.inspection.advice import Advice, advise
 from keygrouping.inspection.batch import Batch, InspectionError, Reading, Sample, Silence
+from keygrouping.inspection.ceiling import Ceiling, Split, Tried
 from keygrouping.inspection.extraction import Extraction
 from keygrouping.inspection.files import open_file
 from keygrouping.inspection.inspection import INTERVAL, Inspection
@@ -9,6 +10,8 @@ from keygrouping.inspection.names import KeyNaming
 from keygrouping.inspection.ranges import Range, divided, spread
 from keygrouping.inspection.report import Report
 from keygrouping.inspection.trial import ALL, USUAL, groupings
+from keygrouping.inspection.wanted import Wanted
+from keygrouping.inspection.watch import Watch
 
 __all__ = [
     "ALL",
@@ -16,6 +19,7 @@ __all__ = [
     "USUAL",
     "Advice",
     "Batch",
+    "Ceiling",
     "Extraction",
     "Inspection",
     "InspectionError",
@@ -25,6 +29,10 @@ __all__ = [
     "Report",
     "Sample",
     "Silence",
+    "Split",
+    "Tried",
+    "Wanted",
+    "Watch",
     "advise",
     "divided",
     "groupings",

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping import grouping
-from keygrouping.grouping import Offline, Planned, create
+from keygrouping.grouping import Grouping, Offline, Planned, create
 from keygrouping.grouping.level_fill import VARIANTS
 from keygrouping.grouping.protocol import UrgentlyPlanned
 from keygrouping.inspection.batch import InspectionError
@@ -106,6 +106,11 @@ class Trial:
         self._weighed += self._interval.weighed()
         loads, self._interval = self._interval.loads, _Part(self.workers)
         return loads
+
+    @property
+    def grouping(self) -> Grouping:
+        """The grouping itself."""
+        return self._grouping
 
     @property
     def keys(self) -> int:

@@ -3,14 +3,26 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 
-def lambda_(loads: ArrayLike) -> float:
-    """Largest load over average load of all workers: 1 is perfect, W the worst; 1 if there is no load at all."""
-    values = np.asarray(loads, np.float64)
-    total = float(values.sum())
+def lambda_(loads: ArrayLike, capacities: ArrayLike | None = None) -> float:
+    """Largest load over average load of all workers: 1 is perfect, W the worst; 1 if there is no load at all.
+
+    With capacities (None: all are alike), each load is taken over what is the worker's due: 1 is perfect, too.
+    """
+    values = relative_loads(loads, capacities)
+    total = float(np.sum(loads, dtype=np.float64))
     return float(values.max()) * values.size / total if total else 1.0
+
+
+def relative_loads(loads: ArrayLike, capacities: ArrayLike | None = None) -> NDArray[np.float64]:
+    """What the loads would be if workers of an average capacity were as busy: all alike if each has its due."""
+    values = np.asarray(loads, np.float64)
+    if capacities is None:
+        return values
+    given = np.asarray(capacities, np.float64)
+    return values * (given.mean() / given)
 
 
 def imbalance(loads: ArrayLike) -> float:
@@ -25,9 +37,12 @@ def imbalance_fraction(loads: ArrayLike) -> float:
     return imbalance(loads) / total if total else 0.0
 
 
-def std_dev(loads: ArrayLike) -> float:
-    """Population standard deviation of the workers' shares of the load in percentage points; 0 without load."""
-    values = np.asarray(loads, np.float64)
+def std_dev(loads: ArrayLike, capacities: ArrayLike | None = None) -> float:
+    """Population standard deviation of the workers' shares of the load in percentage points; 0 without load.
+
+    With capacities (None: all are alike), that of the `relative_loads`' shares: 0 if each worker has its due.
+    """
+    values = relative_loads(loads, capacities)
     total = float(values.sum())
     return float(np.std(100.0 * values / total)) if total else 0.0
 

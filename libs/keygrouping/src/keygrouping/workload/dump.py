@@ -1,6 +1,7 @@
 """Workloads read from files: dumps of real streams, plain or compressed, as streams themselves."""
 
 import bz2
+import codecs
 import gzip
 import io
 import os
@@ -122,7 +123,7 @@ def _lines(file: BinaryIO, bad: BadLines) -> Iterator[bytes]:
     try:
         for line in content:
             number += 1
-            yield line
+            yield line if number > 1 else line.removeprefix(codecs.BOM_UTF8)
     except (EOFError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise WorkloadError(f"can't read file {file.name!r}: {error.strerror}") from None

@@ -35,6 +35,8 @@ _MODELS = {
 _SKEW = re.compile(r"country-skew-(0|[1-9][0-9]?|100)")
 _HALF_SKEW = "country-half-skew"
 _HALF_SKEW_PER_CENT = 80
+PATTERN = f"^({_SKEW.pattern}|{_HALF_SKEW}|{'|'.join(_MODELS)})$"
+"""All names as a regular expression."""
 
 
 def names() -> tuple[str, ...]:

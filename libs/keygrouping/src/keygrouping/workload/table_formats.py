@@ -1,6 +1,7 @@
 """Layouts with named fields: CSV, JSON lines, trades."""
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,7 +23,8 @@ from keygrouping.workload.format import (
 from keygrouping.workload.stream import WorkloadError
 
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " ", "bar": "|"}
-_BOM = b"\xef\xbb\xbf"
+_LONGEST_FIELD = 1 << 20
+"""As much as an event may have; more is taken for a quote that nobody has closed."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,9 @@ class Csv(Format):
         if first is None:
             return
         names = first[1] if self.header else [str(number) for number in range(1, len(first[1]) + 1)]
+        twice = [name for name, times in Counter(names).items() if times > 1]
+        if twice:
+            raise WorkloadError(f"the header has {', '.join(map(repr, twice))} twice: rename one of each")
         key = _column(names, (self.key,))
         weight = None if self.weight is None else _column(names, (self.weight,))
         if not self.header:
@@ -94,7 +99,8 @@ class Trades(Format):
 
 def _rows(lines: Iterator[bytes], separator: str, report: Report) -> Iterator[tuple[int, list[str]]]:
     """Number of the first line and fields of every row that is not blank."""
-    texts = (line.removeprefix(_BOM).decode("utf-8", "surrogateescape") for line in lines)
+    csv.field_size_limit(_LONGEST_FIELD)
+    texts = (line.decode("utf-8", "surrogateescape") for line in lines)
     reader = csv.reader(texts, delimiter=separator, strict=True)
     while True:
         number = reader.line_num + 1

@@ -51,7 +51,6 @@ class AuditStage:
         self._settings = settings
         self._board = board
         self._stand_by()
-        metrics.AUDIT_WINDOWS.labels("proven")
 
     async def work(self, owned: OwnedPartition) -> None:
         """One incarnation."""

@@ -185,7 +185,8 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
     models.PlanInForce: {**_PLAN, "filling": _FILLING},
     models.PlanHistory: {"entries": [_PLAN]},
     models.ShadowReport: {
-        "sample": 0.1,
+        "sample": 1.0,
+        "sampled_part": 1.0,
         "sampled_events": 12500,
         "interval_seconds": 10.0,
         "groupings": [_SHADOW],

@@ -8,13 +8,20 @@ const rows = new Rows(byId("changes"), changeRow);
 
 /** Both newest first, as the histories are. */
 export function updateChanges(plans, controls) {
+  const telling = withoutIdle(plans);
   const entries = [
-    ...plans.slice(0, LONGEST).map((plan) => ({ at: plan.at, kind: "plan", head: `Plan of epoch ${whole(plan.epoch)}`, text: planWords(plan) })),
+    ...telling.slice(0, LONGEST).map((plan) => ({ at: plan.at, kind: "plan", head: `Plan of epoch ${whole(plan.epoch)}`, text: planWords(plan) })),
     ...controls.slice(0, LONGEST).map((entry) => ({ at: entry.at, kind: "control", head: titles[entry.what] ?? entry.what, text: controlWords(entry) })),
   ];
   const newest = entries.sort((a, b) => String(b.at ?? "").localeCompare(String(a.at ?? ""))).slice(0, LONGEST);
   show(byId("changes-empty"), newest.length === 0);
   rows.show(newest, (entry) => `${entry.at} ${entry.head} ${entry.text}`);
+}
+
+/** Without plans that moved no key; of those in a row of which nobody knows what they moved, only the newest. */
+function withoutIdle(plans) {
+  const known = plans.filter((plan) => plan.moved_keys !== 0);
+  return known.filter((plan, index) => plan.moved_keys !== null || known[index - 1]?.moved_keys !== null || index === 0);
 }
 
 const titles = { thresholds: "Thresholds", grouping: "Grouping", workers: "Workers", shadow: "Comparison", overrides: "Single keys" };

@@ -2,11 +2,11 @@
 
 import { Chart, ticks, writeLabels } from "./chart.js";
 import { Rows, byId, element, set, shape, write } from "./dom.js";
-import { compact, count, percent, ratio, whole } from "./format.js";
+import { compact, count, duration, percent, ratio, whole } from "./format.js";
 
 const HEIGHT = 230;
 const LEFT = 46;
-const TOP = 22;
+const TOP = 34;
 const BOTTOM = 24;
 
 export class Loads {
@@ -20,6 +20,7 @@ export class Loads {
   #scale = shape("g", { class: "labels" });
   #rows = new Rows(byId("load-rows"), workerRow);
   #details = byId("load-details");
+  #seconds = null;
   #items = [];
   #idle = [];
   #place = null;
@@ -34,6 +35,7 @@ export class Loads {
   /** `report` is the last interval or null, `workers` the last answer of /workers or null. */
   update(report, workers) {
     const all = itemsOf(report, workers);
+    this.#seconds = report?.interval_seconds ?? this.#seconds;
     this.#items = all.filter((item) => item.state === "active");
     this.#idle = all.filter((item) => item.state === "draining");
     this.#draw();
@@ -76,7 +78,9 @@ export class Loads {
     set(this.#grid, "d", marks.map((mark) => `M${LEFT} ${Math.round(y(mark)) + 0.5}H${width}`).join(""));
     const line = items.map((item, index) => `${index ? "V" : `M${LEFT} `}${y(item.ideal).toFixed(1)}H${(LEFT + (index + 1) * pitch).toFixed(1)}`);
     set(this.#ideal, "d", line.join("") + `H${right.toFixed(1)}`);
-    writeLabels(this.#scale, marks.map((mark) => ({ x: LEFT - 8, y: y(mark) + 4, text: compact(mark), anchor: "end" })));
+    const scale = marks.map((mark) => ({ x: LEFT - 8, y: y(mark) + 4, text: compact(mark), anchor: "end" }));
+    const unit = { x: 2, y: 11, text: this.#seconds ? `weight per ${duration(this.#seconds)}` : "weight", anchor: "start" };
+    writeLabels(this.#scale, [...scale, unit]);
     const middle = (index) => LEFT + (index + 0.5) * pitch;
     const each = [1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000].find((step) => step * pitch >= 30) ?? 2000;
     const numbered = items.filter((item) => item.worker % each === 0);
@@ -130,7 +134,7 @@ function itemsOf(report, workers) {
 }
 
 const describe = (item) =>
-  `worker ${item.worker} with ${whole(item.load)}, ${percent(item.share)} of all, ${ratio(item.ofIdeal)} × ideal` +
+  `worker ${item.worker} with a weight of ${whole(item.load)}, ${percent(item.share)} of all, ${ratio(item.ofIdeal)} × ideal` +
   (item.lag === null ? "" : `, lag ${whole(item.lag)}`);
 
 function summary(items) {

@@ -4,6 +4,7 @@ import { askForToken, read, readiness, renewToken } from "./api.js";
 import { updateChanges } from "./changes.js";
 import { Explain } from "./explain.js";
 import { Filling } from "./filling.js";
+import { GroupingForm } from "./grouping.js";
 import { Keys } from "./keys.js";
 import { Loads } from "./loads.js";
 import { updateNow } from "./now.js";
@@ -29,6 +30,7 @@ const keys = new Keys((key) => explain.open(key));
 const filling = new Filling((key) => explain.open(key));
 const spaces = new Spaces((space) => keys.choose(space));
 const shadow = new Shadow();
+const groupingForm = new GroupingForm();
 const thresholds = new Thresholds();
 const scale = new Scale();
 const status = new Status(token);
@@ -111,8 +113,9 @@ async function ask(path, take) {
 
 /** All that changes only when somebody changes it, or when another router answers. */
 function reload() {
-  ask("grouping", (data) => {
+  ask("grouping", (data, etag) => {
     state.grouping = data;
+    groupingForm.update(data, etag);
     status.grouping(data);
     shadow.offer(data);
   });
@@ -134,7 +137,10 @@ function poll(now = false) {
   });
   ask("overrides", (data, etag) => overrides.update(data, etag, state.workers));
   ask("plan", (data) => (state.plan = data));
-  ask("shadow", (data) => shadow.update(data));
+  ask("shadow", (data) => {
+    shadow.update(data);
+    groupingForm.compare(data);
+  });
   explain.refresh();
   readiness().then(
     (report) => {

@@ -30,7 +30,7 @@ function updateLambda(report) {
 function lambdaWords(workers, now, before) {
   if (workers === 1) return "One worker: λ is always 1.";
   const more = Math.round((now - 1) * 100);
-  const first = more > 0 ? `The fullest worker has ${whole(more)} % more than the average.` : "All workers have about the same.";
+  const first = more > 0 ? `The fullest worker has ${whole(more)} % more than its due.` : "All workers have about their due.";
   const saved = Math.round((1 - now / before) * 100);
   if (saved >= 2) return `${first} By key hashing it would have ${ratio(before / now)} times as much.`;
   return `${first} Key hashing would give the same.`;

@@ -47,8 +47,8 @@ export class Shadow {
     const most = Math.max(1, ...results.map((result) => result.lambda));
     const least = Math.min(...results.filter((result) => result.events).map((result) => result.lambda));
     this.#rows.show(any ? results.map((result) => ({ result, most, least })) : [], ({ result }) => `${result.in_force} ${result.name} ${value(result.settings)}`);
-    const { sample, sampled_events: events } = this.#report;
-    write(byId("shadow-words"), any ? `From a sample of ${percent(sample)} of the keys, ${compact(events)} events so far. Nothing is routed by them.` : "");
+    const { sampled_part: part, sampled_events: events } = this.#report;
+    write(byId("shadow-words"), any ? `From ${part === 1 ? "all events" : `a sample of ${percent(part)} of the events`}, ${compact(events)} so far. Nothing is routed by them.` : "");
   }
 
   #fillForm() {

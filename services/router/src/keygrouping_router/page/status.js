@@ -1,7 +1,10 @@
 // Says plainly whether the numbers can be believed: fresh or stale, connected or not, starting, or without the store.
 
 import { Rows, byId, element, set, write } from "./dom.js";
-import { age, count, duration, time } from "./format.js";
+import { age, count, duration, ratio, time } from "./format.js";
+
+const UNEVEN = 1.5; // λ from which the busiest worker holds the others back, as the alert has it
+const FEW = 100; // events per worker and interval below which λ is mostly chance
 
 export class Status {
   #connection = "waiting";
@@ -45,7 +48,7 @@ export class Status {
     const { state, text } = this.#pill();
     byId("pill").dataset.state = state;
     write(byId("pill-text"), text);
-    set(document.body, "data-stale", state === "live" || state === "limited" ? null : true);
+    set(document.body, "data-stale", ["live", "limited", "uneven"].includes(state) ? null : true);
     const banners = this.#facts();
     this.#banners.show(banners, (banner) => banner.id);
     this.#announce(state, banners);
@@ -66,7 +69,8 @@ export class Status {
     if (this.#connection === "waiting" || !this.#report) return { state: "waiting", text: this.#connection === "open" ? "Waiting" : "Connecting" };
     if (this.#stale) return { state: "stale", text: "Stale" };
     if (this.#readiness?.store.state === "degraded") return { state: "limited", text: "Live, store away" };
-    return this.#readiness?.status === "starting" ? { state: "limited", text: "Starting" } : { state: "live", text: "Live" };
+    if (this.#readiness?.status === "starting") return { state: "limited", text: "Starting" };
+    return this.#uneven ? { state: "uneven", text: `Live, λ ${ratio(this.#report.lambda)}` } : { state: "live", text: "Live" };
   }
 
   /** No interval came for two and a half of them (and at least 5 s). */
@@ -74,8 +78,21 @@ export class Status {
     return Date.now() - this.#arrived > Math.max(2500 * this.#report.interval_seconds, 5000);
   }
 
+  /** One worker has so much more than its due that adding workers hardly helps. */
+  get #uneven() {
+    if (!this.#report || !(this.#report.lambda >= UNEVEN)) return false;
+    const { loads } = this.#report;
+    return loads.reduce((sum, load) => sum + load, 0) >= FEW * loads.length;
+  }
+
   #facts() {
-    return [...this.#connectionFacts(), ...this.#replicaFacts()];
+    return [...this.#connectionFacts(), ...this.#replicaFacts(), ...this.#loadFacts()];
+  }
+
+  #loadFacts() {
+    if (!this.#uneven || this.#stale || this.#connection !== "open") return [];
+    const text = `The busiest worker has ${ratio(this.#report.lambda)} times its due (λ): it holds the others back. Compare other groupings below, and route by one that is even.`;
+    return [{ id: "uneven", kind: "warn", text }];
   }
 
   #connectionFacts() {

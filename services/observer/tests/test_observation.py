@@ -23,7 +23,7 @@ INTERVAL = 1000
 FAR = 10**13
 GARBAGE = (b"{}", b"[]")
 JOB = '{"window": 1000, "aggregates": []}'
-SETTINGS = ObserverSettings(bootstrap_servers="-", job=JOB, interval=1, idle_timeout=0.5, service_rate=50)
+SETTINGS = ObserverSettings(bootstrap_servers="127.0.0.1:1", job=JOB, interval=1, idle_timeout=0.5, service_rate=50)
 Record: TypeAlias = "ConsumerRecord[bytes, bytes]"
 Logs: TypeAlias = list[list[Record]]
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import orjson
@@ -60,11 +61,13 @@ class Load:
 
 
 @asynccontextmanager
-async def pipeline(deploy: Deploy, grouping: str, workers: int) -> AsyncIterator[tuple[Deployment, httpx.AsyncClient]]:
+async def pipeline(
+    deploy: Deploy, grouping: str, workers: int, **settings: object
+) -> AsyncIterator[tuple[Deployment, httpx.AsyncClient]]:
     """A router, the stages behind it and its API, and events that come all the time."""
     deployment = await deploy(JOB, Shape(partitions=2, max_workers=50))
     (port,) = free_ports(1)
-    deployment.start("router-0", grouping=grouping, workers=workers, interval=INTERVAL, http_port=port)
+    deployment.start("router-0", grouping=grouping, workers=workers, interval=INTERVAL, http_port=port, **settings)
     for name in ("worker-0", "aggregator-0"):
         deployment.start(name)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as api:
@@ -143,9 +146,12 @@ async def test_the_grouping_goes_from_key_to_dkg_to_w_choices_under_load_and_res
     assert comparison.equal, comparison
 
 
-async def test_a_key_goes_where_people_say_under_load_and_results_are_exact(deploy: Deploy) -> None:
-    """Pinned, alone on a worker, out of the results, split, with an end that comes by itself, over kills of a router."""
-    async with pipeline(deploy, "level-fill", 6) as (deployment, api):
+async def test_a_key_goes_where_people_say_under_load_and_results_are_exact(
+    deploy: Deploy, tmp_path: Path
+) -> None:
+    """Pinned, alone on a worker, out of the results, split, with an end that comes by itself, over a router's kill."""
+    store = f"file://{tmp_path}/state.json"
+    async with pipeline(deploy, "level-fill", 6, store_url=store) as (deployment, api):
         await intervals(api, 1)
 
         async def say(**given: object) -> None:
@@ -173,17 +179,18 @@ async def test_a_key_goes_where_people_say_under_load_and_results_are_exact(depl
                 return False
 
         await deployment.until(back)
+        assert (await api.get("/overrides")).json()["items"][0]["action"] == "quarantine-topic", "it is kept"
         await say(action="split", width=3)
         await intervals(api, 1)
         assert len(await routed_to()) == 3
         await say(action="quarantine-topic", seconds=2.0)
 
         async def ended() -> bool:
-            return (await api.get("/overrides")).json()["items"] == []
+            newest = (await api.get("/thresholds/history")).json()["entries"][0]
+            return bool(newest["by"] == "end time")
 
         await deployment.until(ended, 60)
-        told = (await api.get("/thresholds/history")).json()["entries"]
-        assert [entry["by"] for entry in told if entry["what"] == "overrides"][0] == "end time"
+        assert (await api.get("/overrides")).json()["items"] == []
         await intervals(api, 1)
     comparison = await deployment.check()
     assert comparison.equal, comparison

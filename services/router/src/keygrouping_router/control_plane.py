@@ -308,6 +308,7 @@ class ControlPlane:
                 since=moment(state.since),
                 detail=state.detail,
             ),
+            left_out=list(self._core.document.left_out),
         )
 
     @property

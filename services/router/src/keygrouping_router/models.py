@@ -566,6 +566,9 @@ class Readiness(Model):
     caught_up: bool = Field(description="whether it routes what has just come")
     lag: int | None = Field(description="input events yet to be routed; null if not known")
     store: StoreReport
+    left_out: list[str] = Field(
+        default_factory=list, description="what of the settings in the store is not followed, and why, a line each"
+    )
 
 
 @dataclass(frozen=True)

@@ -226,5 +226,6 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
         "caught_up": True,
         "lag": 0,
         "store": {"name": "redis", "state": "ok", "since": None, "detail": None},
+        "left_out": [],
     },
 }

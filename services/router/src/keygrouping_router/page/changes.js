@@ -17,7 +17,7 @@ export function updateChanges(plans, controls) {
   rows.show(newest, (entry) => `${entry.at} ${entry.head} ${entry.text}`);
 }
 
-const titles = { thresholds: "Thresholds", grouping: "Grouping", workers: "Workers", shadow: "Comparison" };
+const titles = { thresholds: "Thresholds", grouping: "Grouping", workers: "Workers", shadow: "Comparison", overrides: "Single keys" };
 
 function planWords(plan) {
   const parts = [];

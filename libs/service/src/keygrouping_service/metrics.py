@@ -194,6 +194,10 @@ RESULT_DELAY = histogram(
 ROUTED = counter("router_routed_total", "events", "Events sent to a worker.", "worker")
 LATE = counter("router_late_total", "events", "Events sent to the late topic.", "reason")
 DEAD = counter("router_dead_letters_total", "events", "Events that the job can't use.", "reason")
+QUARANTINED = counter(
+    "router_quarantined_total", "events", "Events sent to the quarantine topic, as overrides of their keys say."
+)
+OVERRIDES = gauge("router_overrides", "keys", "Keys that go where people say rather than the grouping.")
 BATCH_SECONDS = histogram(
     "router_batch_seconds",
     "seconds",

@@ -112,6 +112,9 @@ class ServiceSettings(BaseSettings):
     results_topic: str = Field(default="results", description="final results by key and window")
     late_topic: str = Field(default="late", description="events that came too late, with the reason")
     dead_letters_topic: str = Field(default="dead-letters", description="records that can't be used, with the reason")
+    quarantine_topic: str | None = Field(
+        default=None, description="events of keys that are quarantined to it; unset: the topic of dead letters"
+    )
     receipts_topic: str = Field(
         default="receipts", description="what became of which input offsets: a record per transaction of a router"
     )

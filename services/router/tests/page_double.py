@@ -99,7 +99,7 @@ class Double:
         self.now = datetime.now(UTC) - timedelta(seconds=self.seconds * intervals)
         self.started = self.now
         for index in range(intervals):
-            self.push(converged=index / 12)
+            self.push(converged=index / 5)
             if index < 8 or index % 9 == 0:
                 self.plan()
             if index == intervals // 2:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median_low
 
 import numpy as np
-from keygrouping.grouping import Grouping, create
+from keygrouping.grouping import CHECKS, Grouping, create
 from keygrouping.hashing import SEED, hash_keys
 from numpy.typing import NDArray
 
@@ -33,8 +34,11 @@ MOST_EVENTS = 1_000_000
 _MEASURED = 5
 """The last of the intervals, by which the outcome is judged: as somebody who looks on would see it."""
 
-_PARTS = 32
-"""Of an interval: between them routers may ask for a plan."""
+_CUTS = (0.0, *CHECKS, 0.75, 1.0)
+"""Between these parts of an interval routers may ask for a plan.
+
+They are few: after each call of a kernel the thread may have to wait for the routing's turn to end.
+"""
 
 _MOST_WIDTHS = 100
 _SEED = 17
@@ -186,14 +190,15 @@ def _play(control: Control, grouping: Grouping, slices: Sequence[Slice], default
     widths: list[dict[int, int]] = []
     for number, interval_places in enumerate(stream.places(intervals, events)):
         spread = Spread(capacities_of(control.capacity_by_worker, control.workers))
-        parts = np.array_split(interval_places, min(_PARTS, events))
-        for part, places in enumerate(parts):
-            at = stream.now + seconds * (number + part / len(parts))
+        for start, stop in pairwise(_CUTS):
+            places = interval_places[int(start * events) : int(stop * events)]
+            at = stream.now + seconds * (number + start)
             rehearsal.check(at, seconds)
             weights = stream.weights(places)
             keys = stream.keys(places) if control.overrides else ()
             workers = rehearsal.route(keys, hashes[places], weights, at)
-            spread.add(stream.hashes[places], workers, weights)
+            if number >= intervals - _MEASURED:
+                spread.add(stream.hashes[places], workers, weights)
         widths = [*widths, rehearsal.widths()][-_MEASURED:]
         rehearsal.end_interval(stream.now + seconds * (number + 1))
         spreads = [*spreads, spread][-_MEASURED:]

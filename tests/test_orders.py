@@ -3,15 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import orjson
 import pytest
 from keygrouping_local.deployment import Deploy, Deployment, Event, Shape
 from keygrouping_local.ports import free_ports
+from keygrouping_local.records import dead_letters
+from keygrouping_service.batches import QUARANTINED
 
 pytestmark = pytest.mark.kafka
 
+HOT_KEY = "hot"
 START = 1_357_000_000_000
 INTERVAL = 1.5
 # Fewer events in an interval (the full load is 6,000) say nothing of balance; a busy machine may stand still for one.
@@ -57,11 +61,13 @@ class Load:
 
 
 @asynccontextmanager
-async def pipeline(deploy: Deploy, grouping: str, workers: int) -> AsyncIterator[tuple[Deployment, httpx.AsyncClient]]:
+async def pipeline(
+    deploy: Deploy, grouping: str, workers: int, **settings: object
+) -> AsyncIterator[tuple[Deployment, httpx.AsyncClient]]:
     """A router, the stages behind it and its API, and events that come all the time."""
     deployment = await deploy(JOB, Shape(partitions=2, max_workers=50))
     (port,) = free_ports(1)
-    deployment.start("router-0", grouping=grouping, workers=workers, interval=INTERVAL, http_port=port)
+    deployment.start("router-0", grouping=grouping, workers=workers, interval=INTERVAL, http_port=port, **settings)
     for name in ("worker-0", "aggregator-0"):
         deployment.start(name)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as api:
@@ -138,3 +144,53 @@ async def test_the_grouping_goes_from_key_to_dkg_to_w_choices_under_load_and_res
         assert epochs == sorted(epochs, reverse=True)
     comparison = await deployment.check()
     assert comparison.equal, comparison
+
+
+async def test_a_key_goes_where_people_say_under_load_and_results_are_exact(deploy: Deploy, tmp_path: Path) -> None:
+    """Pinned, alone on a worker, out of the results, split, with an end that comes by itself, over a router's kill."""
+    store = f"file://{tmp_path}/state.json"
+    async with pipeline(deploy, "level-fill", 6, store_url=store) as (deployment, api):
+        await intervals(api, 1)
+
+        async def say(**given: object) -> None:
+            await order(api, f"/overrides/{HOT_KEY}", {"seconds": 600.0, **given})
+
+        async def routed_to() -> list[int]:
+            """The workers of the key's events in the next whole interval."""
+            return list((await api.get(f"/keyspace/{HOT_KEY}")).json()["workers"])
+
+        await say(action="pin", worker=4)
+        (loads,) = [interval["loads"] for interval in await intervals(api, 1)]
+        assert await routed_to() == [4] and max(loads) == loads[4]  # type: ignore[call-overload, index]
+        await say(action="quarantine-worker", worker=1)
+        await intervals(api, 1)
+        assert await routed_to() == [1]
+        await say(action="quarantine-topic")
+        await intervals(api, 1)
+        deployment.kill("router-0")
+        deployment.revive()
+
+        async def back() -> bool:
+            try:
+                return (await api.get("/readyz")).is_success
+            except httpx.TransportError:
+                return False
+
+        await deployment.until(back)
+        assert (await api.get("/overrides")).json()["items"][0]["action"] == "quarantine-topic", "it is kept"
+        await say(action="split", width=3)
+        await intervals(api, 1)
+        assert len(await routed_to()) == 3
+        await say(action="quarantine-topic", seconds=2.0)
+
+        async def ended() -> bool:
+            newest = (await api.get("/thresholds/history")).json()["entries"][0]
+            return bool(newest["by"] == "end time")
+
+        await deployment.until(ended, 60)
+        assert (await api.get("/overrides")).json()["items"] == []
+        await intervals(api, 1)
+    comparison = await deployment.check()
+    assert comparison.equal, comparison
+    quarantined = await dead_letters(deployment.settings)
+    assert set(quarantined.values()) == {QUARANTINED}

@@ -131,7 +131,9 @@ async def test_our_own_page_may_change_what_it_shows(port: int) -> None:
 async def test_what_a_browser_sends_unasked_is_no_media_type_of_ours(port: int, media: str | None) -> None:
     answer = await put(port, {} if media is None else {"Content-Type": media})
     assert answer.status_code == 415
-    assert "send application/json" in answer.json()["detail"]
+    detail = answer.json()["detail"]
+    assert detail.startswith("set the header Content-Type to application/json or application/x-ndjson: ")
+    assert detail.endswith(f"it says {media}" if media else "it is missing")
 
 
 class Raw:

@@ -41,7 +41,15 @@ def routes() -> APIRouter:
         raise RuntimeError("secret")
 
     @routes.put("/change")
-    async def change(change: Change) -> Change:
+    async def change(change: Change, dry_run: bool = False, limit: int = 1) -> Change:
+        return change.model_copy(update={"rate": 0.0}) if dry_run or limit > 1 else change
+
+    @routes.get("/change")
+    async def read() -> int:
+        return 1
+
+    @routes.patch("/change")
+    async def patch(change: Change) -> Change:
         return change
 
     return routes
@@ -127,3 +135,59 @@ def test_a_fault_is_described_in_one_line(workers: int) -> None:
         Change(workers=workers)
     assert describe(refused.value) == "workers: Input should be greater than or equal to 1"
     assert describe(ValueError("as it is")) == "as it is"
+
+
+QUERIES = {
+    "dry-run=true": "query: dry-run means nothing here: known are dry_run, limit; did you mean dry_run?",
+    "dryrun=1": "query: dryrun means nothing here: known are dry_run, limit; did you mean dry_run?",
+    "DRY_RUN=1": "query: DRY_RUN means nothing here: known are dry_run, limit; did you mean dry_run?",
+    "x": "query: x means nothing here: known are dry_run, limit",
+    "dry_run=true&dry_run=false": "query: dry_run is given 2 times: give it once",
+    "a=1&%1b=2": "query: a means nothing here: known are dry_run, limit; "
+    "\x1b means nothing here: known are dry_run, limit",
+}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+async def test_a_query_member_that_the_route_does_not_have_is_refused(client: httpx.AsyncClient, query: str) -> None:
+    answer = await client.put(f"/change?{query}", json={"workers": 1})
+    assert (answer.status_code, problem_of(answer)["detail"]) == (422, QUERIES[query])
+
+
+async def test_where_no_query_is_taken_any_is_refused_and_pages_are_left_alone(client: httpx.AsyncClient) -> None:
+    for path in ("/healthz", "/readyz", "/metrics", "/change", "/teapot"):
+        answer = await client.get(f"{path}?since=1")
+        expected = "query: since means nothing here, where no query is taken: leave it out"
+        assert (answer.status_code, problem_of(answer)["detail"]) == (422, expected), path
+    assert (await client.get("/docs?utm_source=mail")).status_code == 200
+    assert (await client.put("/change?dry_run=true&limit=2", json={"workers": 1})).status_code == 200
+
+
+async def test_a_wrong_method_is_told_all_that_the_path_takes(client: httpx.AsyncClient) -> None:
+    answer = await client.delete("/change")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, PATCH, PUT")
+    assert problem_of(answer)["detail"] == "this path takes GET, PATCH, PUT, not DELETE"
+    assert (await client.post("/docs")).headers["allow"] == "GET"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"workers":}', "the body is no JSON, at character 11: Expecting value"),
+        (b"{", "the body is no JSON, at character 1: "),
+        (b"", "the body is no JSON: there is none"),
+        (b"\xff", "the body is no JSON"),
+        (b"[" * 100_000, "the body is no JSON"),
+    ],
+)
+async def test_a_body_that_is_no_json_is_400(client: httpx.AsyncClient, body: bytes, told: str) -> None:
+    answer = await client.put("/change", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert problem_of(answer)["detail"].startswith(told)
+
+
+async def test_a_body_that_is_not_said_to_be_json_is_told_which_header_says_so(client: httpx.AsyncClient) -> None:
+    for headers, found in (({}, "it is missing"), ({"Content-Type": "text/plain"}, "it says text/plain")):
+        answer = await client.put("/change", content=b'{"workers": 1}', headers=headers)
+        expected = f"set the header Content-Type to application/json: {found}"
+        assert (answer.status_code, problem_of(answer)["detail"]) == (415, expected)

@@ -21,6 +21,8 @@ from keygrouping_router.models import (
     KeyReport,
     KeySpaceReport,
     Model,
+    OverrideReport,
+    OverridesReport,
     PlanInForce,
     PlanReport,
     Readiness,
@@ -79,6 +81,7 @@ class Double:
         self.keys = list(keys)
         self.shadows = ["key", "pkg", "w-choices"]
         self.values = {setting.name: setting.default for setting in describe("dkg")}
+        self.overrides: dict[str, OverrideReport] = {}
         self.history: list[HistoryEntry] = []
         self.plans: list[PlanReport] = []
         self.sent: list[tuple[int | None, str, Model]] = []
@@ -270,6 +273,22 @@ class Double:
             "version": self.version,
         }
         return WorkersReport.model_validate(report)
+
+    def overrides_report(self) -> OverridesReport:
+        return OverridesReport(version=self.version, epoch=1, items=list(self.overrides.values()))
+
+    def override(self, key: bytes, body: Any) -> OverridesReport:
+        """Somebody says where a key goes, or with no body leaves it to the grouping."""
+        entry = named(key)
+        before = {entry["id"]: "overridden"} if self.overrides.pop(entry["id"], None) else {}
+        if body is not None:
+            until = self.now + timedelta(seconds=body["seconds"])
+            workers = [body["worker"]] if "worker" in body else [0, 1]
+            given = {"worker": body.get("worker"), "width": body.get("width"), "resting": None}
+            report = {**entry, "action": body["action"], **given, "until": until, "workers": workers}
+            self.overrides[entry["id"]] = OverrideReport.model_validate(report)
+        self.control("overrides", before, {} if body is None else {entry["id"]: body})
+        return self.overrides_report()
 
     def grouping(self) -> GroupingReport:
         available = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 import time
@@ -33,6 +34,7 @@ def app_of(double: Double) -> FastAPI:
         "/workers": double.workers_report,
         "/grouping": double.grouping,
         "/shadow": double.shadow,
+        "/overrides": double.overrides_report,
         "/thresholds": double.thresholds,
         "/plan": double.plan_in_force,
         "/plan/history": lambda: PlanHistory(entries=double.plans[::-1][:100]),
@@ -88,13 +90,13 @@ async def _events(double: Double, after: int) -> AsyncIterator[bytes]:
 
 def _add_writes(app: FastAPI, double: Double) -> None:
     async def change(request: Request, apply: Callable[[Any], Model], dry_run: bool = False) -> Response:
-        body = await request.json()
+        body = json.loads(await request.body() or b"null")
         double.asked.append((request.method, str(request.url.path) + ("?dry_run" if dry_run else ""), body))
         if refused := _refused(double, request, double.token is not None):
             return refused
         if request.headers.get("if-match", f'"{double.version}"') != f'"{double.version}"':
             return _problem(412, f"version {double.version} is in force")
-        if body.get("check_interval") == -1:
+        if body and body.get("check_interval") == -1:
             return _problem(422, "thresholds: check_interval must be at least 0, not -1")
         if dry_run:
             return _json(double, double.dry_run())
@@ -119,6 +121,12 @@ def _add_writes(app: FastAPI, double: Double) -> None:
         before, double.shadows = double.shadows, [one["name"] for one in body["groupings"]]
         double.control("shadow", {"groupings": ",".join(before)}, {"groupings": ",".join(double.shadows)})
         return double.shadow()
+
+    @app.put("/overrides/{key:path}")
+    @app.delete("/overrides/{key:path}")
+    async def override(request: Request, dry_run: bool = False) -> Response:
+        key = key_of(request.scope["raw_path"].split(b"/overrides/")[1])
+        return await change(request, lambda body: double.override(key, body), dry_run)
 
     @app.patch("/thresholds")
     async def thresholds(request: Request, dry_run: bool = False) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ import pytest
 from fastapi import FastAPI
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from keygrouping_router.api import router_app
+from keygrouping_router.api import events, router_app
 from keygrouping_router.api.events import events_routes
 from keygrouping_router.api.examples import EXAMPLES
 from keygrouping_router.api.page import HEADERS
@@ -29,17 +30,21 @@ from keygrouping_router.models import (
     KeyReport,
     KeySpaceReport,
     Model,
+    OverrideChange,
+    OverridesReport,
     PlanHistory,
     PlanInForce,
     PlanReport,
     Readiness,
     ServerEvent,
+    ShadowDryRun,
     ShadowReport,
     Thresholds,
     WorkersReport,
 )
 from keygrouping_router.naming import id_of
 from keygrouping_router.plane import Plane
+from keygrouping_service import metrics
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.settings import ApiSettings
 from keygrouping_service.testing import until
@@ -54,6 +59,7 @@ REPORTS: dict[str, type[Model]] = {
     "/plan": PlanInForce,
     "/plan/history": PlanHistory,
     "/shadow": ShadowReport,
+    "/overrides": OverridesReport,
 }
 """All that may be closed to readers, and what it answers."""
 
@@ -64,6 +70,7 @@ WRITES: dict[tuple[str, str], Any] = {
     ("PUT", "/grouping"): {"name": "pkg"},
     ("PUT", "/shadow"): {"groupings": [{"name": "pkg"}]},
 }
+OVERRIDE = {"action": "pin", "worker": 3, "seconds": 60.0}
 
 ANSWERS: dict[str, type[Model]] = {
     "keyspace": KeySpaceReport,
@@ -75,10 +82,12 @@ ANSWERS: dict[str, type[Model]] = {
     "plan": PlanInForce,
     "plans": PlanHistory,
     "shadow": ShadowReport,
+    "overrides": OverridesReport,
+    "override": OverridesReport,
 }
 """What the plane can be asked for."""
 
-VERSIONED = sorted({path for _, path in WRITES})
+VERSIONED = sorted({"/overrides", *(path for _, path in WRITES)})
 
 
 class FakePlane:
@@ -96,9 +105,11 @@ class FakePlane:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         verb, _, what = name.rpartition("_")
-        if what not in ANSWERS or verb not in ("", "set", "try"):
+        if what not in ANSWERS or verb not in ("", "set", "try", "end", "try_ending"):
             raise AttributeError(name)
-        model = DryRun if verb == "try" else ANSWERS[what]
+        model = ANSWERS[what]
+        if verb.startswith("try"):
+            model = ShadowDryRun if what == "shadow" else DryRun
 
         async def answer(*args: Any, **named: Any) -> Model:
             self.asked.append((name, *args, named) if named else (name, *args))
@@ -289,12 +300,47 @@ async def test_a_write_reaches_the_plane(client: httpx.AsyncClient, plane: FakeP
     assert named == {"expected": 6, "by": "api (192.0.2.7)", **partial}
 
 
-@pytest.mark.parametrize(("method", "path"), [(m, p) for m, p in WRITES if p in ("/thresholds", "/workers")])
+@pytest.mark.parametrize(("method", "path"), WRITES)
 async def test_a_dry_run_changes_nothing(client: httpx.AsyncClient, plane: FakePlane, method: str, path: str) -> None:
     answer = await client.request(method, f"{path}?dry_run=true", json=WRITES[method, path])
-    assert answer.json() == EXAMPLES[DryRun]
+    assert answer.json() == EXAMPLES[ShadowDryRun if path == "/shadow" else DryRun]
     assert "etag" not in answer.headers
     assert [asked[0] for asked in plane.asked] == [f"try_{path[1:]}"]
+
+
+async def test_a_key_is_overridden_and_left_to_the_grouping_again(client: httpx.AsyncClient, plane: FakePlane) -> None:
+    headers = {"If-Match": '"6"'}
+    told = {"expected": 6, "by": "api (192.0.2.7)"}
+    answer = await client.put("/overrides/%FF%2Fa", json=OVERRIDE, headers=headers)
+    assert (answer.status_code, answer.headers["etag"]) == (200, '"7"')
+    assert (await client.put("/overrides/DE?dry_run=1", json=OVERRIDE)).json() == EXAMPLES[DryRun]
+    assert (await client.delete("/overrides/DE", headers=headers)).status_code == 200
+    assert (await client.delete("/overrides/DE?dry_run=1")).json() == EXAMPLES[DryRun]
+    change = OverrideChange.model_validate(OVERRIDE)
+    assert plane.asked == [
+        ("set_override", b"\xff/a", change, told),
+        ("try_override", b"DE", change),
+        ("end_override", b"DE", told),
+        ("try_ending_override", b"DE"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"action": "move", "seconds": 1},
+        {"action": "pin", "worker": -1, "seconds": 1},
+        {"action": "pin", "worker": "3", "seconds": 1},
+        {"action": "split", "width": 1, "seconds": 1},
+        {"action": "whole", "seconds": 0},
+        {"action": "whole", "seconds": 1e9},
+        {"action": "whole", "until": "2026-01-31T12:00:00"},
+        {"action": "whole", "untill": "2026-01-31T12:00:00Z"},
+    ],
+)
+async def test_an_override_of_another_shape_is_refused(client: httpx.AsyncClient, plane: FakePlane, wrong: Any) -> None:
+    check_problem(await client.put("/overrides/DE", json=wrong), 422, "body")
+    assert plane.asked == []
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, None), ("*", None), ('"12"', 12), (' "12" ', 12), ('"0"', 0)])
@@ -348,8 +394,7 @@ async def test_a_body_of_another_shape_is_refused(
 @pytest.mark.parametrize("body", [b"{", b'{"workers":}', b"\xff", b'{"workers": "\\ud800"}', b"[" * 100_000])
 async def test_what_is_no_json_is_refused(client: httpx.AsyncClient, body: bytes) -> None:
     answer = await client.put("/workers", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code in (400, 422)
-    check_problem(answer, answer.status_code)
+    check_problem(answer, 422 if b"ud800" in body else 400)
 
 
 async def test_infinite_capacities_are_refused(client: httpx.AsyncClient) -> None:
@@ -361,7 +406,22 @@ async def test_infinite_capacities_are_refused(client: httpx.AsyncClient) -> Non
 
 async def test_a_body_must_say_that_it_is_json(client: httpx.AsyncClient, plane: FakePlane) -> None:
     answer = await client.put("/workers", content=b'{"workers": 2}', headers={"Content-Type": "text/plain"})
-    check_problem(answer, 422)
+    check_problem(answer, 415, "Content-Type")
+    assert plane.asked == []
+
+
+@pytest.mark.parametrize(("method", "path"), WRITES)
+@pytest.mark.parametrize("query", ["dry-run=true", "dryrun=1", "dry_run=true&dry_run=false", "force"])
+async def test_an_order_with_an_unknown_query_is_not_carried_out(
+    client: httpx.AsyncClient, plane: FakePlane, method: str, path: str, query: str
+) -> None:
+    check_problem(await client.request(method, f"{path}?{query}", json=WRITES[method, path]), 422, "query: ")
+    assert plane.asked == []
+
+
+@pytest.mark.parametrize("path", [*REPORTS, "/events", "/readyz", "/healthz", "/metrics"])
+async def test_a_read_with_an_unknown_query_is_refused(client: httpx.AsyncClient, plane: FakePlane, path: str) -> None:
+    check_problem(await client.get(f"{path}?topp=3"), 422, "topp")
     assert plane.asked == []
 
 
@@ -398,6 +458,9 @@ async def test_unknown_paths_and_methods_are_problems(client: httpx.AsyncClient)
     check_problem(await client.get("/assets/nothing.js"), 404)
     check_problem(await client.get("/assets/..%2fapi/app.py"), 404)
     check_problem(await client.delete("/workers"), 405)
+    for path in REPORTS:
+        allowed = ["GET", *(method for method, written in WRITES if written == path)]
+        assert (await client.request("TRACE", path)).headers["allow"] == ", ".join(sorted(allowed))
 
 
 async def test_a_body_over_the_limit_is_refused(plane: FakePlane) -> None:
@@ -546,6 +609,44 @@ async def test_too_many_listeners_are_turned_away_until_one_goes(plane: FakePlan
                 return second.status_code == 200
 
         await until(is_free, 10)
+        plane.over.set()
+
+
+async def test_listeners_who_leave_are_no_error(plane: FakePlane, caplog: pytest.LogCaptureFixture) -> None:
+    async def endless(_: int | None) -> AsyncIterator[ServerEvent]:
+        plane.asked.append(("came",))
+        try:
+            while True:
+                yield ServerEvent("control", CONTROL)
+                await asyncio.sleep(0)
+        finally:
+            plane.asked.append(("left",))
+
+    plane.events = endless  # type: ignore[assignment,method-assign]
+    problems = metrics.HTTP_PROBLEMS.labels("500")._value.get()
+    app = create_app("test", lambda: True, events_routes(cast(Plane, plane)))
+    async with serving(app, "127.0.0.1", 0) as port:
+
+        async def listen(number: int) -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await reader.read(1 + 300 * (number % 7))
+            writer.transport.abort()
+
+        await asyncio.gather(*(listen(number) for number in range(40)))
+        await until(lambda: plane.asked.count(("left",)) == plane.asked.count(("came",)) > 0, 60)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert metrics.HTTP_PROBLEMS.labels("500")._value.get() == problems
+
+
+async def test_silence_has_a_heartbeat(plane: FakePlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.01)
+    plane.over.clear()
+    app = create_app("test", lambda: True, events_routes(cast(Plane, plane)))
+    async with serving(app, "127.0.0.1", 0) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        async with client.stream("GET", "/events") as stream:
+            lines = stream.aiter_lines()
+            assert [await anext(lines) for _ in range(4)] == ["retry: 2000", "", ": ping", ""]
         plane.over.set()
 
 

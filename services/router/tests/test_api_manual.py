@@ -37,6 +37,7 @@ ANSWERS: list[type[BaseModel]] = [
     models.History,
     models.WorkersReport,
     models.GroupingReport,
+    models.OverridesReport,
     models.PlanInForce,
     models.PlanHistory,
     models.ShadowReport,
@@ -50,7 +51,7 @@ def request_of(command: str) -> tuple[str, str]:
     method = re.search(r"-X (\w+)", command)
     path = re.search(r'"\$ROUTER(/[^"?]*)', command)
     assert path, command
-    return method[1].lower() if method else "get", re.sub(r"^/keyspace/.+", "/keyspace/{key}", path[1])
+    return method[1].lower() if method else "get", re.sub(r"^/(keyspace|overrides)/.+", r"/\1/{key}", path[1])
 
 
 def test_every_route_has_an_example() -> None:

@@ -86,7 +86,7 @@ def test_thresholds_are_set_as_a_whole_or_in_part() -> None:
 def test_the_interval_of_a_grouping_is_that_of_the_routers_where_they_make_the_plans() -> None:
     alone = environment(grouping="mixed").with_thresholds({"interval": 5}, partial=True)
     assert (alone.interval, alone.routing_settings["interval"]) == (None, 5)
-    together = alone.with_grouping(GroupingChange(name="mixed", sharing="shared"))
+    together = alone.with_grouping(GroupingChange(name="mixed", sharing="shared", settings={}))
     assert together.interval is None
     together = together.with_thresholds({"interval": 5}, partial=True)
     assert (together.interval, together.routing_settings["interval"]) == (5, None)
@@ -339,6 +339,48 @@ async def test_a_document_that_cannot_be_followed_here_is_left_alone_until_the_n
     again = await settled(store)
     assert (again.control.workers, again.version) == (document.control.workers, document.version) == (7, 4)
     assert document.control.base > 30 and document.control.generation > 5, "no plan of the other grouping fits"
+
+
+@pytest.mark.parametrize(
+    ("stored", "followed", "told"),
+    [
+        (
+            {"shadow": [{"name": "pkg"}, {"name": "magic"}, {"name": "off-greedy"}]},
+            ("dkg", 1),
+            ["the comparison with magic: unknown grouping", "the comparison with off-greedy: off-greedy has to know"],
+        ),
+        ({"settings": {"speed": 1}}, ("dkg", 0), ["the settings of dkg: grouping 'dkg': unknown setting speed"]),
+        (
+            {"grouping": "off-greedy"},
+            ("w-choices", 0),
+            ["the grouping off-greedy (w-choices routes instead): off-greedy has to know the whole stream"],
+        ),
+        (
+            {"grouping": "from the future", "shadow": [{"name": "pkg"}]},
+            ("w-choices", 0),
+            ["the comparison with pkg", "the grouping from the future (w-choices routes instead): unknown grouping"],
+        ),
+    ],
+)
+async def test_a_router_starts_with_what_it_can_use_of_a_document_and_says_what_it_left_out(
+    caplog: pytest.LogCaptureFixture, stored: dict[str, Any], followed: tuple[str, int], told: list[str]
+) -> None:
+    store = MemoryStore()
+    configured = environment().model_dump(
+        include={"grouping", "settings", "sharing", "observe_only", "workers", "auto"}
+    )
+    written = {"grouping": "dkg", "workers": 7, "base": 30, "configured": configured, **stored}
+    await store.put(DOCUMENT, written, expected=0)
+    document = await settled(store)
+    control = document.control
+    assert (control.workers, (control.grouping, len(control.shadow)), document.version) == (7, followed, 1)
+    assert [line[: len(start)] for line, start in zip(document.left_out, told, strict=True)] == told
+    assert all(any(start in record.getMessage() for record in caplog.records) for start in told)
+    assert await store.get(DOCUMENT) == Entry(written, 1), "another version of the router may know it"
+    await document.refresh(epoch)
+    assert document.left_out and len(caplog.records) == len(told), "told once"
+    await set_workers(document, 8)
+    assert (await settled(store)).left_out == () and document.left_out == ()
 
 
 async def test_more_workers_than_partitions_are_not_routed_to() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from keygrouping_router.naming import named
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from .page_double import STRANGE, Double, keys_of
@@ -471,6 +472,48 @@ def test_the_number_of_workers_is_tried_and_applied(site: Site, opens: Opens) ->
     page.locator("#scale-apply").click()
     expect(page.locator("#scale-hint")).to_contain_text("automatic")
     assert site.double.mode == "auto"
+
+
+def test_a_key_is_sent_where_people_say_and_left_to_the_grouping_again(site: Site, opens: Opens) -> None:
+    page = opens(site.url)
+    expect(page.locator("#override-hint")).to_have_text("from 0 to 7")
+    expect(page.locator("#override-empty")).to_be_visible()
+    page.locator("#override-try").click()
+    expect(page.locator("#override-outcome")).to_have_text("Name the key.")
+    page.locator("#override-key").fill("a/b?")
+    page.locator("#override-try").click()
+    expect(page.locator("#override-outcome")).to_have_text("Say to which worker.")
+    page.locator("#override-worker").fill("3")
+    page.locator("#override-minutes").fill("1.5")
+    page.locator("#override-try").click()
+    expect(page.locator("#override-outcome")).to_contain_text("Nothing is changed yet.")
+    page.locator("#override-apply").click()
+    expect(page.locator("#override-outcome")).to_have_text("In force now.")
+    body = {"action": "pin", "seconds": 90, "worker": 3}
+    assert site.double.asked == [("PUT", "/overrides/a/b%3F?dry_run", body), ("PUT", "/overrides/a/b%3F", body)]
+    expect(page.locator("#override-list li")).to_contain_text("a/b? pinned to one worker (3), until")
+    expect(page.locator("#changes")).to_contain_text("Single keys")
+    page.get_by_role("button", name="End the override of a/b?").click()
+    expect(page.locator("#override-outcome")).to_have_text("Left to the grouping again.")
+    expect(page.locator("#override-list li")).to_have_count(0)
+    assert site.double.asked[-1] == ("DELETE", "/overrides/a/b%3F", None)
+
+
+def test_any_key_of_the_table_can_be_sent_elsewhere(serve: Callable[[Double], Site], opens: Opens) -> None:
+    double = Double(keys=STRANGE)
+    double.fill(3)
+    page = opens(serve(double).url)
+    for rank in range(len(STRANGE)):
+        page.locator("#keys-rows button").nth(rank).click()
+        page.locator("#explain-override").click()
+        expect(page.locator("#override-action")).to_be_focused()
+        page.locator("#override-action").select_option("split")
+        expect(page.locator("#override-worker")).to_be_hidden()
+        page.locator("#override-try").click()
+        page.locator("#override-apply").click()
+        expect(page.locator("#override-list li")).to_have_count(rank + 1)
+    assert set(double.overrides) == {named(key)["id"] for key in STRANGE}
+    assert double.asked[-1][2] == {"action": "split", "seconds": 3600}
 
 
 def test_what_is_compared_can_be_chosen(site: Site, opens: Opens) -> None:

@@ -17,6 +17,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from keygrouping.receipt import Receipt
 from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service import metrics
@@ -80,6 +81,54 @@ async def test_key_value_headers_and_timestamp_pass_unchanged(cluster: Cluster, 
     assert Counter(map(content, found["routed"])) == Counter((k, v, t, tuple(h)) for k, v, h, t in rows)
     assert not found["late"] and not found["dead"]
     assert all(record.partition < settings.workers for record in found["routed"])
+
+
+async def test_a_quarantined_key_goes_to_its_topic_and_comes_back_and_the_counts_add_up(
+    cluster: Cluster, settings: RouterSettings
+) -> None:
+    """Nothing is lost or doubled while it begins and ends, and each event says why it is there."""
+    topic = f"{settings.events_topic}-quarantine"
+    await cluster.create(**{topic: 3})
+    changed = settings.model_copy(update={"quarantine_topic": topic, "http_port": free_port()})
+    written = 0
+
+    async def write() -> None:
+        nonlocal written
+        rows = [(b"bad", b"%d" % n) for n in range(20)] + [(b"good", b"%d" % n) for n in range(20)]
+        await cluster.write(settings.events_topic, rows, timestamp_ms=START_MS)
+        written += len(rows)
+        await until(is_done, 60)
+
+    async def found() -> tuple[list[Any], list[Any]]:
+        return await cluster.read(settings.routed_topic), await cluster.read(topic)
+
+    async def is_done() -> bool:
+        return sum(map(len, await found())) >= written
+
+    async with routing(changed), httpx.AsyncClient(base_url=f"http://127.0.0.1:{changed.http_port}") as api:
+
+        async def answers() -> bool:
+            try:
+                return (await api.get("/readyz")).is_success
+            except httpx.TransportError:
+                return False
+
+        await until(answers, 60)
+        await write()
+        order = {"action": "quarantine-topic", "seconds": 600}
+        assert (await api.put("/overrides/bad", json=order)).is_success
+        await write()
+        assert (await api.delete("/overrides/bad")).is_success
+        await write()
+    routed, aside = await found()
+    assert (len(routed), len(aside)) == (100, 20)
+    assert {(record.key, header(record, "reason")) for record in aside} == {(b"bad", "quarantined")}
+    offsets = [int(header(record, "offset")) for record in aside]
+    assert len(set(offsets)) == 20 and [record.value for record in aside] == [b"%d" % n for n in range(20)]
+    receipts = [Receipt.decode(record.value) for record in await cluster.read(settings.receipts_topic)]
+    assert sum(receipt.consumed.events for receipt in receipts) == written
+    assert sum(receipt.routed.events for receipt in receipts) == 100
+    assert sum(receipt.dead.events for receipt in receipts) == 20
 
 
 async def test_bad_input_ends_in_dead_letters_and_the_counts_add_up(

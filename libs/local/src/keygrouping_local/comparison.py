@@ -10,7 +10,7 @@ from keygrouping.partial import Result
 from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.oracle import WAS_IDLE, Expected, Place, Value, expect
-from keygrouping_local.records import read_results, reasons
+from keygrouping_local.records import dead_letters, read_results, reasons
 
 RELATIVE = 1e-9
 _OF_SIZE = 1e-12
@@ -117,7 +117,7 @@ async def check_run(settings: ServiceSettings, job: JobSpec) -> Comparison:
         for position, places in sorted(expected.skipped.items())
     ]
     comparison.used = sum(result.events for result in results.values())
-    compare_left_out(expected, late, await reasons(settings, settings.dead_letters_topic), comparison)
+    compare_left_out(expected, late, await dead_letters(settings), comparison)
     return comparison
 
 

@@ -16,12 +16,13 @@ from datasketches import hll_sketch, hll_union, tgt_hll_type
 from keygrouping.aggregate import Aggregate
 from keygrouping.aggregate.bounds import bounds_of
 from keygrouping.job import FieldValue, JobSpec, Rejection, picker
+from keygrouping_service.batches import QUARANTINED
 from keygrouping_service.bisection import REFUSED, UNPROCESSABLE
 from keygrouping_service.fetching import TOO_LARGE, UNDECODABLE
 from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.oracle_reading import Reading, read
-from keygrouping_local.records import Record, read_all, reasons
+from keygrouping_local.records import Record, dead_letters, read_all, reasons
 
 WAS_IDLE = "partition-was-idle"
 _LG_K = 12
@@ -59,9 +60,10 @@ class Expected:
 class Oracle:
     """Reads the records of `events`, each partition in offset order, and aggregates them in the most obvious way.
 
-    `left_out` are events that the routers have put into `late` because their partition had been idle: the one
-    decision that depends on the wall clock, so it is taken as made. So are those in `unprocessed`, the dead letters for
-    reasons that lie in the routers and not in the job. `now_ms` is the clock for `max_future`.
+    `left_out` are events that the routers have put into `late` because their partition had been idle, or aside because
+    people had quarantined their key: decisions that depend on the wall clock, so they are taken as made. So are those
+    in `unprocessed`, the dead letters for reasons that lie in the routers and not in the job. `now_ms` is the clock for
+    `max_future`.
     """
 
     def __init__(
@@ -129,12 +131,16 @@ class Oracle:
 async def expect(settings: ServiceSettings, job: JobSpec) -> Expected:
     """Returns what the results of everything that stands in `events` now must be."""
     late = await reasons(settings, settings.late_topic)
-    dead = await reasons(settings, settings.dead_letters_topic)
+    dead = await dead_letters(settings)
     unprocessed = {place: reason for place, reason in dead.items() if reason in _NOT_THE_JOBS}
-    oracle = Oracle(job, {place for place, reason in late.items() if reason == WAS_IDLE}, unprocessed=unprocessed)
+    quarantined = {place for place, reason in dead.items() if reason == QUARANTINED}
+    was_idle = {place for place, reason in late.items() if reason == WAS_IDLE}
+    oracle = Oracle(job, was_idle | quarantined, unprocessed=unprocessed)
     async for records in read_all(settings, settings.events_topic):
         oracle.add(records)
-    return oracle.finish()
+    expected = oracle.finish()
+    expected.dead.update(dict.fromkeys(quarantined - expected.dead.keys(), QUARANTINED))
+    return expected
 
 
 def _present(rows: list[tuple[FieldValue, ...]], pick: Callable[[Sequence[Any]], Any] | None) -> list[Any]:

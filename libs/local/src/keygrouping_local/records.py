@@ -97,6 +97,14 @@ async def reasons(settings: ServiceSettings, topic: str) -> dict[tuple[int, int]
     return found
 
 
+async def dead_letters(settings: ServiceSettings) -> dict[tuple[int, int], str]:
+    """The same of all that is in no result: dead letters, and what is in the quarantine topic."""
+    found = await reasons(settings, settings.dead_letters_topic)
+    if settings.quarantine_topic is not None:
+        found |= await reasons(settings, settings.quarantine_topic)
+    return found
+
+
 async def _partitions(settings: ServiceSettings, topic: str) -> list[TopicPartition]:
     async with kafka.started(kafka.admin(settings)) as admin:
         partitions = await partitions_of(admin, topic)

@@ -7,10 +7,10 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Literal
 
 import uvicorn
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.telemetry import TelemetryConfig
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -21,7 +21,9 @@ from keygrouping_service.audit import Audit
 from keygrouping_service.docs import add_docs
 from keygrouping_service.guarding import ImpatientProtocol, guarded
 from keygrouping_service.kafka import Fatal
+from keygrouping_service.openapi import Responses, complete, problems
 from keygrouping_service.problems import answer_with_problems
+from keygrouping_service.queries import known_query
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ _MOST_CONNECTIONS = 1000
 """Open at once; beyond them the answer is 503."""
 
 _NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False, auto_configure=False)
-_SCRAPED: dict[int | str, dict[str, Any]] = {200: {"description": "In the text format of Prometheus"}}
+_SCRAPED: Responses = {200: {"description": "In the text format of Prometheus"}}
 
 
 class Health(BaseModel):
@@ -45,7 +47,8 @@ def create_app(
     """App with `/healthz`, `/readyz`, `/metrics`, `/docs` and the given routes.
 
     `/readyz` is 503 until `ready()`; with a `ready` of None one of the routers brings it. Every error is answered with
-    problem details, every change is told in the log: for `frequent` see `audit.Audit`.
+    problem details, and so is a query that a route doesn't know. Every change is told in the log: for `frequent` see
+    `audit.Audit`.
     """
     spans = tracing.active()
     app = FastAPI(
@@ -55,6 +58,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
+        dependencies=[Depends(known_query)],
     )
     _add_health(app)
     if ready is not None:
@@ -64,23 +68,26 @@ def create_app(
     add_docs(app)
     app.add_middleware(Audit, frequent=frequent)
     answer_with_problems(app)
+    complete(app)
     return app
 
 
 def _add_health(app: FastAPI) -> None:
-    @app.get("/healthz", tags=["health"])
+    @app.get("/healthz", tags=["health"], responses=problems(422))
     async def get_healthz() -> Health:
         """The process lives: its event loop gives answers."""
         return Health(status="ok")
 
-    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse, responses=_SCRAPED)
+    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse, responses=_SCRAPED | problems(422))
     async def get_metrics() -> Response:
         """All metrics, for Prometheus."""
         return Response(metrics.exposition(app.title), media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_readiness(app: FastAPI, ready: Callable[[], bool]) -> None:
-    @app.get("/readyz", tags=["health"], responses={503: {"description": "Not yet, or not now", "model": Health}})
+    unready: Responses = {503: {"description": "Not yet, or not now", "model": Health}}
+
+    @app.get("/readyz", tags=["health"], responses=unready | problems(422))
     async def get_readyz(response: Response) -> Health:
         """Whether the service can do its work now."""
         if ready():

@@ -26,6 +26,10 @@ def partition_of(key: bytes, partitions: int) -> int:
     return (hashed & 0x7FFFFFFF) % partitions
 
 
+QUARANTINED = "quarantined"
+"""Reason of events whose key people have quarantined to a topic; their time counts, they themselves don't."""
+
+
 def origin_headers(record: ConsumerRecord[bytes, bytes], reason: str, detail: str) -> list[Header]:
     """Headers of a record that goes to `late` or `dead-letters`: its own, then why, and where it came from.
 

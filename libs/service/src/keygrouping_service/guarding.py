@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from keygrouping_service.audit import SAFE_METHODS
+from keygrouping_service.media import JSON, LINES, is_json, media_type, wrong_media
 from keygrouping_service.problems import problem_response
 
 HEADER_SECONDS = 10.0
@@ -83,8 +84,7 @@ class SameSite:
             detail = "a page of another site can ask for nothing here: ask from a program, or from our own page"
             return await problem_response(403, detail)(scope, receive, send)
         if not safe and _has_body(headers) and not is_json(media := media_type(headers)):
-            detail = f"send application/json or application/x-ndjson, not {media or 'a body without Content-Type'}"
-            return await problem_response(415, detail)(scope, receive, send)
+            return await problem_response(415, wrong_media(media, JSON, LINES))(scope, receive, send)
         await self._app(scope, receive, send)
 
 
@@ -173,18 +173,6 @@ class ImpatientProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.write(answer)
             self.transport.close()
-
-
-def media_type(headers: Headers) -> str:
-    """What a body is said to be, without parameters; empty if nothing is said."""
-    return headers.get("content-type", "").split(";")[0].strip().lower()
-
-
-def is_json(media: str) -> bool:
-    """Whether that is JSON, or lines of it."""
-    return media in ("application/json", "application/x-ndjson") or (
-        media.startswith("application/") and media.endswith("+json")
-    )
 
 
 def _has_body(headers: Headers) -> bool:

@@ -277,6 +277,10 @@ DEAD = counter(
     "reason",
     values=(*REASONS, *READER_REASONS),
 )
+QUARANTINED = counter(
+    "router_quarantined_total", "events", "Events sent to the quarantine topic, as overrides of their keys say."
+)
+OVERRIDES = gauge("router_overrides", "keys", "Keys that go where people say rather than the grouping.")
 BATCH_SECONDS = histogram(
     "router_batch_seconds",
     "seconds",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 Responses = dict[int | str, dict[str, Any]]
@@ -18,7 +18,7 @@ _REASONS = {
     408: "The body has not come in time.",
     412: "Somebody else changed it since: read it again, and try with its ETag.",
     413: "The body is too large.",
-    415: "The body is not said to be JSON.",
+    415: "The header Content-Type doesn't say that the body is JSON.",
     421: "The request is for a host that this server is not.",
     422: "What was sent can't be used; the detail says why.",
     429: "Too many requests; `Retry-After` says when to try again.",
@@ -38,7 +38,7 @@ class ProblemDetails(BaseModel):
 
 
 def problems(*statuses: int) -> Responses:
-    """The problem details (RFC 9457) that a route may answer with; the app needs `complete`."""
+    """The problem details (RFC 9457) that a route may answer with."""
     return {status: _problem(status) for status in statuses}
 
 
@@ -53,6 +53,13 @@ def complete(app: FastAPI) -> None:
         return document
 
     app.openapi = completed  # type: ignore[method-assign]
+
+
+def operations_at(request: Request) -> dict[str, Any]:
+    """What the document says of the path of a request, by method in lower case; empty if it isn't in there."""
+    path = getattr(request.scope.get("route"), "path_format", None)
+    found: dict[str, Any] = request.app.openapi()["paths"].get(path, {})
+    return found
 
 
 def _problem(status: int) -> dict[str, Any]:

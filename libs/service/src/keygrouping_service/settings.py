@@ -123,6 +123,9 @@ class ServiceSettings(BaseSettings):
     dead_letters_topic: TopicName = Field(
         default="dead-letters", description="records that can't be used, with the reason"
     )
+    quarantine_topic: TopicName | None = Field(
+        default=None, description="events of keys that are quarantined to it; unset: the topic of dead letters"
+    )
     receipts_topic: TopicName = Field(
         default="receipts", description="what became of which input offsets: a record per transaction of a router"
     )

@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI, Query
 from keygrouping_service.app import create_app
 from keygrouping_service.auth import Auth
 from keygrouping_service.limits import limit_requests
-from keygrouping_service.openapi import complete, problems
+from keygrouping_service.openapi import problems
 
 from keygrouping_observer.audit.report import MOST, AuditBoard, AuditReport
 from keygrouping_observer.report import DistributionReport
@@ -21,7 +21,6 @@ def observer_app(settings: ObserverSettings, board: Board, audit: AuditBoard, re
     """The app that shows this board."""
     app = create_app("keygrouping observer", ready, _distribution_routes(board, audit, Auth(settings)))
     limit_requests(app, body_bytes=settings.api_body_bytes, rate=settings.api_rate)
-    complete(app)
     return app
 
 

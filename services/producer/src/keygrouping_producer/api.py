@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from keygrouping_service.auth import Auth
-from keygrouping_service.guarding import media_type
+from keygrouping_service.media import JSON, LINES, media_type, wrong_media
 from keygrouping_service.problems import Problem, describe
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -70,13 +70,13 @@ def event_routes(settings: ProducerSettings, ingest: Ingest) -> APIRouter:
     @routes.post("/events", status_code=202)
     async def post_events(request: Request) -> Accepted:
         media = media_type(request.headers)
-        if media not in (NDJSON, "application/json"):
-            raise Problem(415, f"send application/json or {NDJSON}, not {media or 'a body without Content-Type'}")
+        if media not in (JSON, LINES):
+            raise Problem(415, wrong_media(media, JSON, LINES))
         try:
             with ingest.place() as place:
                 place.hold(_stated_bytes(request))
                 intake = await ingest.intake()
-                await _take(request, Slices(intake, settings.max_event_bytes, lines=media == NDJSON), intake, place)
+                await _take(request, Slices(intake, settings.max_event_bytes, lines=media == LINES), intake, place)
                 await ingest.write(intake)
         except Unavailable as error:
             raise Problem(503, f"{error}: send the events again") from error

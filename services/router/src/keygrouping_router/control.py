@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, NamedTuple, Self, cast
 
-from keygrouping.grouping import Description, GroupingError, UrgentlyPlanned, create, describe, shared_settings
+from keygrouping.grouping import (
+    Description,
+    GroupingError,
+    UrgentlyPlanned,
+    create,
+    describe,
+    live_names,
+    names,
+    shared_settings,
+)
+from keygrouping.grouping.overrides import Layout
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from keygrouping_router.errors import Refused
 from keygrouping_router.models import (
     LARGEST,
+    MAX_OVERRIDES,
     MAX_SHADOWS,
     MAX_WORKERS,
     Capacity,
     GroupingChange,
+    KeyOverride,
     Number,
     ShadowChange,
     ShadowGrouping,
     Sharing,
     WorkersChange,
 )
+from keygrouping_router.overriding import key_of_override, layout_of, shown, shown_id
 
 Values = dict[str, JsonValue]
 
@@ -51,8 +65,8 @@ class Control(BaseModel):
 
     `base` is the epoch that a change of the routing begins with, above all epochs before it. `generation` counts
     changes by which plans made before are of no use any more. `configured` is the environment that it was last
-    configured from. `began` is the version after which the store counts anew. `sizes` are the last numbers of workers,
-    each with the base that it came with.
+    configured from. `began` is the version after which the store counts anew. `sizes` are the last numbers of workers
+    that the grouping had, each with the base that it came with. `overrides` say where single keys go.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -73,6 +87,7 @@ class Control(BaseModel):
     sizes: Annotated[
         tuple[tuple[Number, Annotated[int, Field(ge=1, le=MAX_WORKERS)]], ...], Field(max_length=SIZES_KEPT)
     ] = ()
+    overrides: Annotated[tuple[KeyOverride, ...], Field(max_length=MAX_OVERRIDES)] = ()
 
     # what it means for the routing
 
@@ -87,6 +102,16 @@ class Control(BaseModel):
         if self.observe_only or shared_settings(self.grouping) is None:
             return False
         return self.sharing == "shared" or _plans_urgently(self.grouping)
+
+    @property
+    def layout(self) -> Layout:
+        """What the overrides of keys make of the workers."""
+        return layout_of(self.overrides, self.workers)
+
+    @property
+    def grouped(self) -> int:
+        """Number of the workers that the grouping has: all but those that belong to one key alone."""
+        return len(self.layout.shared)
 
     @property
     def alone_settings(self) -> Values:
@@ -122,8 +147,10 @@ class Control(BaseModel):
 
     @property
     def capacity_list(self) -> list[float]:
-        """Capacities from worker 0 to the last one of which one is given."""
-        return [self.capacities.get(worker, 1.0) for worker in range(max(self.capacities, default=-1) + 1)]
+        """Capacities of the grouping's workers, from its first to the last one of which one is given."""
+        own = set(range(self.workers)) - set(self.layout.shared)
+        given = range(max(self.capacities, default=-1) + 1)
+        return [self.capacities.get(worker, 1.0) for worker in given if worker not in own]
 
     @property
     def capacity_by_worker(self) -> dict[int, float]:
@@ -131,7 +158,8 @@ class Control(BaseModel):
         own = self.settings.get(_CAPACITIES)
         if not isinstance(own, list) or not own or self.observe_only:
             return self.capacities
-        return {worker: float(capacity) for worker, capacity in enumerate(own) if isinstance(capacity, int | float)}
+        given = zip(self.layout.shared, own, strict=False)
+        return {worker: float(capacity) for worker, capacity in given if isinstance(capacity, int | float)}
 
     # what the API shows and audits
 
@@ -151,8 +179,17 @@ class Control(BaseModel):
                 "capacities": {str(worker): capacity for worker, capacity in self.capacities.items()},
             },
             "shadow": {"groupings": [entry.model_dump() for entry in self.shadow], "sample": self.sample},
+            "overrides": {shown_id(entry): shown(entry) for entry in self.overrides},
         }
         return parts[what]
+
+    def difference(self, what: str, other: Control) -> tuple[Values, Values]:
+        """That part of it and of another one; of overrides, of which there may be many, only those that differ."""
+        mine, others = self.part(what), other.part(what)
+        if what != "overrides":
+            return mine, others
+        same = {name for name, value in mine.items() if others.get(name) == value}
+        return _without(mine, same), _without(others, same)
 
     # changes
 
@@ -166,10 +203,11 @@ class Control(BaseModel):
         return self._checked(settings=settings, generation=self.generation + 1)
 
     def with_grouping(self, change: GroupingChange) -> Self:
-        """With another grouping, or other settings or manners of the same."""
+        """With another grouping, or other settings or manners of the same, which keeps those that aren't given."""
+        kept = self.settings if change.name == self.grouping else {}
         return self._checked(
             grouping=change.name,
-            settings=change.settings,
+            settings=kept if change.settings is None else change.settings,
             sharing=change.sharing or self.sharing,
             observe_only=self.observe_only if change.observe_only is None else change.observe_only,
             generation=self.generation + 1,
@@ -196,6 +234,37 @@ class Control(BaseModel):
         sample = self.sample if change.sample is None else change.sample
         return self._checked(shadow=tuple(change.groupings), sample=sample)
 
+    def with_override(self, override: KeyOverride) -> Self:
+        """With this override, in the place of another one of its key."""
+        others = tuple(entry for entry in self.overrides if entry.key_base64 != override.key_base64)
+        if len(others) >= MAX_OVERRIDES:
+            raise Refused(f"{MAX_OVERRIDES} keys have an override, which is the most: end one first")
+        changed = self._with_overrides((*others, override))
+        if resting := changed.layout.resting.get(key_of_override(override)):
+            raise Refused(resting)
+        return changed
+
+    def without_override(self, key_base64: str) -> Self:
+        """Without the override of this key, if there is one."""
+        return self._with_overrides(tuple(entry for entry in self.overrides if entry.key_base64 != key_base64))
+
+    def without_ended(self, now: datetime) -> Self:
+        """Without the overrides that have ended by then."""
+        return self._with_overrides(self._lasting(now))
+
+    def as_of(self, now: datetime) -> Self:
+        """As it is followed once overrides have ended, before anybody has taken them out of the document."""
+        lasting = self._lasting(now)
+        return self if lasting == self.overrides else self.model_copy(update={"overrides": lasting})
+
+    def _lasting(self, now: datetime) -> tuple[KeyOverride, ...]:
+        return tuple(entry for entry in self.overrides if entry.until > now)
+
+    def _with_overrides(self, overrides: tuple[KeyOverride, ...]) -> Self:
+        changed = self.model_copy(update={"overrides": overrides})
+        heeded = changed.routing_settings != self.routing_settings
+        return self._checked(overrides=overrides, generation=self.generation + (1 if heeded else 0))
+
     @property
     def compared(self) -> tuple[Compared, ...]:
         """The groupings in the shadow. Where the configured grouping is only observed it is the first of them."""
@@ -211,22 +280,26 @@ class Control(BaseModel):
     def beginning_at(self, base: int) -> Self:
         """With this base."""
         sizes = self.sizes
-        if not sizes or sizes[-1][1] != self.workers:
-            sizes = (*sizes, (base, self.workers))[-SIZES_KEPT:]
+        if not sizes or sizes[-1][1] != self.grouped:
+            sizes = (*sizes, (base, self.grouped))[-SIZES_KEPT:]
         return self.model_copy(update={"base": base, "sizes": sizes})
 
     def sizes_after(self, base: int) -> list[int]:
-        """The numbers of workers since a base, the present one last.
+        """The numbers of workers that the grouping had since a base, the present one last.
 
         Whoever has missed some goes through them all the same: 10, 20, 30 leaves cold keys elsewhere than 10, 30.
         """
         missed = [workers for began, workers in self.sizes if began > base]
-        return [*missed[:-1], self.workers]
+        return [*missed[:-1], self.grouped]
 
     def routes_like(self, other: Control) -> bool:
         """Whether the routing is the same."""
-        mine = (self.routed_by, self.routing_settings, self.workers, self.generation)
-        return mine == (other.routed_by, other.routing_settings, other.workers, other.generation)
+        return (self.workers, self.overrides) == (other.workers, other.overrides) and self.groups_like(other)
+
+    def groups_like(self, other: Control) -> bool:
+        """Whether the grouping is the same, but for its number of workers."""
+        mine = (self.routed_by, self.routing_settings, self.generation)
+        return mine == (other.routed_by, other.routing_settings, other.generation)
 
     def compares_like(self, other: Control) -> bool:
         """Whether the same is compared, and judged by the same capacities."""
@@ -243,6 +316,12 @@ class Control(BaseModel):
         for settings in (self.settings, *(entry.settings for entry in self.shadow)):
             if large := [name for name, value in settings.items() if _too_large(value)]:
                 raise Refused(f"{large[0]} must be at most {LARGEST}")
+        for name in (self.grouping, *(entry.name for entry in self.shadow)):
+            if name in names() and name not in live_names():
+                raise Refused(
+                    f"{name} has to know the whole stream beforehand, so it can't route a live one; "
+                    f"choose from {', '.join(live_names())}"
+                )
         shortest, longest = _INTERVALS
         try:
             if self.interval is not None and not shortest <= self.interval <= longest:
@@ -250,10 +329,10 @@ class Control(BaseModel):
             left = [name for name, value in self._owned.items() if self.settings.get(name, _MISSING) == value]
             if left:
                 raise Refused(f"{left[0]}={self.settings[left[0]]} leaves the plan to the routers: use sharing=shared")
-            create(self.grouping, self.workers, self.alone_settings)
-            create(self.routed_by, self.workers, self.routing_settings)
+            create(self.grouping, self.grouped, self.alone_settings)
+            create(self.routed_by, self.grouped, self.routing_settings)
             for entry in self.shadow:
-                create(entry.name, self.workers, fitted(entry.name, entry.settings, self.capacity_list))
+                create(entry.name, self.grouped, fitted(entry.name, entry.settings, self.capacity_list))
         except GroupingError as error:
             raise Refused(str(error)) from None
 
@@ -265,6 +344,10 @@ _MISSING = object()
 def _plans_urgently(grouping: str) -> bool:
     """Whether it makes plans inside of intervals, which would take too long for the routing path."""
     return isinstance(create(grouping, 1), UrgentlyPlanned)
+
+
+def _without(values: Values, names: set[str]) -> Values:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def _too_large(value: JsonValue) -> bool:

@@ -6,10 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
+import numpy as np
 from keygrouping.hashing import hash_key
 from keygrouping_service.store import Store, Unavailable
+from numpy.typing import NDArray
 
 from keygrouping_router import trial
 from keygrouping_router.control import Control
@@ -18,26 +21,41 @@ from keygrouping_router.errors import Unknown
 from keygrouping_router.keyspace import KeySpaceView, moment
 from keygrouping_router.models import (
     TOP,
+    Done,
     DryRun,
     GroupingChange,
     GroupingReport,
     History,
     IntervalReport,
+    KeyOverride,
     KeyQuery,
     KeyReport,
     KeySpaceReport,
+    OverrideChange,
+    OverridesReport,
     PlanHistory,
     PlanInForce,
     Readiness,
     ServerEvent,
     ShadowChange,
+    ShadowDryRun,
     ShadowReport,
     StoreReport,
     Thresholds,
     WorkersChange,
     WorkersReport,
 )
-from keygrouping_router.reports import filling_of, grouping_of, settings_of, thresholds_of, workers_of
+from keygrouping_router.naming import base64_of
+from keygrouping_router.notes import done_of, done_with
+from keygrouping_router.overriding import override_of
+from keygrouping_router.reports import (
+    filling_of,
+    grouping_of,
+    overrides_of,
+    settings_of,
+    thresholds_of,
+    workers_of,
+)
 from keygrouping_router.routing import Routed, Usable
 from keygrouping_router.settings import RouterSettings
 from keygrouping_router.times import Times
@@ -109,6 +127,10 @@ class ControlPlane:
         """The worker of each usable event; `now` in seconds of the steady clock."""
         return self._core.route(usable, now)
 
+    def diverted(self, usable: Usable) -> NDArray[np.bool_] | None:
+        """Which of the usable events go to the quarantine topic; None if none does."""
+        return self._core.steering.diverted(usable.keys)
+
     def not_below(self, epoch: int) -> None:
         """A partition comes whose last owner was in this epoch."""
         self._core.not_below(epoch)
@@ -147,8 +169,8 @@ class ControlPlane:
         self, values: Mapping[str, Any], *, partial: bool, expected: int | None, by: str
     ) -> Thresholds:
         """See `Plane`."""
-        await self._change("thresholds", lambda now: now.with_thresholds(values, partial=partial), expected, by)
-        return await self.thresholds()
+        done = await self._change("thresholds", lambda now: now.with_thresholds(values, partial=partial), expected, by)
+        return done_with(await self.thresholds(), done)
 
     async def try_thresholds(self, values: Mapping[str, Any], *, partial: bool) -> DryRun:
         """See `Plane`."""
@@ -168,8 +190,8 @@ class ControlPlane:
     async def set_workers(self, change: WorkersChange, *, expected: int | None, by: str) -> WorkersReport:
         """See `Plane`."""
         most = self._core.most_workers
-        await self._change("workers", lambda now: now.with_workers(change, most), expected, by)
-        return await self.workers()
+        done = await self._change("workers", lambda now: now.with_workers(change, most), expected, by)
+        return done_with(await self.workers(), done)
 
     async def try_workers(self, change: WorkersChange) -> DryRun:
         """See `Plane`."""
@@ -183,17 +205,48 @@ class ControlPlane:
 
     async def set_grouping(self, change: GroupingChange, *, expected: int | None, by: str) -> GroupingReport:
         """See `Plane`."""
-        await self._change("grouping", lambda now: now.with_grouping(change), expected, by)
-        return await self.grouping()
+        done = await self._change("grouping", lambda now: now.with_grouping(change), expected, by)
+        return done_with(await self.grouping(), done)
 
     async def try_grouping(self, change: GroupingChange) -> DryRun:
         """See `Plane`."""
         return await self._try(self._control.with_grouping(change))
 
+    # keys with an override
+
+    async def overrides(self) -> OverridesReport:
+        """See `Plane`."""
+        return overrides_of(self._control, self._version, self._core.epoch)
+
+    async def set_override(
+        self, key: bytes, change: OverrideChange, *, expected: int | None, by: str
+    ) -> OverridesReport:
+        """See `Plane`."""
+        override = self._override(key, change)
+        done = await self._change("overrides", lambda now: now.with_override(override), expected, by)
+        return done_with(await self.overrides(), done)
+
+    async def try_override(self, key: bytes, change: OverrideChange) -> DryRun:
+        """See `Plane`."""
+        return await self._try(self._control.with_override(self._override(key, change)))
+
+    async def end_override(self, key: bytes, *, expected: int | None, by: str) -> OverridesReport:
+        """See `Plane`."""
+        name = base64_of(key)
+        done = await self._change("overrides", lambda now: now.without_override(name), expected, by)
+        return done_with(await self.overrides(), done)
+
+    async def try_ending_override(self, key: bytes) -> DryRun:
+        """See `Plane`."""
+        return await self._try(self._control.without_override(base64_of(key)))
+
+    def _override(self, key: bytes, change: OverrideChange) -> KeyOverride:
+        return override_of(key, change, datetime.fromtimestamp(self._core.times.wall(), UTC))
+
     async def plan(self, keys: int = TOP) -> PlanInForce:
         """See `Plane`."""
-        filling = self._core.steering.filling(keys)
-        report = None if filling is None else filling_of(filling, self._view_of(None).name)
+        filling, layout = self._core.steering.filling(keys), self._core.steering.overrides.layout
+        report = None if filling is None else filling_of(filling, self._view_of(None).name, layout.shared)
         return PlanInForce(**dict(self._core.plans.newest()), filling=report)
 
     async def plans(self, limit: int) -> PlanHistory:
@@ -220,8 +273,17 @@ class ControlPlane:
 
     async def set_shadow(self, change: ShadowChange, *, expected: int | None, by: str) -> ShadowReport:
         """See `Plane`."""
-        await self._change("shadow", lambda now: now.with_shadow(change), expected, by)
-        return await self.shadow()
+        done = await self._change("shadow", lambda now: now.with_shadow(change), expected, by)
+        return done_with(await self.shadow(), done)
+
+    async def try_shadow(self, change: ShadowChange) -> ShadowDryRun:
+        """See `Plane`."""
+        changed = self._control.with_shadow(change)
+        slices = self._core.traffic.sample()
+        async with self._trying:
+            results = await asyncio.to_thread(trial.side_by_side, self._in_force(), changed, slices)
+        events = sum(len(taken.keys) for taken in slices)
+        return ShadowDryRun(sample=changed.sample, sampled_events=events, groupings=results)
 
     # what happens
 
@@ -247,6 +309,7 @@ class ControlPlane:
                 since=moment(state.since),
                 detail=state.detail,
             ),
+            left_out=list(self._core.document.left_out),
         )
 
     @property
@@ -257,17 +320,21 @@ class ControlPlane:
     def _version(self) -> int:
         return self._core.document.version
 
-    async def _change(self, what: str, edit: Callable[[Control], Control], expected: int | None, by: str) -> None:
-        await self._core.change(what, edit, expected=expected, by=by)
+    async def _change(self, what: str, edit: Callable[[Control], Control], expected: int | None, by: str) -> Done:
+        entry = await self._core.change(what, edit, expected=expected, by=by)
         self._view = None
+        return done_of(entry, self._control, self._core.epoch)
 
     async def _try(self, changed: Control) -> DryRun:
         """One at a time: each takes up to seconds of a processor, and the threads that plans are made in."""
         async with self._trying:
-            core = self._core
-            now = trial.InForce(core.steering.control, core.steering.twin(), self._interval)
-            changes = await asyncio.to_thread(trial.compare, now, changed, core.traffic.sample())
+            sample = self._core.traffic.sample()
+            changes = await asyncio.to_thread(trial.compare, self._in_force(), changed, sample)
         return DryRun(changes=changes, settings=settings_of(changed, self._interval))
+
+    def _in_force(self) -> trial.InForce:
+        steering = self._core.steering
+        return trial.InForce(steering.control, steering.twin(), self._interval)
 
     def _view_of(self, replica: str | None) -> KeySpaceView:
         """What this replica alone knows, or another one, or None: all of them together."""

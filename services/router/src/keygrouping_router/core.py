@@ -40,6 +40,9 @@ _WATCH_SECONDS = 2.0
 _SETTLE_SECONDS = 0.2
 _MOST_MISSED = 20
 
+BY_END = "end time"
+"""Who takes out the overrides of keys that have come to their end."""
+
 BY_AUTO = "auto"
 """Who changes W where it follows the running workers."""
 
@@ -114,10 +117,14 @@ class RouterCore:
 
     # orders
 
-    async def change(self, what: str, edit: Edit, *, expected: int | None, by: str) -> None:
-        """Changes the control document and follows it at once; raises as `ControlDocument.change`."""
-        await self.document.change(what, edit, expected=expected, by=by, highest_epoch=self._highest_epoch)
+    async def change(self, what: str, edit: Edit, *, expected: int | None, by: str) -> HistoryEntry | None:
+        """Changes the control document and follows it at once; None if nothing changed.
+
+        Raises as `ControlDocument.change`.
+        """
+        entry = await self.document.change(what, edit, expected=expected, by=by, highest_epoch=self._highest_epoch)
         await self._take_over()
+        return entry
 
     def explained_at(self) -> float:
         """The time (seconds since 1970) from which the ages in explanations count."""
@@ -149,6 +156,7 @@ class RouterCore:
         """Keeps everything up while it lasts, and says goodbye at the end."""
         loops = [
             self._repeat(self.follow, self._until_next_look),
+            self._repeat(self.end_overrides, lambda: _FOLLOW_SECONDS),
             self._repeat(self._end, self._until_boundary),
             self._repeat(self._check, self._until_tick),
         ]
@@ -174,6 +182,15 @@ class RouterCore:
         if self.steering.planned_in_rounds and behind:
             await self.rounds.adopt()
             self.plans.note()
+
+    async def end_overrides(self) -> None:
+        """Overrides of keys that have come to their end play no part any more, whether the store is there or not."""
+        if not self.document.has_ended:
+            return
+        await self._take_over()
+        with contextlib.suppress(Unavailable, Degraded, Refused):
+            if await self.store.claim("overrides", self.replica, 3 * _FOLLOW_SECONDS):
+                await self.change("overrides", self.document.without_ended, expected=None, by=BY_END)
 
     async def end_interval(self, number: int) -> None:
         """The interval before this number is over: counts begin anew, and a plan is made of what all have seen.
@@ -304,6 +321,7 @@ class RouterCore:
         for worker, capacity in enumerate(capacities_of(control.capacity_by_worker, control.workers).tolist()):
             metrics.WORKER_CAPACITY.labels(str(worker)).set(capacity)
             metrics.ROUTED.labels(str(worker))
+        metrics.OVERRIDES.set(len(control.overrides))
         metrics.SPLITTING.set(control.routed_by != "key")
         metrics.SHARING.set(control.sharing == "shared")
         metrics.EPOCH.set(self.epoch)

@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from keygrouping.grouping import GroupingError
@@ -14,6 +15,7 @@ from keygrouping_service.store import Conflict, Record, Unanswered, Unavailable
 
 from keygrouping_router.control import Control, Values
 from keygrouping_router.errors import Degraded, Refused, Stale
+from keygrouping_router.leaving_out import partly
 from keygrouping_router.models import HistoryEntry
 from keygrouping_router.watched_store import Found, Shape, WatchedStore
 
@@ -73,6 +75,8 @@ class ControlDocument:
     as a newer version. And a replica that begins anew with what it has begun with before changes nothing: it is an old
     one that has crashed in the middle of an update. What came back by a new replica is meant: an update was undone.
 
+    A replica that starts follows all that it can use of a document, and `left_out` says what it can't.
+
     A document that is none counts as lost. A replica that knows no other than its environment leaves it where it is,
     for one that knows more, and so does every replica with one that can't be used here (another version of the router
     may know its grouping); the next change replaces it.
@@ -92,9 +96,13 @@ class ControlDocument:
         self._environment = environment.model_copy(update={"configured": configured})
         self._stored = _Stored(self._environment, 0)
         self._seen: Found[Control] | None = None
+        self._usable: tuple[Control, Sequence[str]] | None = None
+        """What can be followed of the document in the store, and what can't, if that is not all of it."""
         self._useless: tuple[Found[Control], str] | None = None
         """What stands in the store, if it is left there and not followed, and why."""
         self._try_out = try_out
+        self.left_out: Sequence[str] = ()
+        """What of the document in the store is not followed here, and why, a line each."""
         self.most_workers = most_workers
         """Partitions of the routed topic."""
         self._configured = False
@@ -111,11 +119,21 @@ class ControlDocument:
 
     @property
     def control(self) -> Control:
-        """What is in force; of more workers than there are partitions only as many."""
+        """What is in force; of more workers than there are partitions only as many, no override after its end."""
         return self.limited(self._stored.control)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether overrides in the document have come to their end."""
+        return any(entry.until <= self._now() for entry in self._stored.control.overrides)
+
+    def without_ended(self, control: Control) -> Control:
+        """The document without the overrides that have come to their end."""
+        return control.without_ended(self._now())
+
     def limited(self, control: Control) -> Control:
-        """The document as it is followed here."""
+        """The document as it is followed here and now."""
+        control = control.as_of(self._now())
         if control.workers <= self.most_workers:
             return control
         return control.model_copy(update={"workers": self.most_workers})
@@ -135,10 +153,13 @@ class ControlDocument:
                 return
             if entry is not None and entry == self._seen:
                 break
-            found = None if entry is None or entry.value is None else _Stored(entry.value, entry.version)
+            found = None
+            if entry is not None and entry.value is not None:
+                found = _Stored(self._usable[0] if self._usable else entry.value, entry.version)
             if found is not None and not self._is_older(found):
                 self._take(found)
                 self._seen = entry
+                self.left_out = self._usable[1] if self._usable else ()
                 break
             if not self.version:
                 await self._try_out(self._stored.control)
@@ -155,6 +176,7 @@ class ControlDocument:
             return None if self.version else (entry, "it is none")
         if entry == self._seen:
             return None
+        self._usable = None
         useless = self._useless
         if useless is None or useless[0] != entry:
             try:
@@ -162,9 +184,25 @@ class ControlDocument:
                 await self._try_out(entry.value)
                 return None
             except Refused as error:
+                if not self.version and await self._use_parts(entry.value, error):
+                    return None
                 useless = (entry, str(error))
         self._store.reject(DOCUMENT, DOCUMENT, useless[1], entry.version)
         return useless
+
+    async def _use_parts(self, stored: Control, error: Refused) -> bool:
+        """Leaves out what can't be used of a document, as little as possible; False if that is not enough."""
+        for usable, left_out in partly(stored, self._environment, str(error)):
+            try:
+                usable.check()
+                await self._try_out(usable)
+            except Refused:
+                continue
+            self._usable = (usable, left_out)
+            for line in left_out:
+                log.error("the settings in the store are followed without %s", line)
+            return True
+        return False
 
     async def change(
         self, what: str, edit: Edit, *, expected: int | None, by: str, highest_epoch: Callable[[], int]
@@ -215,14 +253,15 @@ class ControlDocument:
         before, place = self._stored
         if not changed.routes_like(before):
             changed = changed.beginning_at(max(before.base, highest_epoch) + 1)
+        was, became = before.difference(what, changed)
         history = HistoryEntry.model_validate(
             {
                 "at": self._wall(),
                 "by": by,
                 "version": self.version + 1,
                 "what": what,
-                "before": before.part(what),
-                "after": changed.part(what),
+                "before": was,
+                "after": became,
             }
         )
         record = Record(HISTORY, history.model_dump(mode="json"), KEPT)
@@ -236,6 +275,9 @@ class ControlDocument:
                 f"it is not known whether this was changed: GET it before you send it again; {error}"
             ) from None
         return history
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._wall(), UTC)
 
     def _is_older(self, found: _Stored) -> bool:
         """Whether this replica has seen a newer document, or another one of the same version."""
@@ -274,7 +316,7 @@ class ControlDocument:
     def _take(self, found: _Stored) -> None:
         if found.version != self.version and found.control.workers > self.most_workers:
             log.error("%d workers are wanted, but routed has %d partitions", found.control.workers, self.most_workers)
-        self._stored, self._seen = found, None
+        self._stored, self._seen, self.left_out = found, None, ()
 
     async def _configure(self, highest_epoch: Callable[[], int]) -> None:
         """Where the environment has changed since the document was configured, the environment wins."""

@@ -10,8 +10,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Literal, NamedTuple
 
-from keygrouping.grouping import LEAST_CAPACITY, MOST_CAPACITY, names
+from keygrouping.grouping import LEAST_CAPACITY, MOST_CAPACITY, live_names
 from pydantic import (
+    AfterValidator,
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,6 +24,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from keygrouping_router.naming import BASE64, key_of
+
 MAX_WORKERS = 10_000
 MAX_TRACKED = 100_000
 """Most keys with a count."""
@@ -29,6 +33,13 @@ MAX_KEYS = 1000
 """Most keys of one answer."""
 TOP = 20
 """Hot keys in an `interval` event."""
+
+MAX_OVERRIDES = 100
+"""Most keys with an override."""
+LONGEST_OVERRIDDEN = 10_000
+"""Bytes of a key with an override, at most: all of them are in one document."""
+LONGEST_OVERRIDE = 366 * 86_400
+"""Seconds until the end of an override, at most."""
 
 MAX_SHADOWS = 8
 """Most groupings that are compared with the one in force."""
@@ -52,6 +63,11 @@ def _worker_count(value: object) -> object:
     raise ValueError(f'must be an integer from 1 to {MAX_WORKERS}, or "auto"')
 
 
+def _base64_of_a_key(digits: str) -> str:
+    key_of(BASE64.decode() + digits)
+    return digits
+
+
 Moment = Annotated[
     datetime,
     PlainSerializer(_as_text, return_type=str),
@@ -59,7 +75,7 @@ Moment = Annotated[
 ]
 """A time: made of seconds since 1970 or a datetime with a zone, written as `2026-01-31T12:00:00.000Z`."""
 
-GroupingName = Annotated[str, Field(max_length=100, json_schema_extra={"enum": list(names())})]
+GroupingName = Annotated[str, Field(max_length=100, json_schema_extra={"enum": list(live_names())})]
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Settings = dict[str, JsonValue]
@@ -171,6 +187,26 @@ class IntervalReport(KeySpaceHead):
     hot: list[KeyEntry] = Field(max_length=TOP)
 
 
+# changes
+
+
+class Done(Model):
+    """What a write has done."""
+
+    changed: bool = Field(description="false: all was so already, and nothing was stored")
+    epoch: Number = Field(description="number of the plan in force from then on")
+    before: Settings = Field(description="what was changed, as it was")
+    after: Settings = Field(description="what was changed, as it is")
+    notes: list[str] = Field(description="what else to know, a line each")
+
+
+class Changeable(Model):
+    """Something that can be set."""
+
+    version: int = Field(description="of everything that can be set over this API; as ETag in the header", ge=0)
+    done: Done | None = Field(default=None, description="what the write has done that this answers; null of a read")
+
+
 # settings of the grouping
 
 
@@ -191,11 +227,10 @@ class Setting(SettingDescription):
     value: JsonValue
 
 
-class Thresholds(Model):
+class Thresholds(Changeable):
     """All settings of the grouping in force."""
 
     grouping: str
-    version: int = Field(description="of everything that can be set over this API; as ETag in the header", ge=0)
     settings: list[Setting]
 
 
@@ -237,7 +272,7 @@ class HistoryEntry(Model):
     at: Moment
     by: str = Field(description="who: `api` with the address, `settings` (the environment at a start), `auto`")
     version: int = Field(ge=1)
-    what: Literal["thresholds", "grouping", "workers", "shadow"]
+    what: Literal["thresholds", "grouping", "workers", "shadow", "overrides"]
     before: Settings
     after: Settings
 
@@ -265,7 +300,7 @@ class WorkerReport(Model):
     lag: int | None = Field(description="events routed to it that it has not worked off; null if not known")
 
 
-class WorkersReport(Model):
+class WorkersReport(Changeable):
     """All workers, and how even their loads are."""
 
     workers: int = Field(description="W, the number of workers in use", ge=1)
@@ -275,7 +310,6 @@ class WorkersReport(Model):
     items: list[WorkerReport]
     lambda_: float = Field(alias="lambda")
     epoch: int
-    version: int = Field(description="of everything that can be set over this API; as ETag in the header", ge=0)
 
 
 class WorkersChange(Model):
@@ -306,12 +340,11 @@ class AvailableGrouping(Model):
     settings: list[SettingDescription]
 
 
-class GroupingReport(Model):
+class GroupingReport(Changeable):
     """The grouping in force, and all that could be."""
 
     name: str
     settings: Settings = Field(description="those that were set; the others have their defaults")
-    version: int = Field(description="of everything that can be set over this API; as ETag in the header", ge=0)
     epoch: int
     sharing: Sharing = Field(
         description="`shared`: all routers have one plan, made of what all of them see; `independent`: each its own"
@@ -321,10 +354,14 @@ class GroupingReport(Model):
 
 
 class GroupingChange(Model):
-    """Another grouping, or the same with other settings. What is left out: no settings, the rest as it is."""
+    """Another grouping, or the same with other settings. What is left out stays as it is."""
 
     name: GroupingName
-    settings: Settings = Field(default_factory=dict, max_length=100)
+    settings: Settings | None = Field(
+        default=None,
+        max_length=100,
+        description="those that are not named get their defaults; left out: those in force, of another grouping none",
+    )
     sharing: Sharing | None = None
     observe_only: StrictBool | None = None
 
@@ -421,7 +458,7 @@ class ShadowResult(Model):
     events: int = Field(ge=0)
 
 
-class ShadowReport(Model):
+class ShadowReport(Changeable):
     """Groupings side by side on a sample of the same traffic."""
 
     sample: Share = Field(description="part of all events that may be sampled")
@@ -430,7 +467,6 @@ class ShadowReport(Model):
     interval_seconds: float
     groupings: list[ShadowResult] = Field(description="in the last whole interval")
     run: list[ShadowResult] = Field(description="since the start of the comparison")
-    version: int = Field(description="of everything that can be set over this API; as ETag in the header", ge=0)
 
 
 class ShadowGrouping(Model):
@@ -447,6 +483,68 @@ class ShadowChange(Model):
     sample: Annotated[float, Field(gt=0, le=1, strict=True)] | None = Field(
         default=None, description="the largest part of the traffic to be sampled; left out: as it is"
     )
+
+
+class ShadowDryRun(Model):
+    """What would be compared, tried on a sample of the present traffic; nothing was changed."""
+
+    dry_run: Literal[True] = True
+    sample: Share = Field(description="part of all events that would be sampled")
+    sampled_events: int = Field(ge=0)
+    groupings: list[ShadowResult] = Field(description="the one in force first; empty if there was nothing to try on")
+
+
+# overrides of keys
+
+Action = Literal["pin", "split", "whole", "quarantine-worker", "quarantine-topic"]
+
+
+class OverrideChange(Model):
+    """What is to become of a key, and until when."""
+
+    action: Action = Field(
+        description="`pin`: all its events go to `worker`; `split`: it is spread evenly over `width` workers; `whole`: "
+        "it has one worker; `quarantine-worker`: it has one worker, and that gets no other key; `quarantine-topic`: "
+        "its events go to the quarantine topic and are in no result"
+    )
+    worker: Annotated[int, Field(ge=0, lt=MAX_WORKERS, strict=True)] | None = Field(
+        default=None, description="for `pin`, and for `quarantine-worker`, which else takes the last that is free"
+    )
+    width: Annotated[int, Field(ge=2, le=MAX_WORKERS, strict=True)] | None = Field(
+        default=None, description="for `split`, which else takes all workers"
+    )
+    until: AwareDatetime | None = Field(default=None, description="when it ends; or give `seconds`")
+    seconds: Annotated[float, Field(gt=0, le=LONGEST_OVERRIDE, strict=True)] | None = Field(
+        default=None, description="how long it lasts from now on; or give `until`"
+    )
+
+
+class KeyOverride(Model):
+    """An override as the control document has it."""
+
+    key_base64: Annotated[str, Field(max_length=LONGEST_OVERRIDDEN * 4 // 3 + 4), AfterValidator(_base64_of_a_key)]
+    action: Action
+    worker: Annotated[int, Field(ge=0, lt=MAX_WORKERS)] | None = None
+    width: Annotated[int, Field(ge=2, le=MAX_WORKERS)] | None = None
+    until: Moment
+
+
+class OverrideReport(KeyName):
+    """A key that goes where people say."""
+
+    action: Action
+    worker: int | None = Field(description="as it was asked for")
+    width: int | None = Field(description="as it was asked for")
+    until: Moment = Field(description="when it ends")
+    workers: list[int] = Field(description="where its events go now; empty: to the quarantine topic")
+    resting: str | None = Field(description="why it plays no part now, so that the grouping decides; else null")
+
+
+class OverridesReport(Changeable):
+    """All keys that go where people say, until when."""
+
+    epoch: int
+    items: list[OverrideReport]
 
 
 # readiness and events
@@ -469,6 +567,9 @@ class Readiness(Model):
     caught_up: bool = Field(description="whether it routes what has just come")
     lag: int | None = Field(description="input events yet to be routed; null if not known")
     store: StoreReport
+    left_out: list[str] = Field(
+        default_factory=list, description="what of the settings in the store is not followed, and why, a line each"
+    )
 
 
 @dataclass(frozen=True)

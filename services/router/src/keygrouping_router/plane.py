@@ -14,11 +14,14 @@ from keygrouping_router.models import (
     KeyQuery,
     KeyReport,
     KeySpaceReport,
+    OverrideChange,
+    OverridesReport,
     PlanHistory,
     PlanInForce,
     Readiness,
     ServerEvent,
     ShadowChange,
+    ShadowDryRun,
     ShadowReport,
     Thresholds,
     WorkersChange,
@@ -74,6 +77,23 @@ class Plane(Protocol):
     async def try_grouping(self, change: GroupingChange) -> DryRun:
         """What `set_grouping` would change."""
 
+    async def overrides(self) -> OverridesReport:
+        """All keys that go where people say."""
+
+    async def set_override(
+        self, key: bytes, change: OverrideChange, *, expected: int | None, by: str
+    ) -> OverridesReport:
+        """Lets a key go where this says until its end, in the place of what was said of it before."""
+
+    async def try_override(self, key: bytes, change: OverrideChange) -> DryRun:
+        """What `set_override` would change."""
+
+    async def end_override(self, key: bytes, *, expected: int | None, by: str) -> OverridesReport:
+        """Leaves a key to the grouping again."""
+
+    async def try_ending_override(self, key: bytes) -> DryRun:
+        """What `end_override` would change."""
+
     async def plan(self, keys: int = TOP) -> PlanInForce:
         """The plan in force, with at most so many of the keys that it spreads."""
 
@@ -85,6 +105,9 @@ class Plane(Protocol):
 
     async def set_shadow(self, change: ShadowChange, *, expected: int | None, by: str) -> ShadowReport:
         """Compares other groupings."""
+
+    async def try_shadow(self, change: ShadowChange) -> ShadowDryRun:
+        """What these groupings would give."""
 
     def events(self, last_id: int | None) -> AsyncIterator[ServerEvent]:
         """What happens from now on, after what is kept of that after the interval `last_id`."""

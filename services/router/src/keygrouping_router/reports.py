@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from keygrouping.grouping import Description, Filling, create, describe, names
+from keygrouping.grouping import Description, Filling, create, describe, live_names
 from keygrouping.measure import lambda_
 
 from keygrouping_router.balance import Loads, capacities_of
@@ -16,6 +16,7 @@ from keygrouping_router.models import (
     AvailableGrouping,
     FillingReport,
     GroupingReport,
+    OverridesReport,
     PlannedKey,
     PlannedMember,
     PlannedWorker,
@@ -26,6 +27,7 @@ from keygrouping_router.models import (
     WorkersReport,
 )
 from keygrouping_router.naming import named
+from keygrouping_router.overriding import report_of
 
 
 def thresholds_of(control: Control, version: int, interval: float) -> Thresholds:
@@ -67,7 +69,7 @@ def available() -> tuple[AvailableGrouping, ...]:
             meaning=_meaning(name),
             settings=[SettingDescription(**_described(entry)) for entry in describe(name)],
         )
-        for name in names()
+        for name in live_names()
     )
 
 
@@ -108,14 +110,20 @@ def workers_of(
     )
 
 
-def filling_of(filling: Filling, name: Callable[[int], bytes | None]) -> FillingReport:
-    """How a plan fills the workers; `name` knows keys by their hashes."""
+def overrides_of(control: Control, version: int, epoch: int) -> OverridesReport:
+    """All overrides of keys."""
+    items = [report_of(entry, control.layout) for entry in control.overrides]
+    return OverridesReport(items=items, version=version, epoch=epoch)
+
+
+def filling_of(filling: Filling, name: Callable[[int], bytes | None], numbers: Sequence[int]) -> FillingReport:
+    """How a plan fills the workers; `name` knows keys by their hashes, `numbers` those of the grouping's workers."""
     columns = (filling.fair, filling.light, filling.hot, filling.room, filling.filled)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return FillingReport(
         level=filling.level,
         workers=[
-            PlannedWorker(worker=worker, fair=fair, light=light, hot=hot, room=room, filled=filled)
+            PlannedWorker(worker=numbers[worker], fair=fair, light=light, hot=hot, room=room, filled=filled)
             for worker, (fair, light, hot, room, filled) in enumerate(rows)
         ],
         hot_keys=filling.hot_keys,
@@ -123,7 +131,7 @@ def filling_of(filling: Filling, name: Callable[[int], bytes | None]) -> Filling
             PlannedKey(
                 **named(name(key.hash), key.hash),
                 share=key.share,
-                members=[PlannedMember(worker=worker, share=share) for worker, share in key.members],
+                members=[PlannedMember(worker=numbers[worker], share=share) for worker, share in key.members],
             )
             for key in filling.keys
         ],

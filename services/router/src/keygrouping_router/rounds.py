@@ -18,14 +18,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from keygrouping.grouping import Planned
+from keygrouping.grouping import Planned, create
 from keygrouping_service import metrics
 from keygrouping_service.store import Conflict, Record, Unavailable
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from keygrouping_router.control import Control
 from keygrouping_router.models import MAX_WORKERS, Number, PlanReport
-from keygrouping_router.steering import Steering, new_grouping
+from keygrouping_router.steering import Steering
 from keygrouping_router.times import Times
 from keygrouping_router.watched_store import Shape, WatchedStore
 
@@ -73,7 +73,10 @@ class _Round:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan as it stands in the store: for which control document, what to route by, and the report of it."""
+    """A plan as it stands in the store: for which control document, what to route by, and the report of it.
+
+    `workers` are those of the grouping, which may be fewer than W.
+    """
 
     generation: int
     base: int
@@ -83,7 +86,7 @@ class Plan:
 
     def fits(self, control: Control) -> bool:
         """Whether it was made under this control document."""
-        return (self.generation, self.workers) == (control.generation, control.workers)
+        return (self.generation, self.workers) == (control.generation, control.grouped)
 
     def is_of(self, this: _Round) -> bool:
         """Whether it is of this round or a later one; if it is far ahead, the clock was set back since it was made."""
@@ -243,7 +246,7 @@ class Rounds:
         return f"{name}-{self._replica}" if own else name
 
     def _board(self, control: Control, number: int) -> str:
-        return self._scoped(control, f"round-{control.generation}-{control.workers}-{number}")
+        return self._scoped(control, f"round-{control.generation}-{control.grouped}-{number}")
 
     def _others(self, control: Control) -> set[str]:
         return set(self._replicas.alive()) - {self._replica} if control.sharing == "shared" else set()
@@ -282,7 +285,7 @@ class Rounds:
         return True
 
     async def _lead(self, this: _Round, patience: float) -> None:
-        workers = this.control.workers
+        workers = this.control.grouped
         spoken = await self._gather(this, patience)
         statistics = {name: source for name, source in spoken.items() if source.get("workers", workers) == workers}
         highest = max((source["epoch"] for source in statistics.values()), default=0)
@@ -344,7 +347,7 @@ class Rounds:
                 **{name: content[name] for name in _TOLD},
             }
         )
-        return Plan(control.generation, control.base, control.workers, content, report)
+        return Plan(control.generation, control.base, control.grouped, content, report)
 
     def _planned(self, this: _Round, grouping: Planned, statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """A plan of these statistics, without those of replicas that no plan can be made of."""
@@ -375,14 +378,14 @@ def planner(control: Control, before: Plan | None, now: float) -> Planned:
             return _follower(control, before, before.made, now)
         except Exception as error:  # Whatever the grouping raises, it is no plan for it.
             log.warning("the next plan begins anew, as the one before it can't be applied: %s", _reason(error))
-    grouping = _planned(control)
+    grouping = _planned(control, control.grouped)
     grouping.statistics(now)
     return grouping
 
 
 def _follower(control: Control, plan: Plan, then: float, now: float) -> Planned:
     """A grouping that has gone by this plan since `then`; raises if it can't."""
-    grouping = _planned(control.model_copy(update={"workers": plan.workers}))
+    grouping = _planned(control, plan.workers)
     grouping.statistics(then)
     grouping.apply(plan.content)
     for workers in control.sizes_after(plan.base):
@@ -396,8 +399,8 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST_REASON]}"
 
 
-def _planned(control: Control) -> Planned:
-    grouping = new_grouping(control)
+def _planned(control: Control, workers: int) -> Planned:
+    grouping = create(control.routed_by, workers, control.routing_settings)
     assert isinstance(grouping, Planned)
     return grouping
 

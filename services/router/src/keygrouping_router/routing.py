@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 from aiokafka import ConsumerRecord
-from keygrouping.grouping import Grouping
+from keygrouping.grouping import Grouping, Overrides
 from keygrouping.hashing import hash_keys
 from keygrouping.job import MAX_KEY_BYTES, Extracted, JobSpec, Rejection
 from keygrouping_service.lenient import lenient
@@ -146,7 +146,7 @@ def sort_out_late(judged: Judged, clock: PartitionClock) -> Judged:
     return Judged(judged.usable.where(verdict == ACCEPTED), late, judged.rejected, judged.skipped)
 
 
-def route(grouping: Grouping, usable: Usable, now: float) -> Routed:
+def route(grouping: Grouping, overrides: Overrides, usable: Usable, now: float) -> Routed:
     """The worker of each usable event; `now` in seconds of a steady clock."""
     hashes = hash_keys(usable.keys, grouping.seeds)
-    return Routed(grouping.route_batch(hashes, usable.weights, now), hashes)
+    return Routed(overrides.route_batch(grouping, usable.keys, hashes, usable.weights, now), hashes)

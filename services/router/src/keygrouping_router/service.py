@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_service import kafka, metrics
 from keygrouping_service.app import serving
-from keygrouping_service.batches import Header, Outbox, origin_headers
+from keygrouping_service.batches import QUARANTINED, Header, Outbox, origin_headers
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import PartitionRunner
@@ -62,6 +62,7 @@ class Topics:
 
     late: int
     dead_letters: int
+    quarantine: int
     routed: int
     largest: int
 
@@ -72,6 +73,7 @@ async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> 
         *(settings.events_topic, settings.routed_topic, settings.late_topic, settings.dead_letters_topic),
         settings.receipts_topic,
         settings.positions_topic,
+        settings.quarantine_topic or settings.dead_letters_topic,
     )
     counts = {name: len(await partitions_of(admin, name)) for name in names}
     missing = [name for name, count in counts.items() if count == 0]
@@ -85,6 +87,7 @@ async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> 
     return Topics(
         late=counts[settings.late_topic],
         dead_letters=counts[settings.dead_letters_topic],
+        quarantine=counts[settings.quarantine_topic or settings.dead_letters_topic],
         routed=counts[settings.routed_topic],
         largest=await _largest_record(admin, settings),
     )
@@ -207,7 +210,7 @@ class Router:
         judged = sort_out_late(judged, clock)
         if judged.late or judged.rejected:
             self._set_aside(judged, outbox, entry)
-        usable = judged.usable
+        usable = self._divert(judged.usable, outbox, entry)
         if not usable.keys:
             return
         await self._turns.take(self._stretches(usable, outbox, now, entry))
@@ -254,6 +257,20 @@ class Router:
             headers = origin_headers(record, rejection.reason, rejection.detail)
             self._set_one_aside(outbox, record, topic, partitions, headers)
             metrics.DEAD.labels(rejection.reason).inc()
+
+    def _divert(self, usable: Usable, outbox: Outbox, entry: Entry) -> Usable:
+        """Events of quarantined keys go to their topic; the rest is to be routed."""
+        chosen = self._plane.diverted(usable)
+        if chosen is None:
+            return usable
+        aside = usable.where(chosen)
+        entry.bury(aside.records)
+        topic = self._settings.quarantine_topic or self._settings.dead_letters_topic
+        for record in aside.records:
+            headers = origin_headers(record, QUARANTINED, "its key is quarantined: GET /overrides says until when")
+            self._set_one_aside(outbox, record, topic, self._topics.quarantine, headers)
+        metrics.QUARANTINED.inc(len(aside.records))
+        return usable.where(~chosen)
 
     @staticmethod
     def _set_one_aside(outbox: Outbox, record: Record, topic: str, partitions: int, headers: list[Header]) -> None:

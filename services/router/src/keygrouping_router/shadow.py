@@ -15,7 +15,6 @@ from keygrouping_router.control import Control, Values
 from keygrouping_router.models import ShadowResult
 from keygrouping_router.rehearsal import Rehearsal
 from keygrouping_router.sampling import Slice
-from keygrouping_router.steering import hot_widths
 
 
 class Candidate(NamedTuple):
@@ -36,13 +35,14 @@ def candidates(control: Control, before: Sequence[Candidate]) -> list[Candidate]
     made = []
     for name, settings, used in control.compared:
         same = (known for known in kept if (known.name, known.used) == (name, used))
-        known = next((known for known in same if known.rehearsal.grouping.workers == control.workers), None)
+        known = next((known for known in same if known.rehearsal.grouping.workers == control.grouped), None)
         if known is None:
-            trial = create(name, control.workers, used)
+            trial = create(name, control.grouped, used)
             trial.route_batch(hash_keys([b"key"], trial.seeds), None, 0.0)
-            known = Candidate(name, settings, used, Rehearsal(create(name, control.workers, used)))
+            known = Candidate(name, settings, used, Rehearsal(create(name, control.grouped, used), control))
         else:
             kept.remove(known)
+            known.rehearsal.follow(control)
         made.append(known)
     return made
 
@@ -72,7 +72,7 @@ class Shadow:
         for candidate, balance in zip(self.candidates, self._balances, strict=True):
             seeds = candidate.rehearsal.grouping.seeds
             hashes = taken.hashes.reshape(-1, 1) if seeds == (SEED,) else hash_keys(taken.keys, seeds)
-            workers = candidate.rehearsal.route(hashes, taken.weights, taken.now)
+            workers = candidate.rehearsal.route(taken.keys, hashes, taken.weights, taken.now)
             balance.current.add(taken.hashes, workers, taken.traffic)
 
     def check(self, now: float, interval: float) -> None:
@@ -108,7 +108,7 @@ class Shadow:
 
 
 def _hot_keys(candidate: Candidate) -> int:
-    return len(hot_widths(candidate.rehearsal.grouping))
+    return len(candidate.rehearsal.widths())
 
 
 def _labels(names: Sequence[str]) -> list[str]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import orjson
-from keygrouping.grouping import Explanation, Filled, Filling, Grouping, Planned, UrgentlyPlanned, create
-from keygrouping.hashing import hash_keys
+from keygrouping.grouping import Explanation, Filled, Filling, Grouping, Overrides, Planned, UrgentlyPlanned, create
+from keygrouping.hashing import hash_key, hash_keys
 from keygrouping_service import metrics
+from numpy.typing import NDArray
 
 from keygrouping_router.checks import Checks
 from keygrouping_router.control import Control
 from keygrouping_router.errors import Refused
+from keygrouping_router.overriding import diverted, key_of_override, orders_of
 from keygrouping_router.routing import Routed, Usable, route
 
 _HOTTEST = 1000
@@ -34,6 +38,7 @@ class Steering:
     def __init__(self, control: Control) -> None:
         self.control = control
         self.grouping: Grouping = new_grouping(control)
+        self._override(control)
         self._shift = control.base - self.grouping.epoch
         self.planned = control.base - 1
         """Epoch of the plan that was applied last; below that of every plan for this control document if none was."""
@@ -58,7 +63,7 @@ class Steering:
         self._checks.saw(now)
         self.now = now
         began = time.perf_counter()
-        routed = route(self.grouping, usable, now)
+        routed = route(self.grouping, self.overrides, usable, now)
         metrics.KERNEL_SECONDS.observe(time.perf_counter() - began)
         return routed
 
@@ -69,6 +74,8 @@ class Steering:
         """
         before, epoch = self.control, self.epoch
         self.control = control
+        if control.overrides != before.overrides or control.workers != before.workers:
+            self._override(control)
         if control.routes_like(before):
             self._begin_at(max(control.base, epoch))
             return
@@ -136,12 +143,40 @@ class Steering:
         self._checks.begin()
 
     def filling(self, limit: int) -> Filling | None:
-        """How the plan in force fills the workers, if it fills them to a level; with at most so many keys."""
+        """How the plan in force fills the workers, if it fills them to a level; with at most so many keys.
+
+        The workers are the grouping's own, which `overrides.layout.shared` numbers.
+        """
         return self.grouping.filling(limit) if isinstance(self.grouping, Filled) else None
+
+    def diverted(self, keys: Sequence[bytes]) -> NDArray[np.bool_] | None:
+        """Which events have keys whose events go to the quarantine topic; None if none has."""
+        if not self.to_topic:
+            return None
+        found = np.fromiter((key in self.to_topic for key in keys), np.bool_, len(keys))
+        return found if found.any() else None
 
     def explain(self, key: bytes) -> Explanation:
         """Why a key goes where it goes."""
-        return self.grouping.explain(key)
+        explained = self.grouping.explain(key)
+        layout = self.overrides.layout
+        if layout.shared != tuple(range(layout.workers)):
+            home = None if explained.home is None else layout.shared[explained.home]
+            candidates = tuple(layout.shared[worker] for worker in explained.candidates)
+            explained = replace(explained, home=home, candidates=candidates)
+        return self._overridden(key, explained)
+
+    def _overridden(self, key: bytes, explained: Explanation) -> Explanation:
+        entry = self._by_key.get(key)
+        if entry is None:
+            return explained
+        until = f"until {entry.until:%Y-%m-%d %H:%M:%S} UTC"
+        if resting := self.overrides.layout.resting.get(key):
+            return replace(explained, why=f"{explained.why} (its override {entry.action} rests: {resting})")
+        places = self.overrides.layout.places.get(key, ())
+        where = f"to worker {', '.join(map(str, places))}" if places else "to the quarantine topic, not to a worker"
+        why = f"by its override {entry.action} {until}: {where}"
+        return Explanation(explained.home, places, len(places), None, None, why)
 
     @property
     def cold_width(self) -> int:
@@ -150,7 +185,12 @@ class Steering:
 
     def widths(self) -> dict[int, int]:
         """The width of each hot key, by its hash; the widest and heaviest of them if they are very many."""
-        return hot_widths(self.grouping)
+        return widths_with(self.overrides, self.grouping)
+
+    def _override(self, control: Control) -> None:
+        self.overrides = Overrides(orders_of(control.overrides), control.workers)
+        self.to_topic = diverted(control.overrides)
+        self._by_key = {key_of_override(entry): entry for entry in control.overrides}
 
     def _begin_at(self, epoch: int) -> None:
         self._shift = epoch - self.grouping.epoch
@@ -166,15 +206,10 @@ def successor(
     if before.routed_by == after.routed_by:
         for workers in after.sizes_after(before.base):
             grouping.resize(workers)
-    if _differ_in_workers_only(before, after):
+    if after.groups_like(before):
         return grouping, True
     fresh = prepared or new_grouping(after)
     return fresh, fresh.name == grouping.name and fresh.adopt(grouping)
-
-
-def _differ_in_workers_only(before: Control, after: Control) -> bool:
-    same = after.model_copy(update={"workers": before.workers})
-    return same.routes_like(before)
 
 
 def hot_widths(grouping: Grouping) -> dict[int, int]:
@@ -183,9 +218,19 @@ def hot_widths(grouping: Grouping) -> dict[int, int]:
     return {key.hash: key.width for key in grouping.hot(_HOTTEST) if key.width > cold}
 
 
+def widths_with(overrides: Overrides, grouping: Grouping) -> dict[int, int]:
+    """The same, where keys with an override are as wide as that says."""
+    widths = hot_widths(grouping)
+    for key, places in overrides.layout.places.items():
+        widths.pop(hash_key(key), None)
+        if len(places) > grouping.cold_width:
+            widths[hash_key(key)] = len(places)
+    return widths
+
+
 def new_grouping(control: Control) -> Grouping:
     """The grouping that routes under this control document."""
-    return create(control.routed_by, control.workers, control.routing_settings)
+    return create(control.routed_by, control.grouped, control.routing_settings)
 
 
 def prepared(control: Control) -> Grouping:
@@ -232,7 +277,7 @@ def try_compared(control: Control) -> None:
     """Lets each grouping that is to be compared route some events; `Refused` if one of them can't."""
     for compared in control.compared:
         try:
-            try_out(create(compared.name, control.workers, compared.used))
+            try_out(create(compared.name, control.grouped, compared.used))
         except Exception as error:  # Whatever the grouping raises, it can't be used.
             raise _refused(compared.name, error) from error
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
 
 import numpy as np
-from keygrouping.grouping import CHECKS, Grouping
+from keygrouping.grouping import CHECKS, Grouping, create
 from keygrouping.hashing import SEED, hash_keys
 from numpy.typing import NDArray
 
 from keygrouping_router.balance import Spread, capacities_of
 from keygrouping_router.control import Control
-from keygrouping_router.models import Change, Changes, WidthChange
+from keygrouping_router.models import Change, Changes, ShadowResult, WidthChange
 from keygrouping_router.naming import named
+from keygrouping_router.overriding import diverted
 from keygrouping_router.rehearsal import Rehearsal
 from keygrouping_router.sampling import Slice
-from keygrouping_router.steering import hot_widths, new_grouping, successor
+from keygrouping_router.steering import new_grouping, successor
 
 INTERVALS = (8, 30)
 """Fewest and most intervals that are played."""
@@ -89,6 +90,10 @@ class _Stream:
             else:
                 yield np.arange(number * events, (number + 1) * events) % len(self)
 
+    def keys(self, places: NDArray[np.int64]) -> list[bytes]:
+        """Of the events there."""
+        return [self._keys[place] for place in places.tolist()]
+
     def weights(self, places: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Of the events there; None: ones."""
         return None if self._weights is None else self._weights[places]
@@ -110,7 +115,9 @@ class _Outcome:
     """What a grouping makes of an interval of the stream on average, and how wide which keys mostly are at its end."""
 
     lambda_: float
+    std_dev: float
     dist_cost: float
+    events: int
     widths: dict[int, int]
     cold_width: int
 
@@ -128,10 +135,11 @@ def compare(now: InForce, after: Control, slices: Sequence[Slice]) -> Changes:
     if not slices:
         nothing = Change(before=None, after=None)
         return Changes(hot_keys=nothing, widths=[], lambda_=nothing, dist_cost=nothing, sampled_events=0)
-    stream, going_on = _Stream(slices), new_grouping(before)
+    going_on = new_grouping(before)
     going_on.adopt(given)
-    old = _play(before, going_on, stream, now.interval)
-    new = _play(after, successor(given, before, after)[0], stream, now.interval)
+    old = _play(before, going_on, slices, now.interval)
+    new = _play(after, successor(given, before, after)[0], slices, now.interval)
+    stream = _Stream(slices)
     return Changes(
         hot_keys=Change(before=len(old.widths), after=len(new.widths)),
         widths=_width_changes(old, new, stream),
@@ -141,13 +149,43 @@ def compare(now: InForce, after: Control, slices: Sequence[Slice]) -> Changes:
     )
 
 
-def _play(control: Control, grouping: Grouping, stream: _Stream, default_interval: float) -> _Outcome:
+def side_by_side(now: InForce, after: Control, slices: Sequence[Slice]) -> list[ShadowResult]:
+    """What the grouping in force and those that are compared by the control document after give for the sample."""
+    if not slices:
+        return []
+    settings = {} if after.observe_only else after.settings
+    rows = [(after.routed_by, settings, now.grouping)]
+    rows += [(one.name, one.settings, create(one.name, after.grouped, one.used)) for one in after.compared]
+    found = []
+    for number, (name, shown, grouping) in enumerate(rows):
+        outcome = _play(after, grouping, slices, now.interval)
+        found.append(
+            ShadowResult(
+                name=name,
+                settings=shown,
+                in_force=number == 0,
+                lambda_=outcome.lambda_,
+                std_dev=outcome.std_dev,
+                dist_cost=outcome.dist_cost,
+                hot_keys=len(outcome.widths),
+                events=outcome.events,
+            )
+        )
+    return found
+
+
+def _play(control: Control, grouping: Grouping, slices: Sequence[Slice], default_interval: float) -> _Outcome:
+    cold = min(grouping.cold_width, grouping.workers)
+    slices = _without(diverted(control.overrides), slices)
+    if not slices:
+        return _Outcome(1.0, 0.0, 1.0, 0, {}, cold)
+    stream = _Stream(slices)
     interval = control.interval or default_interval
     fewest, most = INTERVALS
     intervals = min(max(fewest, math.ceil(LEAST_SECONDS / interval)), most)
     events = max(1, int(min(interval * stream.per_second, MOST_EVENTS / intervals)))
     seconds = max(interval, LEAST_SECONDS / intervals)
-    rehearsal, hashes = Rehearsal(grouping), stream.hashed(grouping.seeds)
+    rehearsal, hashes = Rehearsal(grouping, control), stream.hashed(grouping.seeds)
     spreads: list[Spread] = []
     widths: list[dict[int, int]] = []
     for number, interval_places in enumerate(stream.places(intervals, events)):
@@ -157,19 +195,34 @@ def _play(control: Control, grouping: Grouping, stream: _Stream, default_interva
             at = stream.now + seconds * (number + start)
             rehearsal.check(at, seconds)
             weights = stream.weights(places)
-            workers = rehearsal.route(hashes[places], weights, at)
+            keys = stream.keys(places) if control.overrides else ()
+            workers = rehearsal.route(keys, hashes[places], weights, at)
             if number >= intervals - _MEASURED:
                 spread.add(stream.hashes[places], workers, weights)
-        widths = [*widths, hot_widths(grouping)][-_MEASURED:]
+        widths = [*widths, rehearsal.widths()][-_MEASURED:]
         rehearsal.end_interval(stream.now + seconds * (number + 1))
         spreads = [*spreads, spread][-_MEASURED:]
-    cold = min(grouping.cold_width, grouping.workers)
     return _Outcome(
         float(np.mean([spread.lambda_ for spread in spreads])),
+        float(np.mean([spread.std_dev for spread in spreads])),
         float(np.mean([spread.dist_cost for spread in spreads])),
+        sum(spread.events for spread in spreads),
         _usual(widths, cold),
         cold,
     )
+
+
+def _without(keys: Collection[bytes], slices: Sequence[Slice]) -> list[Slice]:
+    """The sample without the events of these keys."""
+    if not keys:
+        return list(slices)
+    found = []
+    for taken in slices:
+        at = [position for position, key in enumerate(taken.keys) if key not in keys]
+        weights = None if taken.weights is None else taken.weights[at]
+        kept = [taken.keys[position] for position in at]
+        found.append(taken._replace(keys=kept, hashes=taken.hashes[at], weights=weights))
+    return [taken for taken in found if taken.keys]
 
 
 def _usual(widths: Sequence[Mapping[int, int]], cold: int) -> dict[int, int]:

@@ -1,5 +1,6 @@
 """Groupings: the algorithms that say which worker gets an event, all behind one protocol."""
 
+from keygrouping.grouping.overrides import Override, Overrides
 from keygrouping.grouping.protocol import (
     CHECKS,
     LEAST_CAPACITY,
@@ -16,7 +17,7 @@ from keygrouping.grouping.protocol import (
     Space,
     UrgentlyPlanned,
 )
-from keygrouping.grouping.registry import GroupingError, create, describe, names, schema, shared_settings
+from keygrouping.grouping.registry import GroupingError, create, describe, live_names, names, schema, shared_settings
 from keygrouping.settings import Description
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
     "GroupingError",
     "HotKey",
     "Offline",
+    "Override",
+    "Overrides",
     "Planned",
     "PouredKey",
     "SnapshotError",
@@ -38,6 +41,7 @@ __all__ = [
     "UrgentlyPlanned",
     "create",
     "describe",
+    "live_names",
     "names",
     "schema",
     "shared_settings",

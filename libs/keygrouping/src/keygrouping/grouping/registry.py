@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from keygrouping.grouping.base import BaseGrouping
-from keygrouping.grouping.protocol import Grouping
+from keygrouping.grouping.protocol import Grouping, Offline
 from keygrouping.settings import Description
 
 _GROUPINGS = {
@@ -53,6 +53,12 @@ def names() -> tuple[str, ...]:
     return (*_GROUPINGS, *_plugins())
 
 
+@functools.cache
+def live_names() -> tuple[str, ...]:
+    """The names of those that can route a stream as it comes, and need not know its keys beforehand."""
+    return tuple(name for name in names() if not _is_offline(name))
+
+
 def describe(name: str) -> tuple[Description, ...]:
     """The settings of a grouping: names, defaults, meanings, units and ranges."""
     return _class(name).settings.describe()
@@ -91,6 +97,13 @@ def _class(name: str) -> type[BaseGrouping[Any]]:
     module, _, class_name = _GROUPINGS[name].partition(":")
     found: type[BaseGrouping[Any]] = getattr(importlib.import_module(f"keygrouping.grouping.{module}"), class_name)
     return found
+
+
+def _is_offline(name: str) -> bool:
+    try:
+        return isinstance(create(name, 1), Offline)
+    except GroupingError:  # Who asks for it is told why it can't be loaded.
+        return False
 
 
 @functools.cache

@@ -123,7 +123,8 @@ class _Incarnation:
     @property
     def _topics(self) -> tuple[str, ...]:
         s = self._settings
-        return (s.receipts_topic, s.results_topic, s.late_topic, s.dead_letters_topic)
+        own = (s.quarantine_topic,) if s.quarantine_topic else ()
+        return (s.receipts_topic, s.results_topic, s.late_topic, s.dead_letters_topic, *own)
 
     async def place(self) -> None:
         """Begins to read where the books end; a new proof begins at the beginnings."""

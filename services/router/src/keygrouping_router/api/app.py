@@ -15,6 +15,7 @@ from keygrouping_router.api.grouping import grouping_routes
 from keygrouping_router.api.guard import Guard
 from keygrouping_router.api.keyspace import keyspace_routes
 from keygrouping_router.api.openapi import describe_api
+from keygrouping_router.api.overrides import overrides_routes
 from keygrouping_router.api.page import SecurityHeaders, add_page
 from keygrouping_router.api.plan import plan_routes
 from keygrouping_router.api.ready import readiness_routes
@@ -42,6 +43,7 @@ def router_app(plane: Plane, settings: ApiSettings) -> FastAPI:
         thresholds_routes(plane, guard),
         workers_routes(plane, guard),
         grouping_routes(plane, guard),
+        overrides_routes(plane, guard),
         plan_routes(plane),
         shadow_routes(plane, guard),
         events_routes(plane),

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Annotated
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi.responses import StreamingResponse
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from keygrouping_service.openapi import problems
 from keygrouping_service.problems import Problem
+from starlette.types import Receive, Scope, Send
 
+from keygrouping_router.models import ServerEvent
 from keygrouping_router.plane import Plane
 
 RETRY_MS = 2000
 """Pause until a client that lost the connection comes back."""
+
+HEARTBEAT_SECONDS = 15.0
+"""Of silence, until a comment shows proxies that the connection lives."""
 
 MAX_LISTENERS = 100
 
@@ -39,6 +47,42 @@ class _Listeners:
             self._count -= 1
 
 
+class EventStream(StreamingResponse):
+    """Server-sent events until they end or the listener leaves: FastAPI's own answer would make that an error."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[ServerEvent]) -> None:
+        # Without the second one Nginx would hold events back.
+        super().__init__(_written(events), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends all of it."""
+        content: Any = self.body_iterator
+        async with aclosing(content):
+            await super().__call__(scope, receive, send)
+
+
+async def _written(events: AsyncIterator[ServerEvent]) -> AsyncGenerator[bytes]:
+    yield format_sse_event(retry=RETRY_MS)
+    coming = asyncio.ensure_future(anext(events, None))
+    try:
+        while True:
+            come, _ = await asyncio.wait({coming}, timeout=HEARTBEAT_SECONDS)
+            if not come:
+                yield KEEPALIVE_COMMENT
+                continue
+            event = coming.result()
+            if event is None:
+                return
+            number = None if event.id is None else str(event.id)
+            yield format_sse_event(data_str=event.json, event=event.kind, id=number)
+            coming = asyncio.ensure_future(anext(events, None))
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
+
+
 def events_routes(plane: Plane, most: int = MAX_LISTENERS) -> APIRouter:
     """The event stream."""
     routes = APIRouter(tags=["events"])
@@ -46,7 +90,8 @@ def events_routes(plane: Plane, most: int = MAX_LISTENERS) -> APIRouter:
 
     @routes.get(
         "/events",
-        response_class=EventSourceResponse,
+        status_code=200,
+        response_class=EventStream,
         dependencies=[Depends(listeners.seat)],
         responses={200: {"content": {"text/event-stream": _STREAM}}, **problems(422, 503)},
     )
@@ -55,17 +100,14 @@ def events_routes(plane: Plane, most: int = MAX_LISTENERS) -> APIRouter:
             str | None,
             Header(description="id of the last interval seen: what is kept of all that followed it comes first"),
         ] = None,
-    ) -> AsyncIterator[ServerSentEvent]:
+    ) -> EventStream:
         """Server-sent events, each with JSON on one line; a comment as heartbeat each 15 seconds of silence.
 
         - `interval`: at the end of each interval, the head of `GET /keyspace` and `hot`, the keys of the largest share
         - `plan`: a plan comes into force, as in `GET /plan`
         - `control`: something was changed, as an entry of `GET /thresholds/history`
         """
-        yield ServerSentEvent(retry=RETRY_MS)
-        async for event in plane.events(_number(last_event_id)):
-            number = None if event.id is None else str(event.id)
-            yield ServerSentEvent(raw_data=event.json, event=event.kind, id=number)
+        return EventStream(plane.events(_number(last_event_id)))
 
     return routes
 

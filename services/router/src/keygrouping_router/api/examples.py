@@ -106,6 +106,14 @@ _FILLING = {
     ],
 }
 
+_DONE: dict[str, Any] = {
+    "changed": True,
+    "epoch": 4,
+    "before": {},
+    "after": {"DE": {"action": "pin", "worker": 3, "until": "2026-01-31T13:00:00.000Z"}},
+    "notes": [],
+}
+
 EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
     models.KeyReport: {
         **_KEY,
@@ -116,7 +124,7 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
         "room 20.80 %), 3 (planned 20.20 %, room 20.00 %) to the level; widened 110.0 s ago: the plan",
     },
     models.KeySpaceReport: {**_HEAD, "keys": [_KEY], "total": 213},
-    models.Thresholds: {"grouping": "level-fill", "version": 7, "settings": [_SETTING]},
+    models.Thresholds: {"grouping": "level-fill", "version": 7, "done": None, "settings": [_SETTING]},
     models.DryRun: {
         "dry_run": True,
         "changes": {
@@ -159,12 +167,14 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
         "lambda": 1.0,
         "epoch": 3,
         "version": 7,
+        "done": None,
     },
     models.WorkersChange: {"workers": 6, "capacities": {"0": 2.0}},
     models.GroupingReport: {
         "name": "level-fill",
         "settings": {"eps": 0.01},
         "version": 7,
+        "done": None,
         "epoch": 3,
         "sharing": "shared",
         "observe_only": False,
@@ -182,7 +192,34 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
         "groupings": [_SHADOW],
         "run": [_SHADOW],
         "version": 7,
+        "done": None,
     },
+    models.ShadowDryRun: {
+        "dry_run": True,
+        "sample": 0.1,
+        "sampled_events": 12500,
+        "groupings": [_SHADOW | {"name": "level-fill", "in_force": True}, _SHADOW],
+    },
+    models.OverridesReport: {
+        "version": 7,
+        "done": _DONE,
+        "epoch": 4,
+        "items": [
+            {
+                "key": "DE",
+                "key_base64": None,
+                "hash": None,
+                "id": "DE",
+                "action": "pin",
+                "worker": 3,
+                "width": None,
+                "until": "2026-01-31T13:00:00.000Z",
+                "workers": [3],
+                "resting": None,
+            }
+        ],
+    },
+    models.OverrideChange: {"action": "pin", "worker": 3, "seconds": 3600.0},
     models.ShadowChange: {"groupings": [{"name": "pkg"}, {"name": "w-choices"}], "sample": 0.1},
     models.Readiness: {
         "status": "ready",
@@ -190,5 +227,6 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
         "caught_up": True,
         "lag": 0,
         "store": {"name": "redis", "state": "ok", "since": None, "detail": None},
+        "left_out": [],
     },
 }

@@ -25,7 +25,7 @@ class Guard:
 
         self.reading: list[Any] = list(auth.reading)
         self.writing: list[Any] = [*auth.writing, Depends(forgetting, scope="function")]
-        self.refused_reads: Responses = problems(421, 429, *([401] if auth.reading else []))
+        self.refused_reads: Responses = problems(421, 422, 429, *([401] if auth.reading else []))
         self.refused_writes: Responses = problems(
             400, 403, 408, 412, 413, 415, 422, 503, *([401] if auth.writing else [])
         )

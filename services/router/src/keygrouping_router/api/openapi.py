@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fastapi import FastAPI
-from keygrouping_service.openapi import complete
 
 _DESCRIPTION = """What the router knows of its keys and workers, and what can be changed while it runs.
 
@@ -17,6 +16,7 @@ _TAGS = [
     {"name": "thresholds", "description": "Settings of the grouping in force."},
     {"name": "workers", "description": "How many workers, how loaded, how far behind."},
     {"name": "grouping", "description": "How keys are spread over the workers."},
+    {"name": "overrides", "description": "Keys that go where people say, each until its end."},
     {"name": "plan", "description": "The decisions made from what was seen."},
     {"name": "shadow", "description": "Other groupings on the same traffic."},
     {"name": "events", "description": "All of it as it happens."},
@@ -25,7 +25,6 @@ _TAGS = [
 
 
 def describe_api(app: FastAPI) -> None:
-    """Completes the document that the app gives at `/openapi.json`."""
+    """Says in the document that the app gives at `/openapi.json` what holds for all routes."""
     app.description = _DESCRIPTION
     app.openapi_tags = _TAGS
-    complete(app)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
-from keygrouping_service.openapi import Responses
+from keygrouping_service.openapi import Responses, problems
 
 from keygrouping_router.api.answers import gives
 from keygrouping_router.models import Readiness
@@ -16,7 +16,7 @@ def readiness_routes(plane: Plane, *, closed: bool) -> APIRouter:
     answers = gives(Readiness)
     not_yet: Responses = {503: {**answers[200], "description": "It starts, or waits for its partitions."}}
 
-    @routes.get("/readyz", responses=answers | not_yet)
+    @routes.get("/readyz", responses=answers | not_yet | problems(422))
     async def get_readyz(response: Response) -> Readiness:
         """Whether the router has its partitions and routes them.
 

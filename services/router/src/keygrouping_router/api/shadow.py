@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from keygrouping_router.api.answers import By, gives
+from keygrouping_router.api.answers import By, DryRunFlag, gives
 from keygrouping_router.api.conditions import ETAG_HEADER, Expected, tag
 from keygrouping_router.api.guard import Guard
-from keygrouping_router.models import ShadowChange, ShadowReport
+from keygrouping_router.models import ShadowChange, ShadowDryRun, ShadowReport
 from keygrouping_router.plane import Plane
 
 
@@ -22,10 +22,16 @@ def shadow_routes(plane: Plane, guard: Guard) -> APIRouter:
         return tag(response, report, report.version)
 
     @routes.put(
-        "/shadow", dependencies=guard.writing, responses=gives(ShadowReport, headers=ETAG_HEADER) | guard.refused_writes
+        "/shadow",
+        dependencies=guard.writing,
+        responses=gives(ShadowReport, ShadowDryRun, headers=ETAG_HEADER) | guard.refused_writes,
     )
-    async def put_shadow(change: ShadowChange, expected: Expected, by: By, response: Response) -> ShadowReport:
+    async def put_shadow(
+        change: ShadowChange, expected: Expected, by: By, response: Response, dry_run: DryRunFlag = False
+    ) -> ShadowReport | ShadowDryRun:
         """Compares these groupings from now on; where events go does not change."""
+        if dry_run:
+            return await plane.try_shadow(change)
         report = await plane.set_shadow(change, expected=expected, by=by)
         return tag(response, report, report.version)
 

@@ -24,7 +24,7 @@ function withoutIdle(plans) {
   return known.filter((plan, index) => plan.moved_keys !== null || known[index - 1]?.moved_keys !== null || index === 0);
 }
 
-const titles = { thresholds: "Thresholds", grouping: "Grouping", workers: "Workers", shadow: "Comparison" };
+const titles = { thresholds: "Thresholds", grouping: "Grouping", workers: "Workers", shadow: "Comparison", overrides: "Single keys" };
 
 function planWords(plan) {
   const parts = [];

@@ -10,7 +10,13 @@ export class Explain {
   #dialog = byId("explain");
   #key = null;
 
-  constructor() {
+  /** `override(key)` is called when somebody wants to say where the key goes. */
+  constructor(override) {
+    byId("explain-override").addEventListener("click", () => {
+      const key = this.#key;
+      this.#dialog.close();
+      override(key);
+    });
     byId("explain-close").addEventListener("click", () => this.#dialog.close());
     this.#dialog.addEventListener("click", (event) => event.target === this.#dialog && this.#dialog.close());
     this.#dialog.addEventListener("close", () => (this.#key = null));

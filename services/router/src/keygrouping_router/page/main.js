@@ -8,6 +8,7 @@ import { GroupingForm } from "./grouping.js";
 import { Keys } from "./keys.js";
 import { Loads } from "./loads.js";
 import { updateNow } from "./now.js";
+import { Overrides } from "./overrides.js";
 import { Scale } from "./scale.js";
 import { Shadow } from "./shadow.js";
 import { Spaces } from "./spaces.js";
@@ -23,7 +24,8 @@ const state = { report: null, previous: null, workers: null, plan: null, groupin
 
 const loads = new Loads();
 const timeline = new Timeline();
-const explain = new Explain();
+const overrides = new Overrides();
+const explain = new Explain((key) => overrides.choose(key));
 const keys = new Keys((key) => explain.open(key));
 const filling = new Filling((key) => explain.open(key));
 const spaces = new Spaces((space) => keys.choose(space));
@@ -133,6 +135,7 @@ function poll(now = false) {
     state.workers = data;
     scale.update(data, etag);
   });
+  ask("overrides", (data, etag) => overrides.update(data, etag, state.workers));
   ask("plan", (data) => (state.plan = data));
   ask("shadow", (data) => {
     shadow.update(data);

@@ -17,12 +17,13 @@ export class Trial {
 
   /**
    * `name`: of the form, whose parts are called `name-try`, `name-apply`, `name-outcome`, `name-result`;
-   * `change()`: what is to be sent, null if it is the same as now, or throws an Error that says what is wrong;
+   * `path`: where it is sent to, or a function that says so; `change()`: what is to be sent, null if it is the same as now, or throws an Error that says what is wrong;
    * `etag()`: of the state that the change was made from; `applied()`: called when it is in force.
    */
   constructor(name, method, { path, change, etag, applied }) {
     this.#name = name;
-    this.#method = (dry) => [method, dry ? `${path}?dry_run=true` : path];
+    const where = () => (typeof path === "function" ? path() : path);
+    this.#method = (dry) => [method, dry ? `${where()}?dry_run=true` : where()];
     this.#change = change;
     this.#etag = etag;
     this.#applied = applied;

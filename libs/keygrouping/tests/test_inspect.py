@@ -182,7 +182,7 @@ class Silent:
 def test_silence_is_told_before_the_first_event(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspect, "_reader", lambda *_: Silent)
+    monkeypatch.setattr(inspect, "_loaded", lambda *_: Silent)
     monkeypatch.setattr("time.monotonic", itertools.count(0, 10).__next__)
     main(["inspect", "--topic", "events", "--sample", "0", "--follow", *QUICK])
     printed = capsys.readouterr()

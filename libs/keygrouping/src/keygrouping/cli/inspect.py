@@ -94,7 +94,8 @@ def declare(parser: OneLineParser) -> None:
     add("--key-labels", action="store_true", help="with --metrics-port: series with the names of the heaviest keys")
     add("--top", type=at_least(1), default=_TOP, metavar="K", help=f"keys to show; default {_TOP}")
     add("--hash-keys", action="store_true", help="show no key, but a keyed hash of it")
-    add("--salt", metavar="TEXT", help=f"key of these hashes, for the same ones again; default: {SALT}, what the file {SALT_FILE} holds, or random")
+    salt = f"key of these hashes, for the same ones again; default: {SALT}, the file {SALT_FILE}, or random"
+    add("--salt", metavar="TEXT", help=salt)
     add("--json", action="store_true", help="print one JSON object instead of tables; with --follow one per report")
     add("--html", type=Path, metavar="FILE", help="write a page with diagrams, which needs no other file")
 

@@ -52,7 +52,7 @@ def notes(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 @pytest.mark.parametrize("runner", ["native", "spark"])
 def test_the_notes_commands_work_also_after_the_driver_was_killed(server: ApiServer, run: Run, runner: str) -> None:
-    done = run(f"helm install r {CHART} --namespace ns --set runner={runner}")
+    done = run(f"helm install r {CHART} --namespace ns --set image.pullPolicy=Never --set runner={runner}")
     assert done.returncode == 0, done.stderr
     labels = {"app.kubernetes.io/instance": "r", "app.kubernetes.io/component": "worker", "spark-role": "executor"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "left", "namespace": "ns", "labels": labels}}
@@ -65,7 +65,7 @@ def test_the_notes_commands_work_also_after_the_driver_was_killed(server: ApiSer
 
 
 def test_helm_test_shows_what_the_pods_say_each_time(server: ApiServer, run: Run) -> None:
-    assert run(f"helm install r {CHART} --namespace ns").returncode == 0
+    assert run(f"helm install r {CHART} --namespace ns --set image.pullPolicy=Never").returncode == 0
     pods = ("r-keygrouping-test-endpoints", "r-keygrouping-test-pipeline")
     for said in ("first", "second"):
         server.logs = {pod: f"{said} {pod}\n" for pod in pods}
@@ -75,7 +75,7 @@ def test_helm_test_shows_what_the_pods_say_each_time(server: ApiServer, run: Run
 
 
 def test_a_test_that_fails_shows_its_log_too(server: ApiServer, run: Run) -> None:
-    assert run(f"helm install r {CHART} --namespace ns").returncode == 0
+    assert run(f"helm install r {CHART} --namespace ns --set image.pullPolicy=Never").returncode == 0
     server.failing = {"r-keygrouping-test-pipeline"}
     server.logs = {"r-keygrouping-test-pipeline": "200 events, none came out\n"}
     done = run("helm test r --namespace ns --logs")
@@ -86,7 +86,7 @@ def test_a_test_that_fails_shows_its_log_too(server: ApiServer, run: Run) -> Non
 def test_settings_that_programs_refuse_end_the_installation_with_their_words(server: ApiServer, run: Run) -> None:
     server.failing = {"r-keygrouping-check"}
     server.logs = {"r-keygrouping-check-abcde": "wrong settings: router: this and that\n"}
-    done = run(f"helm install r {CHART} --namespace ns --wait --timeout 10m")
+    done = run(f"helm install r {CHART} --namespace ns --set image.pullPolicy=Never --wait --timeout 10m")
     assert done.returncode == 1
     assert "wrong settings: router: this and that" in done.stdout + done.stderr
     kept = [path for path in server.objects if "/secrets/" not in path]

@@ -176,7 +176,7 @@ what merely renders is not stopped. */}}
 {{- $seen := dict }}
 {{- range $path, $settings := dict "settings" .Values.settings "observer.settings" .Values.observer.settings "spark.settings" .Values.spark.settings }}
 {{- range $name, $topic := $settings }}
-{{- if and (hasSuffix "Topic" $name) $topic }}
+{{- if and $topic (hasSuffix "Topic" $name) }}
 {{- with get $seen $topic }}
 {{- include "keygrouping.fault" (printf "%s and %s.%s are both %s: each needs a topic of its own" . $path $name $topic) }}
 {{- end }}

@@ -146,14 +146,20 @@ def test_hashed_keys_appear_nowhere(table: Path, tmp_path: Path, capsys: pytest.
     assert "alice" not in fault(capsys, "--file", headless, "--key", "field=user", "--hash-keys")
 
 
-def test_the_salt_may_be_in_the_environment(
-    table: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_salt_may_be_in_the_environment_or_a_file(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ["--file", table, "--key", "field=user", "--hash-keys"]
     given = answer(capsys, *arguments, "--salt", "s")["keys"]["top"]
     monkeypatch.setenv("KEYGROUPING_INSPECT_SALT", "s")
     assert answer(capsys, *arguments)["keys"]["top"] == given
     assert answer(capsys, *arguments, "--salt", "t")["keys"]["top"] != given
+    monkeypatch.setenv("KEYGROUPING_INSPECT_SALT_FILE", str(tmp_path / "salt"))
+    assert str(tmp_path / "salt") in fault(capsys, *arguments)
+    (tmp_path / "salt").write_text("s\n")
+    monkeypatch.setenv("KEYGROUPING_INSPECT_SALT", "another")
+    assert answer(capsys, *arguments)["keys"]["top"] == given
+    monkeypatch.delenv("KEYGROUPING_INSPECT_SALT_FILE")
     monkeypatch.setenv("KEYGROUPING_INSPECT_SALT", "")
     random = answer(capsys, *arguments)["keys"]["top"]
     assert random != given != answer(capsys, *arguments)["keys"]["top"] != random
@@ -182,7 +188,7 @@ class Silent:
 def test_silence_is_told_before_the_first_event(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspect, "_reader", lambda *_: Silent)
+    monkeypatch.setattr(inspect, "_loaded", lambda *_: Silent)
     monkeypatch.setattr("time.monotonic", itertools.count(0, 10).__next__)
     main(["inspect", "--topic", "events", "--sample", "0", "--follow", *QUICK])
     printed = capsys.readouterr()

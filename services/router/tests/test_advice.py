@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from keygrouping.hashing import hash_key
 from keygrouping_router.control_plane import ControlPlane
 from keygrouping_router.models import Changes, GroupingChange, KeyQuery, ShadowChange, ShadowGrouping, WorkersChange
 from keygrouping_service.store.memory import MemoryStore
+from numpy.typing import NDArray
 
 from .planes import FakeTime, end_interval, new_plane, route
 
@@ -23,13 +25,15 @@ SETTLED = 7
 """Intervals by which is judged what has happened."""
 
 
-def heavy(keys: int, part: float, others: int) -> np.ndarray:
-    return np.r_[np.full(keys, part / keys), np.full(others, (1 - part) / others)]
+def heavy(keys: int, part: float, others: int) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = np.r_[np.full(keys, part / keys), np.full(others, (1 - part) / others)]
+    return weights
 
 
-def zipf(exponent: float, keys: int) -> np.ndarray:
-    weights = 1 / np.arange(1, keys + 1) ** exponent
-    return weights / weights.sum()
+def zipf(exponent: float, keys: int) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = 1 / np.arange(1, keys + 1) ** exponent
+    weights /= weights.sum()
+    return weights
 
 
 STREAMS = {
@@ -52,7 +56,7 @@ SHADOWS = ("key", "pkg", "w-choices", "level-fill")
 class Traffic:
     """Keys drawn by their shares, and read from the partitions in turns."""
 
-    def __init__(self, shares: np.ndarray, seed: int = 1) -> None:
+    def __init__(self, shares: NDArray[np.float64], seed: int = 1) -> None:
         self._shares = shares
         self._names = [b"key-%d" % number for number in range(len(shares))]
         self._partition = np.array([hash_key(b"p" + name) % PARTITIONS for name in self._names])
@@ -113,7 +117,7 @@ class Running:
         return range(min(widths), max(widths) + 1)
 
 
-async def running(stream: str, **settings: object) -> Running:
+async def running(stream: str, **settings: Any) -> Running:
     time = FakeTime()
     plane = new_plane(MemoryStore(), time, interval=SECONDS, **settings)
     await plane.start()

@@ -501,7 +501,7 @@ def test_a_key_is_sent_where_people_say_and_left_to_the_grouping_again(site: Sit
 
 def test_any_key_of_the_table_can_be_sent_elsewhere(serve: Callable[[Double], Site], opens: Opens) -> None:
     double = Double(keys=STRANGE)
-    double.fill(3)
+    double.fill(20)
     page = opens(serve(double).url)
     for rank in range(len(STRANGE)):
         page.locator("#keys-rows button").nth(rank).click()

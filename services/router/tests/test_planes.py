@@ -202,8 +202,8 @@ async def check_merging(batches: list[tuple[int, int]]) -> None:
         route(whole, keys, time.passed)
         route(parts[part], keys, time.passed)
     knowledge = [await Knowledge.from_data(await part.core.knowledge().to_data()) for part in parts]
-    merged = KeySpaceView(knowledge, whole.core.steering.explain, 1, {}, time.times().wall)
-    alone = KeySpaceView([whole.core.knowledge()], whole.core.steering.explain, 1, {}, time.times().wall)
+    merged = KeySpaceView(knowledge, whole.core.steering.explain, 1, {}, lambda: START)
+    alone = KeySpaceView([whole.core.knowledge()], whole.core.steering.explain, 1, {}, lambda: START)
     assert (merged.events, merged.loads.tolist()) == (alone.events, alone.loads.tolist())
     assert (merged.total_keys, merged.dist_cost) == (alone.total_keys, alone.dist_cost) == (len(truth), 1.0)
     assert merged.lambda_before == alone.lambda_before == alone.lambda_
@@ -298,7 +298,7 @@ async def test_what_takes_long_with_many_keys_lets_others_run_in_between() -> No
     again, reading = await turns_of_others(Knowledge.from_data(data))
     assert again.sightings == known.sightings and again.counts.to_data() == known.counts.to_data()
     assert [again.last_seen(hashed) for hashed in known.sightings] == [START] * 5000
-    view = KeySpaceView([again], plane.core.steering.explain, 1, {}, time.times().wall)
+    view = KeySpaceView([again], plane.core.steering.explain, 1, {}, lambda: START)
     (entries, total), looking = await turns_of_others(view.page(KeyQuery(limit=1, prefix=b"key-", sort="key")))
     assert (entries[0].key, total) == ("key-0", 5000)
     assert min(writing, reading, looking) >= 4

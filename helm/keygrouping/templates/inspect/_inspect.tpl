@@ -27,12 +27,9 @@ inspect-{{ .name | default .topic | lower | replace "_" "-" | replace "." "-" }}
 - name: KEYGROUPING_API_READS
   value: closed
 {{- end }}
-{{- with .Values.inspect.saltSecret.name }}
-- name: KEYGROUPING_INSPECT_SALT
-  valueFrom:
-    secretKeyRef:
-      name: {{ . }}
-      key: {{ $.Values.inspect.saltSecret.key }}
+{{- if .Values.inspect.saltSecret.name }}
+- name: KEYGROUPING_INSPECT_SALT_FILE
+  value: /etc/keygrouping/inspect-salt/{{ $.Values.inspect.saltSecret.key }}
 {{- end }}
 {{- end }}
 
@@ -42,6 +39,11 @@ inspect-{{ .name | default .topic | lower | replace "_" "-" | replace "." "-" }}
   mountPath: /etc/keygrouping/inspect-api
   readOnly: true
 {{- end }}
+{{- if .Values.inspect.saltSecret.name }}
+- name: inspect-salt
+  mountPath: /etc/keygrouping/inspect-salt
+  readOnly: true
+{{- end }}
 {{- end }}
 
 {{- define "keygrouping.inspectVolumes" -}}
@@ -49,5 +51,16 @@ inspect-{{ .name | default .topic | lower | replace "_" "-" | replace "." "-" }}
 - name: inspect-api
   secret:
     secretName: {{ . }}
+    items:
+      - key: {{ $.Values.inspect.auth.tokensKey }}
+        path: {{ $.Values.inspect.auth.tokensKey }}
+{{- end }}
+{{- with .Values.inspect.saltSecret.name }}
+- name: inspect-salt
+  secret:
+    secretName: {{ . }}
+    items:
+      - key: {{ $.Values.inspect.saltSecret.key }}
+        path: {{ $.Values.inspect.saltSecret.key }}
 {{- end }}
 {{- end }}

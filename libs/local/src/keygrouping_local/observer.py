@@ -83,7 +83,10 @@ class Observer:
         self._http = await self._stack.enter_async_context(httpx.AsyncClient(timeout=1.0))
         self._partitions = {topic: await self._tps(topic) for topic in self._topics()}
         await self._begin_reading()
-        routed = await self._committed("router", self._settings.events_topic)
+        # A broker that has just begun has no coordinator for the group yet.
+        routed = await kafka.retry(
+            lambda: self._committed("router", settings.events_topic), "reading the routers' progress"
+        )
         self._consumed = Consumed({partition: entry.offset or 0 for partition, entry in routed.items()})
         return self
 

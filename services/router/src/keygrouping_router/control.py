@@ -158,7 +158,8 @@ class Control(BaseModel):
         own = self.settings.get(_CAPACITIES)
         if not isinstance(own, list) or not own or self.observe_only:
             return self.capacities
-        return {worker: float(capacity) for worker, capacity in enumerate(own) if isinstance(capacity, int | float)}
+        given = zip(self.layout.shared, own, strict=False)
+        return {worker: float(capacity) for worker, capacity in given if isinstance(capacity, int | float)}
 
     # what the API shows and audits
 

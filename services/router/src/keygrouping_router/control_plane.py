@@ -328,7 +328,8 @@ class ControlPlane:
     async def _try(self, changed: Control) -> DryRun:
         """One at a time: each takes up to seconds of a processor, and the threads that plans are made in."""
         async with self._trying:
-            changes = await asyncio.to_thread(trial.compare, self._in_force(), changed, self._core.traffic.sample())
+            sample = self._core.traffic.sample()
+            changes = await asyncio.to_thread(trial.compare, self._in_force(), changed, sample)
         return DryRun(changes=changes, settings=settings_of(changed, self._interval))
 
     def _in_force(self) -> trial.InForce:

@@ -317,11 +317,11 @@ class RouterCore:
         metrics.CONTROL_VERSION.set(self._version)
         metrics.CONTROL_CHANGES.inc()
         metrics.WORKERS.set(control.workers)
-        metrics.OVERRIDES.set(len(control.overrides))
         metrics.WORKER_CAPACITY.clear()
         for worker, capacity in enumerate(capacities_of(control.capacity_by_worker, control.workers).tolist()):
             metrics.WORKER_CAPACITY.labels(str(worker)).set(capacity)
             metrics.ROUTED.labels(str(worker))
+        metrics.OVERRIDES.set(len(control.overrides))
         metrics.SPLITTING.set(control.routed_by != "key")
         metrics.SHARING.set(control.sharing == "shared")
         metrics.EPOCH.set(self.epoch)

@@ -6,17 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from keygrouping.grouping import Overrides, create
+from keygrouping.grouping import create
 from keygrouping.hashing import SEED, hash_keys
 from keygrouping_service import metrics
 
 from keygrouping_router.balance import Balance, Spread, capacities_of
 from keygrouping_router.control import Control, Values
 from keygrouping_router.models import ShadowResult
-from keygrouping_router.overriding import orders_of
 from keygrouping_router.rehearsal import Rehearsal
 from keygrouping_router.sampling import Slice
-from keygrouping_router.steering import widths_with
 
 
 class Candidate(NamedTuple):
@@ -41,9 +39,10 @@ def candidates(control: Control, before: Sequence[Candidate]) -> list[Candidate]
         if known is None:
             trial = create(name, control.grouped, used)
             trial.route_batch(hash_keys([b"key"], trial.seeds), None, 0.0)
-            known = Candidate(name, settings, used, Rehearsal(create(name, control.grouped, used)))
+            known = Candidate(name, settings, used, Rehearsal(create(name, control.grouped, used), control))
         else:
             kept.remove(known)
+            known.rehearsal.follow(control)
         made.append(known)
     return made
 
@@ -61,7 +60,6 @@ class Shadow:
         self.events = 0
         """Sampled events since the comparison began."""
         self._in_force = in_force
-        self._overrides = [Overrides(orders_of(control.overrides), control.workers) for _ in made]
         self._balances = [Balance(capacities_of(control.capacity_by_worker, control.workers)) for _ in made]
         self._labels = _labels([candidate.name for candidate in made])
         self._hot: list[int] = []
@@ -71,10 +69,10 @@ class Shadow:
     def feed(self, taken: Slice) -> None:
         """Shows all of them a slice of the traffic."""
         self.events += len(taken.keys)
-        for candidate, overrides, balance in zip(self.candidates, self._overrides, self._balances, strict=True):
+        for candidate, balance in zip(self.candidates, self._balances, strict=True):
             seeds = candidate.rehearsal.grouping.seeds
             hashes = taken.hashes.reshape(-1, 1) if seeds == (SEED,) else hash_keys(taken.keys, seeds)
-            workers = candidate.rehearsal.route(overrides, taken.keys, hashes, taken.weights, taken.now)
+            workers = candidate.rehearsal.route(taken.keys, hashes, taken.weights, taken.now)
             balance.current.add(taken.hashes, workers, taken.traffic)
 
     def check(self, now: float, interval: float) -> None:
@@ -84,7 +82,7 @@ class Shadow:
 
     def end_interval(self, now: float, hot_in_force: int) -> Iterator[None]:
         """Begins a new interval; so many keys are hot in the grouping in force. Yields after each grouping."""
-        self._hot = [hot_in_force, *self._hot_keys()]
+        self._hot = [hot_in_force, *map(_hot_keys, self.candidates)]
         for label, candidate, balance in zip(self._labels, self.candidates, self._balances, strict=True):
             candidate.rehearsal.end_interval(now)
             balance.end_interval()
@@ -102,15 +100,15 @@ class Shadow:
     def _results(self, spreads: Sequence[Spread]) -> list[ShadowResult]:
         control = self._control
         settings = {} if control.observe_only else control.settings
-        hot_keys = self._hot or [0, *self._hot_keys()]
+        hot_keys = self._hot or [0, *map(_hot_keys, self.candidates)]
         found = [_result(control.routed_by, settings, spreads[0], hot_keys[0], in_force=True)]
         for candidate, spread, hot in zip(self.candidates, spreads[1:], hot_keys[1:], strict=True):
             found.append(_result(candidate.name, candidate.settings, spread, hot, in_force=False))
         return found
 
-    def _hot_keys(self) -> list[int]:
-        pairs = zip(self._overrides, self.candidates, strict=True)
-        return [len(widths_with(overrides, candidate.rehearsal.grouping)) for overrides, candidate in pairs]
+
+def _hot_keys(candidate: Candidate) -> int:
+    return len(candidate.rehearsal.widths())
 
 
 def _labels(names: Sequence[str]) -> list[str]:

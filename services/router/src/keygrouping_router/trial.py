@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
 
 import numpy as np
-from keygrouping.grouping import CHECKS, Grouping, Overrides, create
+from keygrouping.grouping import CHECKS, Grouping, create
 from keygrouping.hashing import SEED, hash_keys
 from numpy.typing import NDArray
 
 from keygrouping_router.balance import Spread, capacities_of
-from keygrouping_router.control import Control, Values
+from keygrouping_router.control import Control
 from keygrouping_router.models import Change, Changes, ShadowResult, WidthChange
 from keygrouping_router.naming import named
-from keygrouping_router.overriding import diverted, orders_of
+from keygrouping_router.overriding import diverted
 from keygrouping_router.rehearsal import Rehearsal
 from keygrouping_router.sampling import Slice
-from keygrouping_router.steering import new_grouping, successor, widths_with
+from keygrouping_router.steering import new_grouping, successor
 
 INTERVALS = (8, 30)
 """Fewest and most intervals that are played."""
@@ -65,31 +64,13 @@ class _Stream:
         if any(taken.weights is not None for taken in slices):
             self._weights = np.concatenate([_weights(taken) for taken in slices])
         self.hashes = np.concatenate([taken.hashes for taken in slices])
-        self._stand_for = np.repeat([taken.stands_for for taken in slices], [len(taken.keys) for taken in slices])
         self.now = slices[-1].now
-        self._seconds = self.now - slices[0].now
+        seconds = self.now - slices[0].now
+        traffic = sum(taken.stands_for * len(taken.keys) for taken in slices)
+        self.per_second = traffic / seconds if seconds > 0 else math.inf
 
     def __len__(self) -> int:
         return len(self._keys)
-
-    @property
-    def per_second(self) -> float:
-        """Events of the traffic that they stand for, in a second."""
-        return float(self._stand_for.sum()) / self._seconds if self._seconds > 0 else math.inf
-
-    def without(self, keys: Collection[bytes]) -> _Stream:
-        """The same time without the events of these keys."""
-        if not keys:
-            return self
-        rest, kept = copy(self), [place for place, key in enumerate(self._keys) if key not in keys]
-        rest._keys = self.keys(kept)
-        rest._weights = None if self._weights is None else self._weights[kept]
-        rest._stand_for, rest.hashes = self._stand_for[kept], self.hashes[kept]
-        return rest
-
-    def keys(self, places: Iterable[int]) -> list[bytes]:
-        """Of the events there."""
-        return [self._keys[place] for place in places]
 
     def hashed(self, seeds: tuple[int, ...]) -> NDArray[np.int64]:
         """The hashes of all, shape (n, len(seeds))."""
@@ -109,6 +90,10 @@ class _Stream:
             else:
                 yield np.arange(number * events, (number + 1) * events) % len(self)
 
+    def keys(self, places: NDArray[np.int64]) -> list[bytes]:
+        """Of the events there."""
+        return [self._keys[place] for place in places.tolist()]
+
     def weights(self, places: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Of the events there; None: ones."""
         return None if self._weights is None else self._weights[places]
@@ -127,10 +112,7 @@ def _weights(taken: Slice) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a grouping makes of an interval of the stream on average, and how wide which keys mostly are at its end.
-
-    `events` are those of all intervals by which that was measured.
-    """
+    """What a grouping makes of an interval of the stream on average, and how wide which keys mostly are at its end."""
 
     lambda_: float
     std_dev: float
@@ -153,10 +135,11 @@ def compare(now: InForce, after: Control, slices: Sequence[Slice]) -> Changes:
     if not slices:
         nothing = Change(before=None, after=None)
         return Changes(hot_keys=nothing, widths=[], lambda_=nothing, dist_cost=nothing, sampled_events=0)
-    stream, going_on = _Stream(slices), new_grouping(before)
+    going_on = new_grouping(before)
     going_on.adopt(given)
-    old = _play(before, going_on, stream, now.interval)
-    new = _play(after, successor(given, before, after)[0], stream, now.interval)
+    old = _play(before, going_on, slices, now.interval)
+    new = _play(after, successor(given, before, after)[0], slices, now.interval)
+    stream = _Stream(slices)
     return Changes(
         hot_keys=Change(before=len(old.widths), after=len(new.widths)),
         widths=_width_changes(old, new, stream),
@@ -167,47 +150,42 @@ def compare(now: InForce, after: Control, slices: Sequence[Slice]) -> Changes:
 
 
 def side_by_side(now: InForce, after: Control, slices: Sequence[Slice]) -> list[ShadowResult]:
-    """What the grouping in force and those to compare with give for the sample; nothing without a sample.
-
-    The one in force goes on from what it has learned, the others begin from nothing, as shadows do. They share the
-    events that are played for `compare`, so that many of them take no longer.
-    """
+    """What the grouping in force and those that are compared by the control document after give for the sample."""
     if not slices:
         return []
-    control, stream = now.control, _Stream(slices)
-    played = [(control.routed_by, {} if control.observe_only else control.settings, now.grouping)]
-    played += [(name, settings, create(name, after.grouped, used)) for name, settings, used in after.compared]
-    most = min(MOST_EVENTS, 2 * MOST_EVENTS // len(played))
-    return [
-        _result(name, settings, _play(after, grouping, stream, now.interval, most), in_force=number == 0)
-        for number, (name, settings, grouping) in enumerate(played)
-    ]
+    settings = {} if after.observe_only else after.settings
+    rows = [(after.routed_by, settings, now.grouping)]
+    rows += [(one.name, one.settings, create(one.name, after.grouped, one.used)) for one in after.compared]
+    found = []
+    for number, (name, shown, grouping) in enumerate(rows):
+        outcome = _play(after, grouping, slices, now.interval)
+        found.append(
+            ShadowResult(
+                name=name,
+                settings=shown,
+                in_force=number == 0,
+                lambda_=outcome.lambda_,
+                std_dev=outcome.std_dev,
+                dist_cost=outcome.dist_cost,
+                hot_keys=len(outcome.widths),
+                events=outcome.events,
+            )
+        )
+    return found
 
 
-def _result(name: str, settings: Values, outcome: _Outcome, *, in_force: bool) -> ShadowResult:
-    return ShadowResult(
-        name=name,
-        settings=settings,
-        in_force=in_force,
-        lambda_=outcome.lambda_,
-        std_dev=outcome.std_dev,
-        dist_cost=outcome.dist_cost,
-        hot_keys=len(outcome.widths),
-        events=outcome.events,
-    )
-
-
-def _play(
-    control: Control, grouping: Grouping, stream: _Stream, default_interval: float, most_events: int = MOST_EVENTS
-) -> _Outcome:
-    stream = stream.without(diverted(control.overrides))
+def _play(control: Control, grouping: Grouping, slices: Sequence[Slice], default_interval: float) -> _Outcome:
+    cold = min(grouping.cold_width, grouping.workers)
+    slices = _without(diverted(control.overrides), slices)
+    if not slices:
+        return _Outcome(1.0, 0.0, 1.0, 0, {}, cold)
+    stream = _Stream(slices)
     interval = control.interval or default_interval
     fewest, most = INTERVALS
     intervals = min(max(fewest, math.ceil(LEAST_SECONDS / interval)), most)
-    events = max(1, int(min(interval * stream.per_second, most_events / intervals))) if len(stream) else 0
+    events = max(1, int(min(interval * stream.per_second, MOST_EVENTS / intervals)))
     seconds = max(interval, LEAST_SECONDS / intervals)
-    rehearsal, hashes = Rehearsal(grouping), stream.hashed(grouping.seeds)
-    overrides = Overrides(orders_of(control.overrides), control.workers)
+    rehearsal, hashes = Rehearsal(grouping, control), stream.hashed(grouping.seeds)
     spreads: list[Spread] = []
     widths: list[dict[int, int]] = []
     for number, interval_places in enumerate(stream.places(intervals, events)):
@@ -217,15 +195,13 @@ def _play(
             at = stream.now + seconds * (number + start)
             rehearsal.check(at, seconds)
             weights = stream.weights(places)
-            # Names take as long as all the rest, so they are looked up only where something depends on them.
-            keys = stream.keys(places.tolist()) if overrides.layout.places else []
-            workers = rehearsal.route(overrides, keys, hashes[places], weights, at)
+            keys = stream.keys(places) if control.overrides else ()
+            workers = rehearsal.route(keys, hashes[places], weights, at)
             if number >= intervals - _MEASURED:
                 spread.add(stream.hashes[places], workers, weights)
-        widths = [*widths, widths_with(overrides, grouping)][-_MEASURED:]
+        widths = [*widths, rehearsal.widths()][-_MEASURED:]
         rehearsal.end_interval(stream.now + seconds * (number + 1))
         spreads = [*spreads, spread][-_MEASURED:]
-    cold = min(grouping.cold_width, grouping.workers)
     return _Outcome(
         float(np.mean([spread.lambda_ for spread in spreads])),
         float(np.mean([spread.std_dev for spread in spreads])),
@@ -234,6 +210,19 @@ def _play(
         _usual(widths, cold),
         cold,
     )
+
+
+def _without(keys: Collection[bytes], slices: Sequence[Slice]) -> list[Slice]:
+    """The sample without the events of these keys."""
+    if not keys:
+        return list(slices)
+    found = []
+    for taken in slices:
+        at = [position for position, key in enumerate(taken.keys) if key not in keys]
+        weights = None if taken.weights is None else taken.weights[at]
+        kept = [taken.keys[position] for position in at]
+        found.append(taken._replace(keys=kept, hashes=taken.hashes[at], weights=weights))
+    return [taken for taken in found if taken.keys]
 
 
 def _usual(widths: Sequence[Mapping[int, int]], cold: int) -> dict[int, int]:

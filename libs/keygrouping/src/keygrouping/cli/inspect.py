@@ -28,6 +28,7 @@ READERS = "keygrouping.readers"
 EXPORTERS = "keygrouping.exporters"
 """Group of entry points that watch a topic and serve what they find."""
 SALT = "KEYGROUPING_INSPECT_SALT"
+SALT_FILE = "KEYGROUPING_INSPECT_SALT_FILE"
 """Environment variable with the key of hashed keys: what stands on the command line is in the shell's history."""
 WORKERS = (4, 8, 16)
 _USUAL = "key, pkg, w-choices, dkg, level-fill, shuffle"
@@ -93,7 +94,8 @@ def declare(parser: OneLineParser) -> None:
     add("--key-labels", action="store_true", help="with --metrics-port: series with the names of the heaviest keys")
     add("--top", type=at_least(1), default=_TOP, metavar="K", help=f"keys to show; default {_TOP}")
     add("--hash-keys", action="store_true", help="show no key, but a keyed hash of it")
-    add("--salt", metavar="TEXT", help=f"key of these hashes, for the same ones again; default: {SALT}, or random")
+    salt = f"key of these hashes, for the same ones again; default: {SALT}, the file {SALT_FILE}, or random"
+    add("--salt", metavar="TEXT", help=salt)
     add("--json", action="store_true", help="print one JSON object instead of tables; with --follow one per report")
     add("--html", type=Path, metavar="FILE", help="write a page with diagrams, which needs no other file")
 
@@ -103,8 +105,7 @@ def run(given: argparse.Namespace) -> None:
     from keygrouping.inspection import USUAL, Inspection, KeyNaming, groupings
 
     _check(given)
-    salt = given.salt if given.salt is not None else os.environ.get(SALT) or None
-    naming = KeyNaming(hashed=given.hash_keys, salt=salt)
+    naming = KeyNaming(hashed=given.hash_keys, salt=_salt(given.salt))
     workers = list(dict.fromkeys(given.workers))
     if given.metrics_port is not None:
         sys.exit(_export(given, naming, workers))
@@ -205,6 +206,18 @@ def _loaded(group: str) -> Callable[..., Any]:
         raise CommandError(f"--topic: needs the package keygrouping-service: {INSTALL} ./libs/service")
     loaded: Callable[..., Any] = found[0].load()
     return loaded
+
+
+def _salt(given: str | None) -> str | None:
+    """The salt of hashed names: the option, the environment or a file that it names; None: a random one."""
+    if given is not None:
+        return given
+    if file := os.environ.get(SALT_FILE):
+        try:
+            return Path(file).read_text().strip()
+        except (OSError, ValueError) as error:
+            raise CommandError(f"{SALT_FILE}: {error}") from None
+    return os.environ.get(SALT) or None
 
 
 def _read(given: argparse.Namespace, inspection: "Inspection", reading: "Reading") -> None:

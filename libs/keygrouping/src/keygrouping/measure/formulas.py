@@ -22,7 +22,8 @@ def relative_loads(loads: ArrayLike, capacities: ArrayLike | None = None) -> NDA
     if capacities is None:
         return values
     given = np.asarray(capacities, np.float64)
-    return values * (given.mean() / given)
+    relative: NDArray[np.float64] = values * (given.mean() / given)
+    return relative
 
 
 def imbalance(loads: ArrayLike) -> float:

@@ -411,11 +411,11 @@ async def test_a_body_must_say_that_it_is_json(client: httpx.AsyncClient, plane:
 
 
 @pytest.mark.parametrize(("method", "path"), WRITES)
-@pytest.mark.parametrize("query", ["dry-run=true", "dryrun=1", "dry_run=true&dry_run=false", "force"])
 async def test_an_order_with_an_unknown_query_is_not_carried_out(
-    client: httpx.AsyncClient, plane: FakePlane, method: str, path: str, query: str
+    client: httpx.AsyncClient, plane: FakePlane, method: str, path: str
 ) -> None:
-    check_problem(await client.request(method, f"{path}?{query}", json=WRITES[method, path]), 422, "query: ")
+    for query in ("dry-run=true", "dryrun=1", "dry_run=true&dry_run=false", "force"):
+        check_problem(await client.request(method, f"{path}?{query}", json=WRITES[method, path]), 422, "query: ")
     assert plane.asked == []
 
 

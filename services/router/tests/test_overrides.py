@@ -24,6 +24,7 @@ from keygrouping_router.models import (
     ShadowGrouping,
     WorkersChange,
 )
+from keygrouping_router.shadow import candidates
 from keygrouping_service.store.memory import MemoryStore
 
 from .planes import START, FakeTime, Unsteady, end_interval, new_plane, route, settings_of, skewed, usable_of
@@ -396,3 +397,16 @@ async def test_no_key_that_is_none_comes_from_the_store(digits: str) -> None:
     await later.start()
     assert len(route(later, [b"a", b"b"], 0.0).workers) == 2
     await first.core.follow()
+
+
+async def test_a_comparison_goes_on_unharmed_while_the_next_one_is_made_ready() -> None:
+    """A worker that comes back takes up the override that rested: the grouping has as many workers as before."""
+    site = await Site(workers=7).start()
+    await site.plane.set_shadow(ShadowChange(groupings=[ShadowGrouping(name="pkg")]), expected=None, by="api")
+    await site.set(HOT, "quarantine-worker", worker=6)
+    await site.plane.set_workers(WorkersChange(workers=6), expected=None, by="api")
+    traffic, control = site.plane.core.traffic, site.plane.core.steering.control
+    ready = candidates(control.with_workers(WorkersChange(workers=7), 7), traffic.shadow.candidates)
+    assert ready[0].rehearsal.grouping is traffic.shadow.candidates[0].rehearsal.grouping, "what was learned is kept"
+    await site.interval()
+    assert len((await site.plane.keyspace(KeyQuery())).loads) == 6

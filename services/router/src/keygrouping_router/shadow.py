@@ -42,7 +42,6 @@ def candidates(control: Control, before: Sequence[Candidate]) -> list[Candidate]
             known = Candidate(name, settings, used, Rehearsal(create(name, control.grouped, used), control))
         else:
             kept.remove(known)
-            known.rehearsal.follow(control)
         made.append(known)
     return made
 
@@ -60,6 +59,8 @@ class Shadow:
         self.events = 0
         """Sampled events since the comparison began."""
         self._in_force = in_force
+        for candidate in made:  # Not when they are made ready: until now another comparison may have gone on with them.
+            candidate.rehearsal.follow(control)
         self._balances = [Balance(capacities_of(control.capacity_by_worker, control.workers)) for _ in made]
         self._labels = _labels([candidate.name for candidate in made])
         self._hot: list[int] = []

@@ -41,6 +41,7 @@ SETTINGS = {
     "PRODUCER_WORKLOAD": "country-skew-80",
     "PRODUCER_EVENTS": "1000000",
     "PRODUCER_RATE": "500",
+    "QUARANTINE_TOPIC": "quarantine",
     "ROUTER_WORKERS": "2",
     "ROUTER_IDLE_TIMEOUT": "2",
     "OBSERVER_INTERVAL": "1",

@@ -18,13 +18,14 @@ Render = Callable[..., list[dict[str, Any]]]
 
 STRIMZI = [*yaml.safe_load_all((MANIFESTS / "overlays" / "production" / "kafka.yaml").read_text())]
 JOB = '{"aggregates": [{"name": "n", "op": "count"}]}'
-SETTINGS = StageSettings(bootstrap_servers="none:9", job=JobSpec.from_json(JOB))
+QUARANTINE = "quarantine"
+SETTINGS = StageSettings(bootstrap_servers="none:9", job=JobSpec.from_json(JOB), quarantine_topic=QUARANTINE)
 ALL_SETTINGS = (
     SETTINGS,
-    ObserverSettings(bootstrap_servers="none:9", job=SETTINGS.job),
-    SparkSettings(bootstrap_servers="none:9", job=SETTINGS.job, checkpoint="file:///none"),
+    ObserverSettings(bootstrap_servers="none:9", job=SETTINGS.job, quarantine_topic=QUARANTINE),
+    SparkSettings(bootstrap_servers="none:9", job=SETTINGS.job, checkpoint="file:///none", quarantine_topic=QUARANTINE),
 )
-ROLES: tuple[Role, ...] = ("events", "routed", "partials", "results", "late", "dead_letters")
+ROLES: tuple[Role, ...] = ("events", "routed", "partials", "results", "late", "dead_letters", "quarantine")
 REQUESTS = {9: 10, 22: 5}
 OF_KAFKA_4 = {
     "transaction.max.timeout.ms": "900000",
@@ -78,6 +79,8 @@ def test_strimzis_topics_are_those_that_the_program_would_make() -> None:
 
 
 def test_strimzis_user_has_rights_by_name_alone() -> None:
+    values = yaml.safe_load((MANIFESTS / "overlays" / "production" / "values.yaml").read_text())
+    assert values["settings"] == {"quarantineTopic": QUARANTINE}, "all other topics have their default names"
     (user,) = of_kind("KafkaUser")
     acls = user["spec"]["authorization"]["acls"]
     by_name = {acl["resource"]["name"]: acl["operations"] for acl in acls if acl["resource"]["type"] == "topic"}

@@ -6,8 +6,10 @@ import pytest
 from keygrouping.job import JobSpec
 from keygrouping_service import metrics
 from keygrouping_service.kafka import Fatal
-from keygrouping_service.premises import CHECKS, Facts, Finding, Needs, Role, TopicFacts, judge
+from keygrouping_service.premises import CHECKS, Facts, Finding, Needs, Role, TopicFacts, judge, needs_of
 from keygrouping_service.premises_check import tell
+from keygrouping_service.settings import StageSettings
+from keygrouping_service.topics import topics_of
 
 UNBOUNDED = str(2**63 - 1)
 TOPIC = {
@@ -36,17 +38,24 @@ NAMES: dict[Role, str] = {
     "partials": "partials",
     "results": "results",
     "late": "late",
+    "quarantine": "quarantine",
     "dead_letters": "dead-letters",
     "positions": "positions",
 }
 JOB = JobSpec.from_json('{"window": "1h", "lateness": "1m", "aggregates": [{"name": "n", "op": "count"}]}')
 NEEDS = Needs(
-    ("events",), ("routed", "partials", "results", "late", "dead_letters", "positions"), NAMES, 60, 10, 1 << 20, JOB
+    ("events",),
+    ("routed", "partials", "results", "late", "dead_letters", "quarantine", "positions"),
+    NAMES,
+    60,
+    10,
+    1 << 20,
+    JOB,
 )
 
 
 def topic(role: Role, replicas: int = 3, **settings: str) -> TopicFacts:
-    bound = {"retention.bytes": "1000"} if role in ("late", "dead_letters") else {}
+    bound = {"retention.bytes": "1000"} if role in ("late", "dead_letters", "quarantine") else {}
     compacted = {"cleanup.policy": "compact"} if role in ("results", "positions") else {}
     return TopicFacts(NAMES[role], replicas, TOPIC | bound | compacted | settings)
 
@@ -181,3 +190,13 @@ def test_all_faults_stand_in_one_line_and_warnings_name_their_check(caplog: pyte
     assert [record.message for record in caplog.records] == ["premise disk: a is full"]
     shown = {check: metrics.PREMISE.labels(check)._value.get() for check in found}
     assert shown == {"disk": 0, "retention": 0, "min-isr": 0, "rights": 1}
+
+
+@pytest.mark.parametrize("aside", [None, "aside"])
+def test_the_quarantine_topic_is_made_and_judged_if_there_is_one(aside: str | None) -> None:
+    settings = StageSettings(bootstrap_servers="none:9", job=JOB, quarantine_topic=aside)
+    needs = needs_of(settings, ("events",), ("routed", "quarantine"))
+    wanted = {"aside"} if aside else set()
+    assert set(needs.names.values()) == {"events", "routed"} | wanted
+    assert needs.writes == ("routed", "quarantine")[: 1 + len(wanted)]
+    assert {topic.name for topic in topics_of(settings)} & {"aside"} == wanted

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.kafka
 
 JOB = '{"window": "1h", "lateness": "0s", "aggregates": [{"name": "n", "op": "count"}]}'
 READS: tuple[Role, ...] = ("events",)
-WRITES: tuple[Role, ...] = ("routed", "partials", "results", "late", "dead_letters")
+WRITES: tuple[Role, ...] = ("routed", "partials", "results", "late", "dead_letters", "quarantine")
 ANONYMOUS = "User:ANONYMOUS"
 TOPIC, CLUSTER = 2, 4
 LITERAL = 3
@@ -34,7 +34,7 @@ DENY, ALLOW = 2, 3
 
 def stage_settings(address: str, application: str) -> StageSettings:
     names = settings_for(address, application).model_dump(exclude_unset=True)
-    return StageSettings(**names, job=JOB)
+    return StageSettings(**names, job=JOB, quarantine_topic=f"{application}-quarantine")
 
 
 @pytest.fixture
@@ -84,6 +84,7 @@ async def test_nothing_is_said_of_topics_that_are_not_there_yet(settings: StageS
         ("timestamp-bounds", "routed", {"message_timestamp_after_max_ms": "60000"}, "message.timestamp.after.max.ms="),
         ("record-size", "dead_letters", {"max_message_bytes": "100000"}, "max.message.bytes="),
         ("disk", "late", {"retention_bytes": "-1"}, "retention.bytes="),
+        ("disk", "quarantine", {"retention_bytes": "-1"}, "retention.bytes="),
     ],
 )
 async def test_a_topics_wrong_setting_is_one_line_with_its_fix(
@@ -97,7 +98,7 @@ async def test_a_topics_wrong_setting_is_one_line_with_its_fix(
     await create_topics(admin, topics_of(settings))
     topic = getattr(settings, f"{role}_topic")
     sound = {"retention_ms": "-1", "message_timestamp_after_max_ms": str(2**63 - 1), "max_message_bytes": "2097152"}
-    bounded = {"retention_bytes": "1073741824"} if role in ("late", "dead_letters") else {}
+    bounded = {"retention_bytes": "1073741824"} if role in ("late", "dead_letters", "quarantine") else {}
     await alter(admin, topic, **(sound | bounded | change))
 
     async def found() -> bool:

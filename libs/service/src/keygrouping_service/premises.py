@@ -14,8 +14,11 @@ from keygrouping.job import JobSpec
 
 from keygrouping_service.settings import JobSettings, ServiceSettings, StageSettings, name_in_use
 
-Role = Literal["events", "routed", "partials", "results", "late", "dead_letters", "positions"]
+Role = Literal["events", "routed", "partials", "results", "late", "dead_letters", "quarantine", "positions"]
 """What a topic is to the pipeline; its name is a setting."""
+
+_LETTERS: tuple[Role, ...] = ("late", "dead_letters", "quarantine")
+"""Topics of whole events that are in no result, for people to read."""
 
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 
@@ -117,12 +120,14 @@ class Case(NamedTuple):
 
 
 def needs_of(settings: ServiceSettings, reads: Iterable[Role], writes: Iterable[Role]) -> Needs:
-    """The needs of a service with these settings."""
+    """The needs of a service with these settings; topics that they name none of are left out."""
     reading, writing = tuple(reads), tuple(writes)
+    given = {role: getattr(settings, f"{role}_topic") for role in (*reading, *writing)}
+    names = {role: name for role, name in given.items() if name is not None}
     return Needs(
-        reading,
-        writing,
-        {role: getattr(settings, f"{role}_topic") for role in (*reading, *writing)},
+        tuple(role for role in reading if role in names),
+        tuple(role for role in writing if role in names),
+        names,
         transaction_timeout=getattr(settings, "transaction_timeout", _DEFAULT_TRANSACTION_TIMEOUT),
         session_timeout=settings.session_timeout if isinstance(settings, StageSettings) else None,
         batch_bytes=getattr(settings, "batch_bytes", 0),
@@ -337,7 +342,7 @@ def _retention_of(role: Role, topic: TopicFacts, needs: Needs) -> Findings:
 
 
 def _timestamp_type(case: Case) -> Findings:
-    for role in ("routed", "late", "dead_letters"):
+    for role in ("routed", *_LETTERS):
         topic = case.facts.topics.get(role)
         if topic is None or topic.get("message.timestamp.type", "CreateTime") == "CreateTime":
             continue
@@ -351,7 +356,7 @@ def _timestamp_type(case: Case) -> Findings:
 
 def _timestamp_bounds(case: Case) -> Findings:
     ahead = case.needs.job.max_future_ms if case.needs.job else 0
-    for role in ("routed", "late", "dead_letters"):
+    for role in ("routed", *_LETTERS):
         topic = case.facts.topics.get(role)
         if topic is None:
             continue
@@ -383,7 +388,7 @@ def _record_size(case: Case) -> Findings:
     if events is None:
         return
     largest = events.number("max.message.bytes", 0)
-    for role in ("routed", "late", "dead_letters"):
+    for role in ("routed", *_LETTERS):
         topic = case.facts.topics.get(role)
         if topic is not None and topic.number("max.message.bytes", largest) < largest:
             yield Finding(
@@ -393,7 +398,7 @@ def _record_size(case: Case) -> Findings:
 
 
 def _disk(case: Case) -> Findings:
-    for role in ("late", "dead_letters"):
+    for role in _LETTERS:
         topic = case.facts.topics.get(role)
         if topic is not None and topic.settings is not None and topic.number("retention.bytes", -1) < 0:
             yield Finding(f"{topic.name} grows without end: {_alter(topic, f'retention.bytes={1 << 30}')}")

@@ -69,7 +69,8 @@ class TopicsSettings(ServiceSettings):
     letters_bytes: int = Field(
         default=LETTERS_BYTES,
         ge=8 << 20,
-        description="most bytes that `late`, `dead-letters` and `receipts` keep each; the oldest go first",
+        description="most bytes that `late`, `dead-letters`, `receipts` and the quarantine topic keep each; the oldest "
+        "go first",
     )
 
 
@@ -78,16 +79,19 @@ def topics_of(
 ) -> list[Topic]:
     """All topics of an application: `routed` has one partition per possible worker, `late` and the like have one.
 
-    `late` and `dead-letters` hold records of any time, so that only their size can be bounded, not their age.
+    `late`, `dead-letters` and the quarantine topic, if there is one, hold records of any time, so that only their size
+    can be bounded, not their age.
     """
     purged = _ANY_TIME | _ROOMY | _SMALL_SEGMENTS
     letters = _ANY_TIME | _ROOMY | {"retention.bytes": str(letters_bytes), "segment.bytes": str(letters_bytes // 8)}
+    own = () if settings.quarantine_topic is None else (settings.quarantine_topic,)
     return [
         Topic(settings.events_topic, partitions, any_number=True),
         Topic(settings.partials_topic, partitions, purged),
         Topic(settings.routed_topic, max_workers, purged),
         Topic(settings.results_topic, partitions, _ANY_TIME | _ROOMY | _COMPACTED),
-        *(Topic(n, 1, letters) for n in (settings.late_topic, settings.dead_letters_topic, settings.receipts_topic)),
+        *(Topic(name, 1, letters) for name in (settings.late_topic, settings.dead_letters_topic, *own)),
+        Topic(settings.receipts_topic, 1, letters),
         Topic(settings.positions_topic, 1, _ANY_TIME | _COMPACTED | _ALWAYS_SMALL),
     ]
 

@@ -296,7 +296,7 @@ class _Input:
 async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     """Runs the router until `stop` is set."""
     topics = await kafka.retry(lambda: _look_up_topics(settings), "reading the topics")
-    writes: tuple[Role, ...] = ("routed", "late", "dead_letters", "positions")
+    writes: tuple[Role, ...] = ("routed", "late", "dead_letters", "quarantine", "positions")
     if not await checked(settings, stop, reads=("events",), writes=writes):
         return
     async with contextlib.AsyncExitStack() as stack:

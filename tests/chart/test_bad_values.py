@@ -388,7 +388,12 @@ def test_the_programs_take_our_values(
 ) -> None:
     done = rendered(case.read_text())
     assert done.returncode == 0, done.stderr
-    assert asked(chart_files.objects(done.stdout), monkeypatch, tmp_path) == 0, capsys.readouterr().out
+    objects = chart_files.objects(done.stdout)
+    if not any(o["kind"] == "Job" and o["metadata"]["name"] == "r-keygrouping-check" for o in objects):
+        # Exporters alone: their command refuses what it can't use.
+        assert not yaml.safe_load(case.read_text())["pipeline"]["enabled"]
+        return
+    assert asked(objects, monkeypatch, tmp_path) == 0, capsys.readouterr().out
 
 
 def test_the_job_comes_first_and_says_why_it_failed(rendered: Callable[..., Any]) -> None:

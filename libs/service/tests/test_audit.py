@@ -25,7 +25,8 @@ def app_of(file: Path | None) -> FastAPI:
         return 1
 
     @routes.put("/workers", dependencies=auth.writing)
-    async def write() -> int:
+    async def write(dry_run: bool = False) -> int:
+        del dry_run
         return 2
 
     @routes.post("/broken", dependencies=auth.writing)

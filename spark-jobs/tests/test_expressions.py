@@ -515,6 +515,20 @@ def test_both_runners_take_and_refuse_the_same_sketches(spark: SparkSession) -> 
         assert parts.agg(F.hll_sketch_estimate(F.hll_union_agg("one"))).collect()[0][0] > 0
 
 
+def test_sketches_of_all_sizes_that_spark_writes_are_read_by_both_runners(spark: SparkSession) -> None:
+    counts = (1, 7, 8, 9, 30, 200, 383, 400, 1000)
+    found = [(b"%d" % count, 1000, 1.5, f"value {n}", 0) for count in counts for n in range(count)]
+    rows = by_spark(spark, as_records(found))
+    assert refused(kafka_values(spark, rows), JOB).collect() == []
+    assert len(rows) == len(counts)
+    it = Distinct("kinds")
+    for key, value in rows:
+        decoded(key, value)
+        assert it.finish(it.decode(Partial.decode(value).aggregates["kinds"])) == pytest.approx(
+            int(key), rel=0.05, abs=1
+        )
+
+
 def forms_of(count: int) -> list[bytes]:
     made = hll_sketch(12, tgt_hll_type.HLL_8)
     for number in range(count):

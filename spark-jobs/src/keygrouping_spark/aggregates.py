@@ -248,7 +248,8 @@ class NativeDistinct(Native):
 
     def state(self, *values: Column) -> Column:
         (value,) = values
-        return F.base64(F.hll_sketch_agg(value, LG_K))
+        # Spark breaks base64 into lines of 76 characters, unless its session says otherwise.
+        return F.translate(F.base64(F.hll_sketch_agg(value, LG_K)), "\r\n", "")
 
     def fits(self, state: Column, events: Column) -> Column:
         return sketches.sound(state).isNotNull() & events.isNotNull()

@@ -1,6 +1,7 @@
 """What receipts prove: each fault that once gave wrong results silently is named by the audit. No Kafka is needed."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, Result
 from keygrouping.receipt import MODULUS, Receipt
-from keygrouping_observer.audit.books import STATE_KEY, Books, Origin
-from keygrouping_observer.audit.windows import PREFIX, Window
+from keygrouping_observer.audit.books import Books, Origin
+from keygrouping_observer.audit.windows import Window
 from keygrouping_router.receipts import Ledger
 from keygrouping_router.routing import Record, Usable
 from keygrouping_service.progress import END
@@ -138,7 +139,7 @@ def test_a_sound_run_is_proven_to_the_last_event(sizes: list[int], late: set[int
 def restored(books: Books) -> Books:
     rows = dict(books.records())
     again = Books("events", "routed", JOB, ROUTED, lambda: 0)
-    again.restore(rows[STATE_KEY] or b"", [value for key, value in rows.items() if key.startswith(PREFIX) and value])
+    again.restore({key: value for key, value in rows.items() if value is not None})
     for start, window in books.windows._known.items():
         if window.key not in rows:
             again.windows.restore(Window.decode(books.windows._known[start].encode()))
@@ -298,3 +299,25 @@ def test_what_can_not_be_read_is_a_difference_too(value: bytes | None) -> None:
     assert [(kind, first) for kind, first, _, _ in line.ranges()] == [("unreadable", 7), ("unreadable", 8)][
         : 1 if value is None else 2
     ]
+
+
+def test_what_is_known_of_a_large_backlog_fits_into_records_that_any_topic_takes() -> None:
+    line, rows = Line(), dict[bytes, bytes]()
+
+    def save() -> None:
+        for key, value in line.books.records():
+            assert len(value or b"") <= 1 << 19
+            rows[key] = value or b""
+
+    receipt = Receipt.decode(next(iter(line.new_ledger(0).entry(1, 0).records({}))))
+    for number in range(20_000):
+        line.books.receipt(replace(receipt, first=number, after=number + 1).encode(), number)
+    save()
+    assert sum(map(len, rows.values())) > 1 << 20
+    again = Books("events", "routed", JOB, ROUTED, lambda: 0)
+    again.restore({key: value for key, value in rows.items() if value})
+    assert again.lanes == line.books.lanes
+    line.books = again
+    line.books.judge(0)
+    save()
+    assert sum(map(len, rows.values())) < 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -17,13 +17,15 @@ from keygrouping_service import metrics
 from keygrouping_service.progress import END, MIN_TIME
 
 from keygrouping_observer.audit.inputs import KINDS, Difference, Lane, Letters
-from keygrouping_observer.audit.windows import Window, Windows
+from keygrouping_observer.audit.windows import PREFIX, Window, Windows
 
 log = logging.getLogger(__name__)
 
-STATE_KEY = b"state"
-
+_STATE_KEY = b"state %d"
 _VERSION = 1
+_MOST_BYTES = 1 << 19
+"""Of a record: what has been read in a backlog and is yet to be compared may be more than a topic takes at once."""
+
 _MOST_DIFFERENCES = 100
 
 
@@ -59,6 +61,8 @@ class Books:
     unplaced: int = 0
     """Dead letters of routed events whose window can't be told."""
     changed: bool = False
+    _pieces: int = 0
+    """Records that the state was written in last."""
 
     # what is read
 
@@ -167,8 +171,11 @@ class Books:
     def records(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Key and value of all records that have changed since the last time."""
         yield from self.windows.records()
-        yield STATE_KEY, self._state()
-        self.changed = False
+        state = self._state()
+        pieces = -(-len(state) // _MOST_BYTES)
+        for number in range(max(pieces, self._pieces)):
+            yield _STATE_KEY % number, state[number * _MOST_BYTES : (number + 1) * _MOST_BYTES] or None
+        self._pieces, self.changed = pieces, False
 
     def _state(self) -> bytes:
         data = {
@@ -185,9 +192,14 @@ class Books:
         }
         return orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS)
 
-    def restore(self, state: bytes, windows: Iterable[bytes]) -> None:
+    def restore(self, rows: Mapping[bytes, bytes]) -> None:
         """Takes over the records as they were; KeyError, TypeError, ValueError or AttributeError if they are none."""
-        data: dict[str, Any] = orjson.loads(state)
+        found = [piece for number in range(len(rows)) if (piece := rows.get(_STATE_KEY % number)) is not None]
+        if not found:
+            return
+        self._pieces = len(found)
+        windows = [value for key, value in rows.items() if key.startswith(PREFIX)]
+        data: dict[str, Any] = orjson.loads(b"".join(found))
         if data["v"] != _VERSION:
             raise ValueError("it is of another version")
         self.windows = Windows(data["since"], data["forgotten"])

@@ -19,9 +19,8 @@ from keygrouping_service.owned import OwnedPartition, Record
 from keygrouping_service.progress import MIN_TIME, Progress, partitions_of, read_progress, stage_watermark
 from keygrouping_service.topic_ids import read_topic_id
 
-from keygrouping_observer.audit.books import STATE_KEY, Books, Origin
+from keygrouping_observer.audit.books import Books, Origin
 from keygrouping_observer.audit.report import AuditBoard
-from keygrouping_observer.audit.windows import PREFIX
 from keygrouping_observer.settings import ObserverSettings
 
 log = logging.getLogger(__name__)
@@ -86,10 +85,8 @@ async def _restore(owned: OwnedPartition, books: Books) -> None:
                 rows.pop(record.key or b"", None)
             else:
                 rows[record.key or b""] = record.value
-    if STATE_KEY not in rows:
-        return
     try:
-        books.restore(rows[STATE_KEY], [value for key, value in rows.items() if key.startswith(PREFIX)])
+        books.restore(rows)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Fatal(
             f"{owned.tp.topic} holds no state of the audit ({error!r}): delete the topic to begin a new proof"

@@ -1,6 +1,6 @@
 """What receipts prove: each fault that once gave wrong results silently is named by the audit. No Kafka is needed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -8,10 +8,12 @@ import pytest
 from aiokafka import ConsumerRecord
 from hypothesis import given
 from hypothesis import strategies as st
+from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, Result
-from keygrouping.receipt import MODULUS, Receipt
+from keygrouping.receipt import MODULUS, NOTHING, Receipt
 from keygrouping_observer.audit.books import Books, Origin
+from keygrouping_observer.audit.inputs import Lane, Letters
 from keygrouping_observer.audit.windows import Window
 from keygrouping_router.receipts import Ledger
 from keygrouping_router.routing import Record, Usable
@@ -321,3 +323,52 @@ def test_what_is_known_of_a_large_backlog_fits_into_records_that_any_topic_takes
     line.books.judge(0)
     save()
     assert sum(map(len, rows.values())) < 1000
+
+
+def dead(topic_id: str, first: int, after: int) -> Receipt:
+    """All of a range of the input were dead letters."""
+    counted = tally(np.arange(first, after), partition_seeds(topic_id, 0))
+    return Receipt(topic_id, 0, first, after, counted, NOTHING, NOTHING, counted)
+
+
+@pytest.mark.parametrize("compared", [True, False])
+def test_a_topic_that_is_made_again_has_its_own_letters_at_the_same_offsets(compared: bool) -> None:
+    line = Line()
+    before, now = dead(EVENTS, 0, 100), dead("f" * 22, 0, 10)
+    if compared:
+        for offset in range(100):
+            line.books.letter("dead", Origin("events", 0, offset), b"", 0)
+    else:
+        before = replace(before, routed=before.dead, dead=NOTHING, workers={0: 100})
+        before = replace(before, windows={0: before.routed})
+    line.books.receipt(before.encode(), 0)
+    if compared:
+        line.books.judge(0)
+    line.books.receipt(now.encode(), 0)
+    for offset in range(10):
+        line.books.letter("dead", Origin("events", 0, offset), b"", 0)
+    line.books.judge(0)
+    assert line.ranges() == []
+    line.books.letter("dead", Origin("events", 0, 9), b"", 0)
+    line.books.judge(0)
+    assert line.ranges() == [("dead-letters", 9, 10, 1)]
+
+
+class Counted(dict[int, int]):
+    """Counts how often all of it is gone through."""
+
+    rounds = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.rounds += 1
+        return super().__iter__()
+
+
+def test_a_backlog_of_letters_is_gone_through_once_and_not_for_each_receipt() -> None:
+    lane, many = Lane.of(dead(EVENTS, 0, 10)), Counted(dict.fromkeys(range(500), 1))
+    letters: Letters = {"late": {}, "dead": many}
+    for first in range(0, 500, 10):
+        assert list(lane.add(dead(EVENTS, first, first + 10))) == []
+    assert list(lane.judge(letters)) == []
+    assert letters == {"late": {}, "dead": {}}
+    assert many.rounds == 1

@@ -42,6 +42,9 @@ class Origin:
 class Books:
     """What has been read so far: receipts by input partition, results by window, records that went elsewhere.
 
+    Of the lanes of one partition the last one is that of the topic as it is now, the others are of topics that were
+    deleted.
+
     `time` (ms) is how far windows have been compared; `positions` holds the next offset by topic and partition.
     """
 
@@ -126,9 +129,14 @@ class Books:
         Gives the windows that were compared.
         """
         self.time = max(self.time, time)
+        newest = {partition: lane for (_, partition), lane in self.lanes.items()}
         for (_, partition), lane in self.lanes.items():
+            letters = self.letters.setdefault(partition, {kind: {} for kind in KINDS})
+            if lane is not newest[partition]:
+                lane.end(letters)
+                continue
             before = lane.ranges
-            bad = list(lane.judge(self.letters.setdefault(partition, {kind: {} for kind in KINDS})))
+            bad = list(lane.judge(letters))
             self._note(bad)
             metrics.AUDIT_RANGES.labels("proven").inc(max(0, lane.ranges - before - len(bad)))
         judged = list(self.windows.judge(self.time if self.time >= END else self.time - self.job.window_ms + 1))

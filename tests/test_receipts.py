@@ -15,6 +15,7 @@ from keygrouping.receipt import MODULUS, NOTHING, Receipt
 from keygrouping_observer.audit.books import Books, Origin
 from keygrouping_observer.audit.inputs import Lane, Letters
 from keygrouping_observer.audit.windows import Window
+from keygrouping_observer.audit.work import enter_letter
 from keygrouping_router.receipts import Ledger
 from keygrouping_router.routing import Record, Usable
 from keygrouping_service.progress import END
@@ -293,7 +294,17 @@ def test_a_result_of_a_window_that_is_known_no_more_is_named(monkeypatch: pytest
     assert line.ranges() == [("after-final", 0, 1, 2)]
 
 
-@pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"start": 1}', None])
+RESULT = Result(b"k", 1000, 2000, 1, 1, True, {}).encode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"", b"{}", b"[]", b'{"start": 1}', None),
+        RESULT.replace(b'"start":1000', b'"start":1e30'),
+        RESULT.replace(b'"events":1', b'"events":18446744073709551615'),
+    ],
+)
 def test_what_can_not_be_read_is_a_difference_too(value: bytes | None) -> None:
     line = Line()
     line.books.receipt(value, 7)
@@ -301,6 +312,36 @@ def test_what_can_not_be_read_is_a_difference_too(value: bytes | None) -> None:
     assert [(kind, first) for kind, first, _, _ in line.ranges()] == [("unreadable", 7), ("unreadable", 8)][
         : 1 if value is None else 2
     ]
+    assert list(line.books.records())
+
+
+@pytest.mark.parametrize("place", [(b"0", b"9" * 30), (b"-1", b"5"), (b"9" * 30, b"5"), (b"0", b""), (b"0", b"x")])
+@pytest.mark.parametrize("topic", [b"events", b"routed"])
+def test_a_letter_from_where_no_event_can_be_is_none_of_the_proof(topic: bytes, place: tuple[bytes, bytes]) -> None:
+    line = Line()
+    enter_letter(line.books, "dead", letter(topic, *place))
+    line.books.judge(END)
+    assert (line.ranges(), line.books.windows.open) == ([], 0)
+    assert list(line.books.records())
+
+
+@pytest.mark.parametrize(("own", "missing"), [(b"500", {}), (b"", {0: 1}), (b"x", {0: 1}), (b"9" * 40, {0: 1})])
+def test_what_a_worker_left_out_counts_in_the_window_of_its_event(own: bytes, missing: dict[int, int]) -> None:
+    line = Line()
+    line.route(events(10))
+    (unusable,) = [r for r in line.routed[2] if r.timestamp == 500]
+    line.routed[2].remove(unusable)
+    finish(line)
+    left_out = letter(b"routed", b"2", str(unusable.offset).encode(), own)
+    enter_letter(line.books, "dead", left_out)
+    assert {start: events for start, events in line.differing().items() if events > 0} == missing
+
+
+def letter(topic: bytes, partition: bytes, offset: bytes, own: bytes | None = None) -> Record:
+    """A dead letter that was written a minute after its event."""
+    said = {"topic": topic, "partition": partition, "offset": offset, "timestamp": own}
+    headers = tuple((f"keygrouping-{name}", value) for name, value in said.items() if value is not None)
+    return replace(record("dead-letters", 0, 0, b"k", 60_500), headers=headers)
 
 
 def test_what_is_known_of_a_large_backlog_fits_into_records_that_any_topic_takes() -> None:

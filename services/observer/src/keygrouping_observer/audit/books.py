@@ -11,8 +11,8 @@ import numpy as np
 import orjson
 from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import JobSpec
-from keygrouping.partial import RecordError, decode_receipt
-from keygrouping.receipt import Receipt, Tally
+from keygrouping.partial import RecordError
+from keygrouping.receipt import Receipt, Tally, time_of_window
 from keygrouping_service import metrics
 from keygrouping_service.progress import END, MIN_TIME
 
@@ -92,7 +92,7 @@ class Books:
             return
         try:
             data = orjson.loads(value)
-            start, counted = int(data["start"]), Tally(int(data["events"]), decode_receipt(data["receipt"]))
+            start, counted = time_of_window(data["start"]), Tally.from_json([data["events"], data["receipt"]])
         except (KeyError, TypeError, ValueError) as error:
             return self._note([Difference("unreadable", 0, offset, offset + 1, 0, f"results: {error!r}"[:200])])
         if not self.windows.found(start, counted):

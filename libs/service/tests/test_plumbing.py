@@ -208,7 +208,7 @@ class OwnState(Reader):
     def __init__(self, broken: bool) -> None:
         self._broken = broken
 
-    async def getmany(self, *given: object, **_: object) -> dict[TopicPartition, list[Any]]:
+    async def getmany(self, *_: object, **__: object) -> dict[TopicPartition, list[Any]]:
         tp = TopicPartition("state", 0)
         record = ConsumerRecord(*tp, 6, 0, 0, b"state", b"{}", None, 5, 2, ())
         if self._broken:

@@ -103,7 +103,7 @@ CASES: list[tuple[str, bool, Facts, str]] = [
     ),
     ("session-timeout", True, with_broker(group_min_session_timeout_ms="20000"), "20 to 1800 seconds"),
     ("session-timeout", True, with_broker(group_max_session_timeout_ms="9000"), "6 to 9 seconds"),
-    ("offset-metadata", True, with_broker(offset_metadata_max_bytes="40"), "offset.metadata.max.bytes=1024"),
+    ("offset-metadata", True, with_broker(offset_metadata_max_bytes="40"), "offset.metadata.max.bytes=2048"),
     ("replication", False, with_topic("routed", 2), "fewer than 3 replicas of routed on 3 brokers"),
     ("min-isr", True, with_topic("routed", min_insync_replicas="4"), "min.insync.replicas=2"),
     ("min-isr", False, with_topic("events", min_insync_replicas="1"), "min.insync.replicas=1 of events"),

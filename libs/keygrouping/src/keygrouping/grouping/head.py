@@ -161,6 +161,9 @@ class HeadGrouping(SharedWidths[HeadSettingsType], Generic[HeadSettingsType]):
             self.shared,
         )
 
+    def bear(self, loads: Weights) -> None:
+        self._tree = tree_of(loads_of(self._tree, self._workers) + loads)
+
     def explain(self, key: bytes | str) -> Explanation:
         hashed = hash_key(key, SEED)
         counter = self._keys.find(hashed)

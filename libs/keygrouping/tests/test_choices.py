@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping.grouping import Explanation, create
-from keygrouping.grouping._load_tree import first_leaf, loads_of, tree_of
-from keygrouping.grouping.d_choices import choices_needed
-from keygrouping.grouping.head import HeadGrouping
+from keygrouping.grouping.choices.d_choices import choices_needed
+from keygrouping.grouping.choices.head import HeadGrouping
+from keygrouping.grouping.choices.load_tree import first_leaf, loads_of, tree_of
 from keygrouping.hashing import hash_key, hash_keys, worker_of
 from keygrouping.workload import workload
 from numpy.typing import NDArray
@@ -289,7 +289,7 @@ def test_explanations_tell_head_from_tail() -> None:
     st.integers(1, 700), st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 0.5, 1.0, 3.0])), max_size=60)
 )
 def test_the_tree_always_knows_the_first_of_the_least_loaded(workers: int, steps: list[tuple[int, float]]) -> None:
-    from keygrouping.grouping._load_tree_kernel import add_load, least_loaded
+    from keygrouping.grouping.choices.load_tree_kernel import add_load, least_loaded
 
     loads = np.asarray(np.arange(workers) % 3 / 2, np.float64)
     tree = tree_of(loads)

@@ -13,7 +13,7 @@ from keygrouping.experiment.probing import Probing
 from keygrouping.experiment.published import published
 from keygrouping.experiment.streams import Unsourced, key_counts
 from keygrouping.grouping import Planned, create
-from keygrouping.grouping.pkg import PkgSettings
+from keygrouping.grouping.choices.pkg import PkgSettings
 from keygrouping.hashing import hash_keys
 from keygrouping.workload import workload
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping.experiment.level_run import run
 from keygrouping.grouping import Planned, create, shared_settings
-from keygrouping.grouping._level_plan import Keys, Shares, place
-from keygrouping.grouping._level_table import owners_for, resized
 from keygrouping.grouping.level_fill import VARIANTS, LevelFill
+from keygrouping.grouping.level_fill.buckets import owners_for, resized
+from keygrouping.grouping.level_fill.plan import Keys, Shares, place
 from keygrouping.grouping.protocol import Hashes
 from keygrouping.hashing import hash_keys
 from keygrouping.simulate import create_sources

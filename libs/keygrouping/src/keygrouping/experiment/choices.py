@@ -13,7 +13,7 @@ from keygrouping.experiment.model import Cell, Claim, Experiment, Line, Outcome,
 from keygrouping.experiment.pkg import TIMELESS, stream_of
 from keygrouping.experiment.published import compare
 from keygrouping.experiment.rows import line, value, values
-from keygrouping.grouping.d_choices import choices_needed
+from keygrouping.grouping.choices.d_choices import choices_needed
 from keygrouping.simulate import create_sources
 from keygrouping.workload.popularity import Zipf
 

@@ -23,7 +23,7 @@ from keygrouping.experiment.model import Claim, Experiment, Line, Outcome, Panel
 from keygrouping.experiment.published import compare
 from keygrouping.experiment.rows import line, value, values
 from keygrouping.experiment.streams import key_counts
-from keygrouping.grouping._compact import discretised
+from keygrouping.grouping.table.compact import discretised
 from keygrouping.simulate import create_sources
 
 _BETAS = (1.0, 1.25, 1.5, 1.75, 2.0)

@@ -15,7 +15,7 @@ from keygrouping.experiment.published import compare, published
 from keygrouping.experiment.rows import line
 from keygrouping.experiment.streams import key_counts
 from keygrouping.grouping import Grouping
-from keygrouping.grouping.pkg import PkgSettings
+from keygrouping.grouping.choices.pkg import PkgSettings
 from keygrouping.simulate import Result, SimulatorSettings, create_sources
 from keygrouping.workload import Workload
 

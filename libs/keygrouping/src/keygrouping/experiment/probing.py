@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keygrouping.grouping.pkg import Pkg, PkgSettings
+from keygrouping.grouping.choices.pkg import Pkg, PkgSettings
 
 
 class Probing(Pkg):

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping._probing import find
 from keygrouping._splitmix import GAMMA, below, mix
 from keygrouping.compiled import kernel
-from keygrouping.grouping._assignments_kernel import find as find_wide
 from keygrouping.grouping._kernels import home_of
 from keygrouping.grouping.choices.load_tree_kernel import add_load, least_loaded
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
-from keygrouping.keyspace._space_saving_kernel import enter, find
+from keygrouping.keyspace._space_saving_kernel import enter
 
 Indices = NDArray[np.int64]
 
@@ -156,7 +156,7 @@ def route_head(
         sketch.total += weight
         counts.events += 1.0
         if planned:
-            key = wide[find_wide(wide, hashes[i, 0])]
+            key = wide[find(wide, hashes[i, 0])]
             hot = key.used != 0
             width = int(key.width)
         else:

@@ -75,7 +75,7 @@ class OffGreedy(BaseGrouping[Settings]):
         """Lay out the table of the learned keys for the number of workers."""
         self._table = empty_table(len(self._keys))
         if len(self._keys):
-            from keygrouping.grouping._assignments_kernel import lay_out
+            from keygrouping._probing import lay_out
 
             assignments = np.zeros(len(self._keys), ASSIGNMENT)
             assignments["hash"] = self._keys

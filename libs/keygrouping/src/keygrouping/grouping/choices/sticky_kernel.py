@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping._probing import find
 from keygrouping.compiled import kernel
-from keygrouping.grouping._assignments_kernel import UNKNOWN, find, recall, remember
+from keygrouping.grouping._assignments_kernel import UNKNOWN, recall, remember
 from keygrouping.grouping._kernels import home_of
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 

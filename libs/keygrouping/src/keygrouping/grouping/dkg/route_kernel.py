@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping._probing import find as find_wide
 from keygrouping.compiled import kernel
-from keygrouping.grouping._assignments_kernel import find as find_wide
 from keygrouping.grouping._kernels import home_of
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 from keygrouping.keyspace._items_kernel import find

@@ -17,7 +17,8 @@ from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from, n
 from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.grouping.table.compact import MAX_EXPONENT
 from keygrouping.grouping.table.interval import Interval, Numbers, Outcome, limited
-from keygrouping.grouping.table.tracked_keys import ROUTED, TrackedKeys, fitted_window, homes
+from keygrouping.grouping.table.slot import ROUTED
+from keygrouping.grouping.table.tracked_keys import TrackedKeys, fitted_window, homes
 from keygrouping.hashing import SEED, hash_key, worker_of
 from keygrouping.settings import Settings, setting
 

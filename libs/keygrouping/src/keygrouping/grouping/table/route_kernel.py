@@ -5,24 +5,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping._probing import probe
 from keygrouping.compiled import kernel
 from keygrouping.grouping._kernels import home_of
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
-from keygrouping.grouping.table.tracked_keys import EMPTY, TRACKED
+from keygrouping.grouping.table.slot import EMPTY, TRACKED
 
 
 @kernel
-def find(slots: NDArray[Any], hashed: np.int64) -> int:
+def find(slots: NDArray[Any], hashed: np.int64 | int) -> int:
     """The slot of a key, or the empty one where it belongs."""
-    mask = len(slots) - 1
-    slot = int(hashed & mask)
-    while slots[slot].kind != EMPTY and slots[slot].hash != hashed:
-        slot = (slot + 1) & mask
-    return slot
+    return probe(slots["hash"], slots["kind"], hashed, hashed)
 
 
 @kernel
-def lay_out(keys: NDArray[Any], slots: NDArray[Any]) -> NDArray[np.int64]:
+def lay_out(slots: NDArray[Any], keys: NDArray[Any]) -> NDArray[np.int64]:
     """Put distinct keys into empty slots; the slot of each."""
     positions = np.empty(len(keys), np.int64)
     for i in range(len(keys)):

@@ -8,20 +8,7 @@ from numpy.typing import NDArray
 
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 from keygrouping.grouping.table.interval import Numbers
-
-EMPTY, TRACKED, ROUTED = 0, 1, 2
-"""An unused slot; a key at home; a key with an entry in the routing table."""
-
-SLOT = np.dtype(
-    [
-        ("hash", np.int64),
-        ("cost", np.float64),
-        ("since", np.float64),
-        ("worker", np.int32),
-        ("kind", np.int32),
-    ]
-)
-"""One key: its hash, its weight in this interval, the time (seconds) of its first event, its worker, its kind."""
+from keygrouping.grouping.table.slot import EMPTY, ROUTED, SLOT, TRACKED
 
 _FEWEST_SLOTS = 1024
 
@@ -44,7 +31,7 @@ class TrackedKeys:
     in the window are let go, and of the others so many of the lightest that at least half of the capacity is free.
     Memory: 32 + 8 x (window - 1) bytes for each of 2 to 4 slots per key.
 
-    Linear probing from `hash & mask`; keys are only ever removed by laying out the table anew.
+    For the search in it see `keygrouping._probing`.
     """
 
     def __init__(self, capacity: int, window: int) -> None:
@@ -83,12 +70,11 @@ class TrackedKeys:
 
     def find(self, hashed: int) -> tuple[Any, float] | None:
         """The item of a key and its weight in the window, or None."""
-        slot = hashed & (len(self._slots) - 1)
-        while self._slots[slot]["kind"] != EMPTY:
-            if self._slots[slot]["hash"] == hashed:
-                return self._slots[slot], float(self._slots[slot]["cost"] + self._past[slot].sum())
-            slot = (slot + 1) & (len(self._slots) - 1)
-        return None
+        from keygrouping.grouping.table.route_kernel import find
+
+        slot = find(self._slots, hashed)
+        item = self._slots[slot]
+        return None if item["kind"] == EMPTY else (item, float(item["cost"] + self._past[slot].sum()))
 
     def counted(self) -> tuple[NDArray[np.int64], Weights, Weights]:
         """Hash, weight in this interval and weight in the window of all keys that have some, by hash."""
@@ -198,7 +184,7 @@ class TrackedKeys:
             slots *= 2
         self._slots = np.zeros(slots, SLOT)
         self._past = np.zeros((slots, past.shape[1]))
-        self._past[lay_out(keys, self._slots)] = past
+        self._past[lay_out(self._slots, keys)] = past
         self._known[0] = len(keys)
         self._entries = int(np.count_nonzero(keys["kind"] == ROUTED))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from keygrouping.experiment.model import Cell, Line, Row
+from keygrouping_experiments.model import Cell, Line, Row
 
 
 def values(rows: Sequence[Row], column: str, **where: Cell) -> tuple[float, ...]:

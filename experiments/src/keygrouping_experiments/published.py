@@ -6,7 +6,7 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from keygrouping.experiment.model import Comparison
+from keygrouping_experiments.model import Comparison
 
 Measured = Mapping[tuple[str, str], float]
 """Figures by case and measure."""

@@ -6,7 +6,9 @@ Source: Dalabasmaz and Can, "Dynamic Key Grouping: A Load Balancing Algorithm fo
 
 from collections.abc import Sequence
 
-from keygrouping.experiment.dkg import (
+from keygrouping.grouping.dkg import Thresholds
+
+from keygrouping_experiments.dkg import (
     COST,
     FEW_WORKERS,
     GROUPINGS,
@@ -19,11 +21,10 @@ from keygrouping.experiment.dkg import (
     measure,
     panels,
 )
-from keygrouping.experiment.lab import Lab
-from keygrouping.experiment.model import Claim, Experiment, Outcome, Row
-from keygrouping.experiment.published import compare
-from keygrouping.experiment.rows import value, values
-from keygrouping.grouping.dkg import Thresholds
+from keygrouping_experiments.lab import Lab
+from keygrouping_experiments.model import Claim, Experiment, Outcome, Row
+from keygrouping_experiments.published import compare
+from keygrouping_experiments.rows import value, values
 
 
 def _workers(lab: Lab) -> Outcome:

@@ -6,13 +6,14 @@ Source: "Partial Key Grouping: Load-Balanced Partitioning of Distributed Streams
 
 from collections.abc import Sequence
 
-from keygrouping.experiment.lab import Lab
-from keygrouping.experiment.model import Claim, Experiment, Line, Outcome, Panel, Row
-from keygrouping.experiment.pkg import COLLIDING, PAPER, TIMELESS, stream_of
-from keygrouping.experiment.published import compare
-from keygrouping.experiment.rows import line, value, values
 from keygrouping.simulate import create_sources
 from keygrouping.workload.popularity import harmonic
+
+from keygrouping_experiments.lab import Lab
+from keygrouping_experiments.model import Claim, Experiment, Line, Outcome, Panel, Row
+from keygrouping_experiments.pkg import COLLIDING, PAPER, TIMELESS, stream_of
+from keygrouping_experiments.published import compare
+from keygrouping_experiments.rows import line, value, values
 
 _WORKERS = (5, 10, 50, 100)
 _KEYS = (1_000, 10_000, 100_000, 1_000_000)

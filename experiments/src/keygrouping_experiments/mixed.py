@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from keygrouping.experiment.lab import Lab
-from keygrouping.experiment.migration import (
+from keygrouping_experiments.lab import Lab
+from keygrouping_experiments.migration import (
     INSTANCES,
     KEYS,
     PAPER,
@@ -21,9 +21,9 @@ from keygrouping.experiment.migration import (
     figures,
     mean,
 )
-from keygrouping.experiment.model import Claim, Experiment, Line, Outcome, Panel, Row
-from keygrouping.experiment.published import compare
-from keygrouping.experiment.rows import line, value, values
+from keygrouping_experiments.model import Claim, Experiment, Line, Outcome, Panel, Row
+from keygrouping_experiments.published import compare
+from keygrouping_experiments.rows import line, value, values
 
 _PLANNERS = ("mixed", "mintable")
 _MOST = 20

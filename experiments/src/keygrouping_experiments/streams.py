@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
-
 from keygrouping.workload import Chunk, KeyTable, Workload
+from numpy.typing import NDArray
 
 
 def key_counts(stream: Workload) -> NDArray[np.int64]:

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.cli import main
-from keygrouping.experiment import Experiment, ExperimentError, Lab, Outcome, experiment, names, registry
-from keygrouping.experiment.chart import draw
-from keygrouping.experiment.markdown import number, section
-from keygrouping.experiment.model import Claim, Comparison, Line, Panel, Row
-from keygrouping.experiment.published import compare, published
-from keygrouping.experiment.rows import line, value, values
-from keygrouping.experiment.writer import page_of, prepare, write, write_page
+from keygrouping.cli import progress
 from keygrouping.simulate import create_sources
+from keygrouping.version import version
+from keygrouping_experiments import Experiment, ExperimentError, Lab, Outcome, experiment, names, registry
+from keygrouping_experiments.chart import draw
+from keygrouping_experiments.cli import main
+from keygrouping_experiments.markdown import number, page
+from keygrouping_experiments.model import Claim, Comparison, Line, Panel, Row
+from keygrouping_experiments.published import compare, published
+from keygrouping_experiments.rows import line, value, values
+from keygrouping_experiments.writer import index_of, prepare, write, write_index
 
 ROWS: tuple[Row, ...] = (
     {"case": "a", "W": 5, "λ": 1.5},
@@ -46,7 +48,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 class TestPublished:
     def rows(self) -> list[dict[str, str]]:
-        text = resources.files("keygrouping.experiment").joinpath("published.csv").read_text("utf-8")
+        text = resources.files("keygrouping_experiments").joinpath("published.csv").read_text("utf-8")
         return list(csv.DictReader(text.splitlines()))
 
     def test_each_figure_stands_once_with_a_source_and_belongs_to_an_experiment(self) -> None:
@@ -145,8 +147,8 @@ class TestText:
         assert float(number(figure).replace(",", "")) == pytest.approx(figure, rel=0.05)
 
     def test_shows_everything(self) -> None:
-        text = section(SAMPLE, OUTCOME, 12_345, 7)
-        assert text.startswith("## sample: a sample\n")
+        text = page(SAMPLE, OUTCOME, 12_345, 7)
+        assert text.startswith("# sample: a sample\n")
         for part in ("A paper, table 1", "What is run.", "12,345 events per stream, seed 7", "Why it differs."):
             assert part in text
         assert "| a | λ | 2 | 1.5 | 0.75 |" in text
@@ -156,7 +158,7 @@ class TestText:
 
     def test_several_sources_have_a_column(self) -> None:
         comparisons = (*OUTCOME.comparisons, Comparison("b", "λ", 1.0, 1.0, "figure 2"))
-        text = section(SAMPLE, Outcome(ROWS, PANELS, comparisons), 1000, 0)
+        text = page(SAMPLE, Outcome(ROWS, PANELS, comparisons), 1000, 0)
         assert "| a | λ | 2 | 1.5 | 0.75 | table 1 |" in text
         assert "| b | λ | 1 | 1 | 1 | figure 2 |" in text
         assert "the paper says" not in text
@@ -167,7 +169,7 @@ class TestFiles:
         write(SAMPLE, OUTCOME, tmp_path, 1000, 0)
         assert read(tmp_path / "sample.csv") == [{name: str(cell) for name, cell in row.items()} for row in ROWS]
         assert (tmp_path / "sample.png").read_bytes().startswith(b"\x89PNG\r\n")
-        assert (tmp_path / "sample.md").read_text("utf-8") == section(SAMPLE, OUTCOME, 1000, 0)
+        assert (tmp_path / "sample.md").read_text("utf-8") == page(SAMPLE, OUTCOME, 1000, 0)
 
     def test_the_same_panels_are_the_same_picture(self, tmp_path: Path) -> None:
         for name in ("one.png", "two.png"):
@@ -176,19 +178,22 @@ class TestFiles:
         one, two, other = ((tmp_path / name).read_bytes() for name in ("one.png", "two.png", "other.png"))
         assert one == two != other
 
-    def test_the_page_has_all_texts_in_order_with_links_from_beside_the_folder(
+    def test_the_index_has_a_row_for_each_page_in_order_with_links_from_beside_the_folder(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(registry, "_EXPERIMENTS", {"second": "", "missing": "", "first": ""})
         folder = tmp_path / "docs" / "v1.2"
         prepare(folder)
         for name in ("first", "second"):
-            (folder / f"{name}.md").write_text(f"## {name}\n\n![]({name}.png) [all]({name}.csv)\n")
-        write_page(folder)
-        assert page_of(folder) == tmp_path / "docs" / "v1.2.md"
-        page = page_of(folder).read_text("utf-8")
-        assert page.startswith("# Experiments\n")
-        assert page.index("![](v1.2/second.png) [all](v1.2/second.csv)") < page.index("![](v1.2/first.png)")
+            (folder / f"{name}.md").write_text(f"# {name}: the {name} one\n\nSource: a paper, table 1.\n\nAll of it.\n")
+        write_index(folder)
+        assert index_of(folder) == tmp_path / "docs" / "v1.2.md"
+        index = index_of(folder).read_text("utf-8")
+        assert index.startswith("# Experiments\n")
+        assert index.endswith(
+            "| [second](v1.2/second.md) | the second one | a paper, table 1 |\n"
+            "| [first](v1.2/first.md) | the first one | a paper, table 1 |\n"
+        )
 
     def test_tells_where_nothing_can_be_written(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
@@ -197,7 +202,7 @@ class TestFiles:
         with pytest.raises(ExperimentError, match=r"can't write to .*: No such file"):
             write(SAMPLE, OUTCOME, tmp_path / "missing", 1000, 0)
         with pytest.raises(ExperimentError, match=r"can't write to .*: No such file"):
-            write_page(tmp_path / "missing" / "folder")
+            write_index(tmp_path / "missing" / "folder")
 
 
 class TestCommand:
@@ -210,23 +215,37 @@ class TestCommand:
 
     def test_writes_one_and_tells_of_it(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         folder = tmp_path / "new" / "folder"
-        main(["experiment", "pkg-agreement", "--events", "500", "--seed", "3", "--output", str(folder)])
+        main(["pkg-agreement", "--events", "500", "--seed", "3", "--output", str(folder)])
         assert sorted(path.name for path in folder.iterdir()) == [
             f"pkg-agreement.{kind}" for kind in ("csv", "md", "png")
         ]
         assert "500 events per stream, seed 3" in (folder / "pkg-agreement.md").read_text("utf-8")
         assert capsys.readouterr().out.startswith(f"{folder}/pkg-agreement.md: 2 published figures")
-        assert not page_of(folder).exists()
+        assert not index_of(folder).exists()
 
     @pytest.mark.usefixtures("two")
-    def test_all_has_a_page_and_a_later_run_keeps_it_up(self, tmp_path: Path) -> None:
+    def test_all_has_an_index_and_a_later_run_keeps_it_up(self, tmp_path: Path) -> None:
         folder = tmp_path / "experiments"
-        main(["experiment", "all", "--events", "300", "--output", str(folder)])
-        page = page_of(folder).read_text("utf-8")
-        assert page.count("300 events per stream") == 2
-        main(["experiment", "pkg-memory", "--events", "400", "--output", str(folder)])
-        later = page_of(folder).read_text("utf-8")
-        assert later.count("300 events per stream") == 1 and later.count("400 events per stream") == 1
+        main(["all", "--events", "300", "--output", str(folder)])
+        index = index_of(folder).read_text("utf-8")
+        assert "(experiments/pkg-memory.md)" in index and "(experiments/pkg-agreement.md)" in index
+        assert "300 events per stream" in (folder / "pkg-memory.md").read_text("utf-8")
+        (folder / "pkg-agreement.md").unlink()
+        main(["pkg-memory", "--events", "400", "--output", str(folder)])
+        assert "pkg-agreement" not in index_of(folder).read_text("utf-8")
+        assert "400 events per stream" in (folder / "pkg-memory.md").read_text("utf-8")
+
+    def test_progress_is_told_in_a_pipe(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+        main(["pkg-agreement", "--events", "500", "--output", str(tmp_path)])
+        assert "pkg-agreement: 100%\n" in capsys.readouterr().err
+
+    def test_tells_its_version(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as ended:
+            main(["--version"])
+        assert (ended.value.code, capsys.readouterr().out) == (0, f"keygrouping {version()}\n")
 
     @pytest.mark.parametrize(
         ("arguments", "told"),
@@ -241,7 +260,7 @@ class TestCommand:
         self, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with pytest.raises(SystemExit) as stopped:
-            main(["experiment", *arguments])
+            main([*arguments])
         assert stopped.value.code == 2
         error = capsys.readouterr().err
         assert told in error and error.count("\n") == 1
@@ -251,7 +270,7 @@ class TestCommand:
     ) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(SystemExit):
-            main(["experiment", "pkg-imbalance", "--output", str(tmp_path / "file" / "x")])
+            main(["pkg-imbalance", "--output", str(tmp_path / "file" / "x")])
         assert "can't write to" in capsys.readouterr().err
 
 

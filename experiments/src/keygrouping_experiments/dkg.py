@@ -6,12 +6,13 @@ Source: Dalabasmaz and Can, "Dynamic Key Grouping: A Load Balancing Algorithm fo
 
 from collections.abc import Mapping, Sequence
 
-from keygrouping.experiment.lab import Lab
-from keygrouping.experiment.model import Claim, Experiment, Line, Outcome, Panel, Row
-from keygrouping.experiment.published import compare
-from keygrouping.experiment.rows import line, value, values
 from keygrouping.simulate import SimulatorSettings, create_sources
 from keygrouping.workload import Workload
+
+from keygrouping_experiments.lab import Lab
+from keygrouping_experiments.model import Claim, Experiment, Line, Outcome, Panel, Row
+from keygrouping_experiments.published import compare
+from keygrouping_experiments.rows import line, value, values
 
 PAPER = (
     'Dalabasmaz and Can, "Dynamic Key Grouping: A Load Balancing Algorithm for Distributed Stream Processing Engines" '

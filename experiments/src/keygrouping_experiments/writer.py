@@ -1,16 +1,17 @@
-"""The files of experiments: figures, picture and text of each, and a page of all."""
+"""The files of experiments: figures, picture and page of each, and an index of all."""
 
 import csv
 from pathlib import Path
 
-from keygrouping.experiment.markdown import section
-from keygrouping.experiment.model import Experiment, Outcome
-from keygrouping.experiment.registry import ExperimentError, names
+from keygrouping_experiments.chart import draw
+from keygrouping_experiments.markdown import page
+from keygrouping_experiments.model import Experiment, Outcome
+from keygrouping_experiments.registry import ExperimentError, names
 
 _HEAD = """# Experiments
 
-Tables and figures of five papers, drawn anew by `keygrouping experiment all --output {folder}`, which wrote this page.
-One experiment by itself, on more or fewer events: `keygrouping experiment NAME --events N`.
+Tables and figures of the papers, redrawn by `keygrouping-experiment all --output {folder}`, which wrote this index
+and its pages. One experiment, on more or fewer events: `keygrouping-experiment NAME --events N`.
 
 - The streams are generated with the published statistics (messages, keys, share of the most frequent key); they are not
   the original dumps, but other samples of the same kind.
@@ -19,6 +20,9 @@ One experiment by itself, on more or fewer events: `keygrouping experiment NAME 
   between groupings.
 - Where a paper has a figure without printing its values, its statements on it are compared.
 - Ratios far from 1 and statements that don't hold are left as they came out, with what is known of the reason.
+
+| experiment | what it shows | source |
+| --- | --- | --- |
 """
 
 
@@ -32,33 +36,33 @@ def prepare(folder: Path) -> None:
 
 def write(experiment: Experiment, outcome: Outcome, folder: Path, events: int, seed: int) -> None:
     """Write NAME.csv, NAME.png and NAME.md into a folder; ExperimentError if that can't be."""
-    from keygrouping.experiment.chart import draw
-
     try:
         _write_rows(outcome, folder / f"{experiment.name}.csv")
         draw(outcome.panels, folder / f"{experiment.name}.png")
-        (folder / f"{experiment.name}.md").write_text(section(experiment, outcome, events, seed), "utf-8")
+        (folder / f"{experiment.name}.md").write_text(page(experiment, outcome, events, seed), "utf-8")
     except OSError as error:
         raise ExperimentError(f"can't write to {error.filename}: {error.strerror}") from error
 
 
-def page_of(folder: Path) -> Path:
-    """Where the page of all experiments in a folder stands: beside it, `docs/experiments.md` for `docs/experiments`."""
+def index_of(folder: Path) -> Path:
+    """Where the index of a folder stands: beside it, `docs/experiments.md` for `docs/experiments`."""
     return folder.absolute().parent / f"{folder.name}.md"
 
 
-def write_page(folder: Path) -> None:
-    """Write the page of all experiments whose texts are in a folder; ExperimentError if that can't be."""
+def write_index(folder: Path) -> None:
+    """Write the index of all experiments whose pages are in a folder; ExperimentError if that can't be."""
     try:
-        sections = [_linked(text, folder) for name in names() if (text := folder / f"{name}.md").exists()]
-        page_of(folder).write_text("\n".join([_HEAD.format(folder=folder), *sections]), "utf-8")
+        rows = [_row(page, folder) for name in names() if (page := folder / f"{name}.md").exists()]
+        index_of(folder).write_text(_HEAD.format(folder=folder) + "\n".join(rows) + "\n", "utf-8")
     except OSError as error:
         raise ExperimentError(f"can't write to {error.filename}: {error.strerror}") from error
 
 
-def _linked(text: Path, folder: Path) -> str:
-    """The text on an experiment, with links that hold from the page."""
-    return text.read_text("utf-8").replace(f"]({text.stem}.", f"]({folder.name}/{text.stem}.")
+def _row(page: Path, folder: Path) -> str:
+    """The row of an experiment in the index, by what its page says of itself."""
+    title, _, source = page.read_text("utf-8").split("\n")[:3]
+    name, _, shown = title.removeprefix("# ").partition(": ")
+    return f"| [{name}]({folder.name}/{page.name}) | {shown} | {source.removeprefix('Source: ').removesuffix('.')} |"
 
 
 def _write_rows(outcome: Outcome, path: Path) -> None:

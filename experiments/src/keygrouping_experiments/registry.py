@@ -2,7 +2,7 @@
 
 import importlib
 
-from keygrouping.experiment.model import Experiment
+from keygrouping_experiments.model import Experiment
 
 _EXPERIMENTS = {
     "dkg-table-3": "dkg:TABLE_3",
@@ -43,5 +43,5 @@ def experiment(name: str) -> Experiment:
     if name not in _EXPERIMENTS:
         raise ExperimentError(f"unknown experiment {name!r}; choose from {', '.join(_EXPERIMENTS)}")
     module, _, constant = _EXPERIMENTS[name].partition(":")
-    found: Experiment = getattr(importlib.import_module(f"keygrouping.experiment.{module}"), constant)
+    found: Experiment = getattr(importlib.import_module(f"keygrouping_experiments.{module}"), constant)
     return found

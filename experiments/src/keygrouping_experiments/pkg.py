@@ -7,17 +7,17 @@ Partitioning of Distributed Streams" (2015), section 6, tables I and II, figures
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-
-from keygrouping.experiment.lab import Lab
-from keygrouping.experiment.model import Claim, Experiment, Outcome, Panel, Row
-from keygrouping.experiment.probing import Probing
-from keygrouping.experiment.published import compare, published
-from keygrouping.experiment.rows import line
-from keygrouping.experiment.streams import key_counts
 from keygrouping.grouping import Grouping
 from keygrouping.grouping.choices.pkg import PkgSettings
 from keygrouping.simulate import Result, SimulatorSettings, create_sources
 from keygrouping.workload import Workload
+
+from keygrouping_experiments.lab import Lab
+from keygrouping_experiments.model import Claim, Experiment, Outcome, Panel, Row
+from keygrouping_experiments.probing import Probing
+from keygrouping_experiments.published import compare, published
+from keygrouping_experiments.rows import line
+from keygrouping_experiments.streams import key_counts
 
 PAPER = (
     'Nasir, De Francisci Morales, García-Soriano, Kourtellis and Serafini, "Partial Key Grouping: Load-Balanced '

@@ -7,15 +7,15 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-
-from keygrouping.experiment.lab import Lab
-from keygrouping.experiment.level_run import INTERVAL, Course, run
-from keygrouping.experiment.model import Claim, Experiment, Line, Outcome, Panel, Row
 from keygrouping.grouping import Grouping, create
 from keygrouping.grouping.level_fill import VARIANTS
 from keygrouping.simulate import create_sources
 from keygrouping.workload import Workload, names, workload
+from numpy.typing import NDArray
+
+from keygrouping_experiments.lab import Lab
+from keygrouping_experiments.level_run import INTERVAL, Course, run
+from keygrouping_experiments.model import Claim, Experiment, Line, Outcome, Panel, Row
 
 _SEEDS = 4
 _SOURCES = (1, 5)

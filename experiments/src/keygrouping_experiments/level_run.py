@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-
 from keygrouping.grouping import CHECKS, Grouping, Planned, UrgentlyPlanned
 from keygrouping.measure import IndexedDistribution
 from keygrouping.workload import Workload
+from numpy.typing import NDArray
 
 INTERVAL = 150_000
 """Events of an interval, which is the flush window, too."""

@@ -7,15 +7,15 @@ Distributed Stream Processing" (ICDE 2016, arXiv 1510.05714), and anisnasir/SLBS
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-
-from keygrouping.experiment.lab import Lab
-from keygrouping.experiment.model import Cell, Claim, Experiment, Line, Outcome, Panel, Row
-from keygrouping.experiment.pkg import TIMELESS, stream_of
-from keygrouping.experiment.published import compare
-from keygrouping.experiment.rows import line, value, values
 from keygrouping.grouping.choices.d_choices import choices_needed
 from keygrouping.simulate import create_sources
 from keygrouping.workload.popularity import Zipf
+
+from keygrouping_experiments.lab import Lab
+from keygrouping_experiments.model import Cell, Claim, Experiment, Line, Outcome, Panel, Row
+from keygrouping_experiments.pkg import TIMELESS, stream_of
+from keygrouping_experiments.published import compare
+from keygrouping_experiments.rows import line, value, values
 
 _PAPER = (
     'Nasir, De Francisci Morales, Kourtellis and Serafini, "When Two Choices Are not Enough: Balancing at Scale in '

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-
 from keygrouping.grouping.choices.pkg import Pkg, PkgSettings
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from keygrouping.experiment.lab import Lab
+from keygrouping_experiments.lab import Lab
 
 Cell = str | int | float
 Row = Mapping[str, Cell]
@@ -72,7 +72,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of a paper that is drawn anew."""
+    """A table or figure of a paper that is redrawn."""
 
     name: str
     title: str

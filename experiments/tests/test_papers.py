@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.experiment import Lab, Outcome, experiment, lab, level_fill, migration, mixed_table, names, pkg
-from keygrouping.experiment.dkg import FEW_WORKERS, RATE, measure
-from keygrouping.experiment.probing import Probing
-from keygrouping.experiment.published import published
-from keygrouping.experiment.streams import Unsourced, key_counts
 from keygrouping.grouping import Planned, create
 from keygrouping.grouping.choices.pkg import PkgSettings
 from keygrouping.hashing import hash_keys
 from keygrouping.workload import workload
+from keygrouping_experiments import Lab, Outcome, experiment, lab, level_fill, migration, mixed_table, names, pkg
+from keygrouping_experiments.dkg import FEW_WORKERS, RATE, measure
+from keygrouping_experiments.probing import Probing
+from keygrouping_experiments.published import published
+from keygrouping_experiments.streams import Unsourced, key_counts
 
 KEYS = [b"key-%d" % number for number in range(40)]
 SKEWED = {"country-skew-20", "country-skew-30", "country-skew-40", "country-skew-60", "country-skew-80"}

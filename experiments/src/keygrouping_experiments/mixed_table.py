@@ -7,9 +7,11 @@ Source: Fang, Zhang, Fu, Zhang, Zhou and Zhu, "Parallel Stream Processing Agains
 from collections.abc import Sequence
 
 import numpy as np
+from keygrouping.grouping.table.compact import discretised
+from keygrouping.simulate import create_sources
 
-from keygrouping.experiment.lab import Lab
-from keygrouping.experiment.migration import (
+from keygrouping_experiments.lab import Lab
+from keygrouping_experiments.migration import (
     INSTANCES,
     INTERVALS,
     PAPER,
@@ -19,12 +21,10 @@ from keygrouping.experiment.migration import (
     adjustments,
     figures,
 )
-from keygrouping.experiment.model import Claim, Experiment, Line, Outcome, Panel, Row
-from keygrouping.experiment.published import compare
-from keygrouping.experiment.rows import line, value, values
-from keygrouping.experiment.streams import key_counts
-from keygrouping.grouping.table.compact import discretised
-from keygrouping.simulate import create_sources
+from keygrouping_experiments.model import Claim, Experiment, Line, Outcome, Panel, Row
+from keygrouping_experiments.published import compare
+from keygrouping_experiments.rows import line, value, values
+from keygrouping_experiments.streams import key_counts
 
 _BETAS = (1.0, 1.25, 1.5, 1.75, 2.0)
 _SIZES = (50, 75, 100, 150, 200, 300, 500, 1000)

@@ -7,16 +7,16 @@ figures 6 and 8.
 from collections.abc import Sequence
 
 import numpy as np
-
-from keygrouping.experiment.lab import Lab
-from keygrouping.experiment.model import Claim, Experiment, Line, Outcome, Panel, Row
-from keygrouping.experiment.pkg import COLLIDING, PAPER, TIMELESS, stream_of
-from keygrouping.experiment.published import compare
-from keygrouping.experiment.rows import line, value, values
-from keygrouping.experiment.streams import Unsourced
 from keygrouping.simulate import create_sources
 from keygrouping.simulate.sources import Sources
 from keygrouping.workload import Workload
+
+from keygrouping_experiments.lab import Lab
+from keygrouping_experiments.model import Claim, Experiment, Line, Outcome, Panel, Row
+from keygrouping_experiments.pkg import COLLIDING, PAPER, TIMELESS, stream_of
+from keygrouping_experiments.published import compare
+from keygrouping_experiments.rows import line, value, values
+from keygrouping_experiments.streams import Unsourced
 
 _COUNTS = (5, 10, 15, 20)
 _EXPONENTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from keygrouping.experiment.model import Claim, Comparison, Experiment, Outcome
+from keygrouping_experiments.model import Claim, Comparison, Experiment, Outcome
 
 
-def section(experiment: Experiment, outcome: Outcome, events: int, seed: int) -> str:
-    """The text on an experiment: what was run, the picture, published figures beside ours, and why they differ."""
+def page(experiment: Experiment, outcome: Outcome, events: int, seed: int) -> str:
+    """The page of an experiment: what was run, the picture, published figures beside ours, and why they differ."""
     parts = [
-        f"## {experiment.name}: {experiment.title}",
+        f"# {experiment.name}: {experiment.title}",
         f"Source: {experiment.source}.",
         f"{experiment.setup} Run with {events:,} events per stream, seed {seed}.",
         f"![{experiment.title}]({experiment.name}.png)",

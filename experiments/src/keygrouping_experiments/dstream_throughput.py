@@ -7,15 +7,15 @@ Source: Chen, Zhang and Jin, "Popularity-aware Differentiated Distributed Stream
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-
-from keygrouping.experiment.dstream import PAPER
-from keygrouping.experiment.lab import Lab
-from keygrouping.experiment.model import Claim, Experiment, Line, Outcome, Panel, Row
-from keygrouping.experiment.pkg import TIMELESS
-from keygrouping.experiment.published import compare
-from keygrouping.experiment.rows import line, value, values
 from keygrouping.simulate import create_sources
 from keygrouping.workload import Workload
+
+from keygrouping_experiments.dstream import PAPER
+from keygrouping_experiments.lab import Lab
+from keygrouping_experiments.model import Claim, Experiment, Line, Outcome, Panel, Row
+from keygrouping_experiments.pkg import TIMELESS
+from keygrouping_experiments.published import compare
+from keygrouping_experiments.rows import line, value, values
 
 _SOURCES = 5
 _PARALLELISM = (8, 16, 32, 64, 128)

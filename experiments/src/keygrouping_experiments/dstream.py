@@ -8,17 +8,17 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
-
-from keygrouping.experiment.lab import Lab
-from keygrouping.experiment.model import Claim, Experiment, Line, Outcome, Panel, Row
-from keygrouping.experiment.published import compare, published
-from keygrouping.experiment.rows import line, value, values
-from keygrouping.experiment.streams import key_counts
 from keygrouping.hashing import SEED
 from keygrouping.keyspace.predictor import LEAST_DECLINE, HotKeyPredictor, PredictorRules
 from keygrouping.workload import Workload
 from keygrouping.workload.popularity import Zipf
+from numpy.typing import NDArray
+
+from keygrouping_experiments.lab import Lab
+from keygrouping_experiments.model import Claim, Experiment, Line, Outcome, Panel, Row
+from keygrouping_experiments.published import compare, published
+from keygrouping_experiments.rows import line, value, values
+from keygrouping_experiments.streams import key_counts
 
 PAPER = (
     'Chen, Zhang and Jin, "Popularity-aware Differentiated Distributed Stream Processing on Skewed Streams" (ICNP 2017)'

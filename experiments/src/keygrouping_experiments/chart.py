@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from keygrouping.experiment.model import Panel
+from keygrouping_experiments.model import Panel
 
 _COLUMNS = 3
 _MARKERS = "osD^vPX*<>"

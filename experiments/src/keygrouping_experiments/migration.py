@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
-from numpy.typing import NDArray
-
-from keygrouping.experiment.lab import Lab
 from keygrouping.grouping import Planned
 from keygrouping.simulate import create_sources
+from numpy.typing import NDArray
+
+from keygrouping_experiments.lab import Lab
 
 PAPER = (
     'Fang, Zhang, Fu, Zhang, Zhou and Zhu, "Parallel Stream Processing Against Workload Skewness and Variance" '

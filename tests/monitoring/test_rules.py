@@ -20,7 +20,6 @@ NS = 'namespace="ns"'
 ROUTER = f'{{{NS}, job="router", instance="r"}}'
 ROUTED = f'keygrouping_router_routed_total{{{NS}, instance="r", worker="0"}}'
 OBSERVER = f'keygrouping_observer_workers{{{NS}, instance="o"}}'
-FLOWING = {ROUTED: "0+60000x600"}
 
 
 @dataclass(frozen=True)
@@ -585,7 +584,7 @@ CASES: dict[str, tuple[Case, ...]] = {
         ),
         Case("all is given", {premise("retention", "r"): "1x20"}, "10m"),
         Case("one broker is no fault of a laptop", {premise("one-broker", "r"): "0x20"}, "10m"),
-        Case("it was mended and started again", {premise("retention", "r"): "0x4 1x20"}, "10m"),
+        Case("it was fixed and started again", {premise("retention", "r"): "0x4 1x20"}, "10m"),
     ),
     "KeygroupingTargetDown": (
         Case(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,12 @@ def test_what_nothing_uses_is_dead(tmp_path: Path) -> None:
             "src/dead.py:4: unused variable 'GONE'",
         ],
     )
+
+
+def test_an_exception_to_a_limit_says_why() -> None:
+    """Complexity, arguments and length of functions have limits (`[tool.ruff.lint]`)."""
+    exception = re.compile(r"# noqa: (?:C901|PLR09\d\d)(?P<reason>.*)")
+    files = [file for folder in ("libs", "services", "spark-jobs", "tests") for file in (ROOT / folder).rglob("*.py")]
+    found = [match for file in files for match in exception.finditer(file.read_text()) if file != Path(__file__)]
+    assert found
+    assert all(re.match(r" -- \w+", match["reason"]) for match in found), found

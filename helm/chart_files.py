@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 from keygrouping import grouping
-from keygrouping.aggregate.base import Role
-from keygrouping.aggregate.parse import NAME, OPS
+from keygrouping.aggregate import OPS, Role
+from keygrouping.aggregate.parse import NAME
 from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_load.settings import EventLoadSettings, HttpLoadSettings
 from keygrouping_observer.settings import ObserverSettings
@@ -28,7 +28,6 @@ from keygrouping_producer.settings import ProducerSettings
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service.settings import ServiceSettings
 from keygrouping_spark.settings import SparkSettings
-from keygrouping_spark.support import NATIVE_OPS
 from keygrouping_worker.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -265,7 +264,8 @@ def _between() -> list[dict[str, Any]]:
         for name in _groupings()
     ]
     known = {"properties": {"name": {"enum": _groupings()}}, "allOf": named}
-    of_spark = {"items": {"properties": {"op": {"enum": sorted(NATIVE_OPS)}}}}
+    native = sorted(op for op, kind in OPS.items() if kind.spark is not None)
+    of_spark = {"items": {"properties": {"op": {"enum": native}}}}
     return [
         # Another image may know further groupings.
         {**ours, "then": {"properties": {"router": {"properties": {"grouping": known}}}}},

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
-from keygrouping_spark.aggregates import native
+from keygrouping_spark.native import native
 from keygrouping_spark.receipts import PATTERN
 
 _MEMBERS: list[tuple[str, DataType]] = [

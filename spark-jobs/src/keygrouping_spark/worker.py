@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from keygrouping_spark import sums
-from keygrouping_spark.aggregates import native
 from keygrouping_spark.events import extract, field_column, needs_headers
 from keygrouping_spark.kafka import json_offsets, sink_options, source_options
+from keygrouping_spark.native import native
 from keygrouping_spark.receipts import receipt_of, sums_of_events
 from keygrouping_spark.settings import SparkSettings
 

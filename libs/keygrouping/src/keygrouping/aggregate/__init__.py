@@ -2,17 +2,21 @@
 
 from keygrouping.aggregate.base import Aggregate, FieldKind, Input, Role, State
 from keygrouping.aggregate.distinct import Distinct
+from keygrouping.aggregate.expected import Answer, Rounded
 from keygrouping.aggregate.histogram import Histogram, StreamHistogram
 from keygrouping.aggregate.naive_bayes import NaiveBayes
 from keygrouping.aggregate.numeric import MOST_WHOLE, Count, Max, Mean, Min, Sum, Variance, Vwap
-from keygrouping.aggregate.parse import OPS, AggregateError, parse_aggregates
+from keygrouping.aggregate.parse import parse_aggregates
+from keygrouping.aggregate.registry import OPS, PLUGINS, AggregateError, names, operation
 from keygrouping.aggregate.top_k import TopK
 
 __all__ = [
     "MOST_WHOLE",
     "OPS",
+    "PLUGINS",
     "Aggregate",
     "AggregateError",
+    "Answer",
     "Count",
     "Distinct",
     "FieldKind",
@@ -23,11 +27,14 @@ __all__ = [
     "Min",
     "NaiveBayes",
     "Role",
+    "Rounded",
     "State",
     "StreamHistogram",
     "Sum",
     "TopK",
     "Variance",
     "Vwap",
+    "names",
+    "operation",
     "parse_aggregates",
 ]

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from keygrouping.aggregate.expected import Answer
 from keygrouping.settings import Settings
 
 MOST_EVENTS = 1 << 40
@@ -61,6 +62,10 @@ class Aggregate(ABC):
     op: ClassVar[str]
     roles: ClassVar[tuple[Role, ...]]
     approximate: ClassVar[bool] = False
+    spark: ClassVar[str | None] = None
+    """Where its Spark half is, as `module:Class`, a subclass of `keygrouping_spark.native.Native`: a text, since only
+    Spark's own processes have PySpark. None: it runs with the native runner alone.
+    """
 
     @abstractmethod
     def initial(self) -> State:
@@ -81,6 +86,10 @@ class Aggregate(ABC):
     @abstractmethod
     def finish(self, state: State) -> Any:
         """The value to publish, as plain JSON data; None where SQL would say NULL."""
+
+    @abstractmethod
+    def expected(self, values: Iterable[Any]) -> Answer:
+        """What must be published of the values of all events, found without any state: what the oracle says."""
 
     def encode(self, state: State) -> Any:
         """The state as plain JSON data, as it stands in a partial."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from datasketches import hll_sketch, hll_union, tgt_hll_type
 
 from keygrouping.aggregate.base import TEXT, Aggregate, Role
+from keygrouping.aggregate.expected import Answer, distinct_of
 from keygrouping.aggregate.sketch import LG_K, sound
 
 
@@ -20,6 +21,7 @@ class Distinct(Aggregate):
     """
 
     op: ClassVar[str] = "distinct"
+    spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeDistinct"
     roles: ClassVar[tuple[Role, ...]] = (TEXT,)
 
     def initial(self) -> Any:
@@ -50,6 +52,9 @@ class Distinct(Aggregate):
         """
         estimate: float = self.merge(state, state).get_estimate()
         return round(estimate)
+
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return distinct_of(values)
 
     def encode(self, state: Any) -> str:
         return base64.b64encode(state.serialize_compact()).decode("ascii")

@@ -10,6 +10,8 @@ from itertools import accumulate, pairwise
 from typing import Any, ClassVar, NamedTuple
 
 from keygrouping.aggregate.base import NUMBER, Aggregate, Role
+from keygrouping.aggregate.bounds import histogram_of
+from keygrouping.aggregate.expected import Answer
 from keygrouping.settings import Settings, setting
 
 _MOST_QUANTILES = 100
@@ -199,6 +201,9 @@ class Histogram(Aggregate):
             "bins": [[bin_.mean, bin_.size] for bin_ in state.bins],
             "quantiles": [{"q": q, "value": at.value, "least": at.least, "most": at.greatest} for q, at in found],
         }
+
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return histogram_of(values, self.settings.bins, self.settings.quantiles)
 
     def encode(self, state: StreamHistogram) -> Any:
         return [list(bin_) for bin_ in state.bins]

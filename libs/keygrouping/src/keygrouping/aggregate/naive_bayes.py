@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from keygrouping.aggregate.base import TEXT, Aggregate, Role
+from keygrouping.aggregate.bounds import bayes_of
+from keygrouping.aggregate.expected import Answer
 from keygrouping.aggregate.text import bounded
 from keygrouping.hashing import hash_key
 from keygrouping.settings import Settings, setting
@@ -106,6 +108,9 @@ class NaiveBayes(Aggregate):
         }
         classes = _sorted(state.rows, EVENTS)
         return {"events": state.events, "classes": classes, "features": features, "complete": state.cut is None}
+
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return bayes_of(values, [given.field for given in self.inputs[1:]], self.settings.entries)
 
     def encode(self, state: State) -> Any:
         rows = [[*row, counts] for row, counts in state.rows.items()]

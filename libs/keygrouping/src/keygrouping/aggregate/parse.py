@@ -4,18 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from keygrouping.aggregate.base import Aggregate, Input, Role
-from keygrouping.aggregate.distinct import Distinct
-from keygrouping.aggregate.histogram import Histogram
-from keygrouping.aggregate.naive_bayes import NaiveBayes
-from keygrouping.aggregate.numeric import Count, Max, Mean, Min, Sum, Variance, Vwap
-from keygrouping.aggregate.top_k import TopK
+from keygrouping.aggregate.registry import AggregateError, names, operation
 from keygrouping.settings import SettingsError
-
-OPS: dict[str, type[Aggregate]] = {
-    aggregate.op: aggregate
-    for aggregate in (Count, Sum, Min, Max, Mean, Variance, Vwap, Distinct, TopK, Histogram, NaiveBayes)
-}
-"""Every aggregate by the name of its operation."""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 """What all of an aggregate's name is."""
@@ -39,10 +29,6 @@ _REFUSED = {
     "naive_bayes": "is called naive-bayes here; use naive-bayes",
     "stddev": "does not merge by itself; use variance and take its square root",
 }
-
-
-class AggregateError(ValueError):
-    """Aggregates that can't be used; the message lists every fault, one per line."""
 
 
 def parse_aggregates(specs: Sequence[Mapping[str, object]]) -> tuple[Aggregate, ...]:
@@ -101,11 +87,14 @@ def _name_faults(name: object, seen: set[str]) -> list[str]:
 
 
 def _kind(op: object, faults: list[str]) -> type[Aggregate] | None:
-    if isinstance(op, str) and op in OPS:
-        return OPS[op]
-    refused = isinstance(op, str) and op in _REFUSED
-    faults.append(f"op {op!r} {_REFUSED[str(op)]}" if refused else f"unknown op {op!r}; choose from {', '.join(OPS)}")
-    return None
+    if isinstance(op, str) and op in _REFUSED and op not in names():
+        faults.append(f"op {op!r} {_REFUSED[op]}")
+        return None
+    try:
+        return operation(op)  # type: ignore[arg-type]  # It is looked up, whatever it is.
+    except AggregateError as error:
+        faults.append(str(error))
+        return None
 
 
 def _inputs(spec: Mapping[str, object], role: Role, faults: list[str]) -> list[Input]:

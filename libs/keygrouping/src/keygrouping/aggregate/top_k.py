@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from keygrouping.aggregate.base import TEXT, Aggregate, Role
+from keygrouping.aggregate.bounds import top_k_of
+from keygrouping.aggregate.expected import Answer
 from keygrouping.aggregate.text import bounded
 from keygrouping.settings import Settings, setting
 
@@ -72,6 +74,9 @@ class TopK(Aggregate):
         return [
             {"value": value, "least": count, "most": count + state.error} for value, count in ranked[: self.settings.k]
         ]
+
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return top_k_of(values, self.settings.k, self.settings.capacity)
 
     def encode(self, state: Counts) -> Any:
         return {"n": state.total, "error": state.error, "counts": dict(state.counts)}

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keygrouping.aggregate import Aggregate, Answer, Input, Role, Sum, names, parse_aggregates
+from keygrouping.aggregate import Aggregate, Answer, NumberField, Sum, names, parse_aggregates
 from keygrouping.aggregate.laws import LAWS, BrokenLaw, check
 
 NUMBERS = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats(-1e300, 1e300) | st.sampled_from([0, 7, 7.0, -0.0])
@@ -41,7 +41,7 @@ class Spread(Aggregate):
     """Largest less smallest value, which keeps all laws. State: a list of both, or an empty one."""
 
     op: ClassVar[str] = "spread"
-    roles: ClassVar[tuple[Role, ...]] = (Role("field", "number"),)
+    field: NumberField
 
     def initial(self) -> Any:
         return []
@@ -147,9 +147,9 @@ BROKEN: list[tuple[type[Aggregate], str]] = [
 ]
 
 
-def faults_of(kind: type[Aggregate], values: list[Any]) -> list[str]:
+def faults_of(kind: Any, values: list[Any]) -> list[str]:
     with pytest.raises(BrokenLaw) as caught:
-        check(kind("a", (Input("x", "number"),)), values)
+        check(kind(name="a", field="x"), values)
     return str(caught.value).splitlines()
 
 
@@ -163,7 +163,7 @@ def test_there_is_a_broken_one_for_each_law() -> None:
 
 
 def test_one_that_keeps_them_all_passes() -> None:
-    check(Spread("a", (Input("x", "number"),)), [1.5, None, -3, 9, 2, 4.25, 1e15], rounds=200)
+    check(Spread(name="a", field="x"), [1.5, None, -3, 9, 2, 4.25, 1e15], rounds=200)
 
 
 def test_a_sum_that_rounds_at_every_step_is_found() -> None:

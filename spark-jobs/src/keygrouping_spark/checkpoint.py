@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from keygrouping.aggregate import Aggregate
+from keygrouping.aggregate.base import Aggregate, roles_of
 from keygrouping_service.kafka import Fatal
 from pyspark.sql import SparkSession
 
@@ -51,7 +51,8 @@ def aggregator_plan(settings: SparkSettings, topic_id: str) -> dict[str, Any]:
 def _declaration(aggregate: Aggregate) -> list[Any]:
     """What decides on the columns of an aggregate's state."""
     fields = [given.field for given in aggregate.inputs] or (None,)
-    return [aggregate.name, aggregate.op, *fields, *filter(None, [asdict(aggregate.settings)])]
+    settings = aggregate.model_dump(exclude={"name", *roles_of(type(aggregate))})
+    return [aggregate.name, aggregate.op, *fields, *filter(None, [settings])]
 
 
 class Checkpoint:

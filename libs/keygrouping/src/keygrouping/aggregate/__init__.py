@@ -1,6 +1,16 @@
 """Mergeable aggregates: what is computed per key and window, and how partials come back together."""
 
-from keygrouping.aggregate.base import Aggregate, FieldKind, Input, Role, State
+from keygrouping.aggregate.base import (
+    Aggregate,
+    AnyField,
+    FieldKind,
+    FieldName,
+    Input,
+    NumberField,
+    State,
+    TextField,
+    TextFields,
+)
 from keygrouping.aggregate.distinct import Distinct
 from keygrouping.aggregate.expected import Answer, Rounded
 from keygrouping.aggregate.histogram import Histogram, StreamHistogram
@@ -17,20 +27,24 @@ __all__ = [
     "Aggregate",
     "AggregateError",
     "Answer",
+    "AnyField",
     "Count",
     "Distinct",
     "FieldKind",
+    "FieldName",
     "Histogram",
     "Input",
     "Max",
     "Mean",
     "Min",
     "NaiveBayes",
-    "Role",
+    "NumberField",
     "Rounded",
     "State",
     "StreamHistogram",
     "Sum",
+    "TextField",
+    "TextFields",
     "TopK",
     "Variance",
     "Vwap",

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from datasketches import hll_sketch, hll_union, tgt_hll_type
 
-from keygrouping.aggregate.base import TEXT, Aggregate, Role
+from keygrouping.aggregate.base import Aggregate, TextField
 from keygrouping.aggregate.expected import Answer, distinct_of
 from keygrouping.aggregate.sketch import LG_K, sound
 
@@ -22,7 +22,7 @@ class Distinct(Aggregate):
 
     op: ClassVar[str] = "distinct"
     spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeDistinct"
-    roles: ClassVar[tuple[Role, ...]] = (TEXT,)
+    field: TextField
 
     def initial(self) -> Any:
         return hll_sketch(LG_K, tgt_hll_type.HLL_8)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from keygrouping.aggregate import expected as oracle
-from keygrouping.aggregate.base import NUMBER, Aggregate, Role
+from keygrouping.aggregate.base import Aggregate, AnyField, NumberField
 from keygrouping.aggregate.exact import (
     Total,
     decode_float,
@@ -32,7 +32,7 @@ class Count(Aggregate):
 
     op: ClassVar[str] = "count"
     spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeCount"
-    roles: ClassVar[tuple[Role, ...]] = (Role("field", None, required=False),)
+    field: AnyField | None = None
 
     def initial(self) -> int:
         return 0
@@ -61,7 +61,7 @@ class Count(Aggregate):
 class _Totalling(Aggregate):
     """What sum and mean share. State: (values seen, their exact sum)."""
 
-    roles: ClassVar[tuple[Role, ...]] = (NUMBER,)
+    field: NumberField
 
     def initial(self) -> Seen:
         return (0, Total())
@@ -122,7 +122,7 @@ class _Extreme(Aggregate):
     kept, whichever comes first.
     """
 
-    roles: ClassVar[tuple[Role, ...]] = (NUMBER,)
+    field: NumberField
 
     def initial(self) -> int | float | None:
         return None
@@ -198,7 +198,7 @@ class Variance(Aggregate):
 
     op: ClassVar[str] = "variance"
     spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeVariance"
-    roles: ClassVar[tuple[Role, ...]] = (NUMBER,)
+    field: NumberField
 
     def initial(self) -> Moments:
         return (0, 0.0, 0.0)
@@ -259,7 +259,8 @@ class Vwap(Aggregate):
 
     op: ClassVar[str] = "vwap"
     spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeVwap"
-    roles: ClassVar[tuple[Role, ...]] = (NUMBER, Role("weight", "number"))
+    field: NumberField
+    weight: NumberField
 
     def initial(self) -> Weighted:
         return (0, (), ())

@@ -37,11 +37,11 @@ def names() -> tuple[str, ...]:
     return (*OPS, *_plugins())
 
 
-def operation(op: str) -> type[Aggregate]:
+def operation(op: object) -> type[Aggregate]:
     """The aggregate of an operation; AggregateError with one line if there is none, or its package is at fault."""
-    if op in OPS:
+    if isinstance(op, str) and op in OPS:
         return OPS[op]
-    if op in _plugins():
+    if isinstance(op, str) and op in _plugins():
         return _plugged_in(_plugins()[op])
     raise AggregateError(f"unknown op {op!r}; choose from {', '.join(names())}")
 

@@ -3,8 +3,10 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from keygrouping.aggregate import MOST_WHOLE
 from keygrouping.job import (
     MAX_KEY_BYTES,
+    MOST_IN_TEXT,
     Extracted,
     Field,
     JobError,
@@ -346,3 +348,15 @@ def test_confirmations_are_a_small_whole_number(value: object) -> None:
     with pytest.raises(JobError, match=r"confirmations: must be an integer from 1 to 128, not "):
         JobSpec.from_json({"confirmations": value})
     assert JobSpec.from_json({"confirmations": 128}).confirmations == 128
+
+
+def test_the_largest_integer_that_is_a_text_is_said() -> None:
+    for number, fits in (
+        (MOST_IN_TEXT, True),
+        (MOST_IN_TEXT + 1, False),
+        (-MOST_WHOLE, True),
+        (-MOST_WHOLE - 1, False),
+    ):
+        found = extract(FLIGHTS, b'{"to": {"dest": %d}}' % number)
+        assert isinstance(found, Extracted)
+        assert (found.fields[1], found.skipped) == ((str(number), ()) if fits else (None, (1,)))

@@ -25,6 +25,14 @@ FieldValue: TypeAlias = int | float | str | None
 _WRONG = object()
 _LARGE = object()
 
+UNIT_MS: Mapping[TimeUnit, int] = {"ms": 1, "s": 1000}
+"""Milliseconds of the units of times that are integers."""
+
+MOST_IN_TEXT = (1 << 64) - 1
+"""Largest integer that is a text by its digits; the least one has 64 bits with a sign. The router's parser knows others
+as floats only.
+"""
+
 MAX_WEIGHT = 1e18
 """Heaviest event: sums of squares of heavier ones might not be finite."""
 
@@ -329,7 +337,7 @@ def _time_of(value: object, source: Source) -> int:
         if time_ms is not None:
             return time_ms
     elif isinstance(value, int) and not isinstance(value, bool):
-        return ms_of_number(value, 1000 if source.unit == "s" else 1)
+        return ms_of_number(value, UNIT_MS[source.unit])
     wanted = "a text like 2026-01-31T12:00:00Z" if source.unit == "iso" else f"an integer in {source.unit}"
     raise _Reject("no-timestamp", f"field {source.name!r} is the event time: it must be {wanted}")
 

@@ -292,6 +292,20 @@ async def test_capacities_stay_with_their_workers() -> None:
     assert loads[3] == pytest.approx(2 * loads[1], rel=0.15)
 
 
+async def test_capacities_in_the_settings_of_a_grouping_stay_with_their_workers_too() -> None:
+    site = await Site(grouping="level-fill").start()
+    values = {"capacities": [4.0, 1.0, 1.0, 2.0]}
+    await site.plane.set_thresholds(values, partial=True, expected=None, by="api")
+    await site.plane.set_shadow(
+        ShadowChange(groupings=[ShadowGrouping(name="level-fill", settings=values)]), expected=None, by="api"
+    )
+    await site.set(HOT, "quarantine-worker", worker=0)
+    control = site.plane.core.steering.control
+    assert control.routing_settings["capacities"] == control.compared[0].used["capacities"] == [1.0, 1.0, 2.0]
+    capacities = [worker.capacity for worker in (await site.plane.workers()).items]
+    assert capacities[:4] == [4.0, 1.0, 1.0, 2.0]
+
+
 class Orders:
     """Calls of a router's API."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from keygrouping_router import trial
 from keygrouping_router.control import Control
 from keygrouping_router.core import RouterCore
 from keygrouping_router.errors import Unknown
-from keygrouping_router.keyspace import KeySpaceView, moment
+from keygrouping_router.keyspace import KeySpaceView, Knowledge, moment
 from keygrouping_router.models import (
     TOP,
     Done,
@@ -339,14 +339,12 @@ class ControlPlane:
     def _view_of(self, replica: str | None) -> KeySpaceView:
         """What this replica alone knows, or another one, or None: all of them together."""
         core = self._core
-        explain, cold = core.steering.explain, core.steering.cold_width
-        capacities = core.steering.control.capacity_by_worker
         if replica is None:
             return self._merged_view()
         if replica == core.replica:
-            return KeySpaceView([core.knowledge()], explain, cold, capacities, core.explained_at)
+            return self._view_on([core.knowledge()])
         if replica in core.peers.knowledge:
-            return KeySpaceView([core.peers.knowledge[replica]], explain, cold, capacities, core.explained_at)
+            return self._view_on([core.peers.knowledge[replica]])
         known = ", ".join(sorted({core.replica, *core.peers.knowledge}))
         raise Unknown(f"no router is called {replica!r}; known are {known}")
 
@@ -354,12 +352,17 @@ class ControlPlane:
         """Made at most twice a second, as it takes some milliseconds of the routing's time."""
         core, now = self._core, self._core.times.steady()
         if self._view is None or now - self._view[0] >= _FRESH_SECONDS or self._view[1] != core.epoch:
-            parts = [core.knowledge(), *core.peers.knowledge.values()]
-            steering = core.steering
-            capacities = steering.control.capacity_by_worker
-            view = KeySpaceView(parts, steering.explain, steering.cold_width, capacities, core.explained_at)
-            self._view = (now, core.epoch, view)
+            self._view = (now, core.epoch, self._view_on([core.knowledge(), *core.peers.knowledge.values()]))
         return self._view[2]
+
+    def _view_on(self, parts: Sequence[Knowledge]) -> KeySpaceView:
+        """What these replicas know, as this one explains it."""
+        core, steering = self._core, self._core.steering
+        return KeySpaceView(
+            *(parts, steering.explain, steering.cold_width, steering.control.capacity_by_worker, core.explained_at),
+            spaces=steering.grouping.spaces(),
+            outside=steering.overridden,
+        )
 
     def _head(self, view: KeySpaceView) -> dict[str, Any]:
         control = self._core.steering.control

@@ -169,6 +169,11 @@ class Steering:
             explained = replace(explained, home=home, candidates=candidates)
         return self._overridden(key, explained)
 
+    @property
+    def overridden(self) -> set[int]:
+        """The hashes of the keys that the grouping does not decide on, as an override does."""
+        return {hash_key(key) for key in self._by_key if key not in self.overrides.layout.resting}
+
     def _overridden(self, key: bytes, explained: Explanation) -> Explanation:
         entry = self._by_key.get(key)
         if entry is None:

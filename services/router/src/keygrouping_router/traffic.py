@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from keygrouping_router.balance import Balance, Loads, Spread, capacities_of
 from keygrouping_router.keyspace import Knowledge
-from keygrouping_router.models import SpaceReport
 from keygrouping_router.routing import Routed, Usable
 from keygrouping_router.sampling import Recent, Sampler, Slice
 from keygrouping_router.shadow import Candidate, Shadow
@@ -108,7 +107,7 @@ class Traffic:
 
     def knowledge(self, replica: str) -> Knowledge:
         """What this replica knows now."""
-        steering, tracker, recent = self._steering, self._tracker, self._balance.recent
+        tracker, recent = self._tracker, self._balance.recent
         counts, widths = tracker.counts(), self.note_widths()
         metrics.TRACKED_KEYS.set(len(counts))
         return Knowledge(
@@ -123,7 +122,6 @@ class Traffic:
             loads=recent.loads.copy(),
             before=(self._loads_before if self._whole_before is None else self._whole_before).copy(),
             spread=recent.sample.copy(),
-            spaces=tuple(SpaceReport(**space._asdict()) for space in steering.grouping.spaces()),
         )
 
     def _remember(self) -> None:

@@ -90,6 +90,11 @@ class TrackedKeys:
         entries = entries[np.argsort(entries["hash"])]
         return entries["hash"], entries["worker"].astype(np.int64)
 
+    def at_home(self) -> NDArray[np.int64]:
+        """The hashes of all keys that are not in the routing table."""
+        hashes: NDArray[np.int64] = self._slots["hash"][self._slots["kind"] == TRACKED]
+        return hashes
+
     def roll(self) -> None:
         """Begin a new interval."""
         keys, past = self._keys()

@@ -18,7 +18,7 @@ _KEYS = [b"key-%d" % (n % 50 if n % 2 else 0) for n in range(400)]
 
 
 def precompile(groupings: Iterable[str]) -> None:
-    """Routes a handful of keys by each grouping, with and without weights, and by a plan where there are plans."""
+    """Does with each grouping all that a router does: routes by itself and by plans, is asked, stored, resized."""
     for name in groupings:
         _use(create(name, _WORKERS))
         shared = shared_settings(name)
@@ -36,6 +36,10 @@ def _use(grouping: Grouping) -> None:
         grouping.learn(distinct, np.ones(len(distinct)))
     for now, given in enumerate((None, weights, None)):
         grouping.route_batch(hashes, given, float(now * 3600))
+    grouping.explain(_KEYS[0])
+    grouping.restore(grouping.snapshot())
+    grouping.resize(grouping.workers + 1)
+    grouping.resize(grouping.workers - 1)
 
 
 def _plan(grouping: Grouping) -> None:

@@ -51,7 +51,7 @@ BY_AUTO = "auto"
 class RouterCore:
     """What the routing path calls (`route`, `epoch`, `not_below`) never waits; all else happens between batches."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- independent settings, by name only
         self,
         environment: Control,
         store: Store,

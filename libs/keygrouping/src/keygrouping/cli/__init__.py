@@ -4,9 +4,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from keygrouping.cli import experiment, inspect, simulate
+from keygrouping.cli import inspect, simulate
 from keygrouping.cli.parser import INSTALL, CommandError, OneLineParser
-from keygrouping.experiment import ExperimentError
 from keygrouping.grouping import GroupingError
 from keygrouping.inspection.batch import InspectionError
 from keygrouping.printable import printable
@@ -14,7 +13,7 @@ from keygrouping.settings import SettingsError
 from keygrouping.version import add_version
 from keygrouping.workload.stream import WorkloadError
 
-_COMMANDS = {"simulate": simulate, "inspect": inspect, "experiment": experiment}
+_COMMANDS = {"simulate": simulate, "inspect": inspect}
 """Modules with `HELP`, `declare(parser)` and `run(given)` by name."""
 _EXTRA = ("matplotlib", "rich")
 
@@ -35,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _COMMANDS[given.command].run(given)
         sys.stdout.flush()
-    except (CommandError, ExperimentError, GroupingError, InspectionError, SettingsError, WorkloadError) as error:
+    except (CommandError, GroupingError, InspectionError, SettingsError, WorkloadError) as error:
         chosen.error(printable(str(error)))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]

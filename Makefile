@@ -89,6 +89,7 @@ format: .venv/installed ## rewrite the code in the house format
 docs: .venv/installed ## write anew the pages of docs/ that are made from code
 	$(BIN)/python -m keygrouping_service.metrics_page > docs/metrics.md
 	$(BIN)/python docs/site/settings_page.py
+	$(BIN)/python docs/site/job_schema.py
 	$(BIN)/python docs/site/http_page.py
 	$(BIN)/python docs/images/concepts.py
 

@@ -31,8 +31,9 @@ DOCKER ?= docker
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 TAG ?= $(VERSION)
 IMAGES := producer router worker aggregator observer spark load
-FOLDER_spark := spark-jobs
-FOLDER_load := load-generators
+BUILD_spark := --file spark-jobs/Dockerfile
+BUILD_load := --file services/Dockerfile --build-arg SERVICE=load --build-arg FOLDER=load-generators
+BUILD = $(or $(BUILD_$*),--file services/Dockerfile --build-arg SERVICE=$*)
 # Values of the chart that name the pushed images by digest.
 DIGESTS ?= .data/images.yaml
 IMAGE = $(if $(REGISTRY),$(REGISTRY:/=)/)keygrouping-$*:$(TAG)
@@ -118,7 +119,7 @@ version: ## all packages and the chart get another version; TO=0.2.0, then `make
 images: $(IMAGES:%=image-%) ## all container images; REGISTRY=host/folder TAG=... BUILD_ARGS="--build-arg INDEX_URL=..."
 
 image-%:
-	DOCKER_BUILDKIT=1 $(DOCKER) build --file $(or $(FOLDER_$*),services/$*)/Dockerfile --build-arg VERSION=$(TAG) \
+	DOCKER_BUILDKIT=1 $(DOCKER) build $(BUILD) --build-arg VERSION=$(TAG) \
 	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || true) $(BUILD_ARGS) --tag $(IMAGE) .
 
 push: $(IMAGES:%=push-%) ## all container images to the registry that they were made for; REGISTRY=host/folder TAG=...

@@ -17,7 +17,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_COMPILE_BYTECODE := 1
 export PYTHONDONTWRITEBYTECODE :=
 
-MEMBERS := libs/* services/* spark-jobs load-generators
+MEMBERS := libs/* services/* spark-jobs load-generators experiments
 PYPROJECTS := $(wildcard pyproject.toml $(MEMBERS:%=%/pyproject.toml))
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard $(MEMBERS:%=%/pyproject.toml)))
 SOURCES := $(wildcard $(MEMBERS:%=%/src))
@@ -92,6 +92,7 @@ format: .venv/installed ## rewrite the code in the house format
 docs: .venv/installed ## write anew the pages of docs/ that are made from code
 	$(BIN)/python -m keygrouping_service.metrics_page > docs/metrics.md
 	$(BIN)/python docs/site/settings_page.py
+	$(BIN)/python docs/site/job_schema.py
 	$(BIN)/python docs/site/http_page.py
 	$(BIN)/python docs/images/concepts.py
 

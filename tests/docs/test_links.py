@@ -22,6 +22,7 @@ PAGES = sorted(
         *ROOT.glob("services/*/README.md"),
         ROOT / "spark-jobs/README.md",
         ROOT / "load-generators/README.md",
+        ROOT / "experiments/README.md",
     }
 )
 _CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.S | re.M)

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
+from keygrouping.version import add_version
 from keygrouping_service.app import create_app, serving
-from keygrouping_service.arguments import add_version
 from keygrouping_service.kafka import admin, can_be_retried, reader, retry, started
 from keygrouping_service.kubernetes import Kubernetes
 from keygrouping_service.premises_check import checked

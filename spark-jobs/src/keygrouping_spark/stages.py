@@ -109,6 +109,9 @@ class Group:
     async def commit(self, vouched: Mapping[int, Committed]) -> None:
         """Commits offsets and progress, and their copies."""
         entries = {partition: replace(entry, topic_id=self.topic_id) for partition, entry in vouched.items()}
+        tps = {TopicPartition(self.topic, partition) for partition in entries}
+        if not tps <= self.consumer.assignment():  # as at the first commit, and once partitions have been added
+            self.consumer.assign(tps)
         await commit_progress(self.consumer, self.topic, entries)
         copies = [(TopicPartition(self.topic, partition), entry.encode()) for partition, entry in entries.items()]
         await self.positions.send(self.producer, copies)
@@ -138,7 +141,6 @@ class Environment:
         name = self.settings.group(stage)
         consumer = AIOKafkaConsumer(**self.settings.kafka_options(), group_id=name, enable_auto_commit=False)
         await self.stack.enter_async_context(started(consumer))
-        consumer.assign(tps)
         client = await self.stack.enter_async_context(started(producer(self.settings)))
         positions = Positions(self.settings, name)
         group = Group(name, topic, self.settings, self.admin, self.probe, consumer, client, positions)

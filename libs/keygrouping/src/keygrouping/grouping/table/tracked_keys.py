@@ -46,11 +46,6 @@ class TrackedKeys:
         return int(self._known[0])
 
     @property
-    def entry_count(self) -> int:
-        """Number of keys in the routing table."""
-        return self._entries
-
-    @property
     def cost(self) -> float:
         """The weight of all keys in this interval."""
         return float(self._slots["cost"].sum())

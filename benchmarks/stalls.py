@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 from aiokafka import ConsumerRecord
-from keygrouping_router.control_plane import ControlPlane
-from keygrouping_router.models import WorkersChange
-from keygrouping_router.routing import Usable
+from keygrouping_router.api.control_plane import ControlPlane
+from keygrouping_router.api.shapes import WorkersChange
+from keygrouping_router.data.extract import Usable
 from keygrouping_router.settings import RouterSettings
 from keygrouping_router.times import Times
 from keygrouping_service.run import collect_rarely

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Literal
 
 from keygrouping.grouping.registry import describe
-from keygrouping_router.models import (
+from keygrouping_router.api.shapes import (
     TOP,
     AvailableGrouping,
     DryRun,

@@ -15,11 +15,11 @@ import uvicorn
 from fastapi import FastAPI, Header, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from keygrouping_router.api import router_app
+from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.api.page import SecurityHeaders, add_page
-from keygrouping_router.control_plane import ControlPlane
-from keygrouping_router.models import History, Model, PlanHistory
+from keygrouping_router.api.shapes import History, Model, PlanHistory
 from keygrouping_router.naming import key_of
-from keygrouping_service.app import serving
+from keygrouping_service.http.app import serving
 from keygrouping_service.store.memory import MemoryStore
 
 from .page_double import Double

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 from aiokafka import ConsumerRecord
-from keygrouping_router.control_plane import ControlPlane
-from keygrouping_router.routing import Routed, Usable
+from keygrouping_router.api.control_plane import ControlPlane
+from keygrouping_router.data.extract import Routed, Usable
 from keygrouping_router.settings import RouterSettings
 from keygrouping_router.times import Times
 from keygrouping_service.store import MOST_BYTES, Entry, Record, Store, Unavailable

@@ -11,11 +11,8 @@ import pytest
 from keygrouping.grouping import create
 from keygrouping.hashing import hash_keys
 from keygrouping.measure import lambda_
-from keygrouping_router import trial
-from keygrouping_router.control_plane import ControlPlane
-from keygrouping_router.core import BY_AUTO
-from keygrouping_router.errors import Degraded, Refused, Stale, Unknown
-from keygrouping_router.models import (
+from keygrouping_router.api.control_plane import ControlPlane
+from keygrouping_router.api.shapes import (
     Changes,
     GroupingChange,
     IntervalReport,
@@ -25,8 +22,11 @@ from keygrouping_router.models import (
     ShadowGrouping,
     WorkersChange,
 )
-from keygrouping_router.worker_stage import WorkerStage
-from keygrouping_service import metrics
+from keygrouping_router.errors import Degraded, Refused, Stale, Unknown
+from keygrouping_router.knowledge import trial
+from keygrouping_router.replica import BY_AUTO
+from keygrouping_router.scaling.worker_stage import WorkerStage
+from keygrouping_service.observability import metrics
 from keygrouping_service.store.memory import MemoryStore
 
 from .planes import START, FakeTime, Unsteady, end_interval, new_plane, route, settings_of, skewed, usable_of

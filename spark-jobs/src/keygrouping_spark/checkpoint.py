@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from keygrouping_service.kafka import Fatal
+from keygrouping_service.errors import Fatal
 from pyspark.sql import SparkSession
 
 from keygrouping_spark.kafka import read_offsets

@@ -1,7 +1,7 @@
 """What is wrong with a record of `partials`, in native Spark expressions.
 
-The same that `keygrouping_service.partials.check` and the aggregates' `decode` ask in the native runner: what gets past
-here can be merged without an error, an overflow or a window that never closes.
+The same that `keygrouping_service.records.partials.check` and the aggregates' `decode` ask in the native runner: what
+gets past here can be merged without an error, an overflow or a window that never closes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import sys
 from keygrouping.aggregate.base import MOST_EVENTS
 from keygrouping.job import MAX_KEY_BYTES, MAX_WEIGHT, JobSpec
 from keygrouping.partial import VERSION
-from keygrouping_service.partials import MOST_EPOCH, MOST_WORKERS, OFFSET_BITS
-from keygrouping_service.progress import END
+from keygrouping_service.kafka.progress import END
+from keygrouping_service.records.partials import MOST_EPOCH, MOST_WORKERS, OFFSET_BITS
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType

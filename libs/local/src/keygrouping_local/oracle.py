@@ -16,9 +16,9 @@ from datasketches import hll_sketch, hll_union, tgt_hll_type
 from keygrouping.aggregate import Aggregate
 from keygrouping.aggregate.bounds import bounds_of
 from keygrouping.job import FieldValue, JobSpec, Rejection, picker
-from keygrouping_service.batches import QUARANTINED
-from keygrouping_service.bisection import REFUSED, UNPROCESSABLE
-from keygrouping_service.fetching import TOO_LARGE, UNDECODABLE
+from keygrouping_service.records.batches import QUARANTINED
+from keygrouping_service.records.bisection import REFUSED, UNPROCESSABLE
+from keygrouping_service.records.fetching import TOO_LARGE, UNDECODABLE
 from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.oracle_reading import Reading, read

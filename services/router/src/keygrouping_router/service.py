@@ -11,28 +11,29 @@ from dataclasses import dataclass
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from keygrouping_service import kafka, metrics
-from keygrouping_service.app import serving
-from keygrouping_service.batches import QUARANTINED, Header, Outbox, origin_headers
-from keygrouping_service.kafka import Fatal
-from keygrouping_service.owned import OwnedPartition
-from keygrouping_service.partitions import PartitionRunner
-from keygrouping_service.premises import Role
-from keygrouping_service.premises_check import checked
-from keygrouping_service.progress import floor_of_resuming, partitions_of
+from keygrouping_service.errors import Fatal
+from keygrouping_service.http.app import serving
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.owned import OwnedPartition
+from keygrouping_service.kafka.premises import Role
+from keygrouping_service.kafka.premises_check import checked
+from keygrouping_service.kafka.progress import floor_of_resuming, partitions_of
+from keygrouping_service.kafka.runner import PartitionRunner
+from keygrouping_service.kafka.topic_ids import read_topic_id
+from keygrouping_service.observability import metrics
+from keygrouping_service.records.batches import QUARANTINED, Header, Outbox, origin_headers
 from keygrouping_service.store import open_store
-from keygrouping_service.topic_ids import read_topic_id
 
 from keygrouping_router.api.app import router_app
-from keygrouping_router.clock import REASONS, PartitionClock, warm_up
-from keygrouping_router.control_plane import ControlPlane
-from keygrouping_router.receipts import Entry, Ledger
-from keygrouping_router.routing import Extractor, Judged, Record, Records, Usable, parts, sort_out_late
+from keygrouping_router.api.control_plane import ControlPlane
+from keygrouping_router.data.extract import Extractor, Judged, Record, Records, Usable, parts, sort_out_late
+from keygrouping_router.data.lateness import REASONS, PartitionClock, warm_up
+from keygrouping_router.data.receipts import Entry, Ledger
+from keygrouping_router.data.scheduling import Turns
+from keygrouping_router.scaling.statefulset import StatefulSetPods
+from keygrouping_router.scaling.worker_pods import WorkerPods
+from keygrouping_router.scaling.worker_stage import KafkaWorkerStage
 from keygrouping_router.settings import RouterSettings
-from keygrouping_router.statefulset import StatefulSetPods
-from keygrouping_router.turns import Turns
-from keygrouping_router.worker_pods import WorkerPods
-from keygrouping_router.worker_stage import KafkaWorkerStage
 
 log = logging.getLogger(__name__)
 
@@ -295,7 +296,7 @@ class _Input:
 
 async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     """Runs the router until `stop` is set."""
-    topics = await kafka.retry(lambda: _look_up_topics(settings), "reading the topics")
+    topics = await clients.retry(lambda: _look_up_topics(settings), "reading the topics")
     writes: tuple[Role, ...] = ("routed", "late", "dead_letters", "quarantine", "positions")
     if not await checked(settings, stop, reads=("events",), writes=writes):
         return
@@ -338,5 +339,5 @@ async def _going_on(pods: WorkerPods) -> AsyncIterator[None]:
 
 
 async def _look_up_topics(settings: RouterSettings) -> Topics:
-    async with kafka.started(kafka.admin(settings)) as admin:
+    async with clients.started(clients.admin(settings)) as admin:
         return await check_topics(admin, settings)

@@ -10,9 +10,9 @@ from keygrouping.grouping import GroupingError
 from keygrouping_service.settings import ApiSettings, StageSettings, StoreSettings
 from pydantic import Field, Json, model_validator
 
-from keygrouping_router.control import Control
+from keygrouping_router.api.shapes import MAX_TRACKED
+from keygrouping_router.control.state import Control
 from keygrouping_router.errors import Refused
-from keygrouping_router.models import MAX_TRACKED
 
 
 class RouterSettings(StageSettings, StoreSettings, ApiSettings):

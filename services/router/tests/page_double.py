@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from keygrouping.grouping.registry import describe
 from keygrouping_router.api.shapes import (
-    TOP,
     AvailableGrouping,
     DryRun,
     FillingReport,
@@ -33,6 +32,7 @@ from keygrouping_router.api.shapes import (
     Thresholds,
     WorkersReport,
 )
+from keygrouping_router.limits import TOP
 from keygrouping_router.naming import named
 
 STRANGE = [

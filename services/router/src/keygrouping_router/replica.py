@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 from keygrouping.grouping import Grouping
 from keygrouping_service.errors import Fatal
@@ -14,24 +15,29 @@ from keygrouping_service.kafka import clients
 from keygrouping_service.observability import metrics
 from keygrouping_service.store import Store, Unavailable
 
-from keygrouping_router.api.shapes import HistoryEntry, PlanReport, ServerEvent, WorkersChange
 from keygrouping_router.control.checks import ticks_of
 from keygrouping_router.control.document import ControlDocument, Edit
-from keygrouping_router.control.feed import Feed
+from keygrouping_router.control.feed import Event, Feed
+from keygrouping_router.control.groupings import prepared, try_compared
+from keygrouping_router.control.history import Change, What
+from keygrouping_router.control.orders import WorkersChange
 from keygrouping_router.control.state import Control
 from keygrouping_router.control.watched_store import WatchedStore
 from keygrouping_router.data.accounting import Traffic, warm_up
-from keygrouping_router.data.active_grouping import Steering, prepared, try_compared
-from keygrouping_router.data.extract import Routed, Usable
+from keygrouping_router.data.active_grouping import ActiveGrouping
 from keygrouping_router.errors import Degraded, Refused
 from keygrouping_router.knowledge.balance import capacities_of
-from keygrouping_router.knowledge.keyspace import Knowledge
+from keygrouping_router.knowledge.keyspace import Interval, KeyQuery
 from keygrouping_router.knowledge.shadow import candidates
+from keygrouping_router.limits import TOP
+from keygrouping_router.overview import Overview
 from keygrouping_router.planning.peers import Peers
+from keygrouping_router.planning.plan import PlanRecord
 from keygrouping_router.planning.plan_log import PlanLog
 from keygrouping_router.planning.rounds import Rounds
-from keygrouping_router.scaling.stabilization import Patience
+from keygrouping_router.scaling.stabilization import Stabilization
 from keygrouping_router.scaling.worker_stage import LooksAtWorkers
+from keygrouping_router.settings import RouterSettings
 from keygrouping_router.times import Times
 
 log = logging.getLogger(__name__)
@@ -49,57 +55,57 @@ BY_AUTO = "auto"
 """Who changes W where it follows the running workers."""
 
 
-class RouterCore:
-    """What the routing path calls (`route`, `epoch`, `not_below`) never waits; all else happens between batches."""
+class Replica:
+    """All that goes on beside the routing, between its batches."""
 
     def __init__(
         self,
         environment: Control,
         store: Store,
         *,
-        replica: str,
+        name: str,
         interval: float,
         tracked_keys: int,
         most_workers: int,
         auto_grace: float,
-        on_interval: Callable[[], Awaitable[None]],
         stage: LooksAtWorkers | None = None,
         times: Times | None = None,
     ) -> None:
-        self.replica = replica
-        self._interval = interval
+        self.name = name
+        """Among the replicas."""
+        self.default_interval = interval
+        """Of the environment; see `interval`."""
         self.times = times or Times()
         self.store = WatchedStore(store, self.times.wall)
-        self.peers = Peers(self.store, replica)
+        self.peers = Peers(self.store, name)
         self.document = ControlDocument(
-            self.store, environment, most_workers, self.times.wall, replica=replica, try_out=self._try_out
+            self.store, environment, most_workers, self.times.wall, replica=name, try_out=self._try_out
         )
-        self.steering = Steering(self.document.control)
-        self.traffic = Traffic(self.steering, tracked_keys, self.times)
-        self.rounds = Rounds(self.store, replica, lambda: self.interval, self.steering, self.peers, self.times)
+        self.active = ActiveGrouping(self.document.control)
+        self.traffic = Traffic(self.active, tracked_keys, self.times)
+        self.overview = Overview(name, self.active, self.traffic, self.peers, self.times)
+        self.rounds = Rounds(self.store, name, lambda: self.interval, self.active, self.peers, self.times)
         self.feed = Feed()
-        self.plans = PlanLog(replica, self.steering, self.rounds, self.times.wall, self.publish)
+        self.plans = PlanLog(name, self.active, self.rounds, self.times.wall, self.publish)
         self.lags: dict[int, int] | None = None
         self.number = math.floor(self.times.wall() / interval)
         self._stage = stage
-        self._on_interval = on_interval
-        self._patience = Patience(auto_grace)
+        self._stabilization = Stabilization(auto_grace)
         self._version = -1
         self._fresh: tuple[Control, Grouping] | None = None
         """A grouping that was made ready when its control document was tried."""
         self._taking_over = asyncio.Lock()
         self._planning = asyncio.Lock()
 
-    # the routing path
-
-    def route(self, usable: Usable, now: float) -> Routed:
-        """The worker of each usable event; `now` in seconds of the steady clock."""
-        return self.traffic.route(usable, now)
-
     @property
     def interval(self) -> float:
         """Seconds between two plans, and two reports of loads."""
-        return self.steering.control.interval or self._interval
+        return self.active.control.interval or self.default_interval
+
+    @property
+    def control(self) -> Control:
+        """What is in force."""
+        return self.document.control
 
     @property
     def most_workers(self) -> int:
@@ -109,7 +115,7 @@ class RouterCore:
     @property
     def epoch(self) -> int:
         """Number of the plan in force."""
-        return self.steering.epoch
+        return self.active.epoch
 
     def not_below(self, epoch: int) -> None:
         """A partition comes whose last owner was in this epoch."""
@@ -119,23 +125,15 @@ class RouterCore:
 
     # orders
 
-    async def change(self, what: str, edit: Edit, *, expected: int | None, by: str) -> HistoryEntry | None:
+    async def change(self, what: What, edit: Edit, *, expected: int | None, by: str) -> Change | None:
         """Changes the control document and follows it at once; None if nothing changed.
 
         Raises as `ControlDocument.change`.
         """
         entry = await self.document.change(what, edit, expected=expected, by=by, highest_epoch=self._highest_epoch)
         await self._take_over()
+        self.overview.forget()
         return entry
-
-    def explained_at(self) -> float:
-        """The time (seconds since 1970) from which the ages in explanations count."""
-        steady, now = self.times.steady(), self.steering.now
-        return self.times.wall() - (0.0 if now is None else steady - now)
-
-    def knowledge(self) -> Knowledge:
-        """What this replica knows."""
-        return self.traffic.knowledge(self.replica)
 
     # what goes on by itself
 
@@ -180,8 +178,8 @@ class RouterCore:
         await self.document.refresh(self._highest_epoch)
         await self._take_over()
         await self.peers.beat(self.epoch)
-        behind = self.steering.anew or self._highest_epoch() > self.steering.planned
-        if self.steering.planned_in_rounds and behind:
+        behind = self.active.anew or self._highest_epoch() > self.active.planned
+        if self.active.planned_in_rounds and behind:
             await self.rounds.adopt()
             self.plans.note()
 
@@ -191,7 +189,7 @@ class RouterCore:
             return
         await self._take_over()
         with contextlib.suppress(Unavailable, Degraded, Refused):
-            if await self.store.claim("overrides", self.replica, 3 * _FOLLOW_SECONDS):
+            if await self.store.claim("overrides", self.name, 3 * _FOLLOW_SECONDS):
                 await self.change("overrides", self.document.without_ended, expected=None, by=BY_END)
 
     async def end_interval(self, number: int) -> None:
@@ -202,25 +200,25 @@ class RouterCore:
         self.number = number
         for _ in self.traffic.end_interval():
             await asyncio.sleep(0)
-        control, statistics = self.steering.control, self.steering.statistics(self.times.steady())
+        control, statistics = self.active.control, self.active.statistics(self.times.steady())
         self.plans.note()
         try:
             together = len(self.peers.alive()) > 1
             if together:
-                await self.peers.publish(self.knowledge(), 3 * self.interval)
+                await self.peers.publish(self.overview.knowledge(), 3 * self.interval)
             if statistics is not None:
                 await asyncio.sleep(0)  # Routing has its turns in between: each of these steps takes milliseconds.
                 async with self._planning:
                     await self.rounds.hold(number, control, statistics)
                 await asyncio.sleep(0)
-                self.traffic.note_widths()
+                self.traffic.observe_widths()
                 self.plans.note()
             if together:
                 await asyncio.sleep(min(_SETTLE_SECONDS, self.interval / 10))
                 await self.peers.listen()
         finally:
             metrics.EPOCH.set(self.epoch)
-            await self._on_interval()
+            await self._publish_interval()
 
     async def check(self, part: float) -> None:
         """This part of the interval has passed: a plan is made if this replica finds that urgent, or another does.
@@ -228,12 +226,12 @@ class RouterCore:
         Raises `Unavailable`; everybody then goes on with what was in force.
         """
         self.traffic.shadow.check(self.times.steady(), self.interval)
-        if self._planning.locked() or not self.steering.urgently_planned:
+        if self._planning.locked() or not self.active.urgently_planned:
             return
-        wanted = self.steering.wants_plan(self.times.steady(), self.interval)
+        wanted = self.active.wants_plan(self.times.steady(), self.interval)
         async with self._planning:
             if await self.rounds.hold_inside(self.number, part, wanted):
-                self.traffic.note_widths()
+                self.traffic.observe_widths()
                 self.plans.note()
                 metrics.EPOCH.set(self.epoch)
 
@@ -266,7 +264,7 @@ class RouterCore:
         """With `auto`, W becomes the number of members, if there are any."""
         control = self.document.control
         running = min(members, self.most_workers)
-        wanted = self._patience.wanted(control.workers, running, self.times.steady())
+        wanted = self._stabilization.wanted(control.workers, running, self.times.steady())
         if not control.auto or wanted == control.workers:
             return
         change = WorkersChange(workers=wanted)
@@ -274,17 +272,17 @@ class RouterCore:
         def edit(control: Control) -> Control:
             if not control.auto:
                 return control
-            return control.with_workers(change, self.most_workers).model_copy(update={"auto": True})
+            return replace(control.with_workers(change, self.most_workers), auto=True)
 
         with contextlib.suppress(Unavailable, Degraded, Refused):
-            if await self.store.claim("auto", self.replica, 3 * _WATCH_SECONDS):
+            if await self.store.claim("auto", self.name, 3 * _WATCH_SECONDS):
                 await self.change("workers", edit, expected=None, by=BY_AUTO)
 
     # taking over
 
     async def _try_out(self, control: Control) -> None:
         """Makes ready what routes by it, which shows whether it can be routed and planned by; raises `Refused`."""
-        before, control = self.steering.control, self.document.limited(control)
+        before, control = self.active.control, self.document.limited(control)
         if self._version < 0 or not control.routes_like(before):
             self._fresh = (control, await asyncio.to_thread(prepared, control))
         if control.compared != before.compared:
@@ -300,14 +298,14 @@ class RouterCore:
     async def _take_over(self) -> None:
         """Routes as the control document says; what takes long is made ready in a thread before."""
         async with self._taking_over:
-            before, control, version = self.steering.control, self.document.control, self.document.version
+            before, control, version = self.active.control, self.document.control, self.document.version
             if version == self._version and control == before:
                 return
             reroutes = self._version < 0 or not control.routes_like(before)
             compares = reroutes or not control.compares_like(before)
             fresh = await self._fresh_for(control) if reroutes else None
             made = await asyncio.to_thread(candidates, control, self.traffic.shadow.candidates) if compares else []
-            self.steering.follow(control, fresh)
+            self.active.follow(control, fresh)
             if compares:
                 self.traffic.follow(made)
             await asyncio.sleep(0)
@@ -340,12 +338,20 @@ class RouterCore:
                     self.publish(entry)
 
     def _highest_epoch(self) -> int:
-        planned = self.rounds.newest.report.epoch if self.rounds.newest else 0
+        planned = self.rounds.newest.epoch if self.rounds.newest else 0
         return max(self.epoch, planned, self.peers.highest_epoch())
 
-    def publish(self, data: PlanReport | HistoryEntry) -> None:
+    def publish(self, data: PlanRecord | Change) -> None:
         """Tells those who listen."""
-        self.feed.publish(ServerEvent("plan" if isinstance(data, PlanReport) else "control", data))
+        self.feed.publish(Event("plan" if isinstance(data, PlanRecord) else "control", data))
+
+    async def _publish_interval(self) -> None:
+        await asyncio.sleep(0)
+        self.overview.forget()
+        view = self.overview.view(None)
+        hot, _ = await view.page(KeyQuery(limit=TOP))
+        summary = self.overview.summary(view, self.interval)
+        self.feed.publish(Event("interval", Interval(summary, hot), self.number))
 
     # loops
 
@@ -394,3 +400,25 @@ async def _cancel(tasks: set[asyncio.Task[None]]) -> None:
         for task in tasks:
             task.cancel()
         _, tasks = await asyncio.wait(tasks, timeout=1)
+
+
+def new_replica(
+    settings: RouterSettings,
+    store: Store,
+    most_workers: int,
+    *,
+    stage: LooksAtWorkers | None = None,
+    times: Times | None = None,
+) -> Replica:
+    """The replica that these settings ask for; the routed topic has `most_workers` partitions."""
+    return Replica(
+        settings.control(),
+        store,
+        name=settings.replica,
+        interval=settings.interval,
+        tracked_keys=settings.tracked_keys,
+        most_workers=most_workers,
+        auto_grace=settings.auto_grace,
+        stage=stage,
+        times=times,
+    )

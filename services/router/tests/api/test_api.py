@@ -27,7 +27,6 @@ from keygrouping_router.api.shapes import (
     GroupingReport,
     History,
     HistoryEntry,
-    KeyQuery,
     KeyReport,
     KeySpaceReport,
     Model,
@@ -44,6 +43,7 @@ from keygrouping_router.api.shapes import (
     WorkersReport,
 )
 from keygrouping_router.errors import Degraded, Refused, Stale, Unknown
+from keygrouping_router.knowledge.keyspace import KeyQuery
 from keygrouping_router.naming import id_of
 from keygrouping_service.http.app import create_app, serving
 from keygrouping_service.observability import metrics

@@ -29,7 +29,7 @@ class Site:
         self.plane = new_plane(self.store, self.time, MOST, grouping=grouping, workers=4, **given)
 
     async def start(self) -> None:
-        await self.plane.start()
+        await self.plane.replica.start()
 
     async def send(self, method: str, path: str, content: bytes | str) -> httpx.Response:
         transport = httpx.ASGITransport(router_app(self.plane, settings_of(api_rate=0)), raise_app_exceptions=False)
@@ -51,11 +51,11 @@ class Site:
             assert "\n" not in answer.json()["detail"]
             return answer.status_code
         fresh = new_plane(self.store, self.time, MOST, grouping="level-fill", workers=4, replica="fresh")
-        await fresh.start()
+        await fresh.replica.start()
         for plane in (self.plane, fresh):
             for seed in range(2):
                 routed = route(plane, skewed(500, 0.4, seed), self.time.passed).workers
-                assert routed.min() >= 0 and routed.max() < plane.core.steering.control.workers
+                assert routed.min() >= 0 and routed.max() < plane.replica.active.control.workers
                 self.time.passed += 10
                 await end_interval([plane], self.time)
             await plane.workers()
@@ -110,7 +110,7 @@ async def test_whatever_a_grouping_fails_with_is_a_422_with_its_reason(monkeypat
     assert answer.status_code == 422
     assert answer.json()["detail"] == "level-fill can't route and plan with these settings: ZeroDivisionError: no room"
     assert (await site.stored())["settings"] == {}
-    await site.plane.core.follow()
+    await site.plane.replica.follow()
 
 
 async def test_an_environment_that_cannot_be_planned_with_stops_the_start_in_one_line(

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from keygrouping_router.api.shapes import GroupingChange, ShadowChange, ShadowGrouping, WorkersChange
 from keygrouping_router.control.document import DOCUMENT, STARTS, STARTS_SECONDS, ControlDocument
+from keygrouping_router.control.orders import GroupingChange, ShadowChange, ShadowGrouping, WorkersChange
 from keygrouping_router.control.state import Control
 from keygrouping_router.control.watched_store import WatchedStore
 from keygrouping_router.errors import Degraded, Refused, Stale
@@ -67,7 +67,7 @@ async def set_workers(document: ControlDocument, workers: int, expected: int | N
         (lambda c: c.with_grouping(GroupingChange(name="magic")), "unknown grouping 'magic'"),
         (lambda c: c.with_grouping(GroupingChange(name="key", settings={"a": 1})), "unknown setting a"),
         (lambda c: c.with_workers(WorkersChange(workers=21), MOST), "at most 20, the partitions"),
-        (lambda c: c.with_workers(WorkersChange(workers=2, capacities={"20": 2.0}), MOST), r"workers \[20\]"),
+        (lambda c: c.with_workers(WorkersChange(workers=2, capacities={20: 2.0}), MOST), r"workers \[20\]"),
         (lambda c: c.with_shadow(ShadowChange(groupings=[ShadowGrouping(name="magic")])), "unknown grouping"),
     ],
 )
@@ -101,7 +101,7 @@ def test_level_fill_is_planned_in_rounds_even_alone() -> None:
 
 
 def test_capacities_go_to_groupings_that_take_account_of_them() -> None:
-    change = WorkersChange(workers=3, capacities={"1": 2.0})
+    change = WorkersChange(workers=3, capacities={1: 2.0})
     assert environment(grouping="consistent").with_workers(change, MOST).routing_settings == {"capacities": [1.0, 2.0]}
     assert environment().with_workers(change, MOST).routing_settings == {}
 
@@ -366,9 +366,10 @@ async def test_a_router_starts_with_what_it_can_use_of_a_document_and_says_what_
     caplog: pytest.LogCaptureFixture, stored: dict[str, Any], followed: tuple[str, int], told: list[str]
 ) -> None:
     store = MemoryStore()
-    configured = environment().model_dump(
-        include={"grouping", "settings", "sharing", "observe_only", "workers", "auto"}
-    )
+    configured = {
+        name: getattr(environment(), name)
+        for name in ("grouping", "settings", "sharing", "observe_only", "workers", "auto")
+    }
     written = {"grouping": "dkg", "workers": 7, "base": 30, "configured": configured, **stored}
     await store.put(DOCUMENT, written, expected=0)
     document = await settled(store)

@@ -14,15 +14,10 @@ from keygrouping.grouping import live_names
 from keygrouping.hashing import hash_key, worker_of
 from keygrouping_router.api import router_app
 from keygrouping_router.api.control_plane import ControlPlane
-from keygrouping_router.api.shapes import (
-    GroupingChange,
-    KeyQuery,
-    OverrideChange,
-    ShadowChange,
-    ShadowGrouping,
-    WorkersChange,
-)
+from keygrouping_router.api.shapes import GroupingChange, OverrideChange, ShadowChange, ShadowGrouping, WorkersChange
+from keygrouping_router.control import orders
 from keygrouping_router.errors import Refused
+from keygrouping_router.knowledge.keyspace import KeyQuery
 from keygrouping_router.knowledge.shadow import candidates
 from keygrouping_router.replica import BY_END
 from keygrouping_service.store.memory import MemoryStore
@@ -49,7 +44,7 @@ class Site:
 
     async def start(self) -> Site:
         for plane in self.planes:
-            await plane.start()
+            await plane.replica.start()
         return self
 
     async def set(self, key: bytes, action: str, **given: Any) -> Any:
@@ -58,7 +53,7 @@ class Site:
         return report
 
     async def follow(self) -> None:
-        await asyncio.gather(*(plane.core.follow() for plane in self.planes))
+        await asyncio.gather(*(plane.replica.follow() for plane in self.planes))
 
     async def interval(self, seed: int = 1) -> None:
         for plane in self.planes:
@@ -81,9 +76,9 @@ class Site:
 async def test_every_grouping_routes_on_while_overrides_begin_and_end(grouping: str) -> None:
     site = await Site(grouping=grouping).start()
     await site.interval()
-    before = site.plane.epoch
+    before = site.plane.replica.epoch
     await site.set(HOT, "pin", worker=2)
-    assert (site.workers_of(HOT), site.plane.epoch > before) == ([2], True)
+    assert (site.workers_of(HOT), site.plane.replica.epoch > before) == ([2], True)
     await site.interval()
     assert site.workers_of(HOT) == [2]
     await site.set(HOT, "quarantine-worker", worker=1)
@@ -108,11 +103,11 @@ async def test_all_routers_follow_at_one_epoch_and_a_new_one_too() -> None:
         await site.interval()
     await site.set(HOT, "quarantine-worker")
     late = new_plane(site.store, site.time, replica="late", grouping="level-fill", sharing="shared", workers=6)
-    await late.start()
+    await late.replica.start()
     site.planes.append(late)
     for _ in range(3):
         await site.interval()
-        assert len({plane.epoch for plane in site.planes}) == 1, "one plan for all, for five workers"
+        assert len({plane.replica.epoch for plane in site.planes}) == 1, "one plan for all, for five workers"
         assert [site.workers_of(HOT, plane) for plane in site.planes] == [[5]] * 3
     plan = await site.plane.plan()
     assert plan.workers == 6 and plan.round is not None and plan.filling is not None
@@ -151,18 +146,20 @@ async def test_an_override_ends_at_its_time_everywhere_and_the_history_tells() -
     site = await Site(2).start()
     report = await site.set(HOT, "pin", worker=4, seconds=30.0)
     assert report.items[0].until == datetime.fromtimestamp(START + 30, UTC)
-    assert report.done is not None and report.done.changed and report.done.epoch == site.plane.epoch
+    assert report.done is not None and report.done.changed and report.done.epoch == site.plane.replica.epoch
     site.time.passed += 29.9
     for plane in site.planes:
-        await plane.core.end_overrides()
+        await plane.replica.end_overrides()
     assert [site.workers_of(HOT, plane) for plane in site.planes] == [[4], [4]]
-    epoch, version = site.plane.epoch, (await site.plane.overrides()).version
+    epoch, version = site.plane.replica.epoch, (await site.plane.overrides()).version
     site.time.passed += 0.2
     for plane in site.planes:
-        await plane.core.end_overrides()
+        await plane.replica.end_overrides()
     await site.follow()
     assert [(await plane.overrides()).items for plane in site.planes] == [[], []]
-    assert {plane.epoch for plane in site.planes} == {site.plane.epoch} and site.plane.epoch > epoch
+    assert {plane.replica.epoch for plane in site.planes} == {
+        site.plane.replica.epoch
+    } and site.plane.replica.epoch > epoch
     assert (await site.plane.overrides()).version == version + 1, "one of them has taken it out"
     newest, before, *_ = (await site.plane.history(5)).entries
     assert (newest.what, newest.by, newest.after) == ("overrides", BY_END, {})
@@ -176,14 +173,14 @@ async def test_an_override_ends_without_the_store_and_for_a_router_that_was_away
     await site.set(HOT, "quarantine-worker", worker=3, seconds=30.0)
     site.store.away = True
     site.time.passed += 31
-    await site.plane.core.end_overrides()
-    assert site.plane.core.steering.grouping.workers == 6
+    await site.plane.replica.end_overrides()
+    assert site.plane.replica.active.grouping.workers == 6
     assert 3 in site.workers_of_all_but(HOT)
     site.store.away = False
     late = new_plane(site.store, site.time, replica="late", grouping="level-fill", sharing="shared", workers=6)
-    await late.start()
-    assert (await late.overrides()).items == [] and late.core.steering.grouping.workers == 6
-    await site.plane.core.end_overrides()
+    await late.replica.start()
+    assert (await late.overrides()).items == [] and late.replica.active.grouping.workers == 6
+    await site.plane.replica.end_overrides()
     assert (await site.plane.history(1)).entries[0].by == BY_END
 
 
@@ -270,11 +267,11 @@ async def test_what_is_compared_goes_by_the_overrides_too() -> None:
 async def test_events_of_a_key_that_is_quarantined_to_a_topic_are_told_apart_by_their_keys() -> None:
     site = await Site(grouping="pkg").start()
     usable = usable_of([b"a", HOT, b"b", HOT])
-    assert site.plane.diverted(usable) is None
+    assert site.plane.replica.active.quarantined(usable.keys) is None
     await site.set(HOT, "quarantine-topic")
-    chosen = site.plane.diverted(usable)
+    chosen = site.plane.replica.active.quarantined(usable.keys)
     assert chosen is not None and np.flatnonzero(chosen).tolist() == [1, 3]
-    assert site.plane.diverted(usable_of([b"a", b"b"])) is None
+    assert site.plane.replica.active.quarantined([b"a", b"b"]) is None
     why = (await site.plane.key(HOT, None)).why
     assert why.endswith("to the quarantine topic, not to a worker")
 
@@ -284,7 +281,7 @@ async def test_capacities_stay_with_their_workers() -> None:
     change = WorkersChange(workers=6, capacities={"0": 4.0, "3": 2.0})
     await site.plane.set_workers(change, expected=None, by="api")
     await site.set(HOT, "quarantine-worker", worker=0)
-    assert site.plane.core.steering.control.routing_settings["capacities"] == [1.0, 1.0, 2.0]
+    assert site.plane.replica.active.control.routing_settings["capacities"] == [1.0, 1.0, 2.0]
     for _ in range(3):
         await site.interval()
     loads = (await site.plane.keyspace(KeyQuery())).loads
@@ -337,7 +334,7 @@ async def test_the_grouping_in_force_keeps_its_thresholds_and_the_answer_tells_w
         "the settings of level-fill are kept: eps=0.1",
         "events go by key hash; level-fill is only observed",
     ]
-    assert kept["epoch"] == site.plane.epoch
+    assert kept["epoch"] == site.plane.replica.epoch
     other = await done("/grouping", {"name": "pkg", "observe_only": False})
     assert other["notes"] == [
         "the settings of level-fill are given up: eps=0.1",
@@ -387,16 +384,16 @@ async def test_groupings_are_tried_before_they_are_stored() -> None:
 async def test_no_key_that_is_none_comes_from_the_store(digits: str) -> None:
     store, time = MemoryStore(), FakeTime()
     first = new_plane(store, time)
-    await first.start()
+    await first.replica.start()
     entry = await store.get("control")
     assert entry is not None
     until = (datetime.fromtimestamp(START, UTC) + timedelta(days=1)).isoformat()
     override = {"key_base64": digits, "action": "pin", "worker": 1, "until": until}
     await store.put("control", {**entry.value, "overrides": [override, override]}, expected=entry.version)
     later = new_plane(store, time, replica="later")
-    await later.start()
+    await later.replica.start()
     assert len(route(later, [b"a", b"b"], 0.0).workers) == 2
-    await first.core.follow()
+    await first.replica.follow()
 
 
 async def test_a_comparison_goes_on_unharmed_while_the_next_one_is_made_ready() -> None:
@@ -405,8 +402,8 @@ async def test_a_comparison_goes_on_unharmed_while_the_next_one_is_made_ready() 
     await site.plane.set_shadow(ShadowChange(groupings=[ShadowGrouping(name="pkg")]), expected=None, by="api")
     await site.set(HOT, "quarantine-worker", worker=6)
     await site.plane.set_workers(WorkersChange(workers=6), expected=None, by="api")
-    traffic, control = site.plane.core.traffic, site.plane.core.steering.control
-    ready = candidates(control.with_workers(WorkersChange(workers=7), 7), traffic.shadow.candidates)
+    traffic, control = site.plane.replica.traffic, site.plane.replica.active.control
+    ready = candidates(control.with_workers(orders.WorkersChange(7), 7), traffic.shadow.candidates)
     assert ready[0].rehearsal.grouping is traffic.shadow.candidates[0].rehearsal.grouping, "what was learned is kept"
     await site.interval()
     assert len((await site.plane.keyspace(KeyQuery())).loads) == 6

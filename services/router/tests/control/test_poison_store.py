@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from keygrouping_router.api.control_plane import ControlPlane
-from keygrouping_router.api.shapes import KeyQuery, WorkersChange
+from keygrouping_router.api.shapes import WorkersChange
 from keygrouping_router.errors import Refused
+from keygrouping_router.knowledge.keyspace import KeyQuery
 from keygrouping_router.scaling.worker_pods import WorkerPods
 from keygrouping_service.observability import metrics
 from keygrouping_service.store import Store, open_store
@@ -116,7 +117,7 @@ class Running:
 
     async def interval(self, seed: int = 0) -> None:
         routed = route(self.plane, skewed(1000, 0.4, seed), self.time.passed).workers
-        assert routed.min() >= 0 and routed.max() < self.plane.core.steering.control.workers
+        assert routed.min() >= 0 and routed.max() < self.plane.replica.active.control.workers
         self.time.passed += 10
         await end_interval([self.plane], self.time)
 
@@ -128,7 +129,7 @@ class Running:
 async def router(poisoner: Poisoner) -> AsyncIterator[Running]:
     """One that has all its values in the store."""
     running = Running(poisoner)
-    await running.plane.start()
+    await running.plane.replica.start()
     for seed in range(2):
         await running.interval(seed)
     await running.plane.set_workers(WorkersChange(workers=5), expected=None, by="api")
@@ -144,9 +145,9 @@ def counted(kind: str) -> float:
 async def starts(poisoner: Poisoner, **given: Any) -> ControlPlane:
     """A new router, beside the others, starts and routes."""
     fresh = Running(poisoner, replica=f"new-{uuid.uuid4().hex}", **given)
-    await fresh.plane.start()
+    await fresh.plane.replica.start()
     assert len(route(fresh.plane, skewed(300, 0.4, 3), 0.0).workers) == 300
-    await fresh.plane.core.peers.leave()
+    await fresh.plane.replica.peers.leave()
     await fresh.close()
     return fresh.plane
 
@@ -168,7 +169,7 @@ async def test_a_router_starts_whatever_the_control_document_is(
         plane = await starts(poisoner, workers=3, grouping="key")
         if counted("control") > before:
             unusable += 1
-            assert plane.core.steering.control.workers == 3, "the environment counts"
+            assert plane.replica.active.control.workers == 3, "the environment counts"
     assert unusable > len(poisons) / 2
     assert told(caplog, "control") == unusable, "each by one line"
 
@@ -177,9 +178,9 @@ async def test_a_router_starts_whatever_the_control_document_is(
 async def test_a_document_without_a_version_is_overwritten(poisoner: Poisoner, version: str | None) -> None:
     poisoner.document("control", b'{"grouping": "pkg", "workers": 2}', version=version)
     plane = await starts(poisoner, workers=3)
-    await plane.core.store._store.close()
+    await plane.replica.store._store.close()
     running = Running(poisoner, workers=3)
-    await running.plane.start()
+    await running.plane.replica.start()
     await running.plane.set_workers(WorkersChange(workers=6), expected=None, by="api")
     assert poisoner.good("control")["workers"] == 6
     await running.close()
@@ -190,18 +191,18 @@ async def test_a_router_that_knows_the_control_document_puts_it_back_in_place_of
 ) -> None:
     for number, raw in enumerate(RAW):
         poisoner.document("control", raw)
-        await router.plane.core.follow()
+        await router.plane.replica.follow()
         assert poisoner.good("control")["workers"] == 5
         await router.interval(number % 3)
     later = await starts(poisoner)
-    assert later.core.steering.control.workers == 5, "and whoever comes follows it"
+    assert later.replica.active.control.workers == 5, "and whoever comes follows it"
 
 
 @pytest.mark.parametrize("raw", RAW[:4])
 async def test_any_change_replaces_a_bad_control_document(poisoner: Poisoner, raw: bytes) -> None:
     poisoner.document("control", raw, version="41")
     running = Running(poisoner, workers=3)
-    await running.plane.start()
+    await running.plane.replica.start()
     version = (await running.plane.workers()).version
     with pytest.raises(Refused):
         await running.plane.set_workers(WorkersChange(workers=1000), expected=version, by="api")
@@ -221,59 +222,59 @@ async def test_a_bad_plan_is_gone_with_the_next_round(
         if number % 10 == 0:
             await starts(poisoner)
     assert counted("plan") and told(caplog, "plan")
-    epoch = router.plane.epoch
+    epoch = router.plane.replica.epoch
     for column in ("owner", "hashes", "shares", "width", "known", "members", "taken", "room", "loads", "estimates"):
         for bad in (*BAD, good["content"][column][:-1] if isinstance(good["content"][column], list) else 7):
             content = {**good["content"], column: bad, "epoch": epoch + 100}
-            report = {**good["report"], "epoch": epoch + 100}
-            poisoner.document("plan", json.dumps({**good, "content": content, "report": report}).encode())
-            await router.plane.core.rounds.adopt()
-            assert router.plane.epoch < epoch + 100, (column, bad)
+            record = {**good["record"], "epoch": epoch + 100}
+            poisoner.document("plan", json.dumps({**good, "content": content, "record": record}).encode())
+            await router.plane.replica.rounds.adopt()
+            assert router.plane.replica.epoch < epoch + 100, (column, bad)
     await router.interval()
-    assert poisoner.good("plan")["report"]["by"] == router.plane.replica
-    assert (await router.plane.plan()).round == router.plane.core.number
+    assert poisoner.good("plan")["record"]["by"] == router.plane.replica.name
+    assert (await router.plane.plan()).round == router.plane.replica.number
 
 
 @pytest.mark.parametrize("board", ["replicas", "keyspace", "starts"])
 async def test_what_a_peer_tells_that_is_none_is_left_out(
     poisoner: Poisoner, router: Running, board: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await router.plane.core.peers.publish(router.plane.core.knowledge(), 60)
-    raw = poisoner.redis.hget(poisoner.key("board", board), router.plane.replica)
+    await router.plane.replica.peers.publish(router.plane.replica.overview.knowledge(), 60)
+    raw = poisoner.redis.hget(poisoner.key("board", board), router.plane.replica.name)
     good = json.loads(raw)  # type: ignore[arg-type]
     if isinstance(good, dict) and "replica" in good:
         good["replica"] = "ghost"
     poisoner.member("replicas", b'{"epoch": 1}', "other")
     for number, bad in enumerate([*RAW, *mutated(good)]):
         poisoner.member(board, bad)
-        await router.plane.core.peers.look()
-        await router.plane.core.peers.listen()
+        await router.plane.replica.peers.look()
+        await router.plane.replica.peers.listen()
         report = await router.plane.keyspace(KeyQuery())
-        assert report.model_dump_json() and router.plane.epoch < 2**53
+        assert report.model_dump_json() and router.plane.replica.epoch < 2**53
         if number % 10 == 0:
             await starts(poisoner)
     if board != "starts":
         assert counted(board) > 10 and told(caplog, f"{board}/ghost")
     poisoner.member(board, json.dumps(good).encode())
-    await router.plane.core.peers.look()
-    await router.plane.core.peers.listen()
+    await router.plane.replica.peers.look()
+    await router.plane.replica.peers.listen()
     if board == "replicas":
-        assert "ghost" in router.plane.core.peers.alive()
+        assert "ghost" in router.plane.replica.peers.alive()
     if board == "keyspace":
         poisoner.member("replicas", b'{"epoch": 1}')
-        await router.plane.core.peers.look()
-        await router.plane.core.peers.listen()
-        assert "ghost" in router.plane.core.peers.knowledge, "and a good one is taken"
+        await router.plane.replica.peers.look()
+        await router.plane.replica.peers.listen()
+        assert "ghost" in router.plane.replica.peers.knowledge, "and a good one is taken"
 
 
 async def test_statistics_of_a_peer_that_are_none_do_not_keep_the_others_from_planning(
     poisoner: Poisoner, router: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    control = router.plane.core.steering.control
-    good = copy.deepcopy(router.plane.core.steering.glimpse())
+    control = router.plane.replica.active.control
+    good = copy.deepcopy(router.plane.replica.active.interim_statistics())
     assert good is not None
     for number, raw in enumerate([*RAW, *list(mutated(good))[::5]]):
-        following = math.floor((START + router.time.passed + 10) / router.plane.core.interval)
+        following = math.floor((START + router.time.passed + 10) / router.plane.replica.interval)
         poisoner.member(f"round-{control.generation}-{control.workers}-{following}", raw)
         await router.interval(number % 3)
         assert (await router.plane.plan()).round == following, raw[:100]
@@ -302,7 +303,7 @@ async def test_bad_entries_of_a_history_are_left_out(poisoner: Poisoner, router:
             poisoner.wrong(key, command)
             assert await shown() == 0
             await router.interval()
-            other = 9 - router.plane.core.steering.control.workers
+            other = 9 - router.plane.replica.active.control.workers
             await router.plane.set_workers(WorkersChange(workers=other), expected=None, by="api")
             await router.interval()
     assert await shown() > 0, "and what was of another type gives way to what is written"
@@ -311,9 +312,9 @@ async def test_bad_entries_of_a_history_are_left_out(poisoner: Poisoner, router:
 async def test_keys_of_another_type_count_as_missing_and_give_way(
     poisoner: Poisoner, router: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    control = router.plane.core.steering.control
+    control = router.plane.replica.active.control
     for command in WRONG_TYPES:
-        following = math.floor((START + router.time.passed + 10) / router.plane.core.interval)
+        following = math.floor((START + router.time.passed + 10) / router.plane.replica.interval)
         board = f"round-{control.generation}-{control.workers}-{following}"
         for kind, name in (
             ("document", "control"),
@@ -328,18 +329,18 @@ async def test_keys_of_another_type_count_as_missing_and_give_way(
         ):
             poisoner.wrong(poisoner.key(kind, name), command)
         await starts(poisoner)
-        await router.plane.core.follow()
+        await router.plane.replica.follow()
         await router.interval()
-        assert router.plane.core.store.state.ok
+        assert router.plane.replica.store.state.ok
         assert poisoner.good("control")["workers"] == 5
-        assert (await router.plane.plan()).round == router.plane.core.number
-        assert router.plane.replica in router.plane.core.peers.alive()
+        assert (await router.plane.plan()).round == router.plane.replica.number
+        assert router.plane.replica.name in router.plane.replica.peers.alive()
     assert told(caplog, "control") >= 1
 
 
 async def test_what_pods_and_workers_agreed_on_may_be_anything(poisoner: Poisoner, router: Running) -> None:
     pods = FakePods(5)
-    keeper = WorkerPods(router.plane, pods, router.plane.core.store)
+    keeper = WorkerPods(router.plane.replica, pods, router.plane.replica.store)
     await keeper.look()
     good = poisoner.good("worker-pods")
     for raw in [*RAW, *mutated(good)]:
@@ -358,7 +359,7 @@ async def test_the_same_bad_value_is_told_once_and_counted_each_time(
     before = counted("replicas")
     with caplog.at_level(logging.ERROR):
         for _ in range(5):
-            await router.plane.core.peers.look()
+            await router.plane.replica.peers.look()
             await asyncio.sleep(0)
     assert counted("replicas") == before + 5
     (line,) = [record.getMessage() for record in caplog.records]

@@ -1,25 +1,28 @@
 """Laws of the change of routing in mid-stream, and of which plans are followed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from keygrouping.grouping.level_fill import LevelFill
 from keygrouping_router.api.shapes import GroupingChange
+from keygrouping_router.control.groupings import prepared
 from keygrouping_router.control.state import Control
-from keygrouping_router.data.active_grouping import Steering, prepared
-from keygrouping_router.planning.rounds import DOCUMENT, Plan
+from keygrouping_router.data.active_grouping import ActiveGrouping
+from keygrouping_router.planning.format import plan_from_data, plan_to_data
+from keygrouping_router.planning.rounds import DOCUMENT
 from keygrouping_service.store.memory import MemoryStore
 
 from ..planes import FakeTime, end_interval, new_plane, route, skewed, usable_of
 
 
-def steering(**changes: Any) -> Steering:
-    return Steering(Control(**{"grouping": "w-choices", "workers": 10, **changes}))
+def steering(**changes: Any) -> ActiveGrouping:
+    return ActiveGrouping(Control(**{"grouping": "w-choices", "workers": 10, **changes}))
 
 
-def spread(by: Steering, seed: int = 1) -> int:
+def spread(by: ActiveGrouping, seed: int = 1) -> int:
     """Routes skewed traffic; the number of workers that its hottest key is spread over."""
     by.route(usable_of(skewed(4000, 0.5, seed)), float(seed))
     return by.grouping.explain(b"key-1000").width
@@ -29,9 +32,9 @@ def test_what_was_learned_is_kept_by_the_same_grouping_and_not_by_another() -> N
     by = steering()
     assert spread(by) == 10
     for changes in ({"workers": 20}, {"settings": {"threshold": 0.5}, "generation": 1}):
-        by.follow(by.control.model_copy(update=changes))
+        by.follow(replace(by.control, **changes))
         assert by.grouping.explain(b"key-1000").width == 20
-    by.follow(by.control.model_copy(update={"grouping": "dkg", "settings": {}, "generation": 2}))
+    by.follow(replace(by.control, grouping="dkg", settings={}, generation=2))
     assert by.grouping.explain(b"key-1000").width == 2
 
 
@@ -62,11 +65,11 @@ def test_an_epoch_that_rose_after_it_was_told_of_does_not_go_back() -> None:
         spread(by, seed)
     before = by.epoch
     assert before > 1
-    by.follow(by.control.model_copy(update={"workers": 5, "base": 1}))
+    by.follow(replace(by.control, workers=5, base=1))
     assert by.epoch == before + 1
-    by.follow(by.control.model_copy(update={"workers": 6, "base": 100}))
+    by.follow(replace(by.control, workers=6, base=100))
     assert by.epoch == 100
-    by.follow(by.control.model_copy(update={"sample": 0.5}))
+    by.follow(replace(by.control, sample=0.5))
     assert by.epoch == 100, "nothing of the routing has changed"
     by.not_below(120)
     by.not_below(110)
@@ -100,20 +103,20 @@ def test_a_plan_is_taken_whose_epoch_a_partition_has_brought_before(planned: int
 async def test_a_plan_for_another_grouping_is_not_followed() -> None:
     time, store = FakeTime(), MemoryStore()
     plane = new_plane(store, time, grouping="w-choices", sharing="shared")
-    await plane.start()
+    await plane.replica.start()
     route(plane, skewed(4000, 0.5, 1), 0.0)
     time.passed = 10.0
     await end_interval([plane], time)
     entry = await store.get(DOCUMENT)
     assert entry is not None
-    plan = Plan.from_data(entry.value)
-    assert plane.core.steering.widths()
+    plan = plan_from_data(entry.value)
+    assert plane.replica.active.widths()
     await plane.set_grouping(GroupingChange(name="dkg"), expected=None, by="api")
-    data = plan.to_data()
-    late = {**data, "content": {**plan.content, "epoch": 1000}, "report": {**data["report"], "epoch": 1000}}
+    data = plan_to_data(plan)
+    late = {**data, "content": {**plan.content, "epoch": 1000}, "record": {**data["record"], "epoch": 1000}}
     await store.put(DOCUMENT, late, expected=entry.version)
-    await plane.core.rounds.adopt()
-    assert plane.epoch < 1000 and plane.core.steering.widths() == {}
+    await plane.replica.rounds.adopt()
+    assert plane.replica.epoch < 1000 and plane.replica.active.widths() == {}
 
 
 async def test_time_passes_from_plan_to_plan() -> None:
@@ -121,14 +124,14 @@ async def test_time_passes_from_plan_to_plan() -> None:
     time = FakeTime()
     settings = {"warm_up": 1.0, "teenage_interval": 5.0, "old_interval": 10.0, "check_interval": 5.0}
     plane = new_plane(MemoryStore(), time, grouping="dkg", sharing="shared", grouping_settings=settings, workers=20)
-    await plane.start()
+    await plane.replica.start()
     widths = []
     for _ in range(6):
         for _ in range(10):
             time.passed += 1
             route(plane, skewed(2000, 0.5, 1), time.passed)
         await end_interval([plane], time)
-        widths.append(plane.core.steering.explain(b"key-1000").width)
+        widths.append(plane.replica.active.explain(b"key-1000").width)
     assert widths == sorted(widths) and widths[-1] >= widths[0] + 2, "one more in each of several rounds"
 
 
@@ -136,7 +139,7 @@ async def test_time_passes_from_plan_to_plan() -> None:
 def test_all_events_go_to_the_workers_in_use_before_and_after_a_change(grouping: str) -> None:
     by = steering(grouping=grouping)
     for workers in (10, 50, 7, 1):
-        by.follow(by.control.model_copy(update={"workers": workers}))
+        by.follow(replace(by.control, workers=workers))
         routed = by.route(usable_of(skewed(4000, 0.2, workers)), float(workers)).workers
         assert routed.min() >= 0 and routed.max() < workers
         assert len(np.unique(routed)) == workers

@@ -9,9 +9,11 @@ import pytest
 from aiokafka import ConsumerRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keygrouping.grouping import Overrides, create, names
+from keygrouping.grouping import names
 from keygrouping.job import JobSpec
-from keygrouping_router.data.extract import Extractor, Judged, Usable, parts, route, sort_out_late
+from keygrouping_router.control.state import Control
+from keygrouping_router.data.active_grouping import ActiveGrouping
+from keygrouping_router.data.extract import Extractor, Judged, Usable, parts, sort_out_late
 from keygrouping_router.data.lateness import PartitionClock
 from keygrouping_service.kafka.progress import Progress
 
@@ -90,7 +92,7 @@ async def test_weights_and_keys_come_from_where_the_job_says() -> None:
 )
 def test_the_shares_of_the_workers_are_the_batch_in_order(grouping: str, workers: int, keys: list[bytes]) -> None:
     usable = Usable([record(i, key, b"") for i, key in enumerate(keys)], keys, np.zeros(len(keys), np.int64))
-    routed = route(create(grouping, workers), Overrides(workers=workers), usable, 0.0)
+    routed = ActiveGrouping(Control(grouping=grouping, workers=workers)).route(usable, 0.0)
     shares = {worker: indexes.tolist() for worker, indexes in routed.shares()}
     assert sorted(i for share in shares.values() for i in share) == list(range(len(keys)))
     assert all(share == sorted(share) for share in shares.values()), "a worker gets its events in their order"

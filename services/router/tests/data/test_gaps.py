@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from keygrouping_router.service import Router
+from keygrouping_router.data.pipeline import Pipeline
 
 
 class Owned:
@@ -21,7 +21,7 @@ class Owned:
 
 
 async def test_no_transaction_reaches_over_a_gap() -> None:
-    router = Router.__new__(Router)
-    router._settings = cast(Any, SimpleNamespace(max_batch=100, linger=10.0))
+    pipeline = Pipeline.__new__(Pipeline)
+    pipeline._settings = cast(Any, SimpleNamespace(max_batch=100, linger=10.0))
     owned = cast(Any, Owned())
-    assert [record.offset for record in await router._next_batch(owned)] == [0, 1, 2]
+    assert [record.offset for record in await pipeline._next_batch(owned)] == [0, 1, 2]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from keygrouping.hashing import hash_key
 from keygrouping_router.api.control_plane import ControlPlane
-from keygrouping_router.api.shapes import Changes, GroupingChange, KeyQuery, ShadowChange, ShadowGrouping, WorkersChange
+from keygrouping_router.api.shapes import Changes, GroupingChange, ShadowChange, ShadowGrouping, WorkersChange
+from keygrouping_router.knowledge.keyspace import KeyQuery
 from keygrouping_service.store.memory import MemoryStore
 from numpy.typing import NDArray
 
@@ -90,9 +91,9 @@ class Running:
                 self._time.passed = began + SECONDS * part
                 route(self.plane, batch, self._time.passed)
                 if number % 4 == 3:
-                    await self.plane.core.check(part)
+                    await self.plane.replica.check(part)
             self._time.passed = began + SECONDS
-            self.widths.append(self.plane.core.steering.widths())
+            self.widths.append(self.plane.replica.active.widths())
             await end_interval([self.plane], self._time)
             self.lambdas.append((await self.plane.keyspace(KeyQuery(limit=0))).lambda_)
 
@@ -112,7 +113,7 @@ class Running:
 
     def widths_of(self, hashed: int) -> range:
         """How wide a key was in the last intervals: from the least to the most."""
-        cold = self.plane.core.steering.cold_width
+        cold = self.plane.replica.active.cold_width
         widths = [widths.get(hashed, cold) for widths in self.widths[-SETTLED:]]
         return range(min(widths), max(widths) + 1)
 
@@ -120,7 +121,7 @@ class Running:
 async def running(stream: str, **settings: Any) -> Running:
     time = FakeTime()
     plane = new_plane(MemoryStore(), time, interval=SECONDS, **settings)
-    await plane.start()
+    await plane.replica.start()
     return Running(plane, time, stream)
 
 

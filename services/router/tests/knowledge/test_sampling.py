@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from keygrouping.grouping import create
 from keygrouping.hashing import hash_keys
 from keygrouping.measure import Distribution
-from keygrouping_router.api.shapes import Changes, ShadowGrouping
+from keygrouping_router.control.groupings import new_grouping
+from keygrouping_router.control.orders import ShadowGrouping
 from keygrouping_router.control.state import Control
-from keygrouping_router.data.active_grouping import new_grouping
 from keygrouping_router.knowledge.balance import Balance
 from keygrouping_router.knowledge.sampling import MOST_BYTES, MOST_EVENTS, MOST_PER_SECOND, Recent, Sampler, Slice
 from keygrouping_router.knowledge.shadow import Shadow, candidates
-from keygrouping_router.knowledge.trial import InForce, compare
+from keygrouping_router.knowledge.trial import Changes, InForce, compare
 
 from ..planes import skewed
 
@@ -173,7 +173,7 @@ def test_a_trial_tells_what_other_settings_bring() -> None:
     assert changes.sampled_events == 20_000
     assert changes.hot_keys.before == 1 and (changes.hot_keys.after or 0) > 1
     assert {change.before for change in changes.widths} == {2} and {change.after for change in changes.widths} == {5}
-    assert changes.widths[0].key == "key-0", "the heaviest first"
+    assert changes.widths[0].name == b"key-0", "the heaviest first"
     same = tried(before, before, slices_of(skewed(5000, 0.5, 1)))
     assert same.widths == [] and same.lambda_.before == same.lambda_.after
 
@@ -184,8 +184,8 @@ def test_a_trial_gives_time_to_what_depends_on_time() -> None:
     changes = tried(never, before, slices_of(skewed(20_000, 0.6, 1), seconds=1.0))
     assert changes.lambda_.before is not None and changes.lambda_.after is not None
     assert changes.lambda_.after < changes.lambda_.before - 0.1
-    widened = {change.key: (change.before, change.after) for change in changes.widths}
-    assert widened["key-1000"][0] == 2 < widened["key-1000"][1]
+    widened = {change.name: (change.before, change.after) for change in changes.widths}
+    assert widened[b"key-1000"][0] == 2 < widened[b"key-1000"][1]
 
 
 @pytest.mark.parametrize("slices", [[], slices_of([b"a"])])

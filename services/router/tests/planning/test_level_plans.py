@@ -16,11 +16,13 @@ from keygrouping.hashing import hash_keys
 from keygrouping.measure import lambda_
 from keygrouping_router.api import router_app
 from keygrouping_router.api.control_plane import ControlPlane
-from keygrouping_router.api.shapes import KeyQuery, WorkersChange
+from keygrouping_router.api.shapes import WorkersChange
 from keygrouping_router.control.checks import Checks, ticks_of
 from keygrouping_router.data.extract import Usable
 from keygrouping_router.errors import Refused
+from keygrouping_router.knowledge.keyspace import KeyQuery
 from keygrouping_router.planning.rounds import DOCUMENT
+from keygrouping_router.replica import new_replica
 from keygrouping_service.observability import metrics
 from keygrouping_service.store import Conflict, Store, Unavailable, open_store
 from keygrouping_service.store.memory import MemoryStore
@@ -28,7 +30,7 @@ from keygrouping_service.store.testing import RedisServer
 from keygrouping_service.testing import until
 
 from .. import planes as doubles
-from ..planes import FakeTime, Unsteady, end_interval, new_plane, route, settings_of, skewed, usable_of
+from ..planes import FakeTime, Unsteady, end_interval, new_plane, route, route_batch, settings_of, skewed, usable_of
 
 TICKS = 32
 _NO_KEYS = KeyQuery(limit=0)
@@ -38,9 +40,9 @@ async def replicas(store: Store, time: FakeTime, count: int, **given: Any) -> li
     values = {"grouping": "level-fill", "sharing": "shared", **given}
     planes = [new_plane(store, time, replica=f"r{number}", **values) for number in range(count)]
     for plane in planes:
-        await plane.start()
+        await plane.replica.start()
     for plane in planes:
-        await plane.core.follow()
+        await plane.replica.follow()
     return planes
 
 
@@ -51,15 +53,15 @@ async def a_tick(planes: Sequence[ControlPlane], time: FakeTime, number: int, ke
     for index, plane in enumerate(planes):
         loads += np.bincount(route(plane, keys[index :: len(planes)], time.passed).workers, minlength=10)
     if number % TICKS:
-        await asyncio.gather(*(plane.core.check(number % TICKS / TICKS) for plane in planes))
+        await asyncio.gather(*(plane.replica.check(number % TICKS / TICKS) for plane in planes))
     return loads
 
 
 def seen_alike(planes: Sequence[ControlPlane]) -> bool:
-    first = planes[0].core.steering
+    first = planes[0].replica.active
     return all(
-        (plane.epoch, plane.core.steering.widths()) == (first.epoch, first.widths())
-        and [plane.core.steering.explain(b"key-%d" % key).candidates[:1] for key in range(30)]
+        (plane.replica.epoch, plane.replica.active.widths()) == (first.epoch, first.widths())
+        and [plane.replica.active.explain(b"key-%d" % key).candidates[:1] for key in range(30)]
         == [first.explain(b"key-%d" % key).candidates[:1] for key in range(30)]
         for plane in planes
     )
@@ -93,8 +95,8 @@ async def test_one_replica_that_finds_a_plan_urgent_gets_one_of_what_all_have_se
         for plane in planes:
             route(plane, skewed(6000, 0.0, number), time.passed)
         await end_interval(planes, time)
-    before = planes[0].epoch
-    steering = planes[1].core.steering
+    before = planes[0].replica.epoch
+    steering = planes[1].replica.active
     cold = [b"cold-%d" % number for number in range(20_000)]
     owners = steering.grouping._arrays.owners  # type: ignore[attr-defined]
     of_one_worker = [cold[i] for i in np.flatnonzero(owners[hash_keys(cold)[:, 0] & (len(owners) - 1)] == 0)]
@@ -102,12 +104,12 @@ async def test_one_replica_that_finds_a_plan_urgent_gets_one_of_what_all_have_se
         route(plane, skewed(1500, 0.0, 1), time.passed)
     route(planes[1], of_one_worker, time.passed)
     time.passed += 10 / TICKS
-    assert [plane.core.steering.grouping.urgent for plane in planes] == [False, True, False]  # type: ignore[attr-defined]
-    await asyncio.gather(*(plane.core.check(1 / TICKS) for plane in planes))
-    assert planes[0].epoch == before + 1 and seen_alike(planes)
+    assert [plane.replica.active.grouping.urgent for plane in planes] == [False, True, False]  # type: ignore[attr-defined]
+    await asyncio.gather(*(plane.replica.check(1 / TICKS) for plane in planes))
+    assert planes[0].replica.epoch == before + 1 and seen_alike(planes)
     assert {(await plane.plan()).part for plane in planes} == {1 / TICKS}
-    await asyncio.gather(*(plane.core.check(1.5 / TICKS) for plane in planes))
-    assert planes[0].epoch == before + 1, "asked once after each of the checks"
+    await asyncio.gather(*(plane.replica.check(1.5 / TICKS) for plane in planes))
+    assert planes[0].replica.epoch == before + 1, "asked once after each of the checks"
 
 
 async def test_a_plan_inside_of_an_interval_is_left_out_while_another_is_made_or_the_store_is_away() -> None:
@@ -116,17 +118,17 @@ async def test_a_plan_inside_of_an_interval_is_left_out_while_another_is_made_or
     (plane,) = await replicas(store, time, 1)
     time.passed = 1.0
     route(plane, skewed(3000, 0.4, 1), 0.0)
-    async with plane.core._planning:
-        await plane.core.check(1 / 8)
-    assert plane.epoch == 0
+    async with plane.replica._planning:
+        await plane.replica.check(1 / 8)
+    assert plane.replica.epoch == 0
     store.away = True
     with pytest.raises(Unavailable):
-        await plane.core.check(1 / 8)
-    assert plane.epoch == 0 and route(plane, skewed(3000, 0.4, 2), 1.0).workers.max() < 10
+        await plane.replica.check(1 / 8)
+    assert plane.replica.epoch == 0 and route(plane, skewed(3000, 0.4, 2), 1.0).workers.max() < 10
     store.away = False
     time.passed = 2.6
-    await plane.core.check(1 / 4)
-    assert plane.epoch == 1
+    await plane.replica.check(1 / 4)
+    assert plane.replica.epoch == 1
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -136,20 +138,20 @@ async def test_while_the_store_is_away_a_router_plans_if_it_is_alone(count: int)
     planes = await replicas(store, time, count)
     for seed in range(3):
         await an_interval(planes, time, seed)
-    before, lost, plane = planes[0].epoch, metrics.LOST_ROUNDS._value.get(), planes[0]
+    before, lost, plane = planes[0].replica.epoch, metrics.LOST_ROUNDS._value.get(), planes[0]
     store.away = True
     for _ in range(3):
         time.passed += 10
         route(plane, [b"%d of another stream" % (key % 30) for key in range(5000)], time.passed)
         with contextlib.suppress(Unavailable):
-            await plane.core.end_interval(plane.core.number + 1)
+            await plane.replica.end_interval(plane.replica.number + 1)
     made = 3 if count == 1 else 0
     plan, cold = await plane.plan(), owners_of_cold_keys(plane)
-    assert plan.epoch == plane.epoch == before + made and plan.round == plane.core.number - 3 + made
+    assert plan.epoch == plane.replica.epoch == before + made and plan.round == plane.replica.number - 3 + made
     assert metrics.LOST_ROUNDS._value.get() == lost
     store.away = False
-    await plane.core.follow()
-    assert plane.epoch == before + made
+    await plane.replica.follow()
+    assert plane.replica.epoch == before + made
     time.passed += 10
     route(plane, [b"%d of another stream" % (key % 30) for key in range(5000)], time.passed)
     await end_interval(planes, time)
@@ -160,7 +162,7 @@ async def test_while_the_store_is_away_a_router_plans_if_it_is_alone(count: int)
 async def test_a_plan_that_another_one_has_overtaken_is_made_anew_upon_that(monkeypatch: pytest.MonkeyPatch) -> None:
     time = FakeTime()
     (plane,) = await replicas(MemoryStore(clock=lambda: time.passed), time, 1, interval=1.0)
-    put = plane.core.store.put
+    put = plane.replica.store.put
     overtaken: list[str] = []
 
     async def overtakes(document: str, value: Any, **given: Any) -> Any:
@@ -169,11 +171,11 @@ async def test_a_plan_that_another_one_has_overtaken_is_made_anew_upon_that(monk
             raise Conflict(document, None)
         return await put(document, value, **given)
 
-    monkeypatch.setattr(plane.core.store, "put", overtakes)
+    monkeypatch.setattr(plane.replica.store, "put", overtakes)
     route(plane, skewed(3000, 0.4, 1), 0.0)
     time.passed = 1.0
     await end_interval([plane], time)
-    assert overtaken and plane.epoch == 1
+    assert overtaken and plane.replica.epoch == 1
 
 
 async def test_a_plan_that_takes_longer_than_the_round_is_followed_by_who_made_it(
@@ -181,17 +183,17 @@ async def test_a_plan_that_takes_longer_than_the_round_is_followed_by_who_made_i
 ) -> None:
     time = FakeTime()
     (plane,) = await replicas(MemoryStore(clock=lambda: time.passed), time, 1, interval=0.1)
-    lead = plane.core.rounds._lead
+    lead = plane.replica.rounds._lead
 
     async def slowly(*given: Any) -> None:
         await lead(*given)
         await asyncio.sleep(0.1)
 
-    monkeypatch.setattr(plane.core.rounds, "_lead", slowly)
+    monkeypatch.setattr(plane.replica.rounds, "_lead", slowly)
     route(plane, skewed(3000, 0.4, 1), 0.0)
     time.passed = 0.05
-    await plane.core.check(0.5)
-    assert plane.epoch == 1
+    await plane.replica.check(0.5)
+    assert plane.replica.epoch == 1
 
 
 async def test_a_change_of_w_after_the_statistics_were_taken_costs_nobody_else_the_round(
@@ -203,8 +205,8 @@ async def test_a_change_of_w_after_the_statistics_were_taken_costs_nobody_else_t
     for plane in planes:
         route(plane, skewed(3000, 0.4, 1), time.passed)
     await end_interval(planes, time)
-    (first, second), number = (plane.core for plane in planes), planes[0].core.number + 1
-    publish, stale, before = first.peers.publish, first.steering.glimpse(), metrics.LOST_ROUNDS._value.get()
+    (first, second), number = (plane.replica for plane in planes), planes[0].replica.number + 1
+    publish, stale, before = first.peers.publish, first.active.interim_statistics(), metrics.LOST_ROUNDS._value.get()
 
     async def meanwhile(*given: Any) -> None:
         await planes[0].set_workers(WorkersChange(workers=12), expected=None, by="auto")
@@ -215,7 +217,7 @@ async def test_a_change_of_w_after_the_statistics_were_taken_costs_nobody_else_t
     await first.end_interval(number)
     route(planes[1], skewed(3000, 0.4, 2), time.passed)
     # A router of an older version announces them all the same.
-    await second.store.announce(second.rounds._board(second.steering.control, number), "old", stale, 1.0)
+    await second.store.announce(second.rounds._board(second.active.control, number), "old", stale, 1.0)
     await second.end_interval(number)
     await first.follow()
     plan = await planes[0].plan()
@@ -232,7 +234,7 @@ async def an_interval(planes: Sequence[ControlPlane], time: FakeTime, seed: int)
 
 
 def owners_of_cold_keys(plane: ControlPlane) -> Any:
-    owners = plane.core.steering.grouping._arrays.owners  # type: ignore[attr-defined]
+    owners = plane.replica.active.grouping._arrays.owners  # type: ignore[attr-defined]
     return owners[hash_keys([b"cold-%d" % number for number in range(20_000)])[:, 0] & (len(owners) - 1)]
 
 
@@ -247,9 +249,9 @@ async def test_other_settings_leave_cold_keys_where_they_are_and_what_was_learne
     await planes[0].set_thresholds({"eps": 0.03}, partial=True, expected=None, by="api")
     await an_interval(planes, time, 3)
     after, plan = owners_of_cold_keys(planes[0]), await planes[0].plan()
-    assert plan.round == planes[0].core.number and seen_alike(planes)
+    assert plan.round == planes[0].replica.number and seen_alike(planes)
     assert np.mean(after != before) < 0.1 and (plan.details["moved_buckets"] or np.array_equal(after, before))
-    assert planes[0].core.steering.grouping._estimates.intervals == 4  # type: ignore[attr-defined]
+    assert planes[0].replica.active.grouping._estimates.intervals == 4  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -271,10 +273,10 @@ async def test_routers_that_miss_changes_know_cold_keys_where_the_others_do(chan
             await planes[0].set_workers(WorkersChange(workers=change), expected=None, by="api")
         else:
             await planes[0].set_thresholds(change, partial=True, expected=None, by="api")
-    await planes[1].core.follow()
+    await planes[1].replica.follow()
     (late,) = await replicas(store, time, 1)
     first, second, third = (owners_of_cold_keys(plane) for plane in (*planes, late))
-    assert planes[0].core.steering.grouping.workers in (30, 22)
+    assert planes[0].replica.active.grouping.workers in (30, 22)
     assert np.array_equal(first, second) and np.array_equal(first, third)
 
 
@@ -284,9 +286,9 @@ async def test_a_router_that_has_not_seen_new_partitions_yet_goes_on_with_those_
     store = MemoryStore(clock=lambda: time.passed)
     (sees,) = await replicas(store, time, 1, grouping=grouping)
     late = new_plane(store, time, 20, grouping=grouping, sharing="shared", replica="late")
-    await late.start()
+    await late.replica.start()
     await sees.set_workers(WorkersChange(workers=30), expected=None, by="api")
-    await late.core.follow()
+    await late.replica.follow()
     assert route(late, skewed(4000, 0.4, 3), 0.0).workers.max() == 19
 
 
@@ -295,18 +297,18 @@ async def test_plans_are_made_after_the_clock_was_set_back(monkeypatch: pytest.M
     planes = await replicas(MemoryStore(clock=lambda: time.passed), time, 2)
     for seed in range(2):
         await an_interval(planes, time, seed)
-    before = planes[0].epoch
+    before = planes[0].replica.epoch
     monkeypatch.setattr(doubles, "START", doubles.START - 3600)
     for seed in range(2, 5):
         await an_interval(planes, time, seed)
-        assert (await planes[0].plan()).round == planes[0].core.number and seen_alike(planes)
-    assert planes[0].epoch == before + 3
+        assert (await planes[0].plan()).round == planes[0].replica.number and seen_alike(planes)
+    assert planes[0].replica.epoch == before + 3
     monkeypatch.setattr(doubles, "START", doubles.START + 3600)
     await an_interval(planes, time, 5)
-    assert planes[0].epoch == before + 4
+    assert planes[0].replica.epoch == before + 4
 
 
-@pytest.mark.parametrize("broken", ["content", "report"])
+@pytest.mark.parametrize("broken", ["content", "record"])
 async def test_a_plan_in_the_store_that_is_of_no_use_is_told_once_and_the_next_one_takes_its_place(
     broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -317,11 +319,11 @@ async def test_a_plan_in_the_store_that_is_of_no_use_is_told_once_and_the_next_o
     entry = await store.get(DOCUMENT)
     assert entry is not None
     content = {**entry.value["content"], "epoch": 1000, "members": [77]}
-    bad = {**entry.value, "content": content, "report": {**entry.value["report"], "epoch": 1000}}
+    bad = {**entry.value, "content": content, "record": {**entry.value["record"], "epoch": 1000}}
     del bad[broken]["moved_keys"]
     await store.put(DOCUMENT, bad, expected=entry.version)
     for _ in range(3):
-        await plane.core.rounds.adopt()
+        await plane.replica.rounds.adopt()
     await an_interval([plane], time, 1)
     told = [record.getMessage() for record in caplog.records]
     assert [
@@ -330,9 +332,9 @@ async def test_a_plan_in_the_store_that_is_of_no_use_is_told_once_and_the_next_o
         "what stands in the store as 'plan' is of no use here, and is taken for missing",
         *(["the next plan begins anew, as the one before it can't be applied"] if broken == "content" else []),
     ]
-    assert (await plane.plan()).round == plane.core.number and (await plane.plan()).hot_keys
+    assert (await plane.plan()).round == plane.replica.number and (await plane.plan()).hot_keys
     await an_interval([plane], time, 2)
-    assert (await plane.plan()).round == plane.core.number and len(caplog.records) == len(told)
+    assert (await plane.plan()).round == plane.replica.number and len(caplog.records) == len(told)
 
 
 async def test_a_plan_that_nobody_could_follow_is_not_put_into_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +349,7 @@ async def test_a_plan_that_nobody_could_follow_is_not_put_into_the_store(monkeyp
             await an_interval([plane], time, 1)
     assert await store.get(DOCUMENT) == good
     await an_interval([plane], time, 2)
-    assert (await plane.plan()).round == plane.core.number
+    assert (await plane.plan()).round == plane.replica.number
 
 
 @pytest.mark.parametrize("sharing", ["independent", "shared"])
@@ -366,7 +368,7 @@ async def test_plans_are_made_beside_the_routing(sharing: str, monkeypatch: pyte
         await a_tick([plane], time, number, skewed(1000, 0.4, number))
         if number == TICKS:
             await end_interval([plane], time)
-    assert plane.epoch >= 6
+    assert plane.replica.epoch >= 6
     assert threads and threading.main_thread() not in threads
 
 
@@ -375,18 +377,18 @@ async def test_routers_that_run_plan_inside_of_their_intervals(count: int) -> No
     store, planes = MemoryStore(), []
     for number in range(count):
         given = settings_of(replica=f"r{number}", grouping="level-fill", sharing="shared", interval=3.0)
-        planes.append(ControlPlane(given, store, 64))
-        await planes[-1].start()
+        planes.append(ControlPlane(new_replica(given, store, 64), 10_000))
+        await planes[-1].replica.start()
 
     def planned_inside() -> bool:
         for plane in planes:
             route(plane, skewed(500, 0.4, 1), asyncio.get_running_loop().time())
         return (
-            any(report.part for report in planes[0].core.plans.newest_first())
-            and len({plane.epoch for plane in planes}) == 1
+            any(report.part for report in planes[0].replica.plans.newest_first())
+            and len({plane.replica.epoch for plane in planes}) == 1
         )
 
-    async with asyncio.timeout(20), planes[0].running(), planes[-1].running():
+    async with asyncio.timeout(20), planes[0].replica.running(), planes[-1].replica.running():
         await until(planned_inside, 15)
 
 
@@ -411,20 +413,20 @@ async def test_a_router_goes_on_with_its_plan_after_a_restart(reopened: Callable
             time.passed += 2
             route(before, skewed(4000, 0.4, 5 * number + second), time.passed)
         await end_interval([before], time)
-    expected = [before.core.steering.explain(b"key-%d" % key) for key in range(1001)]
+    expected = [before.replica.active.explain(b"key-%d" % key) for key in range(1001)]
     await store.close()
     time.passed += 60
     store = reopened()
     (again,) = await replicas(store, time, 1, sharing=sharing)
-    found = [again.core.steering.explain(b"key-%d" % key) for key in range(1001)]
+    found = [again.replica.active.explain(b"key-%d" % key) for key in range(1001)]
     planned = {key for key, entry in enumerate(expected) if entry.share is not None}
-    assert again.epoch == before.epoch and planned >= {1000, 0, 1}
+    assert again.replica.epoch == before.replica.epoch and planned >= {1000, 0, 1}
     for key in planned:
         assert found[key].candidates == expected[key].candidates and found[key].share == expected[key].share
     assert [each.home for each in found if each.share is None] == [
         expected[key].home for key in range(1001) if found[key].share is None
     ]
-    assert not again.core.steering.grouping.urgent, "nothing is planned anew"  # type: ignore[attr-defined]
+    assert not again.replica.active.grouping.urgent, "nothing is planned anew"  # type: ignore[attr-defined]
     await store.close()
 
 
@@ -435,17 +437,17 @@ async def test_a_router_goes_on_from_its_plan_after_a_restart_with_other_setting
     (before,) = await replicas(store, time, 1)
     for seed in range(3):
         await an_interval([before], time, seed)
-    hot = {key.hash for key in before.core.steering.grouping.hot(100) if key.width > 1}
+    hot = {key.hash for key in before.replica.active.grouping.hot(100) if key.width > 1}
     time.passed += 60
     again = new_plane(store, time, grouping="level-fill", sharing="shared", **changes)
-    await again.start()
-    await before.core.follow()
+    await again.replica.start()
+    await before.replica.follow()
     owners = owners_of_cold_keys(again)
     assert np.array_equal(owners, owners_of_cold_keys(before)), "as one that was there all the time"
-    assert {key.hash for key in again.core.steering.grouping.hot(100) if key.width > 1} >= hot and hot
-    assert again.epoch > (await before.plans(1)).entries[0].epoch
+    assert {key.hash for key in again.replica.active.grouping.hot(100) if key.width > 1} >= hot and hot
+    assert again.replica.epoch > (await before.plans(1)).entries[0].epoch
     await an_interval([again], time, 3)
-    assert (await again.plan()).round == again.core.number
+    assert (await again.plan()).round == again.replica.number
     assert np.mean(owners_of_cold_keys(again) != owners) < 0.1
 
 
@@ -475,7 +477,7 @@ async def test_weights_are_what_is_balanced() -> None:
         time.passed += 1
         usable = usable_of(skewed(5000, 0.3, second))
         weights = random.pareto(3, len(usable.keys)) * 1000
-        routed = plane.route(Usable(usable.records, usable.keys, usable.times, weights), time.passed)
+        routed = route_batch(plane, Usable(usable.records, usable.keys, usable.times, weights), time.passed)
         loads += np.bincount(routed.workers, weights, 10) if second >= 10 else 0
         if second % 10 == 9:
             await end_interval([plane], time)
@@ -511,9 +513,9 @@ async def test_the_interval_of_the_plans_can_be_set_like_other_thresholds() -> N
     assert shown((await plane.thresholds()).settings)["interval"] == (5.0, 5.0)
     values: dict[str, Any] = {"interval": 2, "eps": 0.1, "split": "hot-only", "flexible": 0.2, "counters": 64}
     tried = await plane.try_thresholds(values, partial=True)
-    assert shown(tried.settings)["interval"] == (2, 5.0) and plane.core.interval == 5.0
+    assert shown(tried.settings)["interval"] == (2, 5.0) and plane.replica.interval == 5.0
     await plane.set_thresholds(values, partial=True, expected=None, by="api")
-    assert plane.core.interval == 2.0 == (await plane.keyspace(_NO_KEYS)).interval_seconds
+    assert plane.replica.interval == 2.0 == (await plane.keyspace(_NO_KEYS)).interval_seconds
     for wrong in (0.01, 4000, None):
         with pytest.raises(Refused, match="interval"):
             await plane.set_thresholds({"interval": wrong}, partial=True, expected=None, by="api")
@@ -543,7 +545,7 @@ async def test_the_store_holds_a_plan_for_each_router_that_plans_alone(
     time.passed = 10.0
     await end_interval(planes, time)
     assert [(await plane.plan()).by for plane in planes] == ["r0", "r1"]
-    widths = [json.dumps(plane.core.steering.widths()) for plane in planes]
+    widths = [json.dumps(plane.replica.active.widths()) for plane in planes]
     assert widths[0] != widths[1]
     await store.close()
 

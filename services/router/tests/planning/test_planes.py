@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from keygrouping.hashing import hash_key
 from keygrouping.measure import lambda_
 from keygrouping_router.api.control_plane import ControlPlane
-from keygrouping_router.api.shapes import GroupingChange, KeyQuery, WorkersChange
-from keygrouping_router.knowledge.keyspace import KeySpaceView, Knowledge
+from keygrouping_router.api.shapes import GroupingChange, WorkersChange
+from keygrouping_router.knowledge.format import knowledge_from_data, knowledge_to_data
+from keygrouping_router.knowledge.keyspace import KeyQuery, KeySpaceView
+from keygrouping_router.replica import new_replica
 from keygrouping_service.store import Store, Unavailable, open_store
 from keygrouping_service.store.memory import MemoryStore
 from keygrouping_service.store.testing import RedisServer
@@ -31,7 +33,7 @@ QUICK_DKG = {"warm_up": 1.0, "teenage_interval": 5.0, "old_interval": 10.0, "che
 async def replicas(store: Store, time: FakeTime, **given: Any) -> list[ControlPlane]:
     planes = [new_plane(store, time, replica=f"r{number}", **given) for number in range(REPLICAS)]
     for plane in planes:
-        await plane.start()
+        await plane.replica.start()
     return planes
 
 
@@ -66,13 +68,15 @@ async def test_replicas_hold_the_same_plan_after_every_interval_of_a_million_eve
                     loads += np.bincount(workers, minlength=10)
         await end_interval(planes, time)
         plans = [await plane.plan() for plane in planes]
-        assert len({plane.epoch for plane in planes}) == 1
+        assert len({plane.replica.epoch for plane in planes}) == 1
         assert plans[0] == plans[1] == plans[2] or plans[0].round is None
-        widths = [plane.core.steering.widths() for plane in planes]
+        widths = [plane.replica.active.widths() for plane in planes]
         assert widths[0] == widths[1] == widths[2]
-        explained = [[plane.core.steering.explain(b"key-%d" % key).candidates for key in range(40)] for plane in planes]
+        explained = [
+            [plane.replica.active.explain(b"key-%d" % key).candidates for key in range(40)] for plane in planes
+        ]
         assert explained[0] == explained[1] == explained[2]
-        epochs.append(planes[0].epoch)
+        epochs.append(planes[0].replica.epoch)
     assert epochs == sorted(epochs) and len(set(epochs)) > 1
     reports = [await plane.keyspace(KeyQuery(limit=0)) for plane in planes]
     assert {report.events for report in reports} == {REPLICAS * intervals * 10 * batch}
@@ -93,9 +97,9 @@ async def test_a_replica_that_joins_holds_the_plan_of_the_others() -> None:
             route(plane, skewed(2000, 0.5, interval), time.passed)
         await end_interval(planes, time)
     late = new_plane(store, time, replica="late", grouping="w-choices", sharing="shared")
-    await late.start()
-    assert late.epoch == planes[0].epoch
-    assert late.core.steering.widths() == planes[0].core.steering.widths() != {}
+    await late.replica.start()
+    assert late.replica.epoch == planes[0].replica.epoch
+    assert late.replica.active.widths() == planes[0].replica.active.widths() != {}
 
 
 @pytest.mark.parametrize("partition_first", [False, True])
@@ -103,19 +107,19 @@ async def test_a_router_that_was_alone_holds_its_plan_again_after_a_restart(part
     time = FakeTime()
     store = Unsteady(time)
     before = new_plane(store, time, grouping="w-choices", sharing="shared")
-    await before.start()
+    await before.replica.start()
     await an_interval([before], time, 500)
     await an_interval([before], time, 500)
-    widths = before.core.steering.widths()
+    widths = before.replica.active.widths()
     assert widths
     time.passed += 60
     again = new_plane(store, time, grouping="w-choices", sharing="shared")
     store.away = partition_first
-    await again.start()
+    await again.replica.start()
     store.away = False
-    again.not_below(before.epoch)
-    await again.core.follow()
-    assert (again.epoch, again.core.steering.widths()) == (before.epoch, widths)
+    again.replica.not_below(before.replica.epoch)
+    await again.replica.follow()
+    assert (again.replica.epoch, again.replica.active.widths()) == (before.replica.epoch, widths)
 
 
 async def test_independent_replicas_plan_alone() -> None:
@@ -125,7 +129,7 @@ async def test_independent_replicas_plan_alone() -> None:
     for number, plane in enumerate(planes):
         route(plane, [b"%d" % number] * 2000 + [b"%d" % key for key in range(2000)], time.passed)
     await end_interval(planes, time)
-    assert len({tuple(plane.core.steering.widths()) for plane in planes}) == REPLICAS
+    assert len({tuple(plane.replica.active.widths()) for plane in planes}) == REPLICAS
     assert [entry.by for entry in (await planes[1].plans(5)).entries] == ["r1", "r1"]
 
 
@@ -151,7 +155,7 @@ async def check_epochs(given_orders: list[tuple[str, Any]]) -> None:
     store = MemoryStore(clock=lambda: time.passed)
     planes = [new_plane(store, time, replica=f"r{number}", grouping="w-choices") for number in range(2)]
     for plane in planes:
-        await plane.start()
+        await plane.replica.start()
     committed = [0, 0]
     for number, (order, value) in enumerate(given_orders):
         time.passed += 3.0
@@ -161,12 +165,12 @@ async def check_epochs(given_orders: list[tuple[str, Any]]) -> None:
             await end_interval(planes, time)
         elif order == "restart":
             planes[value] = new_plane(store, time, replica=f"r{value}", grouping="w-choices")
-            await planes[value].start()
-            planes[value].not_below(committed[value])
+            await planes[value].replica.start()
+            planes[value].replica.not_below(committed[value])
         else:
             await give_order(planes[number % 2], order, value)
-            await planes[1 - number % 2].core.follow()
-        epochs = [plane.epoch for plane in planes]
+            await planes[1 - number % 2].replica.follow()
+        epochs = [plane.replica.epoch for plane in planes]
         assert all(now >= before for now, before in zip(epochs, committed, strict=True)), (order, value)
         committed = epochs
 
@@ -201,9 +205,11 @@ async def check_merging(batches: list[tuple[int, int]]) -> None:
             truth[key] = truth.get(key, 0) + 1
         route(whole, keys, time.passed)
         route(parts[part], keys, time.passed)
-    knowledge = [await Knowledge.from_data(await part.core.knowledge().to_data()) for part in parts]
-    merged = KeySpaceView(knowledge, whole.core.steering.explain, 1, {}, lambda: START)
-    alone = KeySpaceView([whole.core.knowledge()], whole.core.steering.explain, 1, {}, lambda: START)
+    knowledge = [
+        await knowledge_from_data(await knowledge_to_data(part.replica.overview.knowledge())) for part in parts
+    ]
+    merged = KeySpaceView(knowledge, whole.replica.active.explain, 1, {}, lambda: START)
+    alone = KeySpaceView([whole.replica.overview.knowledge()], whole.replica.active.explain, 1, {}, lambda: START)
     assert (merged.events, merged.loads.tolist()) == (alone.events, alone.loads.tolist())
     assert (merged.total_keys, merged.dist_cost) == (alone.total_keys, alone.dist_cost) == (len(truth), 1.0)
     assert merged.lambda_before == alone.lambda_before == alone.lambda_
@@ -211,7 +217,7 @@ async def check_merging(batches: list[tuple[int, int]]) -> None:
     by_hash = {hash_key(key): count for key, count in truth.items()}
     for entry in entries:
         assert entry.count is not None and entry.error is not None
-        true = by_hash[int(entry.hash)] if entry.hash else truth[(entry.key or "").encode()]
+        true = by_hash[entry.hash] if entry.name is None else truth[entry.name]
         assert entry.count - entry.error <= true <= entry.count
         assert entry.error <= merged.counts.total / 21 * 3
 
@@ -237,12 +243,12 @@ async def test_without_the_store_each_goes_on_with_its_plan_says_so_and_catches_
     planes = await replicas(store, time, grouping="w-choices", sharing="shared")
     await an_interval(planes, time, 500)
     await an_interval(planes, time, 500)
-    epoch, widths = planes[0].epoch, planes[0].core.steering.widths()
+    epoch, widths = planes[0].replica.epoch, planes[0].replica.active.widths()
     assert epoch > 0 and widths
     store.away = True
     await an_interval(planes, time, 700)
     for plane in planes:
-        assert (plane.epoch, plane.core.steering.widths()) == (epoch, widths), "the last plan"
+        assert (plane.replica.epoch, plane.replica.active.widths()) == (epoch, widths), "the last plan"
         state = plane.readiness().store
         assert (state.name, state.state, state.detail) == ("memory", "degraded", "it is away")
         assert (await plane.keyspace(KeyQuery())).events > 0
@@ -251,23 +257,23 @@ async def test_without_the_store_each_goes_on_with_its_plan_says_so_and_catches_
     for _ in range(2):
         await an_interval(planes, time, 700)
     assert {plane.readiness().store.state for plane in planes} == {"ok"}
-    assert len({plane.epoch for plane in planes}) == 1 and planes[0].epoch > epoch
-    assert planes[0].core.steering.widths() == planes[2].core.steering.widths() != widths
+    assert len({plane.replica.epoch for plane in planes}) == 1 and planes[0].replica.epoch > epoch
+    assert planes[0].replica.active.widths() == planes[2].replica.active.widths() != widths
 
 
 async def test_a_start_without_the_store_routes_by_the_environment_and_follows_later() -> None:
     time = FakeTime()
     store = Unsteady(time)
     first = new_plane(store, time, replica="r0", grouping="pkg")
-    await first.start()
+    await first.replica.start()
     await first.set_workers(WorkersChange(workers=7), expected=None, by="api")
     store.away = True
     second = new_plane(store, time, replica="r1", grouping="pkg")
-    await second.start()
+    await second.replica.start()
     assert set(route(second, [b"%d" % n for n in range(500)], 0.0).workers) == set(range(10))
     assert second.readiness().store.state == "degraded"
     store.away = False
-    await second.core.follow()
+    await second.replica.follow()
     assert set(route(second, [b"%d" % n for n in range(500)], 0.0).workers) == set(range(7))
 
 
@@ -291,18 +297,18 @@ async def turns_of_others(work: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
 async def test_what_takes_long_with_many_keys_lets_others_run_in_between() -> None:
     time = FakeTime()
     plane = new_plane(MemoryStore(), time, grouping="key", tracked_keys=5000)
-    await plane.start()
+    await plane.replica.start()
     route(plane, [b"key-%d" % number for number in range(5000)], 0.0)
-    known = plane.core.knowledge()
-    data, writing = await turns_of_others(known.to_data())
-    again, reading = await turns_of_others(Knowledge.from_data(data))
+    known = plane.replica.overview.knowledge()
+    data, writing = await turns_of_others(knowledge_to_data(known))
+    again, reading = await turns_of_others(knowledge_from_data(data))
     assert again.sightings == known.sightings and again.counts.to_data() == known.counts.to_data()
     assert [again.last_seen(hashed) for hashed in known.sightings] == [START] * 5000
-    view = KeySpaceView([again], plane.core.steering.explain, 1, {}, lambda: START)
+    view = KeySpaceView([again], plane.replica.active.explain, 1, {}, lambda: START)
     (entries, total), looking = await turns_of_others(view.page(KeyQuery(limit=1, prefix=b"key-", sort="key")))
-    assert (entries[0].key, total) == ("key-0", 5000)
+    assert (entries[0].name, total) == (b"key-0", 5000)
     assert min(writing, reading, looking) >= 4
-    _, ending = await turns_of_others(plane.core.end_interval(1))
+    _, ending = await turns_of_others(plane.replica.end_interval(1))
     assert ending >= 2
 
 
@@ -324,16 +330,16 @@ async def test_a_leader_that_dies_costs_one_round_and_is_told(
         route(plane, skewed(2000, 0.5, 1), time.passed)
     with monkeypatch.context() as patch:
         for plane in planes:
-            patch.setattr(plane.core.rounds, "_lead", dies)
+            patch.setattr(plane.replica.rounds, "_lead", dies)
         time.passed += 1
         await asyncio.gather(*(suppressed(plane, time) for plane in planes))
-    assert {plane.epoch for plane in planes} == {0}
+    assert {plane.replica.epoch for plane in planes} == {0}
     assert lost_rounds() == lost + REPLICAS
     told = [record.getMessage() for record in caplog.records if "no plan came in time" in record.getMessage()]
     assert len(told) == REPLICAS - 1, "the leader itself tells that the store can't be used"
     time.passed += 1
     await end_interval(planes, time)
-    assert {plane.epoch for plane in planes} == {1} and lost_rounds() == lost + REPLICAS
+    assert {plane.replica.epoch for plane in planes} == {1} and lost_rounds() == lost + REPLICAS
 
 
 @pytest.fixture
@@ -364,9 +370,9 @@ class RunningPlanes:
             given = settings_of(replica=f"r{number}", grouping="w-choices", interval=0.5, **self._settings)
             store = open_store(given)
             self._stack.push_async_callback(store.close)
-            planes.append(ControlPlane(given, store, 64))
-            await planes[-1].start()
-            await self._stack.enter_async_context(planes[-1].running())
+            planes.append(ControlPlane(new_replica(given, store, 64), 10_000))
+            await planes[-1].replica.start()
+            await self._stack.enter_async_context(planes[-1].replica.running())
         return planes
 
     async def __aexit__(self, *exception: object) -> None:
@@ -384,8 +390,8 @@ async def test_a_redis_that_is_killed_frozen_and_started_again_never_blocks_the_
             await asyncio.sleep(0.005)
 
     def same_plan() -> bool:
-        epochs = {plane.epoch for plane in running}
-        widths = [plane.core.steering.widths() for plane in running]
+        epochs = {plane.replica.epoch for plane in running}
+        widths = [plane.replica.active.widths() for plane in running]
         return len(epochs) == 1 and epochs != {0} and widths[0] == widths[1] == widths[2] != {}
 
     def all_in(state: str) -> bool:
@@ -396,13 +402,13 @@ async def test_a_redis_that_is_killed_frozen_and_started_again_never_blocks_the_
         await until(same_plan, 20)
         own_redis.freeze()
         await until(lambda: all_in("degraded"), 20)
-        events = running[0].core.traffic.events
-        await until(lambda: running[0].core.traffic.events > events + 5000, 20)
+        events = running[0].replica.traffic.events
+        await until(lambda: running[0].replica.traffic.events > events + 5000, 20)
         own_redis.kill()
         own_redis.start()
         await until(lambda: all_in("ok"), 20)
         await running[0].set_workers(WorkersChange(workers=6), expected=None, by="api")
-        await until(lambda: all(plane.core.steering.control.workers == 6 for plane in running), 20)
+        await until(lambda: all(plane.replica.active.control.workers == 6 for plane in running), 20)
         await until(same_plan, 20)
     finally:
         routing.cancel()

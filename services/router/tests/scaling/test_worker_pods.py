@@ -54,8 +54,8 @@ class Release:
     async def start(self, workers: int) -> None:
         """A router (a new one, if there was one) whose settings say so many workers."""
         self.plane = new_plane(self.store, FakeTime(), most_workers=8, workers=workers)
-        await self.plane.start()
-        self._keeper = WorkerPods(self.plane, self.pods, self.plane.core.store)
+        await self.plane.replica.start()
+        self._keeper = WorkerPods(self.plane.replica, self.pods, self.plane.replica.store)
 
     async def put(self, workers: Any) -> None:
         await self.plane.set_workers(WorkersChange(workers=workers), expected=None, by="api")

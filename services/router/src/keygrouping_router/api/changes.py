@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 from keygrouping.grouping import describe, shared_settings
 
-from keygrouping_router.api.shapes import Changeable, Done, HistoryEntry
+from keygrouping_router.api.shapes import Changeable, Done
+from keygrouping_router.api.views import shown_values
+from keygrouping_router.control.history import Change
 from keygrouping_router.control.state import Control
 from keygrouping_router.naming import id_of
 
@@ -21,22 +23,22 @@ def done_with(report: Report, done: Done) -> Report:
     return report.model_copy(update={"done": done})
 
 
-def done_of(entry: HistoryEntry | None, control: Control, epoch: int) -> Done:
+def done_of(entry: Change | None, control: Control, epoch: int) -> Done:
     """What a change has done, of which this is the entry in the history; None: nothing was changed."""
     if entry is None:
         return Done(changed=False, epoch=epoch, before={}, after={}, notes=["all was so already: nothing was stored"])
-    names = sorted({*entry.before, *entry.after})
-    differing = [name for name in names if entry.before.get(name) != entry.after.get(name)]
+    before, after = shown_values(entry.what, entry.before), shown_values(entry.what, entry.after)
+    differing = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     return Done(
         changed=True,
         epoch=epoch,
-        before={name: entry.before[name] for name in differing if name in entry.before},
-        after={name: entry.after[name] for name in differing if name in entry.after},
+        before={name: before[name] for name in differing if name in before},
+        after={name: after[name] for name in differing if name in after},
         notes=list(_NOTES[entry.what](entry, control)),
     )
 
 
-def _of_grouping(entry: HistoryEntry, control: Control) -> Iterator[str]:
+def _of_grouping(entry: Change, control: Control) -> Iterator[str]:
     was: Any = entry.before
     name, settings = control.grouping, control.settings
     if was["name"] == name and settings and settings == was["settings"]:
@@ -50,7 +52,7 @@ def _of_grouping(entry: HistoryEntry, control: Control) -> Iterator[str]:
     yield from _of_capacities(control)
 
 
-def _of_workers(_: HistoryEntry, control: Control) -> Iterator[str]:
+def _of_workers(_: Change, control: Control) -> Iterator[str]:
     if control.auto:
         yield f"W follows the workers that are running; it is {control.workers} now"
     yield from _of_capacities(control)
@@ -63,16 +65,16 @@ def _of_capacities(control: Control) -> Iterator[str]:
         yield f"{control.routed_by} takes no account of capacities"
 
 
-def _of_shadow(_: HistoryEntry, __: Control) -> Iterator[str]:
+def _of_shadow(_: Change, __: Control) -> Iterator[str]:
     yield "the comparison begins now; where events go has not changed"
 
 
-def _of_overrides(_: HistoryEntry, control: Control) -> Iterator[str]:
+def _of_overrides(_: Change, control: Control) -> Iterator[str]:
     for key, why in list(control.layout.resting.items())[:_MOST_OVERRIDES]:
         yield f"the override of {id_of(key)[:100]} rests: {why}"
 
 
-def _of_thresholds(_: HistoryEntry, __: Control) -> Iterator[str]:
+def _of_thresholds(_: Change, __: Control) -> Iterator[str]:
     yield from ()
 
 

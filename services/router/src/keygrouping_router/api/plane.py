@@ -6,12 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from keygrouping_router.api.shapes import (
-    TOP,
     DryRun,
     GroupingChange,
     GroupingReport,
     History,
-    KeyQuery,
     KeyReport,
     KeySpaceReport,
     OverrideChange,
@@ -27,6 +25,8 @@ from keygrouping_router.api.shapes import (
     WorkersChange,
     WorkersReport,
 )
+from keygrouping_router.knowledge.keyspace import KeyQuery
+from keygrouping_router.limits import TOP
 
 
 class Plane(Protocol):
@@ -34,10 +34,6 @@ class Plane(Protocol):
 
     `expected` is the version that a change is meant for, None for any; `by` says who makes it.
     """
-
-    @property
-    def replica(self) -> str:
-        """Name of this router among its replicas."""
 
     async def keyspace(self, query: KeyQuery) -> KeySpaceReport:
         """The KeySpace as a whole, and the keys that were asked for."""

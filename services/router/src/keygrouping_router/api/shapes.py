@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
-from keygrouping.grouping import LEAST_CAPACITY, MOST_CAPACITY, live_names
+from keygrouping.grouping import live_names
 from pydantic import (
-    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -24,33 +23,21 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from keygrouping_router.naming import BASE64, key_of
-
-MAX_WORKERS = 10_000
-MAX_TRACKED = 100_000
-"""Most keys with a count."""
-MAX_KEYS = 1000
-"""Most keys of one answer."""
-TOP = 20
-"""Hot keys in an `interval` event."""
-
-MAX_OVERRIDES = 100
-"""Most keys with an override."""
-LONGEST_OVERRIDDEN = 10_000
-"""Bytes of a key with an override, at most: all of them are in one document."""
-LONGEST_OVERRIDE = 366 * 86_400
-"""Seconds until the end of an override, at most."""
-
-MAX_SHADOWS = 8
-"""Most groupings that are compared with the one in force."""
-LARGEST = 2**53 - 1
-"""Of whole numbers: beyond that JSON holds not all of them."""
-
-Sort = Literal["share", "width", "first_seen", "last_seen", "hot_since", "key"]
-Sharing = Literal["shared", "independent"]
+from keygrouping_router.control.history import What
+from keygrouping_router.control.orders import Action, Sharing
+from keygrouping_router.limits import (
+    LONGEST_OVERRIDE,
+    MAX_KEYS,
+    MAX_SHADOWS,
+    MAX_WORKERS,
+    TOP,
+    Capacity,
+    Number,
+)
 
 
-def _as_text(moment: datetime) -> str:
+def as_text(moment: datetime) -> str:
+    """In UTC, with milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -63,14 +50,9 @@ def _worker_count(value: object) -> object:
     raise ValueError(f'must be an integer from 1 to {MAX_WORKERS}, or "auto"')
 
 
-def _base64_of_a_key(digits: str) -> str:
-    key_of(BASE64.decode() + digits)
-    return digits
-
-
 Moment = Annotated[
     datetime,
-    PlainSerializer(_as_text, return_type=str),
+    PlainSerializer(as_text, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-01-31T12:00:00.000Z"]}),
 ]
 """A time: made of seconds since 1970 or a datetime with a zone, written as `2026-01-31T12:00:00.000Z`."""
@@ -79,10 +61,6 @@ GroupingName = Annotated[str, Field(max_length=100, json_schema_extra={"enum": l
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Settings = dict[str, JsonValue]
-Number = Annotated[int, Field(ge=0, le=LARGEST)]
-"""An epoch, a version, a count."""
-Capacity = Annotated[float, Field(ge=LEAST_CAPACITY, le=MOST_CAPACITY)]
-"""How much a worker can do, relative to the others."""
 
 
 class Model(BaseModel):
@@ -91,20 +69,6 @@ class Model(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
     )
-
-
-# what is asked
-
-
-class KeyQuery(NamedTuple):
-    """Which keys of the KeySpace are wanted, and in what order."""
-
-    space: str | None = None
-    limit: int = 20
-    offset: int = 0
-    sort: Sort = "share"
-    prefix: bytes = b""
-    replica: str | None = None
 
 
 # keys
@@ -272,7 +236,7 @@ class HistoryEntry(Model):
     at: Moment
     by: str = Field(description="who: `api` with the address, `settings` (the environment at a start), `auto`")
     version: int = Field(ge=1)
-    what: Literal["thresholds", "grouping", "workers", "shadow", "overrides"]
+    what: What
     before: Settings
     after: Settings
 
@@ -323,10 +287,6 @@ class WorkersChange(Model):
             description="by number of worker, relative to the others, 1 for those not named; left out: as they are",
         )
     )
-
-    def capacity_by_worker(self) -> dict[int, float] | None:
-        """The capacities with numbers as keys."""
-        return None if self.capacities is None else {int(worker): value for worker, value in self.capacities.items()}
 
 
 # grouping
@@ -496,8 +456,6 @@ class ShadowDryRun(Model):
 
 # overrides of keys
 
-Action = Literal["pin", "split", "whole", "quarantine-worker", "quarantine-topic"]
-
 
 class OverrideChange(Model):
     """What is to become of a key, and until when."""
@@ -517,16 +475,6 @@ class OverrideChange(Model):
     seconds: Annotated[float, Field(gt=0, le=LONGEST_OVERRIDE, strict=True)] | None = Field(
         default=None, description="how long it lasts from now on; or give `until`"
     )
-
-
-class KeyOverride(Model):
-    """An override as the control document has it."""
-
-    key_base64: Annotated[str, Field(max_length=LONGEST_OVERRIDDEN * 4 // 3 + 4), AfterValidator(_base64_of_a_key)]
-    action: Action
-    worker: Annotated[int, Field(ge=0, lt=MAX_WORKERS)] | None = None
-    width: Annotated[int, Field(ge=2, le=MAX_WORKERS)] | None = None
-    until: Moment
 
 
 class OverrideReport(KeyName):

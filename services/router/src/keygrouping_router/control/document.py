@@ -7,15 +7,17 @@ import hashlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from keygrouping.grouping import GroupingError
 from keygrouping_service.store import Conflict, Record, Unanswered, Unavailable
 
-from keygrouping_router.api.shapes import HistoryEntry
+from keygrouping_router.control.format import change_from_data, change_to_data, control_from_data, control_to_data
+from keygrouping_router.control.history import Change, What
 from keygrouping_router.control.leaving_out import partly
-from keygrouping_router.control.state import Control, Values
+from keygrouping_router.control.orders import Values
+from keygrouping_router.control.state import Control
 from keygrouping_router.control.watched_store import Found, Shape, WatchedStore
 from keygrouping_router.errors import Degraded, Refused, Stale
 
@@ -30,7 +32,10 @@ BY_SETTINGS = "settings"
 """Who made a change that came from the environment of a start."""
 
 _ATTEMPTS = 10
-_PARTS = {"grouping": ("grouping", "settings", "sharing", "observe_only"), "workers": ("workers", "auto")}
+_PARTS: dict[What, tuple[str, ...]] = {
+    "grouping": ("grouping", "settings", "sharing", "observe_only"),
+    "workers": ("workers", "auto"),
+}
 
 STARTS = "starts"
 """Board of what replicas have begun with: fingerprints of their environments."""
@@ -48,8 +53,8 @@ Edit = Callable[[Control], Control]
 TryOut = Callable[[Control], Awaitable[None]]
 """Finds out whether a router can route and plan by it; raises `Refused`."""
 
-_CONTROL = Shape(DOCUMENT, Control.model_validate, 4 << 20)
-_HISTORY = Shape(HISTORY, HistoryEntry.model_validate, 8 << 20)
+_CONTROL = Shape(DOCUMENT, control_from_data, 4 << 20)
+_HISTORY = Shape(HISTORY, change_from_data, 8 << 20)
 _START = Shape(STARTS, _fingerprint_of, 1000)
 
 
@@ -92,8 +97,8 @@ class ControlDocument:
         replica: str,
         try_out: TryOut,
     ) -> None:
-        configured = {name: environment.model_dump()[name] for names in _PARTS.values() for name in names}
-        self._environment = environment.model_copy(update={"configured": configured})
+        configured = {name: getattr(environment, name) for names in _PARTS.values() for name in names}
+        self._environment = replace(environment, configured=configured)
         self._stored = _Stored(self._environment, 0)
         self._seen: Found[Control] | None = None
         self._usable: tuple[Control, Sequence[str]] | None = None
@@ -125,18 +130,18 @@ class ControlDocument:
     @property
     def has_ended(self) -> bool:
         """Whether overrides in the document have come to their end."""
-        return any(entry.until <= self._now() for entry in self._stored.control.overrides)
+        return any(entry.until <= self._wall() for entry in self._stored.control.overrides)
 
     def without_ended(self, control: Control) -> Control:
         """The document without the overrides that have come to their end."""
-        return control.without_ended(self._now())
+        return control.without_ended(self._wall())
 
     def limited(self, control: Control) -> Control:
         """The document as it is followed here and now."""
-        control = control.as_of(self._now())
+        control = control.as_of(self._wall())
         if control.workers <= self.most_workers:
             return control
-        return control.model_copy(update={"workers": self.most_workers})
+        return replace(control, workers=self.most_workers)
 
     async def refresh(self, highest_epoch: Callable[[], int]) -> None:
         """Follows the store; raises `Unavailable`."""
@@ -205,8 +210,8 @@ class ControlDocument:
         return False
 
     async def change(
-        self, what: str, edit: Edit, *, expected: int | None, by: str, highest_epoch: Callable[[], int]
-    ) -> HistoryEntry | None:
+        self, what: What, edit: Edit, *, expected: int | None, by: str, highest_epoch: Callable[[], int]
+    ) -> Change | None:
         """Changes the document; None if nothing changes.
 
         Raises what `edit` raises, `Stale` if the version is not the expected one, `Degraded` if the store can't be
@@ -217,8 +222,8 @@ class ControlDocument:
             return await self._change(what, edit, expected, by, highest_epoch)
 
     async def _change(
-        self, what: str, edit: Edit, expected: int | None, by: str, highest_epoch: Callable[[], int]
-    ) -> HistoryEntry | None:
+        self, what: What, edit: Edit, expected: int | None, by: str, highest_epoch: Callable[[], int]
+    ) -> Change | None:
         try:
             for _ in range(_ATTEMPTS):
                 await self._refresh(highest_epoch)
@@ -231,7 +236,7 @@ class ControlDocument:
                     if await self._replace_useless(self._useless[0], highest_epoch()):
                         expected = None if expected is None else self.version
                     continue
-                if changed == before.model_copy(update={"generation": changed.generation}):
+                if changed == replace(before, generation=changed.generation):
                     return None
                 await self._try_out(changed)
                 entry = await self._try(what, changed, by, highest_epoch())
@@ -241,32 +246,23 @@ class ControlDocument:
             raise Degraded(f"nothing was changed, as the store can't be used now; try again later: {error}") from None
         raise Degraded("nothing was changed, as others change the settings all the time: try again")
 
-    async def history(self, limit: int) -> list[HistoryEntry]:
+    async def history(self, limit: int) -> list[Change]:
         """The last changes, newest first; `Degraded` if the store can't be used."""
         try:
             return await self._store.tail(HISTORY, limit, _HISTORY)
         except Unavailable as error:
             raise Degraded(f"the history can't be read now: {error}") from None
 
-    async def _try(self, what: str, changed: Control, by: str, highest_epoch: int) -> HistoryEntry | None:
+    async def _try(self, what: What, changed: Control, by: str, highest_epoch: int) -> Change | None:
         """Writes a change of the present document; None if somebody else was faster."""
         before, place = self._stored
         if not changed.routes_like(before):
             changed = changed.beginning_at(max(before.base, highest_epoch) + 1)
         was, became = before.difference(what, changed)
-        history = HistoryEntry.model_validate(
-            {
-                "at": self._wall(),
-                "by": by,
-                "version": self.version + 1,
-                "what": what,
-                "before": was,
-                "after": became,
-            }
-        )
-        record = Record(HISTORY, history.model_dump(mode="json"), KEPT)
+        history = Change(self._wall(), by, self.version + 1, what, was, became)
+        record = Record(HISTORY, change_to_data(history), KEPT)
         try:
-            written = await self._store.put(DOCUMENT, _to_json(changed), expected=place, record=record)
+            written = await self._store.put(DOCUMENT, control_to_data(changed), expected=place, record=record)
             self._take(_Stored(changed, written.version))
         except Conflict:
             return None
@@ -276,14 +272,11 @@ class ControlDocument:
             ) from None
         return history
 
-    def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._wall(), UTC)
-
     def _is_older(self, found: _Stored) -> bool:
         """Whether this replica has seen a newer document, or another one of the same version."""
         if found.version != self.version:
             return found.version < self.version
-        return found.control.model_dump_json() != self._stored.control.model_dump_json()
+        return _written(found.control) != _written(self._stored.control)
 
     async def _replace_useless(self, useless: Found[Control], highest_epoch: int) -> bool:
         """Puts what this replica knows in the place of what can't be followed; False if somebody else was faster."""
@@ -301,10 +294,10 @@ class ControlDocument:
             if not _route_alike(control, found.control):
                 generation = max(control.generation, found.control.generation) + 1
                 base = max(control.base, found.control.base, highest_epoch) + 1
-                control = control.model_copy(update={"generation": generation}).beginning_at(base)
-        control = control.model_copy(update={"began": max(0, version - place)})
+                control = replace(control, generation=generation).beginning_at(base)
+        control = replace(control, began=max(0, version - place))
         try:
-            written = await self._store.put(DOCUMENT, _to_json(control), expected=place)
+            written = await self._store.put(DOCUMENT, control_to_data(control), expected=place)
         except Conflict:
             return False
         stored = _Stored(control, written.version)
@@ -345,14 +338,14 @@ class ControlDocument:
             await self._store.announce(STARTS, self._replica, start, STARTS_SECONDS)
             self._told_start = now
 
-    async def _take_from_environment(self, what: str, names: set[str], highest_epoch: Callable[[], int]) -> None:
+    async def _take_from_environment(self, what: What, names: set[str], highest_epoch: Callable[[], int]) -> None:
         def edit(control: Control) -> Control:
             values: dict[str, Any] = {name: getattr(self._environment, name) for name in names}
             if "grouping" in names:
                 values["settings"] = self._environment.settings
             generation = control.generation + (1 if what == "grouping" else 0)
             configured = {**control.configured, **{name: self._environment.configured[name] for name in names}}
-            changed = control.model_copy(update={**values, "configured": configured, "generation": generation})
+            changed = replace(control, **values, configured=configured, generation=generation)
             changed.check()
             return changed
 
@@ -374,5 +367,5 @@ def _fingerprint(environment: Values) -> str:
     return hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _to_json(control: Control) -> Any:
-    return control.model_dump(mode="json")
+def _written(control: Control) -> str:
+    return json.dumps(control_to_data(control))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from keygrouping_router.control.state import Control
 from keygrouping_router.errors import Refused
@@ -15,15 +16,15 @@ def partly(stored: Control, environment: Control, fault: str) -> Iterator[tuple[
 
     W, capacities and overrides stay. Whether one of them can be used is for the caller to find out.
     """
-    bare = stored.model_copy(update={"shadow": ()})
+    bare = replace(stored, shadow=())
     without: list[str] = []
     if stored.shadow:
         yield _without_bad_comparisons(bare, stored)
         without = [f"the comparison with {', '.join(entry.name for entry in stored.shadow)}"]
         yield bare, [f"{without[0]}: {fault}"]
-    plain = bare.model_copy(update={"settings": {}})
+    plain = replace(bare, settings={})
     yield plain, [*without, f"the settings of {stored.grouping}: {fault}"]
-    own = bare.model_copy(update={name: getattr(environment, name) for name in _GROUPING})
+    own = replace(bare, **{name: getattr(environment, name) for name in _GROUPING})
     yield own, [*without, f"the grouping {stored.grouping} ({environment.grouping} routes instead): {fault}"]
 
 
@@ -31,8 +32,8 @@ def _without_bad_comparisons(bare: Control, stored: Control) -> tuple[Control, l
     good, bad = [], []
     for entry in stored.shadow:
         try:
-            bare.model_copy(update={"shadow": (entry,)}).check()
+            replace(bare, shadow=(entry,)).check()
             good.append(entry)
         except Refused as error:
             bad.append(f"the comparison with {entry.name}: {error}")
-    return bare.model_copy(update={"shadow": tuple(good)}), bad
+    return replace(bare, shadow=tuple(good)), bad

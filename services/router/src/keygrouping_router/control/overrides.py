@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
 
 from keygrouping.grouping import Override
 from keygrouping.grouping.overrides import Layout, lay_out
 
-from keygrouping_router.api.shapes import (
-    LONGEST_OVERRIDDEN,
-    LONGEST_OVERRIDE,
-    KeyOverride,
-    OverrideChange,
-    OverrideReport,
-)
+from keygrouping_router.control.orders import KeyOverride, OverrideChange, Values
 from keygrouping_router.errors import Refused
-from keygrouping_router.naming import base64_of, id_of, named
+from keygrouping_router.limits import LONGEST_OVERRIDDEN, LONGEST_OVERRIDE
+from keygrouping_router.naming import id_of
 
 TO_TOPIC = "quarantine-topic"
 _ACTIONS = {"pin": "pin", "split": "split", "whole": "whole", "quarantine-worker": "isolate"}
@@ -27,8 +20,8 @@ _TAKEN = {"pin": ("worker",), "split": ("width",), "quarantine-worker": ("worker
 """What may be said beside the action and its end."""
 
 
-def override_of(key: bytes, change: OverrideChange, now: datetime) -> KeyOverride:
-    """What an order means; raises `Refused` with one line."""
+def override_of(key: bytes, change: OverrideChange, now: float) -> KeyOverride:
+    """What an order means at `now` (seconds since 1970); raises `Refused` with one line."""
     for name in ("worker", "width"):
         if getattr(change, name) is not None and name not in _TAKEN.get(change.action, ()):
             raise Refused(f"{change.action} takes no {name}: leave it out")
@@ -38,18 +31,11 @@ def override_of(key: bytes, change: OverrideChange, now: datetime) -> KeyOverrid
         raise Refused("give its end: either until (a time with a zone) or seconds (from now on)")
     if len(key) > LONGEST_OVERRIDDEN:
         raise Refused(f"the key has {len(key)} bytes; at most {LONGEST_OVERRIDDEN} are allowed here")
-    until = change.until or now + timedelta(seconds=change.seconds or 0.0)
-    if not now < until <= now + timedelta(seconds=LONGEST_OVERRIDE):
-        raise Refused(f"its end must be in the future, and within {LONGEST_OVERRIDE // 86_400} days: it is {now} now")
-    return KeyOverride(
-        key_base64=base64_of(key), action=change.action, worker=change.worker, width=change.width, until=until
-    )
-
-
-def key_of_override(override: KeyOverride) -> bytes:
-    """The key that it is about."""
-    digits = override.key_base64
-    return base64.urlsafe_b64decode(digits + "=" * (-len(digits) % 4))
+    until = now + (change.seconds or 0.0) if change.until is None else change.until
+    if not now < until <= now + LONGEST_OVERRIDE:
+        days, clock = LONGEST_OVERRIDE // 86_400, datetime.fromtimestamp(now, UTC)
+        raise Refused(f"its end must be in the future, and within {days} days: it is {clock} now")
+    return KeyOverride(key, change.action, change.worker, change.width, until)
 
 
 @lru_cache(maxsize=64)
@@ -61,7 +47,7 @@ def layout_of(overrides: tuple[KeyOverride, ...], workers: int) -> Layout:
 def orders_of(overrides: Sequence[KeyOverride]) -> list[Override]:
     """Those that say which workers a key gets."""
     return [
-        Override(key_of_override(entry), _ACTIONS[entry.action], entry.worker, entry.width)  # type: ignore[arg-type]
+        Override(entry.key, _ACTIONS[entry.action], entry.worker, entry.width)  # type: ignore[arg-type]
         for entry in overrides
         if entry.action != TO_TOPIC
     ]
@@ -69,28 +55,16 @@ def orders_of(overrides: Sequence[KeyOverride]) -> list[Override]:
 
 def diverted(overrides: Sequence[KeyOverride]) -> dict[bytes, KeyOverride]:
     """The overrides of the keys whose events go to the quarantine topic, by key."""
-    return {key_of_override(entry): entry for entry in overrides if entry.action == TO_TOPIC}
+    return {entry.key: entry for entry in overrides if entry.action == TO_TOPIC}
 
 
 def shown_id(override: KeyOverride) -> str:
     """Under which name the history has it."""
-    return id_of(key_of_override(override))
+    return id_of(override.key)
 
 
-def shown(override: KeyOverride) -> dict[str, Any]:
-    """As the history has it."""
-    return override.model_dump(mode="json", exclude={"key_base64"}, exclude_none=True)
-
-
-def report_of(override: KeyOverride, layout: Layout) -> OverrideReport:
-    """As the API shows it."""
-    key = key_of_override(override)
-    return OverrideReport(
-        **named(key),
-        action=override.action,
-        worker=override.worker,
-        width=override.width,
-        until=override.until,
-        workers=list(layout.places.get(key, ())),
-        resting=layout.resting.get(key),
-    )
+def shown(override: KeyOverride) -> Values:
+    """As the history has it; its end in seconds since 1970."""
+    known = {"worker": override.worker, "width": override.width}
+    given: Values = {name: value for name, value in known.items() if value is not None}
+    return {"action": override.action, **given, "until": override.until}

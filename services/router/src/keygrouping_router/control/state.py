@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Annotated, Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 from keygrouping.grouping import (
     Description,
@@ -18,26 +18,20 @@ from keygrouping.grouping import (
     shared_settings,
 )
 from keygrouping.grouping.overrides import Layout
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import JsonValue
 
-from keygrouping_router.api.shapes import (
-    LARGEST,
-    MAX_OVERRIDES,
-    MAX_SHADOWS,
-    MAX_WORKERS,
-    Capacity,
+from keygrouping_router.control.orders import (
     GroupingChange,
     KeyOverride,
-    Number,
     ShadowChange,
     ShadowGrouping,
     Sharing,
+    Values,
     WorkersChange,
 )
-from keygrouping_router.control.overrides import key_of_override, layout_of, shown, shown_id
+from keygrouping_router.control.overrides import layout_of, shown, shown_id
 from keygrouping_router.errors import Refused
-
-Values = dict[str, JsonValue]
+from keygrouping_router.limits import LARGEST, MAX_OVERRIDES
 
 OBSERVING = "key"
 """The grouping that routes while the configured one is only observed."""
@@ -60,7 +54,8 @@ class Compared(NamedTuple):
     used: Values
 
 
-class Control(BaseModel):
+@dataclass(frozen=True)
+class Control:
     """What is in force. Every change makes a new one; `change`s raise `Refused` with one line.
 
     `base` is the epoch that a change of the routing begins with, above all epochs before it. `generation` counts
@@ -69,25 +64,21 @@ class Control(BaseModel):
     that the grouping had, each with the base that it came with. `overrides` say where single keys go.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    grouping: str = Field(max_length=100)
-    settings: Values = Field(default_factory=dict, max_length=100)
+    grouping: str
+    workers: int
+    settings: Values = field(default_factory=dict)
     sharing: Sharing = "independent"
     observe_only: bool = False
-    workers: int = Field(ge=1, le=MAX_WORKERS)
     auto: bool = False
-    capacities: dict[Annotated[int, Field(ge=0, lt=MAX_WORKERS)], Capacity] = Field(default_factory=dict)
-    shadow: Annotated[tuple[ShadowGrouping, ...], Field(max_length=MAX_SHADOWS)] = ()
-    sample: float = Field(default=1.0, gt=0, le=1)
-    base: Number = 0
-    generation: Number = 0
-    configured: Values = Field(default_factory=dict, max_length=100)
-    began: Number = 0
-    sizes: Annotated[
-        tuple[tuple[Number, Annotated[int, Field(ge=1, le=MAX_WORKERS)]], ...], Field(max_length=SIZES_KEPT)
-    ] = ()
-    overrides: Annotated[tuple[KeyOverride, ...], Field(max_length=MAX_OVERRIDES)] = ()
+    capacities: Mapping[int, float] = field(default_factory=dict)
+    shadow: tuple[ShadowGrouping, ...] = ()
+    sample: float = 1.0
+    base: int = 0
+    generation: int = 0
+    configured: Values = field(default_factory=dict)
+    began: int = 0
+    sizes: tuple[tuple[int, int], ...] = ()
+    overrides: tuple[KeyOverride, ...] = ()
 
     # what it means for the routing
 
@@ -153,7 +144,7 @@ class Control(BaseModel):
         return [self.capacities.get(worker, 1.0) for worker in given if worker not in own]
 
     @property
-    def capacity_by_worker(self) -> dict[int, float]:
+    def capacity_by_worker(self) -> Mapping[int, float]:
         """By which loads are judged, 1 for those not named: the grouping's own setting, if it has one in force."""
         own = self.settings.get(_CAPACITIES)
         if not isinstance(own, list) or not own or self.observe_only:
@@ -178,7 +169,10 @@ class Control(BaseModel):
                 "mode": "auto" if self.auto else "fixed",
                 "capacities": {str(worker): capacity for worker, capacity in self.capacities.items()},
             },
-            "shadow": {"groupings": [entry.model_dump() for entry in self.shadow], "sample": self.sample},
+            "shadow": {
+                "groupings": [{"name": entry.name, "settings": entry.settings} for entry in self.shadow],
+                "sample": self.sample,
+            },
             "overrides": {shown_id(entry): shown(entry) for entry in self.overrides},
         }
         return parts[what]
@@ -216,14 +210,13 @@ class Control(BaseModel):
     def with_workers(self, change: WorkersChange, most: int) -> Self:
         """With another W of at most `most`, or one that follows the running workers from now on."""
         workers = self.workers if change.workers == "auto" else change.workers
-        capacities = change.capacity_by_worker()
-        capacities = self.capacities if capacities is None else capacities
+        capacities = self.capacities if change.capacities is None else change.capacities
         if workers > most:
             raise Refused(f"workers must be at most {most}, the partitions of the routed topic, not {workers}")
         beyond = sorted(worker for worker in capacities if worker >= most)
         if beyond:
             raise Refused(f"capacities for workers {beyond}: there are at most {most}, numbered from 0")
-        changed = self.model_copy(update={"capacities": capacities})
+        changed = replace(self, capacities=capacities)
         heeded = changed.routing_settings != self.routing_settings
         generation = self.generation + (1 if heeded else 0)
         auto = change.workers == "auto"
@@ -236,32 +229,32 @@ class Control(BaseModel):
 
     def with_override(self, override: KeyOverride) -> Self:
         """With this override, in the place of another one of its key."""
-        others = tuple(entry for entry in self.overrides if entry.key_base64 != override.key_base64)
+        others = tuple(entry for entry in self.overrides if entry.key != override.key)
         if len(others) >= MAX_OVERRIDES:
             raise Refused(f"{MAX_OVERRIDES} keys have an override, which is the most: end one first")
         changed = self._with_overrides((*others, override))
-        if resting := changed.layout.resting.get(key_of_override(override)):
+        if resting := changed.layout.resting.get(override.key):
             raise Refused(resting)
         return changed
 
-    def without_override(self, key_base64: str) -> Self:
+    def without_override(self, key: bytes) -> Self:
         """Without the override of this key, if there is one."""
-        return self._with_overrides(tuple(entry for entry in self.overrides if entry.key_base64 != key_base64))
+        return self._with_overrides(tuple(entry for entry in self.overrides if entry.key != key))
 
-    def without_ended(self, now: datetime) -> Self:
-        """Without the overrides that have ended by then."""
+    def without_ended(self, now: float) -> Self:
+        """Without the overrides that have ended by then, in seconds since 1970."""
         return self._with_overrides(self._lasting(now))
 
-    def as_of(self, now: datetime) -> Self:
+    def as_of(self, now: float) -> Self:
         """As it is followed once overrides have ended, before anybody has taken them out of the document."""
         lasting = self._lasting(now)
-        return self if lasting == self.overrides else self.model_copy(update={"overrides": lasting})
+        return self if lasting == self.overrides else replace(self, overrides=lasting)
 
-    def _lasting(self, now: datetime) -> tuple[KeyOverride, ...]:
+    def _lasting(self, now: float) -> tuple[KeyOverride, ...]:
         return tuple(entry for entry in self.overrides if entry.until > now)
 
     def _with_overrides(self, overrides: tuple[KeyOverride, ...]) -> Self:
-        changed = self.model_copy(update={"overrides": overrides})
+        changed = replace(self, overrides=overrides)
         heeded = changed.routing_settings != self.routing_settings
         return self._checked(overrides=overrides, generation=self.generation + (1 if heeded else 0))
 
@@ -275,14 +268,14 @@ class Control(BaseModel):
 
     def as_if(self, grouping: str, settings: Values) -> Self:
         """As it would be if events were routed by this grouping."""
-        return self.model_copy(update={"grouping": grouping, "settings": settings, "observe_only": False})
+        return replace(self, grouping=grouping, settings=settings, observe_only=False)
 
     def beginning_at(self, base: int) -> Self:
         """With this base."""
         sizes = self.sizes
         if not sizes or sizes[-1][1] != self.grouped:
             sizes = (*sizes, (base, self.grouped))[-SIZES_KEPT:]
-        return self.model_copy(update={"base": base, "sizes": sizes})
+        return replace(self, base=base, sizes=sizes)
 
     def sizes_after(self, base: int) -> list[int]:
         """The numbers of workers that the grouping had since a base, the present one last.
@@ -307,7 +300,7 @@ class Control(BaseModel):
         return mine == (other.compared, other.sample, other.capacity_by_worker)
 
     def _checked(self, **changes: Any) -> Self:
-        changed = self.model_copy(update=changes)
+        changed = replace(self, **changes)
         changed.check()
         return changed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from keygrouping.grouping import create
@@ -12,8 +12,7 @@ from keygrouping.measure import KeySample, lambda_
 from keygrouping_service.observability import metrics
 from numpy.typing import NDArray
 
-from keygrouping_router.api.shapes import SpaceReport
-from keygrouping_router.data.active_grouping import Steering, observe_widths
+from keygrouping_router.data.active_grouping import ActiveGrouping
 from keygrouping_router.data.extract import Routed, Usable
 from keygrouping_router.knowledge.balance import Balance, Loads, Spread, capacities_of
 from keygrouping_router.knowledge.keyspace import Knowledge
@@ -22,12 +21,14 @@ from keygrouping_router.knowledge.shadow import Candidate, Shadow
 from keygrouping_router.knowledge.tracker import PANES, Tracker
 from keygrouping_router.times import Times
 
+_RANKS = 10
+
 
 class Traffic:
-    """Routes batches, and takes account of each of them; nothing in here waits for anything."""
+    """Takes account of each batch that was routed; nothing in here waits for anything."""
 
-    def __init__(self, steering: Steering, capacity: int, times: Times) -> None:
-        self._steering = steering
+    def __init__(self, active: ActiveGrouping, capacity: int, times: Times) -> None:
+        self._active = active
         self._times = times
         self._offset = times.wall() - times.steady()
         self._tracker = Tracker(capacity, times.wall())
@@ -40,7 +41,7 @@ class Traffic:
 
     def follow(self, made: Sequence[Candidate]) -> None:
         """The control document has changed: loads and comparisons begin anew, with these groupings beside."""
-        control = self._steering.control
+        control = self._active.control
         if self.events:
             self._remember()
         self._balance = Balance(capacities_of(control.capacity_by_worker, control.workers))
@@ -51,9 +52,8 @@ class Traffic:
         self._sampler.expect(self._per_second)
         self.shadow = Shadow(control, made, self._balance)
 
-    def route(self, usable: Usable, now: float) -> Routed:
-        """The workers of a batch; `now` in seconds of the steady clock."""
-        routed = self._steering.route(usable, now)
+    def record(self, usable: Usable, routed: Routed, now: float) -> None:
+        """These events were routed like this at `now` (seconds of the steady clock)."""
         hashes = self._first_hashes(usable, routed)
         self._balance.current.add(hashes, routed.workers, usable.weights)
         at_home = self._before.route_batch(hashes.reshape(-1, 1), None, now)
@@ -64,7 +64,6 @@ class Traffic:
         if taken is not None:
             self._recent.add(taken)
             self.shadow.feed(taken)
-        return routed
 
     def end_interval(self) -> Iterator[None]:
         """An interval is over. Yields after each stretch of what that takes; batches may be routed in between."""
@@ -79,7 +78,7 @@ class Traffic:
         yield
         yield from self._tracker.forget()
         yield
-        self.note_widths()
+        self.observe_widths()
         yield from self.shadow.end_interval(self._times.steady(), len(self._tracker.hot_since))
         self._sampler.expect(self._per_second)
 
@@ -95,11 +94,11 @@ class Traffic:
             self._per_second = (self.events - self._events_before) / (now - began)
         self._began, self._events_before = now, self.events
 
-    def note_widths(self) -> dict[int, int]:
-        """Takes note of which keys are hot now; gives their widths, by hash."""
-        widths = self._steering.widths()
+    def observe_widths(self) -> dict[int, int]:
+        """Records which keys are hot now; gives their widths, by hash."""
+        widths = self._active.widths()
         self._tracker.note_hot(widths, self._times.wall())
-        observe_widths(widths)
+        _show_widths(widths)
         return widths
 
     def sample(self) -> list[Slice]:
@@ -108,8 +107,8 @@ class Traffic:
 
     def knowledge(self, replica: str) -> Knowledge:
         """What this replica knows now."""
-        steering, tracker, recent = self._steering, self._tracker, self._balance.recent
-        counts, widths = tracker.counts(), self.note_widths()
+        active, tracker, recent = self._active, self._tracker, self._balance.recent
+        counts, widths = tracker.counts(), self.observe_widths()
         metrics.TRACKED_KEYS.set(len(counts))
         return Knowledge(
             replica=replica,
@@ -123,7 +122,7 @@ class Traffic:
             loads=recent.loads.copy(),
             before=(self._loads_before if self._whole_before is None else self._whole_before).copy(),
             spread=recent.sample.copy(),
-            spaces=tuple(SpaceReport(**space._asdict()) for space in steering.grouping.spaces()),
+            spaces=tuple(active.grouping.spaces()),
         )
 
     def _remember(self) -> None:
@@ -153,3 +152,11 @@ def warm_up() -> None:
         tracker.saw([b"key"], hashes[:, 0], weights, 0.0)
     tracker.counts()
     Spread(np.ones(1)).add(hashes[:, 0], np.zeros(1, np.int32), None)
+
+
+def _show_widths(widths: Mapping[int, int]) -> None:
+    """Shows the number of hot keys and the widths of the widest ones as metrics."""
+    metrics.HOT_KEYS.set(len(widths))
+    widest = sorted(widths.values(), reverse=True)[:_RANKS]
+    for rank in range(_RANKS):
+        metrics.WIDTH.labels(str(rank + 1)).set(widest[rank] if rank < len(widest) else 0)

@@ -1,34 +1,27 @@
-"""What the routing path asks: the grouping in force, changed between two batches as the control document says."""
+"""The active grouping: who gets an event, changed between two batches as the control document says."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import orjson
-from keygrouping.grouping import Explanation, Filled, Filling, Grouping, Overrides, Planned, UrgentlyPlanned, create
-from keygrouping.hashing import hash_key, hash_keys
+from keygrouping.grouping import Explanation, Filled, Filling, Grouping, Overrides, Planned, UrgentlyPlanned
+from keygrouping.hashing import hash_keys
 from keygrouping_service.observability import metrics
 from numpy.typing import NDArray
 
 from keygrouping_router.control.checks import Checks
-from keygrouping_router.control.overrides import diverted, key_of_override, orders_of
+from keygrouping_router.control.groupings import new_grouping, successor, widths_with
+from keygrouping_router.control.overrides import diverted, orders_of
 from keygrouping_router.control.state import Control
-from keygrouping_router.data.extract import Routed, Usable, route
-from keygrouping_router.errors import Refused
-
-_HOTTEST = 1000
-_ENOUGH = 64
-"""Events by which a key is hot for every grouping, so that plans with hot keys are compiled, too."""
-_RANKS = 10
-_TRIAL_TIMES = (0.0, 100.0, 1e9)
-"""Seconds on the clock of a trial: a time in the settings that is too short for it shows in the last one."""
+from keygrouping_router.data.extract import Routed, Usable
 
 
-class Steering:
+class ActiveGrouping:
     """Routes by one grouping at a time; nothing in here waits for anything.
 
     The epoch that it shows is the grouping's own, moved so that it never goes back: not by another grouping, nor by
@@ -63,9 +56,10 @@ class Steering:
         self._checks.saw(now)
         self.now = now
         began = time.perf_counter()
-        routed = route(self.grouping, self.overrides, usable, now)
+        hashes = hash_keys(usable.keys, self.grouping.seeds)
+        workers = self.overrides.route_batch(self.grouping, usable.keys, hashes, usable.weights, now)
         metrics.KERNEL_SECONDS.observe(time.perf_counter() - began)
-        return routed
+        return Routed(workers, hashes)
 
     def follow(self, control: Control, prepared: Grouping | None = None) -> None:
         """Routes as this control document says from the next batch on; `prepared` is a new grouping made for it.
@@ -114,7 +108,7 @@ class Steering:
         due = self._checks.due(now, interval)
         return due and isinstance(self.grouping, UrgentlyPlanned) and self.grouping.shared and self.grouping.urgent
 
-    def glimpse(self) -> dict[str, Any] | None:
+    def interim_statistics(self) -> dict[str, Any] | None:
         """What this replica adds to a plan inside of the interval; None if there are none."""
         if not isinstance(self.grouping, UrgentlyPlanned) or not self.grouping.shared:
             return None
@@ -149,7 +143,7 @@ class Steering:
         """
         return self.grouping.filling(limit) if isinstance(self.grouping, Filled) else None
 
-    def diverted(self, keys: Sequence[bytes]) -> NDArray[np.bool_] | None:
+    def quarantined(self, keys: Sequence[bytes]) -> NDArray[np.bool_] | None:
         """Which events have keys whose events go to the quarantine topic; None if none has."""
         if not self.to_topic:
             return None
@@ -170,7 +164,7 @@ class Steering:
         entry = self._by_key.get(key)
         if entry is None:
             return explained
-        until = f"until {entry.until:%Y-%m-%d %H:%M:%S} UTC"
+        until = f"until {datetime.fromtimestamp(entry.until, UTC):%Y-%m-%d %H:%M:%S} UTC"
         if resting := self.overrides.layout.resting.get(key):
             return replace(explained, why=f"{explained.why} (its override {entry.action} rests: {resting})")
         places = self.overrides.layout.places.get(key, ())
@@ -190,101 +184,7 @@ class Steering:
     def _override(self, control: Control) -> None:
         self.overrides = Overrides(orders_of(control.overrides), control.workers)
         self.to_topic = diverted(control.overrides)
-        self._by_key = {key_of_override(entry): entry for entry in control.overrides}
+        self._by_key = {entry.key: entry for entry in control.overrides}
 
     def _begin_at(self, epoch: int) -> None:
         self._shift = epoch - self.grouping.epoch
-
-
-def successor(
-    grouping: Grouping, before: Control, after: Control, prepared: Grouping | None = None
-) -> tuple[Grouping, bool]:
-    """The grouping that follows one when the control document changes, and whether it keeps what that has learned.
-
-    `prepared` is a new grouping made for the document after; the one before is used up.
-    """
-    if before.routed_by == after.routed_by:
-        for workers in after.sizes_after(before.base):
-            grouping.resize(workers)
-    if after.groups_like(before):
-        return grouping, True
-    fresh = prepared or new_grouping(after)
-    return fresh, fresh.name == grouping.name and fresh.adopt(grouping)
-
-
-def hot_widths(grouping: Grouping) -> dict[int, int]:
-    """The width of each hot key, by its hash; the widest and heaviest of them if they are very many."""
-    cold = grouping.cold_width
-    return {key.hash: key.width for key in grouping.hot(_HOTTEST) if key.width > cold}
-
-
-def widths_with(overrides: Overrides, grouping: Grouping) -> dict[int, int]:
-    """The same, where keys with an override are as wide as that says."""
-    widths = hot_widths(grouping)
-    for key, places in overrides.layout.places.items():
-        widths.pop(hash_key(key), None)
-        if len(places) > grouping.cold_width:
-            widths[hash_key(key)] = len(places)
-    return widths
-
-
-def new_grouping(control: Control) -> Grouping:
-    """The grouping that routes under this control document."""
-    return create(control.routed_by, control.grouped, control.routing_settings)
-
-
-def prepared(control: Control) -> Grouping:
-    """A new grouping, after another one like it has routed and planned; `Refused` if it couldn't.
-
-    Takes seconds at worst, so not for the event loop: all kernels are compiled by it. Otherwise the first batch, or the
-    first change, would block the heartbeats for that long.
-    """
-    try:
-        trial = new_grouping(control)
-        try_out(trial)
-        if isinstance(trial, Planned) and trial.shared:
-            statistics = _through_the_store(trial.statistics(_TRIAL_TIMES[-1]))
-            trial.apply(_through_the_store(trial.plan([statistics])))
-            try_out(trial)
-        new_grouping(control).adopt(trial)
-        trial.resize(trial.workers - 1 or 2)
-        return new_grouping(control)
-    except Exception as error:  # Whatever the grouping raises, it can't be used.
-        raise _refused(control.routed_by, error) from error
-
-
-def try_out(trial: Grouping) -> None:
-    """Routes some events of one hot and several light keys; raises if it can't."""
-    keys = [b"key"] * _ENOUGH + [b"%d" % number for number in range(_ENOUGH)]
-    for now in _TRIAL_TIMES:
-        routed = trial.route_batch(hash_keys(keys, trial.seeds), None, now)
-        if len(routed) != len(keys) or routed.min() < 0 or routed.max() >= trial.workers:
-            raise ValueError(f"it routes to workers that are none of {trial.workers}")
-
-
-def _through_the_store(value: Mapping[str, Any]) -> dict[str, Any]:
-    """As others would read it."""
-    read: dict[str, Any] = orjson.loads(orjson.dumps(value))
-    return read
-
-
-def _refused(grouping: str, error: Exception) -> Refused:
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
-    return Refused(f"{grouping} can't route and plan with these settings: {reason}")
-
-
-def try_compared(control: Control) -> None:
-    """Lets each grouping that is to be compared route some events; `Refused` if one of them can't."""
-    for compared in control.compared:
-        try:
-            try_out(create(compared.name, control.grouped, compared.used))
-        except Exception as error:  # Whatever the grouping raises, it can't be used.
-            raise _refused(compared.name, error) from error
-
-
-def observe_widths(widths: Mapping[int, int]) -> None:
-    """Shows the number of hot keys and the widths of the widest ones as metrics."""
-    metrics.HOT_KEYS.set(len(widths))
-    widest = sorted(widths.values(), reverse=True)[:_RANKS]
-    for rank in range(_RANKS):
-        metrics.WIDTH.labels(str(rank + 1)).set(widest[rank] if rank < len(widest) else 0)

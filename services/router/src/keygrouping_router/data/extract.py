@@ -1,4 +1,4 @@
-"""From a batch of records to who gets which: extraction, lateness, hashing and the grouping's decision. No I/O."""
+"""From a batch of records to events that can be routed: extraction, and what is late or of no use. No I/O."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import TypeAlias
 
 import numpy as np
 from aiokafka import ConsumerRecord
-from keygrouping.grouping import Grouping, Overrides
-from keygrouping.hashing import hash_keys
 from keygrouping.job import MAX_KEY_BYTES, Extracted, JobSpec, Rejection
 from keygrouping_service.records.surrogateescape import lenient
 from numpy.typing import NDArray
@@ -144,9 +142,3 @@ def sort_out_late(judged: Judged, clock: PartitionClock) -> Judged:
     records = judged.usable.records
     late = [(records[i], int(verdict[i])) for i in np.flatnonzero(verdict).tolist()]
     return Judged(judged.usable.where(verdict == ACCEPTED), late, judged.rejected, judged.skipped)
-
-
-def route(grouping: Grouping, overrides: Overrides, usable: Usable, now: float) -> Routed:
-    """The worker of each usable event; `now` in seconds of a steady clock."""
-    hashes = hash_keys(usable.keys, grouping.seeds)
-    return Routed(overrides.route_batch(grouping, usable.keys, hashes, usable.weights, now), hashes)

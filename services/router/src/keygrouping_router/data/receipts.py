@@ -32,7 +32,7 @@ Windows = dict[int, Tally]
 
 
 class Ledger:
-    """One incarnation's receipts of one input partition; the ranges follow each other from `first` on."""
+    """One session's receipts of one input partition; the ranges follow each other from `first` on."""
 
     def __init__(self, topic: str, partition: int, routed: tuple[str, str], job: JobSpec, first: int) -> None:
         self._topic = topic
@@ -121,7 +121,7 @@ class Entry:
         """These were packed for `late`."""
         self.late = self._tally(records)
 
-    def bury(self, records: Sequence[Record]) -> None:
+    def dead_letter(self, records: Sequence[Record]) -> None:
         """These were packed for `dead-letters`."""
         self.dead = self.dead.plus(self._tally(records))
 

@@ -1,27 +1,20 @@
-"""What the routers know of their keys: one replica's knowledge, that of all merged, and what is shown of it."""
+"""What the routers know of their keys: one replica's knowledge, and that of all merged."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
-from itertools import islice
-from typing import Annotated, Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from keygrouping.grouping import Explanation
+from keygrouping.grouping import Explanation, Space
 from keygrouping.keyspace import SpaceSaving
-from keygrouping.measure import MOST_PAIRS, KeySample, lambda_, std_dev
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from keygrouping.measure import KeySample, lambda_, std_dev
 
-from keygrouping_router.api.shapes import MAX_TRACKED, MAX_WORKERS, KeyEntry, KeyQuery, KeyReport, Number, SpaceReport
 from keygrouping_router.knowledge.balance import Loads, capacities_of
 from keygrouping_router.knowledge.tracker import Sighting
-from keygrouping_router.naming import named
 
 _SLICE = 100
 """Keys that are explained in one stretch."""
@@ -29,10 +22,20 @@ _SLICE = 100
 _STRETCH = 1000
 """Keys that are gone through in one stretch."""
 
-_COLUMNS: Mapping[str, Any] = {"hash": np.int64, "count": np.float64, "error": np.float64, "tag": np.int64}
-"""Of what a sketch says of its keys: as JSON, numbers by the thousand would take too long to read."""
-
 Explain = Callable[[bytes], Explanation]
+
+Sort = Literal["share", "width", "first_seen", "last_seen", "hot_since", "key"]
+
+
+class KeyQuery(NamedTuple):
+    """Which keys of the KeySpace are wanted, and in what order."""
+
+    space: str | None = None
+    limit: int = 20
+    offset: int = 0
+    sort: Sort = "share"
+    prefix: bytes = b""
+    replica: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,119 +57,66 @@ class Knowledge:
     loads: Loads
     before: Loads
     spread: KeySample
-    spaces: tuple[SpaceReport, ...]
-
-    async def to_data(self) -> dict[str, Any]:
-        """All of it as JSON data of bounded size; lets other tasks run between stretches."""
-        counts = self.counts.to_data()
-        hashes = counts["hash"]
-        seen: list[Sighting] = []
-        names: list[str | None] = []
-        times: list[float] = []
-        for start in range(0, len(hashes), _STRETCH):
-            await asyncio.sleep(0)
-            stretch = hashes[start : start + _STRETCH]
-            times += map(self.last_seen, stretch)
-            found = [self.sightings.get(hashed, _UNSEEN) for hashed in stretch]
-            names += [None if one.name is None else base64.b64encode(one.name).decode() for one in found]
-            seen += found
-        await asyncio.sleep(0)
-        return {
-            "replica": self.replica,
-            "events": self.events,
-            "capacity": self.counts.capacity,
-            "counts": {name: _packed(counts[name], kind) for name, kind in _COLUMNS.items()}
-            | {name: value for name, value in counts.items() if name not in _COLUMNS},
-            "distinct": self.distinct.to_data(),
-            "names": names,
-            "first_seen": _packed([one.first_seen for one in seen], np.float64),
-            "last_seen": _packed(times, np.float64),
-            "hot": [[hashed, width, self.hot_since.get(hashed)] for hashed, width in self.widths.items()],
-            "loads": self.loads.tolist(),
-            "before": self.before.tolist(),
-            "spread": self.spread.to_data(),
-            "spaces": [space.model_dump() for space in self.spaces],
-        }
-
-    @classmethod
-    async def from_data(cls, data: Mapping[str, Any]) -> Knowledge:
-        """The knowledge that gave `to_data`; raises if there is none. Lets other tasks run between stretches."""
-        told = _Told.model_validate(data)
-        counts = {**told.counts, **{name: _unpacked(told.counts[name], kind) for name, kind in _COLUMNS.items()}}
-        hashes, first_seen = counts["hash"].tolist(), _times(told.first_seen)
-        seen: dict[int, Sighting] = {}
-        rows = zip(hashes, told.names, first_seen, strict=True)
-        while stretch := list(islice(rows, _STRETCH)):
-            seen |= {
-                hashed: Sighting(None if name is None else base64.b64decode(name), first)
-                for hashed, name, first in stretch
-                if first
-            }
-            await asyncio.sleep(0)
-        last_seen = dict(zip(hashes, _times(told.last_seen), strict=True))
-        if len(told.loads) != len(told.before):
-            raise ValueError("loads of different numbers of workers")
-        return cls(
-            replica=told.replica,
-            events=told.events,
-            counts=SpaceSaving.from_data(told.capacity, counts),
-            distinct=KeySample.from_data(told.distinct),
-            sightings=seen,
-            last_seen=lambda hashed: last_seen.get(hashed, 0.0),
-            hot_since={hashed: since for hashed, _, since in told.hot if since is not None},
-            widths={hashed: width for hashed, width, _ in told.hot},
-            loads=np.array(told.loads, np.float64),
-            before=np.array(told.before, np.float64),
-            spread=KeySample.from_data(told.spread, max(MOST_PAIRS, 4 * len(told.loads))),
-            spaces=tuple(told.spaces),
-        )
-
-
-_LATEST = 253_402_300_799.0
-"""The end of the last year that can be written as a time."""
-_Time = Annotated[float, Field(ge=0, le=_LATEST)]
-_Load = Annotated[float, Field(ge=0, le=1e150)]
-_Loads = Annotated[list[_Load], Field(min_length=1, max_length=MAX_WORKERS)]
-_Width = Annotated[int, Field(ge=0, le=MAX_WORKERS)]
-_Hash = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-
-
-class _Told(BaseModel):
-    """What a replica tells of its knowledge, as it stands in the store."""
-
-    model_config = ConfigDict(frozen=True)
-
-    replica: str = Field(max_length=200)
-    events: Number
-    capacity: int = Field(ge=1, le=MAX_TRACKED)
-    counts: dict[str, Any]
-    distinct: dict[str, Any]
-    names: list[str | None]
-    first_seen: str
-    last_seen: str
-    hot: list[tuple[_Hash, _Width, _Time | None]]
-    loads: _Loads
-    before: _Loads
-    spread: dict[str, Any]
-    spaces: list[SpaceReport] = Field(max_length=20)
-
-
-def _packed(values: Any, kind: Any) -> str:
-    return base64.b64encode(np.array(values, kind).tobytes()).decode()
-
-
-def _times(packed: str) -> list[float]:
-    times = _unpacked(packed, np.float64)
-    if not np.all((times >= 0) & (times <= _LATEST)):
-        raise ValueError("times that are none")
-    return list(times.tolist())
-
-
-def _unpacked(packed: str, kind: Any) -> NDArray[Any]:
-    return np.frombuffer(base64.b64decode(packed), kind)
+    spaces: tuple[Space, ...]
 
 
 _UNSEEN = Sighting(None, 0.0)
+_Weight = tuple[float | None, float | None, float | None, float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """What is known of one key. Times are seconds since 1970, 0 where they are not known; shares lie in [0, 1].
+
+    The counts are None for a key that isn't counted, the name for one of which only the hash is known.
+    """
+
+    name: bytes | None
+    hash: int
+    count: float | None
+    error: float | None
+    share: float | None
+    share_low: float | None
+    share_high: float | None
+    width: int
+    hot: bool
+    first_seen: float
+    last_seen: float
+    hot_since: float
+    explanation: Explanation | None
+    """Why it goes where it goes, which nobody can say of a key without a name."""
+
+
+@dataclass(frozen=True)
+class KeySpaceSummary:
+    """The KeySpace as a whole: loads of the workers, how even they are, and how large it is.
+
+    Loads are weights in the last whole interval, `at` is in seconds since 1970.
+    """
+
+    grouping: str
+    workers: int
+    epoch: int
+    replicas: list[str]
+    interval_seconds: float
+    events: int
+    total_keys: int
+    tracked_keys: int
+    spaces: Sequence[Space]
+    loads: list[float]
+    lambda_: float
+    std_dev: float
+    dist_cost: float
+    lambda_before: float
+    at: float
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The KeySpace at the end of an interval, with the keys of the largest share."""
+
+    summary: KeySpaceSummary
+    hot: list[KeyState]
 
 
 class KeySpaceView:
@@ -227,62 +177,53 @@ class KeySpaceView:
                 widths[hashed] = max(width, widths.get(hashed, 0))
         return widths
 
-    async def page(self, query: KeyQuery) -> tuple[list[KeyEntry], int]:
+    async def page(self, query: KeyQuery) -> tuple[list[KeyState], int]:
         """The keys that were asked for, and how many match in all; lets other tasks run between slices."""
         rows = await self._matching(query)
         wanted = rows[query.offset : query.offset + query.limit]
-        entries: list[KeyEntry] = []
+        entries: list[KeyState] = []
         for start in range(0, len(wanted), _SLICE):
             entries += [self.entry(hashed) for hashed in wanted[start : start + _SLICE]]
             await asyncio.sleep(0)
         return entries, len(rows)
 
-    def entry(self, hashed: int) -> KeyEntry:
+    def entry(self, hashed: int) -> KeyState:
         """What is known of a key that is counted."""
         name = self.name(hashed)
-        explanation = None if name is None else self._explain(name)
-        return KeyEntry.model_construct(**self._members(hashed, name, explanation))
+        return self._state(hashed, name, None if name is None else self._explain(name))
 
     def name(self, hashed: int) -> bytes | None:
         """The key of a hash; None if it is not known."""
         names = (part.sightings.get(hashed, _UNSEEN).name for part in self._parts)
         return next((name for name in names if name is not None), None)
 
-    def report(self, key: bytes, hashed: int) -> KeyReport:
+    def state(self, key: bytes, hashed: int) -> KeyState:
         """What is known of any key, and why it goes where it goes."""
-        explanation = self._explain(key)
-        return KeyReport.model_validate(
-            {
-                **self._members(hashed, key, explanation),
-                "home": explanation.home,
-                "candidates": list(explanation.candidates),
-                "age_seconds": explanation.age,
-                "why": explanation.why,
-            }
+        return self._state(hashed, key, self._explain(key))
+
+    def _state(self, hashed: int, name: bytes | None, explanation: Explanation | None) -> KeyState:
+        width = self.widths.get(hashed, self._cold_width if explanation is None else explanation.width)
+        hot = width > self._cold_width
+        return KeyState(
+            name,
+            hashed,
+            *self._weight(hashed),
+            width,
+            hot,
+            self._first_seen(hashed),
+            self._last_seen(hashed),
+            self._hot_since(hashed, explanation) if hot else 0.0,
+            explanation,
         )
 
-    def _members(self, hashed: int, name: bytes | None, explanation: Explanation | None) -> dict[str, Any]:
-        width = self.widths.get(hashed, self._cold_width if explanation is None else explanation.width)
-        hot_since = self._hot_since(hashed, explanation)
-        return {
-            **named(name, hashed),
-            **self._weight(hashed),
-            "width": width,
-            "hot": width > self._cold_width,
-            "workers": [] if explanation is None else list(explanation.candidates),
-            "space": None if explanation is None else explanation.space,
-            "first_seen": moment(self._first_seen(hashed)),
-            "last_seen": moment(self._last_seen(hashed)),
-            "hot_since": moment(hot_since) if width > self._cold_width else None,
-        }
-
-    def _weight(self, hashed: int) -> dict[str, float | None]:
+    def _weight(self, hashed: int) -> _Weight:
+        """Count, error and share, and the bounds of the share."""
         counter, total = self.counts.find(hashed), self.counts.total
         if counter is None or not total:
-            return dict.fromkeys(("count", "error", "share", "share_low", "share_high"))
+            return None, None, None, None, None
         count, error = float(counter["count"]), float(counter["error"])
         low, high = max(0.0, (count - error) / total), min(1.0, count / total)
-        return {"count": count, "error": error, "share": (low + high) / 2, "share_low": low, "share_high": high}
+        return count, error, (low + high) / 2, low, high
 
     def _first_seen(self, hashed: int) -> float:
         return min((part.sightings[hashed].first_seen for part in self._parts if hashed in part.sightings), default=0.0)
@@ -340,11 +281,6 @@ class KeySpaceView:
         unknown = [hashed for hashed in rows if ranks[hashed] is None]
         await asyncio.sleep(0)
         return sorted(known, key=ranks.__getitem__) + unknown
-
-
-def moment(seconds: float) -> datetime | None:
-    """A time in seconds since 1970 as models have it; 0 stands for one that is not known."""
-    return datetime.fromtimestamp(seconds, UTC) if seconds else None
 
 
 def _merged(samples: Sequence[KeySample]) -> KeySample:

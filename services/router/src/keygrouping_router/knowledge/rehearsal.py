@@ -9,9 +9,9 @@ from keygrouping.grouping import Grouping, Overrides, Planned, UrgentlyPlanned
 from numpy.typing import NDArray
 
 from keygrouping_router.control.checks import Checks
+from keygrouping_router.control.groupings import widths_with
 from keygrouping_router.control.overrides import orders_of
 from keygrouping_router.control.state import Control
-from keygrouping_router.data.active_grouping import widths_with
 
 
 class Rehearsal:

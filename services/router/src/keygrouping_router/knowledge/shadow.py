@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from keygrouping.grouping import create
 from keygrouping.hashing import SEED, hash_keys
 from keygrouping_service.observability import metrics
 
-from keygrouping_router.api.shapes import ShadowResult
-from keygrouping_router.control.state import Control, Values
+from keygrouping_router.control.orders import Values
+from keygrouping_router.control.state import Control
 from keygrouping_router.knowledge.balance import Balance, Spread, capacities_of
 from keygrouping_router.knowledge.rehearsal import Rehearsal
 from keygrouping_router.knowledge.sampling import Slice
+
+
+@dataclass(frozen=True)
+class ShadowResult:
+    """What a grouping gives, or would give, to the traffic."""
+
+    name: str
+    settings: Values
+    in_force: bool
+    lambda_: float
+    std_dev: float
+    dist_cost: float
+    hot_keys: int
+    events: int
 
 
 class Candidate(NamedTuple):

@@ -7,20 +7,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
+from typing import NamedTuple
 
 import numpy as np
 from keygrouping.grouping import CHECKS, Grouping, create
 from keygrouping.hashing import SEED, hash_keys
 from numpy.typing import NDArray
 
-from keygrouping_router.api.shapes import Change, Changes, ShadowResult, WidthChange
+from keygrouping_router.control.groupings import new_grouping, successor
 from keygrouping_router.control.overrides import diverted
 from keygrouping_router.control.state import Control
-from keygrouping_router.data.active_grouping import new_grouping, successor
 from keygrouping_router.knowledge.balance import Spread, capacities_of
 from keygrouping_router.knowledge.rehearsal import Rehearsal
 from keygrouping_router.knowledge.sampling import Slice
-from keygrouping_router.naming import named
+from keygrouping_router.knowledge.shadow import ShadowResult
 
 INTERVALS = (8, 30)
 """Fewest and most intervals that are played."""
@@ -53,6 +53,33 @@ class InForce:
     control: Control
     grouping: Grouping
     interval: float
+
+
+class Change(NamedTuple):
+    """A number with the present settings, and with those that were tried; None where there was nothing to try on."""
+
+    before: float | None
+    after: float | None
+
+
+class WidthChange(NamedTuple):
+    """A key (its name is None if only the hash is known) that would be spread over another number of workers."""
+
+    name: bytes | None
+    hash: int
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What another control document does to a sample of the present traffic; `widths`: largest share first."""
+
+    hot_keys: Change
+    widths: list[WidthChange]
+    lambda_: Change
+    dist_cost: Change
+    sampled_events: int
 
 
 class _Stream:
@@ -238,8 +265,7 @@ def _width_changes(old: _Outcome, new: _Outcome, stream: _Stream) -> list[WidthC
     differing = [hashed for hashed in known if _width(old, hashed) != _width(new, hashed)]
     rows = sorted((-weight, hashed, name) for hashed in differing for weight, name in [stream.weight_and_name(hashed)])
     return [
-        WidthChange(**named(name, hashed), before=_width(old, hashed), after=_width(new, hashed))
-        for _, hashed, name in rows[:_MOST_WIDTHS]
+        WidthChange(name, hashed, _width(old, hashed), _width(new, hashed)) for _, hashed, name in rows[:_MOST_WIDTHS]
     ]
 
 

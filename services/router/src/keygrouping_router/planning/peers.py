@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from keygrouping_service.observability import metrics
-from pydantic import BaseModel, ConfigDict
 
-from keygrouping_router.api.shapes import Number
 from keygrouping_router.control.watched_store import Shape, WatchedStore
+from keygrouping_router.knowledge.format import knowledge_from_data, knowledge_to_data
 from keygrouping_router.knowledge.keyspace import Knowledge
+from keygrouping_router.planning.format import epoch_from_data
 
 _ALIVE = "replicas"
 _KNOWN = "keyspace"
@@ -19,21 +19,13 @@ _BEAT_TTL = 5.0
 """Seconds after which a replica that says nothing is taken for dead."""
 
 
-class _Beat(BaseModel):
-    """How far a replica is."""
-
-    model_config = ConfigDict(frozen=True)
-
-    epoch: Number
-
-
 def _members_of(data: Any) -> Mapping[str, Any]:
     if isinstance(data, dict):
         return data
     raise TypeError(f"an object is wanted, not {type(data).__name__}")
 
 
-_BEAT = Shape(_ALIVE, _Beat.model_validate, 10_000)
+_BEAT = Shape(_ALIVE, epoch_from_data, 10_000)
 _KNOWLEDGE = Shape(_KNOWN, _members_of)
 
 
@@ -43,7 +35,7 @@ class Peers:
     def __init__(self, store: WatchedStore, replica: str) -> None:
         self._store = store
         self._replica = replica
-        self._beats: dict[str, _Beat] = {}
+        self._beats: dict[str, int] = {}
         self.knowledge: dict[str, Knowledge] = {}
         """What the others know, by name of the replica."""
 
@@ -53,7 +45,7 @@ class Peers:
 
     def highest_epoch(self) -> int:
         """The highest epoch that any of them has announced; 0 if there is none."""
-        return max((beat.epoch for beat in self._beats.values()), default=0)
+        return max(self._beats.values(), default=0)
 
     async def beat(self, epoch: int) -> None:
         """Says that this one is alive and in this epoch, and looks who else is; raises `Unavailable`."""
@@ -68,7 +60,7 @@ class Peers:
 
     async def publish(self, knowledge: Knowledge, seconds: float) -> None:
         """Tells the others, for so many seconds; raises `Unavailable`."""
-        await self._store.announce(_KNOWN, self._replica, await knowledge.to_data(), seconds)
+        await self._store.announce(_KNOWN, self._replica, await knowledge_to_data(knowledge), seconds)
 
     async def listen(self) -> None:
         """Takes note of what the others have published; raises `Unavailable`."""
@@ -84,7 +76,7 @@ class Peers:
 
     async def _parsed(self, replica: str, data: Mapping[str, Any]) -> Knowledge | None:
         try:
-            known = await Knowledge.from_data(data)
+            known = await knowledge_from_data(data)
             if known.replica != replica:
                 raise ValueError(f"it is that of {known.replica!r}")
             return known

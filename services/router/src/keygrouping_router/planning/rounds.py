@@ -21,12 +21,18 @@ from typing import Any, Protocol
 from keygrouping.grouping import Planned, create
 from keygrouping_service.observability import metrics
 from keygrouping_service.store import Conflict, Record, Unavailable
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from keygrouping_router.api.shapes import MAX_WORKERS, Number, PlanReport
 from keygrouping_router.control.state import Control
 from keygrouping_router.control.watched_store import Shape, WatchedStore
-from keygrouping_router.data.active_grouping import Steering
+from keygrouping_router.data.active_grouping import ActiveGrouping
+from keygrouping_router.planning.format import (
+    plan_from_data,
+    plan_to_data,
+    record_from_data,
+    record_to_data,
+    statistics_from_data,
+)
+from keygrouping_router.planning.plan import TOLD, Plan, PlanRecord, details_of
 from keygrouping_router.times import Times
 
 log = logging.getLogger(__name__)
@@ -46,11 +52,6 @@ _INSIDE = 1 / 8
 _ATTEMPTS = 3
 _AHEAD = 1
 """By how many rounds the clocks of replicas may differ."""
-_PLAIN = (str, int, float, bool, type(None))
-_TOLD = ("epoch", "hot_keys", "moved_keys", "moved_state", "feasible")
-_NAMED = ("hashes", "keys", "table")
-"""Under one of these a plan has a row, or an entry of a column, for each key that it knows by itself."""
-_MOST_DETAILS = 20
 _LONGEST_REASON = 200
 
 
@@ -70,83 +71,15 @@ class _Round:
     part: float
     board: str
 
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A plan as it stands in the store: for which control document, what to route by, and the report of it.
-
-    `workers` are those of the grouping, which may be fewer than W.
-    """
-
-    generation: int
-    base: int
-    workers: int
-    content: Mapping[str, Any]
-    report: PlanReport
-
-    def fits(self, control: Control) -> bool:
-        """Whether it was made under this control document."""
-        return (self.generation, self.workers) == (control.generation, control.grouped)
-
-    def is_of(self, this: _Round) -> bool:
-        """Whether it is of this round or a later one; if it is far ahead, the clock was set back since it was made."""
-        ahead = (self.report.round or 0) - this.number
-        return self.fits(this.control) and ahead <= _AHEAD and (ahead, self.report.part) >= (0, this.part)
-
-    @property
-    def made(self) -> float:
-        """When, in seconds since 1970."""
-        return self.report.at.timestamp() if self.report.at else 0.0
-
-    @property
-    def reshuffles(self) -> bool:
-        """Whether it gives at least half of the keys that it names to other workers: noise moves fewer."""
-        moved = self.report.moved_keys or 0
-        return moved > 0 and 2 * moved >= max(len(self.content.get(name, ())) for name in _NAMED)
-
-    def to_data(self) -> dict[str, Any]:
-        """All of it as JSON data."""
-        return {
-            "generation": self.generation,
-            "base": self.base,
-            "workers": self.workers,
-            "content": dict(self.content),
-            "report": self.report.model_dump(mode="json"),
-        }
-
-    @classmethod
-    def from_data(cls, data: Any) -> Plan:
-        """The plan that gave `to_data`, but for its content, which only its grouping knows; raises if it is none."""
-        stored = _StoredPlan.model_validate(data)
-        if stored.content.get("epoch") != stored.report.epoch:
-            raise ValueError("the epochs of the plan and of its report are not the same")
-        return cls(stored.generation, stored.base, stored.workers, stored.content, stored.report)
+    def is_made_by(self, plan: Plan) -> bool:
+        """Whether a plan is of this round or a later one; if it is far ahead, the clock was set back since."""
+        ahead = (plan.record.round or 0) - self.number
+        return plan.fits(self.control) and ahead <= _AHEAD and (ahead, plan.record.part) >= (0, self.part)
 
 
-class _StoredPlan(BaseModel):
-    """A plan as JSON data."""
-
-    model_config = ConfigDict(frozen=True)
-
-    generation: Number
-    base: Number
-    workers: int = Field(ge=1, le=MAX_WORKERS)
-    content: dict[str, Any]
-    report: PlanReport
-
-
-def _statistics_of(data: Any) -> Mapping[str, Any]:
-    """Statistics, of which only their grouping knows more."""
-    if not isinstance(data, dict):
-        raise TypeError(f"an object is wanted, not {type(data).__name__}")
-    _EPOCH.validate_python(data.get("epoch"))
-    return data
-
-
-_EPOCH: TypeAdapter[int] = TypeAdapter(Number)
-_PLAN = Shape(DOCUMENT, Plan.from_data)
-_HISTORY = Shape(HISTORY, PlanReport.model_validate, 1 << 20)
-_STATISTICS = Shape("round", _statistics_of)
+_PLAN = Shape(DOCUMENT, plan_from_data)
+_HISTORY = Shape(HISTORY, record_from_data, 1 << 20)
+_STATISTICS = Shape("round", statistics_from_data)
 
 
 class Rounds:
@@ -161,14 +94,14 @@ class Rounds:
         store: WatchedStore,
         replica: str,
         interval: Callable[[], float],
-        steering: Steering,
+        active: ActiveGrouping,
         replicas: Replicas,
         times: Times,
     ) -> None:
         self._store = store
         self._replica = replica
         self._interval = interval
-        self._steering = steering
+        self._active = active
         self._replicas = replicas
         self._times = times
         self.newest: Plan | None = None
@@ -180,7 +113,7 @@ class Rounds:
         `control` is what was in force when the statistics were taken: if the routing has changed since, they are of
         no use. Raises `Unavailable` unless this router is alone and plans by itself; what was in force stays.
         """
-        if not control.routes_like(self._steering.control):
+        if not control.routes_like(self._active.control):
             return
         await self._hold(_Round(control, number, 0.0, self._board(control, number)), statistics, self._interval())
 
@@ -189,26 +122,26 @@ class Rounds:
 
         Raises `Unavailable`; what was in force stays.
         """
-        control = self._steering.control
+        control = self._active.control
         board = f"{self._board(control, number)}-{part:g}"
         if not wanted and not await self._is_called(control, board):
             return False
-        glimpse = self._steering.glimpse()
-        if glimpse is None or self._steering.control != control:
+        statistics = self._active.interim_statistics()
+        if statistics is None or self._active.control != control:
             return False
-        await self._hold(_Round(control, number, part, board), glimpse, self._interval() * _INSIDE)
+        await self._hold(_Round(control, number, part, board), statistics, self._interval() * _INSIDE)
         return True
 
     async def adopt(self) -> Plan | None:
         """Routes by the plan in the store, if it is one for here; None if there is none."""
-        control = self._steering.control
+        control = self._active.control
         document = self._scoped(control, DOCUMENT)
         entry = await self._store.get(document, _PLAN)
         plan = None if entry is None else entry.value
-        if plan is None and control == self._steering.control:
-            self._steering.anew = False
+        if plan is None and control == self._active.control:
+            self._active.anew = False
         await asyncio.sleep(0)  # To read a plan for many workers takes as long as to follow it.
-        if entry is None or plan is None or control != self._steering.control:
+        if entry is None or plan is None or control != self._active.control:
             return None
         try:
             await self._follow(plan, control)
@@ -218,28 +151,28 @@ class Rounds:
         self.newest = self._later(plan)
         return plan
 
-    async def history(self, limit: int) -> list[PlanReport]:
+    async def history(self, limit: int) -> list[PlanRecord]:
         """The last plans, newest first; raises `Unavailable`."""
-        return await self._store.tail(self._scoped(self._steering.control, HISTORY), limit, _HISTORY)
+        return await self._store.tail(self._scoped(self._active.control, HISTORY), limit, _HISTORY)
 
     async def _follow(self, plan: Plan, control: Control) -> None:
         """Routes by a plan for here, or goes on from one for before the start; raises if it can't."""
-        steering, anew = self._steering, self._steering.anew
-        steering.anew = False
-        if (plan.fits(control) and steering.apply(plan.content)) or not anew:
+        active, anew = self._active, self._active.anew
+        active.anew = False
+        if (plan.fits(control) and active.apply(plan.content)) or not anew:
             return
-        if not steering.planned_in_rounds or plan.report.grouping != control.grouping:
+        if not active.planned_in_rounds or plan.record.grouping != control.grouping:
             return
-        now, planned = self._times.steady(), steering.planned
+        now, planned = self._times.steady(), active.planned
         then = now - max(0.0, self._times.wall() - plan.made)
         grouping = await asyncio.to_thread(_follower, control, plan, then, now)
-        if control.routes_like(steering.control) and planned == steering.planned:
-            steering.go_on_with(grouping, plan.report.epoch)
+        if control.routes_like(active.control) and planned == active.planned:
+            active.go_on_with(grouping, plan.epoch)
 
     def _later(self, plan: Plan | None) -> Plan | None:
         """This plan, or a newer one that was made while the store was away."""
         newest = self.newest
-        return newest if newest and (plan is None or plan.report.epoch < newest.report.epoch) else plan
+        return newest if newest and (plan is None or plan.epoch < newest.epoch) else plan
 
     def _scoped(self, control: Control, name: str) -> str:
         own = control.sharing == "independent" and self._store.name == _OF_SEVERAL
@@ -278,7 +211,7 @@ class Rounds:
         if await self._store.claim(f"{this.board}-lead", self._replica, self._interval()):
             await self._lead(this, seconds / 3)
             await asyncio.sleep(0)
-        while (plan := await self.adopt()) is None or not plan.is_of(this):
+        while (plan := await self.adopt()) is None or not this.is_made_by(plan):
             if time.monotonic() >= deadline:
                 return False
             await asyncio.sleep(_LOOK_SECONDS)
@@ -293,27 +226,27 @@ class Rounds:
             await asyncio.sleep(0)
             entry = await self._store.get(self._scoped(this.control, DOCUMENT), _PLAN)
             before = None if entry is None else entry.value
-            if before is not None and before.is_of(this):
+            if before is not None and this.is_made_by(before):
                 return
             plan = await asyncio.to_thread(self._make, this, self._later(before), statistics)
             record = None
-            if plan.report.epoch > highest:
-                record = Record(self._scoped(this.control, HISTORY), plan.report.model_dump(mode="json"), KEPT)
+            if plan.epoch > highest:
+                record = Record(self._scoped(this.control, HISTORY), record_to_data(plan.record), KEPT)
             try:
                 document, version = self._scoped(this.control, DOCUMENT), entry.version if entry else 0
-                await self._store.put(document, plan.to_data(), expected=version, record=record)
+                await self._store.put(document, plan_to_data(plan), expected=version, record=record)
                 return
             except Conflict:
                 continue
 
     async def _plan_alone(self, this: _Round, statistics: Mapping[str, Any]) -> bool:
         """Routes by a plan that no store holds, if no other router has to follow it; whether it does."""
-        if this.part or self._steering.anew or self._others(this.control):
+        if this.part or self._active.anew or self._others(this.control):
             return False
         plan = await asyncio.to_thread(self._make, this, self.newest, {self._replica: statistics})
-        if not this.control.routes_like(self._steering.control):
+        if not this.control.routes_like(self._active.control):
             return False
-        self._steering.apply(plan.content)
+        self._active.apply(plan.content)
         self.newest = plan
         return True
 
@@ -334,20 +267,19 @@ class Rounds:
         seconds = time.perf_counter() - began
         metrics.PLAN_SECONDS.observe(seconds)
         grouping.apply({**content, "epoch": grouping.epoch + 1})  # Raises before all others would.
-        report = PlanReport.model_validate(
-            {
-                "at": self._times.wall(),
-                "round": this.number,
-                "part": this.part,
-                "by": self._replica,
-                "grouping": control.grouping,
-                "workers": control.workers,
-                "plan_ms": round(1000 * seconds, 3),
-                "details": details_of(content),
-                **{name: content[name] for name in _TOLD},
-            }
+        record = PlanRecord(
+            epoch=content["epoch"],
+            made=self._times.wall(),
+            round=this.number,
+            part=this.part,
+            by=self._replica,
+            grouping=control.grouping,
+            workers=control.workers,
+            plan_ms=round(1000 * seconds, 3),
+            details=details_of(content),
+            **{name: content[name] for name in TOLD},
         )
-        return Plan(control.generation, control.base, control.grouped, content, report)
+        return Plan(control.generation, control.base, control.grouped, content, record)
 
     def _planned(self, this: _Round, grouping: Planned, statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """A plan of these statistics, without those of replicas that no plan can be made of."""
@@ -373,7 +305,7 @@ def planner(control: Control, before: Plan | None, now: float) -> Planned:
 
     What they have learned they keep under other settings, too.
     """
-    if before is not None and before.report.grouping == control.grouping:
+    if before is not None and before.record.grouping == control.grouping:
         try:
             return _follower(control, before, before.made, now)
         except Exception as error:  # Whatever the grouping raises, it is no plan for it.
@@ -403,12 +335,3 @@ def _planned(control: Control, workers: int) -> Planned:
     grouping = create(control.routed_by, workers, control.routing_settings)
     assert isinstance(grouping, Planned)
     return grouping
-
-
-def details_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What else a plan says of itself in single values, and the sizes of its lists."""
-    plain = {
-        name: value for name, value in content.items() if isinstance(value, _PLAIN) and name not in (*_TOLD, "workers")
-    }
-    sizes = {f"{name}_size": len(value) for name, value in content.items() if isinstance(value, list | dict)}
-    return dict(list({**plain, **sizes}.items())[:_MOST_DETAILS])

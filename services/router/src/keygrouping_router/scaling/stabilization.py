@@ -1,14 +1,14 @@
-"""How many workers run, told with patience: those that start anew one after the other are missed for a moment only."""
+"""The stabilization window of W: workers that restart one after the other are missed for a moment only."""
 
 from __future__ import annotations
 
 from collections import deque
 
 
-class Patience:
+class Stabilization:
     """Says what W should be after each look at the number of workers that run.
 
-    It follows more workers at once, and fewer once there have been no more for `grace` seconds.
+    It follows more workers at once, and fewer once there have been no more in a window of `grace` seconds.
     """
 
     def __init__(self, grace: float) -> None:

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Protocol
 
 from keygrouping_service.kubernetes import Unreachable
 from keygrouping_service.store import Conflict, Unavailable
 from pydantic import BaseModel, ConfigDict, Field
 
-from keygrouping_router.api.plane import Plane
-from keygrouping_router.api.shapes import MAX_WORKERS, Number, WorkersChange
+from keygrouping_router.control.document import Edit
+from keygrouping_router.control.history import What
+from keygrouping_router.control.orders import WorkersChange
+from keygrouping_router.control.state import Control
 from keygrouping_router.control.watched_store import Shape, WatchedStore
 from keygrouping_router.errors import Degraded, Refused
+from keygrouping_router.limits import MAX_WORKERS, Number
 from keygrouping_router.scaling.statefulset import Pods
 
 log = logging.getLogger(__name__)
@@ -28,6 +32,25 @@ BY_PODS = "pods"
 _DOCUMENT = "worker-pods"
 _LEASE = "worker-pods"
 _LOOK_SECONDS = 2.0
+
+
+class Router(Protocol):
+    """The router whose W is kept equal to the pods."""
+
+    @property
+    def name(self) -> str:
+        """Among the replicas."""
+
+    @property
+    def control(self) -> Control:
+        """What is in force."""
+
+    @property
+    def most_workers(self) -> int:
+        """Partitions of the routed topic."""
+
+    async def change(self, what: What, edit: Edit, *, expected: int | None, by: str) -> object:
+        """Changes the control document; raises `Refused` and `Degraded`."""
 
 
 class _Agreed(BaseModel):
@@ -50,8 +73,8 @@ class WorkerPods:
     routed topic has partitions are left idle. A new StatefulSet gets as many pods as W says.
     """
 
-    def __init__(self, plane: Plane, pods: Pods, store: WatchedStore) -> None:
-        self._plane = plane
+    def __init__(self, router: Router, pods: Pods, store: WatchedStore) -> None:
+        self._router = router
         self._pods = pods
         self._store = store
         self._told = ""
@@ -67,7 +90,7 @@ class WorkerPods:
 
     async def _try(self) -> None:
         try:
-            if await self._store.claim(_LEASE, self._plane.replica, 3 * _LOOK_SECONDS):
+            if await self._store.claim(_LEASE, self._router.name, 3 * _LOOK_SECONDS):
                 await self.look()
             self._told = ""
         except (Unavailable, Degraded, Conflict) as error:
@@ -80,18 +103,18 @@ class WorkerPods:
             log.exception("a defect in looking at the worker pods; routing goes on")
 
     async def look(self) -> None:
-        """One look; raises `Unreachable`, and what the store and the plane raise."""
+        """One look; raises `Unreachable`, and what the store and the router raise."""
         uid, pods = await self._pods.read()
         if pods == 0:
             return
-        report = await self._plane.workers()
+        control = self._router.control
         entry = await self._store.get(_DOCUMENT, _AGREED)
         known = entry.value if entry else None
         agreed = known if known is not None and known.uid == uid else None
-        workers = report.workers
-        fixed = report.mode == "fixed"
+        workers = control.workers
+        fixed = not control.auto
         if fixed and agreed is not None and agreed.pods != pods:
-            workers = await self._follow(pods, report.max_workers)
+            workers = await self._follow(pods)
         elif workers != pods and _w_decides(fixed, workers, known, agreed):
             log.info("W is %d: so many worker pods are asked for, there were %d", workers, pods)
             await self._pods.scale(workers)
@@ -100,11 +123,12 @@ class WorkerPods:
         if now != known:
             await self._store.put(_DOCUMENT, now.model_dump(), expected=entry.version if entry else 0)
 
-    async def _follow(self, pods: int, most: int) -> int:
-        workers = min(pods, most)
+    async def _follow(self, pods: int) -> int:
+        most = self._router.most_workers
+        change = WorkersChange(min(pods, most))
         log.info("somebody has scaled the worker pods to %d: W follows", pods)
-        await self._plane.set_workers(WorkersChange(workers=workers), expected=None, by=BY_PODS)
-        return workers
+        await self._router.change("workers", lambda now: now.with_workers(change, most), expected=None, by=BY_PODS)
+        return min(pods, most)
 
 
 def _w_decides(fixed: bool, workers: int, known: _Agreed | None, agreed: _Agreed | None) -> bool:

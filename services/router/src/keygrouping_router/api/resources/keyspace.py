@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from keygrouping_router.api.answers import JSON, gives
 from keygrouping_router.api.paths import KeyOfKeyspace, checked
 from keygrouping_router.api.plane import Plane
-from keygrouping_router.api.shapes import MAX_KEYS, KeyQuery, KeyReport, KeySpaceReport, Sort
+from keygrouping_router.api.shapes import KeyReport, KeySpaceReport
+from keygrouping_router.knowledge.keyspace import KeyQuery, Sort
+from keygrouping_router.limits import MAX_KEYS
 from keygrouping_router.naming import unquoted_key
 
 MAX_OFFSET = 10_000_000

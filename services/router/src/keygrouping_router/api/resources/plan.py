@@ -9,7 +9,8 @@ from keygrouping_service.http.openapi import problems
 
 from keygrouping_router.api.answers import gives
 from keygrouping_router.api.plane import Plane
-from keygrouping_router.api.shapes import MAX_KEYS, TOP, PlanHistory, PlanInForce
+from keygrouping_router.api.shapes import PlanHistory, PlanInForce
+from keygrouping_router.limits import MAX_KEYS, TOP
 
 MAX_PLANS = 1000
 

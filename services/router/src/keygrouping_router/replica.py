@@ -18,6 +18,7 @@ from keygrouping_router.api.shapes import HistoryEntry, PlanReport, ServerEvent,
 from keygrouping_router.control.checks import ticks_of
 from keygrouping_router.control.document import ControlDocument, Edit
 from keygrouping_router.control.feed import Feed
+from keygrouping_router.control.overrides import show_overrides
 from keygrouping_router.control.state import Control
 from keygrouping_router.control.watched_store import WatchedStore
 from keygrouping_router.data.accounting import Traffic, warm_up
@@ -323,7 +324,8 @@ class RouterCore:
         for worker, capacity in enumerate(capacities_of(control.capacity_by_worker, control.workers).tolist()):
             metrics.WORKER_CAPACITY.labels(str(worker)).set(capacity)
             metrics.ROUTED.labels(str(worker))
-        metrics.OVERRIDES.set(len(control.overrides))
+            metrics.OVERRIDDEN.labels(str(worker))
+        show_overrides(control.overrides, control.layout)
         metrics.SPLITTING.set(control.routed_by != "key")
         metrics.SHARING.set(control.sharing == "shared")
         metrics.EPOCH.set(self.epoch)

@@ -17,7 +17,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_COMPILE_BYTECODE := 1
 export PYTHONDONTWRITEBYTECODE :=
 
-MEMBERS := libs/* services/* spark-jobs load-generators
+MEMBERS := libs/* services/* spark-jobs load-generators experiments
 PYPROJECTS := $(wildcard pyproject.toml $(MEMBERS:%=%/pyproject.toml))
 SOURCES := $(wildcard $(MEMBERS:%=%/src))
 TESTS := $(wildcard $(MEMBERS:%=%/tests) tests)

@@ -60,7 +60,13 @@ def test_mirrors_can_be_named(name: str) -> None:
 
 
 OWN_LINES = {
-    "producer": "",
+    # With the data set of the demo.
+    "producer": """
+-        --package keygrouping-NAME --package keygrouping-service --extra tracing
++        --package keygrouping-NAME --package keygrouping-service --extra tracing --extra flights
+-        --package keygrouping-NAME --package keygrouping-service --extra tracing
++        --package keygrouping-NAME --package keygrouping-service --extra tracing --extra flights
+""",
     "router": """
 +# For any processor of the architecture: kernels of another one would be compiled anew at each start.
 +RUN NUMBA_CACHE_DIR=/app/kernels NUMBA_CPU_NAME=generic /app/bin/python -m keygrouping.precompile

@@ -26,7 +26,7 @@ from keygrouping_service.observability.logs import Calm
 from keygrouping_service.records.batches import Outbox, origin_headers, partition_of
 from keygrouping_service.records.bisection import Bisection
 from keygrouping_service.records.dead_letters import DeadLetters
-from keygrouping_service.records.fetching import Unpacking
+from keygrouping_service.records.fetching import UNDECODABLE, DeadLetter, UndecodableError, Unpacking
 from keygrouping_service.run import run
 from keygrouping_service.settings import ServiceSettings
 
@@ -200,6 +200,41 @@ async def test_the_lag_is_not_known_before_the_end_was_seen() -> None:
     for reader.end, lag in ((7, 0), (10, 3)):
         await owned.poll(10, 0.0)
         assert owned.lag == lag
+
+
+class OwnState(Reader):
+    """Stands for a consumer of the state that a work has written: a record, or a batch that can't be read."""
+
+    def __init__(self, broken: bool) -> None:
+        self._broken = broken
+
+    async def getmany(self, *_: object, **__: object) -> dict[TopicPartition, list[Any]]:
+        tp = TopicPartition("state", 0)
+        record = ConsumerRecord(*tp, 6, 0, 0, b"state", b"{}", None, 5, 2, ())
+        if self._broken:
+            raise UndecodableError(DeadLetter(record, UNDECODABLE, "the batch at 6 can't be read"), 7)
+        return {tp: [record]}
+
+    def seek(self, _: TopicPartition, __: int) -> None: ...
+
+
+def own_state(*, broken: bool) -> OwnedPartition:
+    reader: Any = OwnState(broken)
+    connections = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader)
+    return OwnedPartition(TopicPartition("state", 0), Committed(0), connections, "group", asyncio.Event(), Bisection())
+
+
+async def test_no_record_of_its_own_state_is_left_out_whatever_work_fails_with_after_it_was_read() -> None:
+    owned = own_state(broken=False)
+    assert len(await owned.poll(10, 0.0)) == 1
+    assert owned.suspects is None
+
+
+async def test_own_state_that_can_not_be_read_is_not_passed_over() -> None:
+    owned = own_state(broken=True)
+    assert await owned.poll(10, 0.0) == []
+    with pytest.raises(Fatal, match=r"^state\[0\]: the batch at 6 can't be read: delete the topic to begin without"):
+        await owned.poll(10, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
-from keygrouping_service.arguments import add_version
+from keygrouping.version import add_version
 from keygrouping_service.http.app import create_app, serving
 from keygrouping_service.http.workers_in_use import WorkersInUse
 from keygrouping_service.kafka.clients import admin, can_be_retried, reader, retry, started

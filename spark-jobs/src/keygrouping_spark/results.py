@@ -25,7 +25,7 @@ from keygrouping_service.kafka.progress import read_offsets
 from keygrouping_service.kafka.transactions import AnswerUnknown
 from keygrouping_service.observability import metrics
 from keygrouping_service.observability.final_results import FinalResults
-from keygrouping_service.records.batches import origin_headers
+from keygrouping_service.records.batches import Outbox, origin_headers
 
 from keygrouping_spark.kafka import LARGEST_REQUEST
 from keygrouping_spark.settings import SparkSettings
@@ -129,15 +129,19 @@ class ResultWriter:
                 topic = self._settings.results_topic
                 sent = [await client.send(topic, key=row.record_key, value=row.encode()) for row in chunk]
                 await asyncio.gather(*sent)
-            for record, fault in refused:
-                await self._bury(client, record, fault)
-            await self._positions.send(client, [(self._slot, number)])
+            outbox = Outbox(client)
+            await self._bury(outbox, refused)
+            self._positions.append(outbox, self._slot, number)
+            await outbox.send()
             await client.send_offsets_to_transaction({self._slot: number}, self._group)
 
-    async def _bury(self, client: AIOKafkaProducer, record: Origin, fault: str) -> None:
-        topic, headers = self._settings.dead_letters_topic, origin_headers(record, metrics.INVALID_PARTIAL, fault)
-        timestamp = record.timestamp if record.timestamp >= 0 else None
-        await client.send_and_wait(topic, record.value, record.key, 0, timestamp, headers)
+    async def _bury(self, outbox: Outbox, refused: Sequence[Refused]) -> None:
+        topic = self._settings.dead_letters_topic
+        for count, (record, fault) in enumerate(refused, 1):
+            headers = origin_headers(record, metrics.INVALID_PARTIAL, fault)
+            outbox.append(topic, 0, record.timestamp, record.key, record.value, headers)
+            if count % _SEND_CHUNK == 0:
+                await asyncio.sleep(0)
 
     async def _last_written(self) -> int:
         async with started(admin(self._settings)) as client, started(reader(self._settings, committed=False)) as probe:

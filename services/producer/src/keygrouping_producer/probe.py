@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from keygrouping.job import JobSpec, parse_path
 from keygrouping.partial import Partial, Result
+from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
@@ -192,6 +193,7 @@ async def _answered(request: urllib.request.Request, url: str, well: tuple[int, 
 
 def main() -> int:
     """Runs the probe; gives the exit code."""
+    take_no_arguments("python -m keygrouping_producer.probe", about=__doc__)
     settings = load(ProbeSettings)
 
     async def work(stop: asyncio.Event) -> None:

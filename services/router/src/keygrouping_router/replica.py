@@ -21,6 +21,7 @@ from keygrouping_router.control.feed import Event, Feed
 from keygrouping_router.control.groupings import prepared, try_compared
 from keygrouping_router.control.history import Change, What
 from keygrouping_router.control.orders import WorkersChange
+from keygrouping_router.control.overrides import show_overrides
 from keygrouping_router.control.state import Control
 from keygrouping_router.control.watched_store import WatchedStore
 from keygrouping_router.data.accounting import Traffic, warm_up
@@ -321,7 +322,8 @@ class Replica:
         for worker, capacity in enumerate(capacities_of(control.capacity_by_worker, control.workers).tolist()):
             metrics.WORKER_CAPACITY.labels(str(worker)).set(capacity)
             metrics.ROUTED.labels(str(worker))
-        metrics.OVERRIDES.set(len(control.overrides))
+            metrics.OVERRIDDEN.labels(str(worker))
+        show_overrides(control.overrides, control.layout)
         metrics.SPLITTING.set(control.routed_by != "key")
         metrics.SHARING.set(control.sharing == "shared")
         metrics.EPOCH.set(self.epoch)

@@ -15,6 +15,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 from pydantic import Field
 
+from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
@@ -146,6 +147,7 @@ async def prepare(settings: TopicsSettings) -> None:
 
 def main() -> int:
     """Creates or checks the topics; gives the exit code."""
+    take_no_arguments("python -m keygrouping_service.kafka.topics", about=__doc__)
     settings = load(TopicsSettings)
 
     async def work(stop: asyncio.Event) -> None:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import END, MIN_TIME, Committed, Progress, partitions_of, read_progress
 from keygrouping_service.observability import metrics
@@ -138,6 +139,7 @@ async def _read(settings: ServiceSettings) -> dict[str, list[Standing]]:
 
 def main() -> int:
     """Prints the watermarks of all stages; gives the exit code."""
+    take_no_arguments("python -m keygrouping_service.kafka.watermarks", about=__doc__)
     sys.stdout.write(report(asyncio.run(_read(load(ServiceSettings)))))
     return 0
 

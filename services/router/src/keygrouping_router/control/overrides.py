@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import get_args
 
 from keygrouping.grouping import Override
 from keygrouping.grouping.overrides import Layout, lay_out
+from keygrouping_service.observability import metrics
 
-from keygrouping_router.control.orders import KeyOverride, OverrideChange, Values
+from keygrouping_router.control.orders import Action, KeyOverride, OverrideChange, Values
 from keygrouping_router.errors import Refused
 from keygrouping_router.limits import LONGEST_OVERRIDDEN, LONGEST_OVERRIDE
 from keygrouping_router.naming import id_of
@@ -56,6 +58,17 @@ def orders_of(overrides: Sequence[KeyOverride]) -> list[Override]:
 def diverted(overrides: Sequence[KeyOverride]) -> dict[bytes, KeyOverride]:
     """The overrides of the keys whose events go to the quarantine topic, by key."""
     return {entry.key: entry for entry in overrides if entry.action == TO_TOPIC}
+
+
+def show_overrides(overrides: Sequence[KeyOverride], layout: Layout) -> None:
+    """Shows how many there are of each action, when the next one of it ends, and how many rest, as metrics."""
+    metrics.OVERRIDE_END.clear()
+    for action in get_args(Action):
+        ends = [entry.until for entry in overrides if entry.action == action]
+        metrics.OVERRIDES.labels(action).set(len(ends))
+        if ends:
+            metrics.OVERRIDE_END.labels(action).set(min(ends))
+    metrics.RESTING_OVERRIDES.set(len(layout.resting))
 
 
 def shown_id(override: KeyOverride) -> str:

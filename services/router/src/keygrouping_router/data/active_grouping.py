@@ -55,10 +55,13 @@ class ActiveGrouping:
         """The worker of each usable event; `now` in seconds of the clock."""
         self._checks.saw(now)
         self.now = now
-        began = time.perf_counter()
+        began, before = time.perf_counter(), self.overrides.carried.copy()
         hashes = hash_keys(usable.keys, self.grouping.seeds)
         workers = self.overrides.route_batch(self.grouping, usable.keys, hashes, usable.weights, now)
         metrics.KERNEL_SECONDS.observe(time.perf_counter() - began)
+        carried = self.overrides.carried - before
+        for worker in np.flatnonzero(carried).tolist():
+            metrics.OVERRIDDEN.labels(str(worker)).inc(int(carried[worker]))
         return Routed(workers, hashes)
 
     def follow(self, control: Control, prepared: Grouping | None = None) -> None:

@@ -19,9 +19,12 @@ export PYTHONDONTWRITEBYTECODE :=
 
 MEMBERS := libs/* services/* spark-jobs load-generators experiments
 PYPROJECTS := $(wildcard pyproject.toml $(MEMBERS:%=%/pyproject.toml))
+PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard $(MEMBERS:%=%/pyproject.toml)))
 SOURCES := $(wildcard $(MEMBERS:%=%/src))
 TESTS := $(wildcard $(MEMBERS:%=%/tests) tests)
-CHECKED := $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py) $(wildcard helm/*.py helm/keygrouping/files/*.py helm/monitoring spark-jobs/image/*.py docs/site/*.py docs/images/concepts.py)
+CHECKED := $(wildcard .ci/*.py) $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py) $(wildcard helm/*.py helm/keygrouping/files/*.py helm/monitoring spark-jobs/image/*.py docs/site/*.py docs/images/concepts.py)
+SHELLS := .ci/run $(wildcard services/*/*.sh spark-jobs/image/*.sh)
+CHART := helm/keygrouping
 
 DOCKER ?= docker
 TAG ?= $(shell sed -n 's/^appVersion: "\(.*\)"/\1/p' helm/keygrouping/Chart.yaml)
@@ -64,9 +67,19 @@ test-network: install ## random schedules of faults on three brokers (hours); AR
 test-soak: install ## hundreds of kills, with the memory of each process (half an hour); ARGS="--kills 300"
 	$(BIN)/pytest tests/network -m soak --timeout 0 $(ARGS)
 
-lint: .venv/installed ## style, formatting and types
+lint: .venv/installed ## style, types, imports, dependencies, dead code, JavaScript, shell, spelling, words, the chart
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/lint-imports --no-logo
+	for package in $(PACKAGES); do (cd $$package && echo $$package && $(CURDIR)/$(BIN)/deptry --no-ansi src); done
+	$(BIN)/python .ci/dead_code.py .
+	$(BIN)/oxlint services
+	$(BIN)/shellcheck $(SHELLS)
+	$(BIN)/codespell
+	$(BIN)/python .ci/words.py .
+	@if command -v "$${HELM:-helm}" >/dev/null; then for values in $(CHART)/values.yaml $(CHART)/ci/all-options-values.yaml; do \
+	  echo "helm lint --values $$values" && "$${HELM:-helm}" lint --strict --quiet --values $$values $(CHART); done; \
+	  else echo "helm is missing: the chart is not linted" >&2; fi
 	$(BIN)/mypy --strict $(CHECKED)
 
 format: .venv/installed ## rewrite the code in the house format
@@ -76,6 +89,7 @@ format: .venv/installed ## rewrite the code in the house format
 docs: .venv/installed ## write anew the pages of docs/ that are made from code
 	$(BIN)/python -m keygrouping_service.observability.metrics_page > docs/metrics.md
 	$(BIN)/python docs/site/settings_page.py
+	$(BIN)/python docs/site/job_schema.py
 	$(BIN)/python docs/site/http_page.py
 	$(BIN)/python docs/images/concepts.py
 
@@ -116,7 +130,7 @@ bench: install ## the benchmarks, each in turn
 	for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" $(ARGS); done
 
 clean: ## remove the data of runs and all caches; what `make install` brought stays
-	rm -rf .data .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .data .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -not -path './.tools/*' -prune -exec rm -rf {} +
 
 $(UV):

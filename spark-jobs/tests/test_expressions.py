@@ -21,7 +21,7 @@ from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import Extracted, JobSpec, picker
 from keygrouping.partial import Partial, RecordError, Result
 from keygrouping.receipt import MODULUS
-from keygrouping_service.records.partials import check
+from keygrouping_service.kafka.partials import check
 from keygrouping_spark.aggregator import IDENTITY, merge, read_partials, refused, result_of
 from keygrouping_spark.events import extract, field_column
 from keygrouping_spark.sketches import sound
@@ -357,7 +357,7 @@ def test_spark_merges_partials_of_either_runner_to_the_librarys_results(
     assert {(row.key, row.start): row.receipt for row in rows} == receipts
 
 
-@pytest.mark.parametrize("receipt", ["", "f" * 31, "F" * 32, "f" * 31 + "g", "f" * 33])
+@pytest.mark.parametrize("receipt", ["", "f" * 31, "F" * 32, "f" * 31 + "g", "f" * 33, "f" * 32 + "\n"])
 def test_a_partial_whose_receipt_is_none_is_not_merged(spark: SparkSession, receipt: str) -> None:
     ((key, value),) = by_library(spark, as_records([(b"a", 0, 1, None, 0)]))
     document = orjson.loads(value)
@@ -451,6 +451,7 @@ POISON: list[tuple[bytes, str]] = [
     (damaged(start=-(2**63), end=120_000), "window"), (damaged(start=60_001, end=120_001), "window"),
     (damaged(end=180_000), "window"), (damaged(start=-60_000, end=0), "window"),
     (damaged(receipt="f" * 31), "receipt"), (damaged(receipt=5), "receipt"), (damaged(topic="t"), "topic"),
+    (damaged(topic="t" * 22 + "\n"), "topic"), (damaged(receipt="f" * 32 + "\n"), "receipt"),
     (damaged(aggregates={}), "not the job's"),
     (damaged(aggregates=None), "not the job's"), (with_state("foreign", 1), "not the job's"),
     (with_state("n", 3), "'n'"), (with_state("n", -7), "'n'"), (with_state("n", 1 << 64), "'n'"),

@@ -22,7 +22,6 @@ ROUTED = f'keygrouping_router_routed_total{{{NS}, instance="r", worker="0"}}'
 OBSERVER = f'keygrouping_observer_workers{{{NS}, instance="o"}}'
 SKIPPED = f'keygrouping_router_skipped_fields_total{{{NS}, instance="r", field="/n"}}'
 ENDS = f'keygrouping_router_override_end_timestamp_seconds{{{NS}, instance="r", action="pin"}}'
-FLOWING = {ROUTED: "0+60000x600"}
 
 
 @dataclass(frozen=True)
@@ -619,7 +618,7 @@ CASES: dict[str, tuple[Case, ...]] = {
         ),
         Case("all is given", {premise("retention", "r"): "1x20"}, "10m"),
         Case("one broker is no fault of a laptop", {premise("one-broker", "r"): "0x20"}, "10m"),
-        Case("it was mended and started again", {premise("retention", "r"): "0x4 1x20"}, "10m"),
+        Case("it was fixed and started again", {premise("retention", "r"): "0x4 1x20"}, "10m"),
     ),
     "KeygroupingTargetDown": (
         Case(

@@ -17,7 +17,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, KafkaConnectionError,
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping_service.errors import Fatal
+from keygrouping_service.errors import Fatal, can_be_retried
 from keygrouping_service.http.app import create_app, serving
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import Clients, OwnedPartition
@@ -78,7 +78,7 @@ async def test_a_retry_goes_on_until_it_works_and_not_with_what_cannot() -> None
     assert await clients.retry(third_time_lucky, "finding it") == "here"
     with pytest.raises(GroupAuthorizationFailedError):
         await clients.retry(forbidden, "reading")
-    assert not clients.can_be_retried(ValueError())
+    assert not can_be_retried(ValueError())
 
 
 class Sent:

@@ -18,7 +18,7 @@ import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from keygrouping.version import add_version
-from keygrouping_service.errors import Fatal
+from keygrouping_service.errors import Fatal, can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
 from keygrouping_service.run import run
@@ -135,7 +135,7 @@ class Sender:
         try:
             await (await self._producer.send_batch(batch, self._settings.events_topic, partition=partition))
         except KafkaError as error:
-            if not clients.can_be_retried(error):
+            if not can_be_retried(error):
                 raise
             self.report.failed += len(places)
             return

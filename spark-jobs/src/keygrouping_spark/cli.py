@@ -13,9 +13,10 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from keygrouping.version import add_version
+from keygrouping_service.errors import can_be_retried
 from keygrouping_service.http.app import create_app, serving
 from keygrouping_service.http.workers_in_use import WorkersInUse
-from keygrouping_service.kafka.clients import admin, can_be_retried, reader, retry, started
+from keygrouping_service.kafka.clients import admin, reader, retry, started
 from keygrouping_service.kafka.premises_check import checked
 from keygrouping_service.kafka.purging import purging
 from keygrouping_service.kubernetes import Kubernetes

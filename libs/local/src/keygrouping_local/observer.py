@@ -15,8 +15,8 @@ from keygrouping.measure import Distribution, Measures
 from keygrouping.partial import Partial, RecordError, Result
 from keygrouping.receipt import Receipt
 from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.partials import check_members
 from keygrouping_service.kafka.progress import END, Committed, partitions_of, read_progress, stage_watermark
-from keygrouping_service.records.partials import check_members
 from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.consumed import Consumed

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keygrouping.printable import printable
+from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.end_of_input import finish_input
 from keygrouping_service.kafka.topics import Topic, create_topics, topics_of
@@ -167,7 +168,7 @@ class Run:
         try:
             return await asyncio.wait_for(observer.look(url), _PATIENCE_SECONDS)
         except Exception as error:
-            if not clients.can_be_retried(error):
+            if not can_be_retried(error):
                 raise
             return None
 

@@ -16,6 +16,7 @@ from keygrouping.inspection import Ceiling, Wanted, Watch
 from keygrouping.job import JobSpec
 from numpy.typing import NDArray
 
+from keygrouping_service.errors import can_be_retried
 from keygrouping_service.http.app import serving
 from keygrouping_service.http.inspect_api import AdviceView, State, advice_view, exporter_app
 from keygrouping_service.kafka import clients
@@ -80,7 +81,7 @@ class Exporter:
         return advice_view(self._found, topic=wanted.topic, state=self.state, at=self._at, window=wanted.window)
 
     async def _read_for_ever(self) -> None:
-        """Raises what a retry won't mend."""
+        """Raises what a retry won't fix."""
         slices = TopicSlices(self._settings, self._wanted.topic, kept_by(self._job), MOST)
         pauses = clients.backoff()
         while True:
@@ -99,7 +100,7 @@ class Exporter:
         except (TopicGone, UnknownTopicOrPartitionError):
             return "missing", f"topic {topic} is not there, or may not be seen: waiting for it"
         except Exception as error:
-            if not clients.can_be_retried(error):
+            if not can_be_retried(error):
                 raise
             said = " ".join(str(error).split()) or type(error).__name__
             return "unreachable", f"topic {topic} can't be read, trying again: {said}"

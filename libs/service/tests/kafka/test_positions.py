@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 from aiokafka.structs import OffsetAndMetadata
-from keygrouping_service.errors import Fatal
+from keygrouping_service.errors import Fatal, can_be_retried
 from keygrouping_service.kafka import clients, progress
 from keygrouping_service.kafka.end_of_input import finish_input
 from keygrouping_service.kafka.owned import OwnedPartition
@@ -308,7 +308,7 @@ async def test_offsets_of_a_transaction_under_way_are_waited_for(
         monkeypatch.setattr(progress, "_STABLE_SECONDS", 0.2)
         with pytest.raises(KafkaTimeoutError) as failure:
             await read_offsets(cluster.admin, group, [tp], stable=True)
-        assert clients.can_be_retried(failure.value)
+        assert can_be_retried(failure.value)
         await producer.abort_transaction()
         assert await read_offsets(cluster.admin, group, [tp], stable=True) == {tp: OffsetAndMetadata(7, "ours")}
 

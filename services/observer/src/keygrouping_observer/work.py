@@ -12,6 +12,7 @@ import time
 
 import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from keygrouping_service.errors import can_be_retried
 from keygrouping_service.http.workers_in_use import WorkersInUse
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import OwnedPartition
@@ -138,7 +139,7 @@ class _Incarnation:
         try:
             found = await look(self._settings, self._owned.admin, self._probe, _now_ms())
         except Exception as error:
-            if not clients.can_be_retried(error):
+            if not can_be_retried(error):
                 raise
             log.warning("offsets can't be read now: %r", error)
         else:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
-from keygrouping_service.errors import Fatal
+from keygrouping_service.errors import Fatal, can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.positions import Positions
 from keygrouping_service.kafka.topic_ids import UNKNOWN
@@ -141,7 +141,7 @@ class Replay:
             except SourceError as error:
                 raise Fatal(str(error)) from error
             except Exception as error:
-                if not clients.can_be_retried(error):
+                if not can_be_retried(error):
                     raise
                 self._note_fencing(error)
                 if self._clock() - started > _FENCED_WITHIN:

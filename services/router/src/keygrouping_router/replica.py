@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 from keygrouping.grouping import Grouping
-from keygrouping_service.errors import Fatal
+from keygrouping_service.errors import Fatal, can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.observability import metrics
 from keygrouping_service.store import Store, Unavailable
@@ -59,7 +59,7 @@ BY_AUTO = "auto"
 class Replica:
     """All that goes on beside the routing, between its batches."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- independent settings, by name only
         self,
         environment: Control,
         store: Store,
@@ -244,7 +244,7 @@ class Replica:
             with clients.given_up_calls():
                 stage = await self._stage.look()
         except Exception as error:
-            if not clients.can_be_retried(error):
+            if not can_be_retried(error):
                 raise
             self.lags = None
             return

@@ -13,22 +13,9 @@ from typing import Any, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import (
-    AuthenticationFailedError,
-    AuthenticationMethodNotSupported,
-    ClusterAuthorizationFailedError,
-    GroupAuthorizationFailedError,
-    IncompatibleBrokerVersion,
-    InconsistentGroupProtocolError,
-    InvalidTopicError,
-    KafkaConnectionError,
-    KafkaError,
-    TopicAuthorizationFailedError,
-    TransactionalIdAuthorizationFailed,
-    UnsupportedSaslMechanismError,
-    UnsupportedVersionError,
-)
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
+from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka.transactions import TransactionalProducer
 from keygrouping_service.records.fetching import Unpacking
 from keygrouping_service.settings import ServiceSettings
@@ -37,27 +24,7 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-_FATAL = (
-    AuthenticationFailedError,
-    AuthenticationMethodNotSupported,
-    ClusterAuthorizationFailedError,
-    GroupAuthorizationFailedError,
-    IncompatibleBrokerVersion,
-    InconsistentGroupProtocolError,
-    InvalidTopicError,
-    TopicAuthorizationFailedError,
-    TransactionalIdAuthorizationFailed,
-    UnsupportedSaslMechanismError,
-    UnsupportedVersionError,
-)
 _CLOSE_TIMEOUT = 5.0
-
-
-def can_be_retried(error: BaseException) -> bool:
-    """Whether an error may pass by itself: a broker away, a coordinator moving; not missing rights."""
-    if isinstance(error, TimeoutError | OSError):
-        return True
-    return isinstance(error, KafkaError) and not isinstance(error, _FATAL)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
+from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import read_offsets
 from keygrouping_service.observability import metrics
@@ -188,7 +189,7 @@ async def _keep_purging(settings: PurgeSettings, purger: Purger, pause: float) -
                         await purger.step(admin)
         except Exception as error:
             wait = pause
-            if clients.can_be_retried(error):
+            if can_be_retried(error):
                 log.warning("%s can't be purged now: %r", purger.topic, error)
             else:
                 wait = max(pause, _REFUSED_SECONDS)

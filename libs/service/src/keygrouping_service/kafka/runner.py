@@ -33,7 +33,7 @@ from aiokafka.errors import CommitFailedError, KafkaError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from prometheus_client import Counter
 
-from keygrouping_service.errors import Fatal
+from keygrouping_service.errors import Fatal, can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import Clients, OwnedPartition
 from keygrouping_service.kafka.positions import Positions
@@ -98,7 +98,7 @@ class PartitionRunner:
     offer the same one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- independent settings, most with a default
         self,
         settings: StageSettings,
         stage: str,
@@ -189,7 +189,7 @@ class PartitionRunner:
                 with clients.given_up_calls():
                     await self._see_ends(admin, probe)
             except Exception as error:
-                if not clients.can_be_retried(error):
+                if not can_be_retried(error):
                     raise
                 log.warning("the ends of %s can't be seen: %r", self._topic, error)
 
@@ -252,7 +252,7 @@ class PartitionRunner:
                         while True:
                             await member.getmany(timeout_ms=1000)
             except Exception as error:
-                if not clients.can_be_retried(error):
+                if not can_be_retried(error):
                     raise
                 log.warning("membership of group %s is lost, joining anew: %s", self.group, error)
             await self._revoked()
@@ -316,7 +316,7 @@ class PartitionRunner:
                 pause = min(3.0, self._settings.session_timeout / 3) + 1.0
                 log.warning("%s[%d] was fenced: %s", self._topic, partition, error)
             except Exception as error:
-                if not clients.can_be_retried(error):
+                if not can_be_retried(error):
                     raise
                 if partition in self._moved:
                     pauses = clients.backoff()

@@ -15,6 +15,7 @@ from keygrouping.inspection import Batch, Extraction, InspectionError, Range, Sa
 from keygrouping.job import JobSpec
 from pydantic import ValidationError
 
+from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
 from keygrouping_service.kafka.topic_fetching import (
@@ -73,7 +74,7 @@ class TopicReading:
                     yield self._batch(found)
             except (KafkaError, OSError) as error:
                 said = " ".join(str(error).split()) or type(error).__name__
-                if clients.can_be_retried(error):
+                if can_be_retried(error):
                     said += "; see whether its brokers run and can be reached, then begin anew"
                 raise InspectionError(
                     f"topic {self.name} at {self._settings.bootstrap_servers} can't be read: {said}"

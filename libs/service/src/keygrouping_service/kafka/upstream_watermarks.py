@@ -8,7 +8,8 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
-from keygrouping_service.kafka.clients import can_be_retried, given_up_calls
+from keygrouping_service.errors import can_be_retried
+from keygrouping_service.kafka.clients import given_up_calls
 from keygrouping_service.kafka.progress import MIN_TIME, Horizon, Progress, Upstream
 
 log = logging.getLogger(__name__)

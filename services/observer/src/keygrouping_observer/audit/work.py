@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 from keygrouping.receipt import MOST
-from keygrouping_service.errors import Fatal
+from keygrouping_service.errors import Fatal, can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import OwnedPartition, Record
 from keygrouping_service.kafka.progress import MIN_TIME, Progress, partitions_of, read_progress, stage_watermark
@@ -175,7 +175,7 @@ class _Incarnation:
             try:
                 target = await self._look()
             except Exception as error:
-                if not clients.can_be_retried(error):
+                if not can_be_retried(error):
                     raise
                 log.warning("how far the results are can't be read now: %r", error)
             else:

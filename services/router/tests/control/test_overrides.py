@@ -15,7 +15,7 @@ from keygrouping.hashing import hash_key, worker_of
 from keygrouping_router.api import router_app
 from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.api.shapes import GroupingChange, OverrideChange, ShadowChange, ShadowGrouping, WorkersChange
-from keygrouping_router.control.state import orders
+from keygrouping_router.control import orders
 from keygrouping_router.errors import Refused
 from keygrouping_router.knowledge.keyspace import KeyQuery
 from keygrouping_router.knowledge.shadow import candidates

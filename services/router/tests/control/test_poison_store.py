@@ -225,7 +225,7 @@ async def test_a_bad_plan_is_gone_with_the_next_round(
     epoch = router.plane.replica.epoch
     for column in ("owner", "hashes", "shares", "width", "known", "members", "taken", "room", "loads", "estimates"):
         for bad in (*BAD, good["content"][column][:-1] if isinstance(good["content"][column], list) else 7):
-            content = {**good["content"], column: bad, "epoch": epoch + 100}
+            content = {**good["content"], column: bad}
             record = {**good["record"], "epoch": epoch + 100}
             poisoner.document("plan", json.dumps({**good, "content": content, "record": record}).encode())
             await router.plane.replica.rounds.adopt()
@@ -273,7 +273,9 @@ async def test_statistics_of_a_peer_that_are_none_do_not_keep_the_others_from_pl
     control = router.plane.replica.active.control
     good = copy.deepcopy(router.plane.replica.active.interim_statistics())
     assert good is not None
-    for number, raw in enumerate([*RAW, *list(mutated(good))[::5]]):
+    bad = [b'{"epoch": 0, "statistics": %s}' % raw for raw in mutated(good)]
+    bad += mutated({"epoch": 0, "statistics": good})
+    for number, raw in enumerate([*RAW, *bad[::5]]):
         following = math.floor((START + router.time.passed + 10) / router.plane.replica.interval)
         poisoner.member(f"round-{control.generation}-{control.workers}-{following}", raw)
         await router.interval(number % 3)

@@ -82,11 +82,11 @@ def test_a_plan_that_is_not_above_the_one_before_it_is_ignored() -> None:
     statistics = by.statistics(1.0)
     assert statistics is not None and by.planned_in_rounds
     plan = by.grouping.plan([statistics])  # type: ignore[attr-defined]
-    assert not by.apply({**plan, "epoch": 39}), "from before the change that brought this base"
+    assert not by.apply(39, plan), "from before the change that brought this base"
     assert by.widths() == {}
-    assert by.apply({**plan, "epoch": 50})
+    assert by.apply(50, plan)
     assert by.epoch == 50 and by.widths() != {}
-    assert not by.apply({**plan, "keys": [], "epoch": 50})
+    assert not by.apply(50, {**plan, "keys": []})
     assert by.widths() != {}
 
 
@@ -96,7 +96,7 @@ def test_a_plan_is_taken_whose_epoch_a_partition_has_brought_before(planned: int
     spread(by)
     plan = by.grouping.plan([by.statistics(1.0)])  # type: ignore[attr-defined]
     by.not_below(50)
-    assert by.apply({**plan, "epoch": planned})
+    assert by.apply(planned, plan)
     assert by.epoch == after and by.widths() != {}
 
 
@@ -113,7 +113,7 @@ async def test_a_plan_for_another_grouping_is_not_followed() -> None:
     assert plane.replica.active.widths()
     await plane.set_grouping(GroupingChange(name="dkg"), expected=None, by="api")
     data = plan_to_data(plan)
-    late = {**data, "content": {**plan.content, "epoch": 1000}, "record": {**data["record"], "epoch": 1000}}
+    late = {**data, "content": dict(plan.content), "record": {**data["record"], "epoch": 1000}}
     await store.put(DOCUMENT, late, expected=entry.version)
     await plane.replica.rounds.adopt()
     assert plane.replica.epoch < 1000 and plane.replica.active.widths() == {}

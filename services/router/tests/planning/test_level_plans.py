@@ -217,7 +217,8 @@ async def test_a_change_of_w_after_the_statistics_were_taken_costs_nobody_else_t
     await first.end_interval(number)
     route(planes[1], skewed(3000, 0.4, 2), time.passed)
     # A router of an older version announces them all the same.
-    await second.store.announce(second.rounds._board(second.active.control, number), "old", stale, 1.0)
+    board = second.rounds._board(second.active.control, number)
+    await second.store.announce(board, "old", {"epoch": 0, "statistics": stale}, 1.0)
     await second.end_interval(number)
     await first.follow()
     plan = await planes[0].plan()
@@ -318,7 +319,7 @@ async def test_a_plan_in_the_store_that_is_of_no_use_is_told_once_and_the_next_o
     await an_interval([plane], time, 0)
     entry = await store.get(DOCUMENT)
     assert entry is not None
-    content = {**entry.value["content"], "epoch": 1000, "members": [77]}
+    content = {**entry.value["content"], "members": [77]}
     bad = {**entry.value, "content": content, "record": {**entry.value["record"], "epoch": 1000}}
     del bad[broken]["moved_keys"]
     await store.put(DOCUMENT, bad, expected=entry.version)
@@ -330,7 +331,7 @@ async def test_a_plan_in_the_store_that_is_of_no_use_is_told_once_and_the_next_o
         text.partition(" (plan)")[0].partition(":")[0] for text in told if "can't be" in text or "no use" in text
     ] == [
         "what stands in the store as 'plan' is of no use here, and is taken for missing",
-        *(["the next plan begins anew, as the one before it can't be applied"] if broken == "content" else []),
+        *(["the next plan is made from none, as the one before it can't be applied"] if broken == "content" else []),
     ]
     assert (await plane.plan()).round == plane.replica.number and (await plane.plan()).hot_keys
     await an_interval([plane], time, 2)

@@ -99,7 +99,7 @@ class ActiveGrouping:
         if not isinstance(self.grouping, Planned) or not self.grouping.shared:
             return None
         self.now = now
-        return {**self.grouping.statistics(now), "epoch": self.epoch}
+        return self.grouping.statistics(now)
 
     @property
     def urgently_planned(self) -> bool:
@@ -115,18 +115,18 @@ class ActiveGrouping:
         """What this replica adds to a plan inside of the interval; None if there are none."""
         if not isinstance(self.grouping, UrgentlyPlanned) or not self.grouping.shared:
             return None
-        return {**self.grouping.glimpse(), "epoch": self.epoch}
+        return self.grouping.glimpse()
 
-    def apply(self, plan: Mapping[str, Any]) -> bool:
-        """Routes by a plan; False, and no change, if it is not above the one applied last.
+    def apply(self, epoch: int, plan: Mapping[str, Any]) -> bool:
+        """Routes by the plan of this number; False, and no change, if that is not above the one applied last.
 
         The epoch may be there before its plan, brought by a partition of another router: it takes the plan all the
         same. Raises ValueError if it is no plan for this grouping and number of workers.
         """
-        epoch, before = int(plan["epoch"]), self.epoch
+        before = self.epoch
         if not isinstance(self.grouping, Planned) or epoch <= self.planned:
             return False
-        self.grouping.apply({**plan, "epoch": self.grouping.epoch + 1})
+        self.grouping.apply(plan)
         self.planned = epoch
         self._begin_at(max(epoch, before))
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from keygrouping.grouping import Grouping, Overrides, Planned, UrgentlyPlanned
@@ -42,13 +43,19 @@ class Rehearsal:
         grouping = self.grouping
         due = self._checks.due(now, interval)
         if due and isinstance(grouping, UrgentlyPlanned) and grouping.shared and grouping.urgent:
-            grouping.apply(grouping.plan([grouping.glimpse()]))
+            self._apply(grouping, grouping.glimpse())
 
     def end_interval(self, now: float) -> None:
         """An interval is over: plans."""
         self._checks.begin()
         if isinstance(self.grouping, Planned) and self.grouping.shared:
-            self.grouping.apply(self.grouping.plan([self.grouping.statistics(now)]))
+            self._apply(self.grouping, self.grouping.statistics(now))
+
+    @staticmethod
+    def _apply(grouping: Planned, statistics: dict[str, Any]) -> None:
+        plan = grouping.plan([statistics])
+        if plan["changed"]:
+            grouping.apply(plan)
 
     def widths(self) -> dict[int, int]:
         """The width of each hot key, by its hash."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from keygrouping_router.limits import MAX_WORKERS, Number, Time
-from keygrouping_router.planning.plan import Plan, PlanRecord
+from keygrouping_router.planning.plan import Contribution, Plan, PlanRecord
 
 
 class _Stored(BaseModel):
@@ -44,6 +43,11 @@ class _StoredBeat(_Stored):
     epoch: Number
 
 
+class _StoredContribution(_Stored):
+    epoch: Number
+    statistics: dict[str, Any]
+
+
 def record_to_data(record: PlanRecord) -> dict[str, Any]:
     """The record of a plan as JSON data."""
     return asdict(record)
@@ -68,17 +72,18 @@ def plan_to_data(plan: Plan) -> dict[str, Any]:
 def plan_from_data(data: Any) -> Plan:
     """The plan that gave the data, but for its content, which only its grouping knows; raises if it is none."""
     stored = _StoredPlan.model_validate(data)
-    if stored.content.get("epoch") != stored.record.epoch:
-        raise ValueError("the epochs of the plan and of its record are not the same")
     return Plan(stored.generation, stored.base, stored.workers, stored.content, _record(stored.record))
 
 
-def statistics_from_data(data: Any) -> Mapping[str, Any]:
-    """Statistics, of which only their grouping knows more; raises if they are none."""
-    if not isinstance(data, dict):
-        raise TypeError(f"an object is wanted, not {type(data).__name__}")
-    epoch_from_data(data)
-    return data
+def contribution_to_data(contribution: Contribution) -> dict[str, Any]:
+    """What a replica adds to a plan as JSON data."""
+    return {"epoch": contribution.epoch, "statistics": dict(contribution.statistics)}
+
+
+def contribution_from_data(data: Any) -> Contribution:
+    """The contribution that gave the data, but for its statistics, which only their grouping knows; raises if none."""
+    stored = _StoredContribution.model_validate(data)
+    return Contribution(stored.epoch, stored.statistics)
 
 
 def epoch_from_data(data: Any) -> int:

@@ -16,7 +16,7 @@ _MOST_DETAILS = 20
 
 TOLD = ("hot_keys", "moved_keys", "moved_state", "feasible")
 """What every plan of a grouping says of itself."""
-_NO_DETAILS = {*TOLD, "epoch", "workers"}
+_NO_DETAILS = {*TOLD, "changed", "workers"}
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,14 @@ class PlanRecord:
     feasible: bool | None = None
     plan_ms: float | None = None
     details: Values = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a replica adds to a plan: the epoch that it is in, and what its grouping has seen."""
+
+    epoch: int
+    statistics: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,14 @@ from keygrouping_router.control.state import Control
 from keygrouping_router.control.watched_store import Shape, WatchedStore
 from keygrouping_router.data.active_grouping import ActiveGrouping
 from keygrouping_router.planning.format import (
+    contribution_from_data,
+    contribution_to_data,
     plan_from_data,
     plan_to_data,
     record_from_data,
     record_to_data,
-    statistics_from_data,
 )
-from keygrouping_router.planning.plan import TOLD, Plan, PlanRecord, details_of
+from keygrouping_router.planning.plan import TOLD, Contribution, Plan, PlanRecord, details_of
 from keygrouping_router.times import Times
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class _Round:
 
 _PLAN = Shape(DOCUMENT, plan_from_data)
 _HISTORY = Shape(HISTORY, record_from_data, 1 << 20)
-_STATISTICS = Shape("round", statistics_from_data)
+_CONTRIBUTION = Shape("round", contribution_from_data)
 
 
 class Rounds:
@@ -115,7 +116,8 @@ class Rounds:
         """
         if not control.routes_like(self._active.control):
             return
-        await self._hold(_Round(control, number, 0.0, self._board(control, number)), statistics, self._interval())
+        this = _Round(control, number, 0.0, self._board(control, number))
+        await self._hold(this, Contribution(self._active.epoch, statistics), self._interval())
 
     async def hold_inside(self, number: int, part: float, wanted: bool) -> bool:
         """Takes part in a round inside of this interval, after this part of it, if a replica wants one; whether it did.
@@ -129,7 +131,8 @@ class Rounds:
         statistics = self._active.interim_statistics()
         if statistics is None or self._active.control != control:
             return False
-        await self._hold(_Round(control, number, part, board), statistics, self._interval() * _INSIDE)
+        contribution = Contribution(self._active.epoch, statistics)
+        await self._hold(_Round(control, number, part, board), contribution, self._interval() * _INSIDE)
         return True
 
     async def adopt(self) -> Plan | None:
@@ -159,13 +162,13 @@ class Rounds:
         """Routes by a plan for here, or goes on from one for before the start; raises if it can't."""
         active, anew = self._active, self._active.anew
         active.anew = False
-        if (plan.fits(control) and active.apply(plan.content)) or not anew:
+        if (plan.fits(control) and active.apply(plan.epoch, plan.content)) or not anew:
             return
         if not active.planned_in_rounds or plan.record.grouping != control.grouping:
             return
         now, planned = self._times.steady(), active.planned
         then = now - max(0.0, self._times.wall() - plan.made)
-        grouping = await asyncio.to_thread(_follower, control, plan, then, now)
+        grouping, _ = await asyncio.to_thread(_following, control, plan, then, now)
         if control.routes_like(active.control) and planned == active.planned:
             active.go_on_with(grouping, plan.epoch)
 
@@ -188,14 +191,14 @@ class Rounds:
         if not self._others(control):
             return False
         await asyncio.sleep(min(_LISTEN_SECONDS, self._interval() / 64))
-        return bool(await self._store.announced(board, _STATISTICS))
+        return bool(await self._store.announced(board, _CONTRIBUTION))
 
-    async def _hold(self, this: _Round, statistics: Mapping[str, Any], seconds: float) -> None:
+    async def _hold(self, this: _Round, own: Contribution, seconds: float) -> None:
         held = False
         try:
-            held = await self._take_part(this, statistics, seconds)
+            held = await self._take_part(this, own, seconds)
         except Unavailable:
-            held = await self._plan_alone(this, statistics)
+            held = await self._plan_alone(this, own)
             if not held:
                 raise
         finally:
@@ -204,10 +207,10 @@ class Rounds:
         if not held:
             log.warning("no plan came in time of round %s; routing goes on by the plan before", this.board)
 
-    async def _take_part(self, this: _Round, statistics: Mapping[str, Any], seconds: float) -> bool:
+    async def _take_part(self, this: _Round, own: Contribution, seconds: float) -> bool:
         """Whether its plan, or a later one, came in time."""
         deadline = time.monotonic() + seconds / 2
-        await self._store.announce(this.board, self._replica, dict(statistics), 2 * self._interval())
+        await self._store.announce(this.board, self._replica, contribution_to_data(own), 2 * self._interval())
         if await self._store.claim(f"{this.board}-lead", self._replica, self._interval()):
             await self._lead(this, seconds / 3)
             await asyncio.sleep(0)
@@ -220,15 +223,15 @@ class Rounds:
     async def _lead(self, this: _Round, patience: float) -> None:
         workers = this.control.grouped
         spoken = await self._gather(this, patience)
-        statistics = {name: source for name, source in spoken.items() if source.get("workers", workers) == workers}
-        highest = max((source["epoch"] for source in statistics.values()), default=0)
+        given = {name: one for name, one in spoken.items() if one.statistics.get("workers", workers) == workers}
+        highest = max((one.epoch for one in given.values()), default=0)
         for _ in range(_ATTEMPTS):
             await asyncio.sleep(0)
             entry = await self._store.get(self._scoped(this.control, DOCUMENT), _PLAN)
             before = None if entry is None else entry.value
             if before is not None and this.is_made_by(before):
                 return
-            plan = await asyncio.to_thread(self._make, this, self._later(before), statistics)
+            plan = await asyncio.to_thread(self._make, this, self._later(before), given)
             record = None
             if plan.epoch > highest:
                 record = Record(self._scoped(this.control, HISTORY), record_to_data(plan.record), KEPT)
@@ -239,36 +242,36 @@ class Rounds:
             except Conflict:
                 continue
 
-    async def _plan_alone(self, this: _Round, statistics: Mapping[str, Any]) -> bool:
+    async def _plan_alone(self, this: _Round, own: Contribution) -> bool:
         """Routes by a plan that no store holds, if no other router has to follow it; whether it does."""
         if this.part or self._active.anew or self._others(this.control):
             return False
-        plan = await asyncio.to_thread(self._make, this, self.newest, {self._replica: statistics})
+        plan = await asyncio.to_thread(self._make, this, self.newest, {self._replica: own})
         if not this.control.routes_like(self._active.control):
             return False
-        self._active.apply(plan.content)
+        self._active.apply(plan.epoch, plan.content)
         self.newest = plan
         return True
 
-    async def _gather(self, this: _Round, patience: float) -> dict[str, Mapping[str, Any]]:
+    async def _gather(self, this: _Round, patience: float) -> dict[str, Contribution]:
         deadline = time.monotonic() + patience
         while True:
-            spoken = await self._store.announced(this.board, _STATISTICS)
+            spoken = await self._store.announced(this.board, _CONTRIBUTION)
             if time.monotonic() >= deadline or not self._others(this.control) - spoken.keys():
                 return spoken
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _make(self, this: _Round, before: Plan | None, statistics: Mapping[str, Mapping[str, Any]]) -> Plan:
+    def _make(self, this: _Round, before: Plan | None, given: Mapping[str, Contribution]) -> Plan:
         """The next plan. Runs in a thread of its own, on a grouping of its own that knows the last plan only."""
         control = this.control
         began = time.perf_counter()
-        grouping = planner(control, before, self._times.wall())
-        content = self._planned(this, grouping, statistics)
+        grouping, known = planner(control, before, self._times.wall())
+        content, used = self._planned(this, grouping, given)
         seconds = time.perf_counter() - began
         metrics.PLAN_SECONDS.observe(seconds)
-        grouping.apply({**content, "epoch": grouping.epoch + 1})  # Raises before all others would.
+        grouping.apply(content)  # Raises before all others would.
         record = PlanRecord(
-            epoch=content["epoch"],
+            epoch=next_epoch(known, used, changed=content["changed"]),
             made=self._times.wall(),
             round=this.number,
             part=this.part,
@@ -281,15 +284,17 @@ class Rounds:
         )
         return Plan(control.generation, control.base, control.grouped, content, record)
 
-    def _planned(self, this: _Round, grouping: Planned, statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """A plan of these statistics, without those of replicas that no plan can be made of."""
+    def _planned(
+        self, this: _Round, grouping: Planned, given: Mapping[str, Contribution]
+    ) -> tuple[dict[str, Any], Collection[Contribution]]:
+        """A plan, and what it is made of: all contributions but those that no plan can be made of."""
         try:
-            return grouping.plan(list(statistics.values()))
+            return grouping.plan([one.statistics for one in given.values()]), given.values()
         except Exception:
-            usable = [source for name, source in statistics.items() if self._is_usable(this, grouping, name, source)]
-            if len(usable) in (0, len(statistics)):
+            usable = [one for name, one in given.items() if self._is_usable(this, grouping, name, one.statistics)]
+            if len(usable) in (0, len(given)):
                 raise
-            return grouping.plan(usable)
+            return grouping.plan([one.statistics for one in usable]), usable
 
     def _is_usable(self, this: _Round, grouping: Planned, replica: str, source: Mapping[str, Any]) -> bool:
         try:
@@ -300,30 +305,42 @@ class Rounds:
         return True
 
 
-def planner(control: Control, before: Plan | None, now: float) -> Planned:
-    """A grouping in the state in which all replicas are after this plan; its clock shows `now`.
+def next_epoch(known: int, contributions: Collection[Contribution], *, changed: bool) -> int:
+    """The number of a plan, above that of all replicas if it changes the routing of one of them.
+
+    It is made from the plan numbered `known`. What it changes for a replica that is ahead of that, nobody can know.
+    """
+    latest = max([known, *(one.epoch for one in contributions)])
+    return latest + (changed or known < latest)
+
+
+def planner(control: Control, before: Plan | None, now: float) -> tuple[Planned, int]:
+    """A grouping in the state in which all replicas are after this plan, and its epoch; its clock shows `now`.
 
     What they have learned they keep under other settings, too.
     """
     if before is not None and before.record.grouping == control.grouping:
         try:
-            return _follower(control, before, before.made, now)
+            grouping, resized = _following(control, before, before.made, now)
+            return grouping, before.epoch + resized
         except Exception as error:  # Whatever the grouping raises, it is no plan for it.
-            log.warning("the next plan begins anew, as the one before it can't be applied: %s", _reason(error))
+            log.warning("the next plan is made from none, as the one before it can't be applied: %s", _reason(error))
     grouping = _planned(control, control.grouped)
     grouping.statistics(now)
-    return grouping
+    return grouping, 0
 
 
-def _follower(control: Control, plan: Plan, then: float, now: float) -> Planned:
-    """A grouping that has gone by this plan since `then`; raises if it can't."""
+def _following(control: Control, plan: Plan, then: float, now: float) -> tuple[Planned, int]:
+    """A grouping that has gone by this plan since `then`, and how often its workers changed; raises if it can't."""
     grouping = _planned(control, plan.workers)
     grouping.statistics(then)
     grouping.apply(plan.content)
+    applied = grouping.epoch
     for workers in control.sizes_after(plan.base):
         grouping.resize(workers)
+    resized = grouping.epoch - applied
     grouping.statistics(now)
-    return grouping
+    return grouping, resized
 
 
 def _reason(error: Exception) -> str:

@@ -46,10 +46,11 @@ from keygrouping_router.api.shapes import (
     as_text,
 )
 from keygrouping_router.api.shapes import Change as BeforeAfter
+from keygrouping_router.control import orders
 from keygrouping_router.control.feed import Event
 from keygrouping_router.control.history import Change, What
 from keygrouping_router.control.orders import KeyOverride, Values
-from keygrouping_router.control.state import INTERVAL, Control, orders
+from keygrouping_router.control.state import INTERVAL, Control
 from keygrouping_router.knowledge import shadow, trial
 from keygrouping_router.knowledge.balance import Loads, capacities_of
 from keygrouping_router.knowledge.keyspace import Interval, KeySpaceSummary, KeyState

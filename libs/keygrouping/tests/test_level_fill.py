@@ -59,7 +59,8 @@ def random_shares(seed: int, workers: int, total: float) -> Shares:
     shares *= (total - cold) / shares.sum()
     hashes = np.sort(random.integers(-(2**63), 2**63, count))
     keys = Keys(hashes, shares, random.integers(1, known + 1), known, members, np.zeros(len(members)))
-    return Shares(keys, np.full(64, cold / 64), 10.0 ** random.integers(3, 8), 10.0 ** random.integers(3, 7))
+    events, interval = 10.0 ** random.integers(3, 8), 10.0 ** random.integers(3, 7)
+    return Shares(keys, np.full(64, cold / 64), events, interval, np.zeros(workers))
 
 
 class TestRouting:
@@ -242,7 +243,7 @@ class TestPlans:
         ones = np.ones(len(shares), np.int64)
         keys = Keys(hashes, shares, ones, ones, members, np.zeros(len(shares)))
         placement = place(
-            Shares(keys, np.zeros(1024), 1e7, 1e6),
+            Shares(keys, np.zeros(1024), 1e7, 1e6, np.zeros(10)),
             owners_for(np.ones(10), 1024),
             np.full(10, 0.1),
             0.02,
@@ -309,7 +310,8 @@ class TestPlans:
         ones, members = np.ones(4, np.int64), np.arange(4, dtype=np.int32)
         keys = Keys(np.sort(HASHES[:4, 0]), shares, ones, ones, members, np.zeros(4))
         owners, fair = owners_for(np.ones(10), 1024), np.full(10, 0.1)
-        placement = place(Shares(keys, cold, 1e9, 1e6), owners, fair, 0.0, split_light=True, widths=(2, 2, 2))
+        placed = Shares(keys, cold, 1e9, 1e6, np.zeros(10))
+        placement = place(placed, owners, fair, 0.0, split_light=True, widths=(2, 2, 2))
         assert placement.heaviest_rock < shares.min() and placement.keys.width.sum() <= 4 + 10 - 1
         assert placement.loads == pytest.approx(fair, rel=1e-3)
 

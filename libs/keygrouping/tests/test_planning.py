@@ -108,7 +108,9 @@ def run(
     return sizes, moved, overload
 
 
-def transcribed(interval: Interval, preference: Preference, theta_max: float, origin: Numbers) -> Outcome:
+def transcribed(  # noqa: C901 -- the paper's own pseudocode, which is to be compared with it line by line
+    interval: Interval, preference: Preference, theta_max: float, origin: Numbers
+) -> Outcome:
     """Phases II and III key by key, as they stand in the paper."""
     limit = interval.limit(theta_max, interval.mean)
     cost, worker = interval.cost, origin.copy()

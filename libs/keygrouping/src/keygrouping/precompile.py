@@ -3,12 +3,14 @@
 For an installation whose programs can't write there later, such as a container image; NUMBA_CACHE_DIR says where.
 """
 
+from argparse import ArgumentParser
 from collections.abc import Iterable
 
 import numpy as np
 
 from keygrouping.grouping import Grouping, Offline, Planned, create, names, shared_settings
 from keygrouping.hashing import hash_keys
+from keygrouping.version import add_version
 
 _WORKERS = 4
 _KEYS = [b"key-%d" % (n % 50 if n % 2 else 0) for n in range(400)]
@@ -47,5 +49,13 @@ def _plan(grouping: Grouping) -> None:
         _use(grouping)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Command `python -m keygrouping.precompile`."""
+    parser = ArgumentParser(prog="python -m keygrouping.precompile", description=__doc__)
+    add_version(parser)
+    parser.parse_args()
     precompile(names())
+
+
+if __name__ == "__main__":
+    main()

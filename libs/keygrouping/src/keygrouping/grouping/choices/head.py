@@ -150,6 +150,9 @@ class HeadGrouping(SharedWidths[HeadSettingsType], Generic[HeadSettingsType]):
         arrays = Arrays(self._tree, keys.counters, keys.sketch, self._counts, self._rules, self._wide.table)
         return route_head(hashes, weights, arrays, workers, first_leaf(workers), self.shared)
 
+    def bear(self, loads: Weights) -> None:
+        self._tree = tree_of(loads_of(self._tree, self._workers) + loads)
+
     def explain(self, key: bytes | str) -> Explanation:
         hashed = hash_key(key, SEED)
         counter = self._keys.find(hashed)

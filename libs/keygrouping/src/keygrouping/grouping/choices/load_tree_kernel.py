@@ -20,7 +20,7 @@ def least_loaded(tree: Weights, leaf: int) -> int:
 
 @kernel
 def add_load(tree: Weights, leaf: int, worker: int, weight: float) -> None:
-    """Add to a load, and mend the minima above it as far as they were this one."""
+    """Add to a load, and fix the minima above it as far as they were this one."""
     node = leaf + worker
     before = tree[node]
     tree[node] = before + weight

@@ -145,6 +145,10 @@ class Dkg(SharedWidths[DkgSettings]):
             return route_planned_dkg(hashes, weights, *state, self._wide.table)
         return route_dkg(hashes, weights, *state)
 
+    def bear(self, loads: Weights) -> None:
+        self._loads += loads
+        self._totals["load"] += loads.sum()
+
     def explain(self, key: bytes | str) -> Explanation:
         hashed = hash_key(key)
         home = worker_of(hashed, self._workers)

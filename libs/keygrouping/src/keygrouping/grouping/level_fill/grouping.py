@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping._virtual_workers import capacities_of
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays, next_epoch
+from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from, next_epoch
 from keygrouping.grouping.level_fill.buckets import owners_for, resized
 from keygrouping.grouping.level_fill.keys import Keys
 from keygrouping.grouping.level_fill.message import Plan
@@ -68,6 +68,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._ticks = None if self._settings.interval is None else Ticks(self._settings.interval)
         self._checked = 0
         self._arrays = self._empty(workers)
+        self._outside = np.zeros(workers)
+        """Weight of this interval that others have routed to each worker."""
         self._take(None)
 
     @property
@@ -86,13 +88,19 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         There is none yet, the present one is made of fewer events than this interval has had, or loads show that it is
         wrong.
         """
-        average = self._arrays.mass / self._workers
-        if not self._settings.planned or not average:
+        arrays = self._arrays
+        if not self._settings.planned or not arrays.mass:
             return False
         factor, noise = _URGENT
-        unit = float(self._arrays.state["unit"][0])
-        limit = factor * average + noise * np.sqrt(average * unit)
-        return self._estimates.events < self._arrays.mass / unit or float(self._arrays.loads.max()) > limit
+        average, unit = arrays.average, float(arrays.state["unit"][0])
+        limit = (factor - 1) * average + noise * np.sqrt(average * unit)
+        above = arrays.loads - np.maximum(average, self._outside * arrays.slowness)
+        return self._estimates.events < arrays.mass / unit or float(above.max()) > limit
+
+    def bear(self, loads: Weights) -> None:
+        self._outside += loads
+        self._arrays.loads[:] += loads * self._arrays.slowness
+        self._arrays.bear(self._outside, float(loads.sum()))
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
         hashes, weights = kernel_arrays(hashes, weights, 1)
@@ -106,7 +114,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         """Columns of keys and buckets, see `Counts`; a new interval begins."""
         self._advance(self._now if now is None else now)
         seen = self._seen(whole=True)
-        self._arrays.begin_interval()
+        self._begin_interval()
         return seen
 
     def glimpse(self) -> dict[str, Any]:
@@ -187,7 +195,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         hot = np.bincount(keys.members[places], keys.taken[places], workers).astype(np.float64)
         chosen = np.flatnonzero(poured)
         heaviest = chosen[np.lexsort((keys.hashes[chosen], -keys.shares[chosen]))][:limit].tolist()
-        average = self._arrays.mass / workers
+        average = self._arrays.average
         return Filling(
             placement.level,
             self._fair(),
@@ -239,11 +247,15 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         due = sum(self._ticks.part(self._now) >= check for check in CHECKS)
         if ended:
             counts = self.glimpse() | {"whole": True}
-            self._arrays.begin_interval()
+            self._begin_interval()
             self._apply_own(counts)
         elif due > self._checked and self.urgent:
             self._apply_own(self.glimpse())
         self._checked = due
+
+    def _begin_interval(self) -> None:
+        self._arrays.begin_interval()
+        self._outside = np.zeros(self._workers)
 
     def _apply_own(self, counts: dict[str, Any]) -> None:
         if counts["mass"]:
@@ -272,6 +284,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             "width": np.where(tracked, keys["width"], 0).tolist(),
             "members": arrays.pool[places].tolist(),
             "cold": np.maximum(arrays.cold, 0.0).tolist(),
+            "outside": self._outside.tolist(),
         }
 
     def _placed(self, shares: Shares, move_buckets: bool = True) -> Placement:
@@ -280,7 +293,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         if self._settings.planned:
             widths = self._settings.widths
             return place(shares, owners, fair, eps, split_light=split, widths=widths, move_buckets=move_buckets)
-        heaviest_rock = rock_share(shares, self._workers, eps, split_light=split)
+        heaviest_rock = rock_share(shares, fair, eps, split_light=split)
         return Placement(owners, shares.keys, heaviest_rock, fair, fair, None, 0)
 
     def _planned(self, epoch: int, before: Keys, placement: Placement, estimates: Estimates) -> Plan:
@@ -349,7 +362,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     def _resized(self) -> None:
         """New workers take an equal part of each old one's buckets, and the tracked keys are placed anew."""
         before, plan = self._arrays, self._plan
-        self._arrays = self._empty(self._workers)
+        self._arrays, self._outside = self._empty(self._workers), np.zeros(self._workers)
         owners = self._arrays.owners
         owners[:] = resized(before.owners, len(before.loads), len(owners), self._workers)
         self._arrays.state["changes"] = before.state["changes"]
@@ -357,7 +370,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         if plan is not None:
             estimates = plan.estimates.folded(len(owners))
             keys = plan.placement.keys.within(self._workers, owners)
-            shares = Shares(keys, estimates.cold, estimates.events, estimates.interval)
+            shares = Shares(keys, estimates.cold, estimates.events, estimates.interval, self._outside)
             placement = self._placed(shares, move_buckets=False)
             self._install(self._planned(self._epoch, keys, placement, estimates))
             self._remember(before, counted=False)
@@ -365,14 +378,15 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     def _state(self) -> Any:
         began = None if self._ticks is None else self._ticks.began
         plan = None if self._plan is None else self._plan.to_data()
-        return {"began": began, "checked": self._checked, "plan": plan, **self._arrays.to_data()}
+        own = {"began": began, "checked": self._checked, "plan": plan, "outside": self._outside.tolist()}
+        return own | self._arrays.to_data()
 
     def _restore_state(self, state: Any, shift: float) -> None:
         began, checked = Ticks.checked(state["began"], shift), int(state["checked"])
-        arrays = self._empty(self._workers).filled(state, shift)
+        arrays, outside = self._empty(self._workers).filled(state, shift), loads_from(state["outside"], self._workers)
         data = state["plan"]
         plan = None if data is None else Plan.parsed(data, self._workers, len(arrays.owners))
-        self._arrays, self._checked = arrays, checked
+        self._arrays, self._outside, self._checked = arrays, outside, checked
         if self._ticks is not None:
             self._ticks.began = began
         self._take(plan)
@@ -382,6 +396,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         """Without a snapshot, which would hold up routing for as long as thousands of keys take to be written down."""
         own, before = self._empty(self._workers), other._arrays
         self._now, self._epoch, self._checked = other._now, other._epoch, other._checked
+        self._outside = other._outside.copy()
         if self._ticks is not None:
             self._ticks.began = None if other._ticks is None else other._ticks.began
         if len(own.hashes) == len(before.hashes):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.grouping.level_fill.keys import Keys, Members, Numbers, Wanted
-from keygrouping.grouping.level_fill.state import LIGHT
+from keygrouping.grouping.level_fill.state import LIGHT, above_level
 from keygrouping.grouping.protocol import Weights, Workers
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -42,6 +42,8 @@ class Shares:
     """How many typical events the shares were estimated from: how exact they are."""
     interval: float
     """How many of them a source has in an interval: how much its loads vary by chance."""
+    outside: Weights
+    """Share of each worker that others have routed there, such as that of a pinned key."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,13 @@ def place(
     from keygrouping.grouping.level_fill import plan_kernel as steps
 
     keys, workers = shares.keys, len(fair)
-    heaviest_rock = rock_share(shares, workers, eps, split_light=split_light)
+    heaviest_rock = rock_share(shares, fair, eps, split_light=split_light)
     hot = keys.shares > heaviest_rock
-    limit = _limit(float(keys.shares[hot].sum()), shares.interval, fair, eps)
     tolerance = _NOISE * np.sqrt(1 / (workers * max(shares.events, 1.0)))
-    owners, loads = owners.copy(), np.zeros(workers)
+    aside, level_of_rest = _aside(shares, fair)
+    limit = _limit(float(keys.shares[hot].sum()), shares.interval, level_of_rest * fair, eps)
+    limit[aside] = shares.outside[aside] - tolerance
+    owners, loads = owners.copy(), shares.outside.copy()
     width, known = keys.width.copy(), keys.known.copy()
     space = _space(keys, hot, workers)
     start = np.cumsum(space) - space
@@ -93,7 +97,6 @@ def place(
     order = _heaviest_first(keys)
 
     moved_buckets = steps.relieve(owners, shares.cold, loads, limit, tolerance if move_buckets else np.inf)
-    strictly = bool(hot.any())
     rocks, poured = order[~hot[order]], order[hot[order]]
     strictly = bool(len(poured))
     removed = steps.give_up(rocks, keys.shares, members, loads, limit, tolerance, strictly)
@@ -114,13 +117,20 @@ def place(
     return Placement(owners, placed, heaviest_rock, loads, room, level, moved_buckets)
 
 
-def rock_share(shares: Shares, workers: int, eps: float, *, split_light: bool) -> float:
+def rock_share(shares: Shares, fair: Weights, eps: float, *, split_light: bool) -> float:
     """The share of the heaviest rock; above it a key is hot.
 
     A rock fits on one worker, beside an even part of the cold hashes if light keys may be split.
     """
-    most = ROCK * (1 + eps)
-    return (max(most - float(shares.cold.sum()), _LEAST_ROCK) if split_light else most) / workers
+    (_, level), workers = _aside(shares, fair), len(fair)
+    most = level * ROCK * (1 + eps)
+    return (max(most - float(shares.cold.sum()), level * _LEAST_ROCK) if split_light else most) / workers
+
+
+def _aside(shares: Shares, fair: Weights) -> tuple[NDArray[np.bool_], float]:
+    """The workers that others have filled too far to get anything, and the level of the rest in fair shares."""
+    aside = above_level(shares.outside, fair, 1.0)
+    return aside, (1.0 - float(shares.outside[aside].sum())) / float(fair[~aside].sum()) if aside.any() else 1.0
 
 
 def caps_of(shares: Weights, workers: int, widths: Sequence[int]) -> Numbers:

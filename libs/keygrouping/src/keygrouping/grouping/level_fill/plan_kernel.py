@@ -21,9 +21,8 @@ _TRACE = 1e-12
 def relieve(owners: Workers, cold: Weights, loads: Weights, limit: Weights, tolerance: float) -> int:
     """Step 1: buckets leave workers whose cold load alone is too high, to the roomiest; how many.
 
-    `loads` becomes the cold load of each worker.
+    `loads` is what the workers have besides, to which their cold load is added.
     """
-    loads[:] = 0.0
     for bucket in range(len(owners)):
         loads[owners[bucket]] += cold[bucket]
     moved = 0

@@ -52,7 +52,7 @@ def raise_level(state: Any, rules: Any, workers: int) -> None:
     """The level for the next W events, or several times as many when loads are high: the average that they lead to."""
     if state.squares > 0.0:
         state.unit = state.squares / state.mass
-    average = state.mass / workers
+    average = (state.mass - state.aside_mass) / (workers - state.aside_workers)
     coarseness = max(1.0, workers / _FEW)
     step = 1 + int(average * coarseness / (_FINENESS * state.unit))
     state.until = step * workers

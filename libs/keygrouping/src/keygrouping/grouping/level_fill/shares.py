@@ -42,6 +42,8 @@ class Counts:
     known: Numbers
     width: Numbers
     members: Workers
+    outside: Weights
+    """Weight of each worker that others have routed there; a part of `mass`."""
 
     @classmethod
     def parsed(cls, data: Mapping[str, Any], workers: int, buckets: int) -> "Counts":
@@ -61,11 +63,12 @@ class Counts:
                 np.array(data["known"], np.int64),
                 np.array(data["width"], np.int64),
                 np.array(data["members"], np.int32),
+                loads_from(data["outside"], workers),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not statistics for {workers} workers: {error}") from error
         columns = (parts.counts, parts.counted, parts.tracked, parts.known, parts.width)
-        weights = np.concatenate([parts.counts, parts.counted, parts.cold, [parts.mass, parts.squares]])
+        weights = np.concatenate([parts.counts, parts.counted, parts.cold, parts.outside, [parts.mass, parts.squares]])
         flat = parts.hashes.ndim == parts.members.ndim == 1
         if not flat or any(column.shape != parts.hashes.shape for column in columns):
             raise ValueError("statistics whose columns don't match")
@@ -81,7 +84,7 @@ class Counts:
 
     def order(self) -> tuple[object, ...]:
         """Sorts sources, so that their sums are the same whatever order they come in."""
-        columns = (self.hashes, self.counts, self.cold, self.counted, self.members)
+        columns = (self.hashes, self.counts, self.cold, self.counted, self.members, self.outside)
         return (self.mass, self.squares, *(column.tobytes() for column in columns))
 
 
@@ -101,6 +104,7 @@ class Seen:
     untracked_counts: NDArray[Any]
     """Weight of each key that was counted as cold, too."""
     cold: Weights
+    outside: Weights
 
     @classmethod
     def merged(cls, sources: Sequence[Counts], owners: Workers, workers: int) -> "Seen":
@@ -125,6 +129,7 @@ class Seen:
             np.bincount(index, np.where(tracked, counts, 0.0), len(hashes)),
             np.bincount(index, np.where(tracked, 0.0, counts), len(hashes)),
             np.sum([source.cold for source in sources], axis=0) if sources else np.zeros(len(owners)),
+            np.sum([source.outside for source in sources], axis=0) if sources else np.zeros(workers),
         )
 
 
@@ -195,6 +200,7 @@ class Estimates:
             new_cold,
             events,
             max(self.interval, seen.events / max(1, seen.sources)),
+            np.minimum(seen.outside / seen.mass, 1.0) if seen.mass else np.zeros(len(seen.outside)),
         )
         if not whole:
             return self, planned

@@ -67,13 +67,16 @@ STATE = np.dtype(
         ("until", np.int64),
         ("changes", np.int64),
         ("pool_used", np.int64),
+        ("aside_mass", np.float64),
+        ("aside_workers", np.float64),
         ("flexible", np.bool_),
     ],
     align=True,
 )
 """Of this interval: weight and sum of squared weights; the weight of a typical event; the level, and the loads from
 which on light and hot keys are widened; the present time; number of the level and events until the next one; changes of
-any key's workers since the grouping was made; places of the pool in use; whether flexible cold keys may spill."""
+any key's workers since the grouping was made; places of the pool in use; weight and capacity of the workers that others
+have filled above the level, which goes by the rest; whether flexible cold keys may spill."""
 
 RULES = np.dtype(
     [
@@ -94,6 +97,7 @@ RULES = np.dtype(
 share from which on a key is tracked; share above which it is hot; part of the cold hashes that may spill; most workers
 of keys lighter than 1/1.5, 1/1.05 and 1/.6 of a fair share; whether light keys are split at all."""
 
+_ROUNDING = 1e-9
 _COUNTERS = ("hashes", "counts", "errors", "begun")
 _TIMES = ("since", "hot_since", "widened")
 
@@ -155,6 +159,19 @@ class Arrays(NamedTuple):
         """All weight of the interval."""
         return float(self.state["mass"][0])
 
+    @property
+    def average(self) -> float:
+        """The load that each worker should have by now; those that others have filled above it are set aside."""
+        state = self.state[0]
+        return float((state["mass"] - state["aside_mass"]) / (len(self.loads) - state["aside_workers"]))
+
+    def bear(self, outside: Weights, added: float) -> None:
+        """`added` more weight was routed by others, `outside` is all of that in this interval, by worker."""
+        self.state["mass"] += added
+        self.state["squares"] += added * self.state["unit"]
+        aside = above_level(outside, 1 / self.slowness, self.mass)
+        self.state["aside_mass"], self.state["aside_workers"] = outside[aside].sum(), (1 / self.slowness[aside]).sum()
+
     def copied(self) -> "Arrays":
         """The same arrays once more."""
         copies: Any = (array.copy() for array in self)
@@ -166,6 +183,7 @@ class Arrays(NamedTuple):
             column[:] = 0.0
         self.hashes[~self.tracked] = 0
         self.state["mass"] = self.state["squares"] = 0.0
+        self.state["aside_mass"] = self.state["aside_workers"] = 0.0
         self.state["until"] = 0
 
     def to_data(self) -> dict[str, Any]:
@@ -217,6 +235,17 @@ class Arrays(NamedTuple):
         if not (inside and 0 <= key["at"] < key["width"] and key["current"] in members):
             raise ValueError("a key out of place")
         self.pool[start : start + len(members)] = members
+
+
+def above_level(outside: Weights, capacities: Weights, mass: float) -> NDArray[np.bool_]:
+    """The workers that have more from `outside` than is due to them when the others share the rest of all weight."""
+    filled, aside = outside / capacities, np.zeros(len(outside), np.bool_)
+    for worker in np.argsort(-filled, kind="stable").tolist():
+        level = (mass - outside[aside].sum()) / capacities[~aside].sum()
+        if filled[worker] <= level * (1 + _ROUNDING):
+            break
+        aside[worker] = True
+    return aside
 
 
 def numbers_from(data: Any, size: int | None, limit: int) -> NDArray[np.int64]:

@@ -137,6 +137,9 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         self._advance(now)
         return self._keys.route(hashes, weights, self._background, self._now)
 
+    def bear(self, loads: Weights) -> None:
+        self._background += loads
+
     def statistics(self, now: float | None = None) -> dict[str, Any]:
         """`keys`: hashes of all keys with state, `cost` and `state` of each; `background`: the workers' other load."""
         self._now = max(self._now, self._now if now is None else now)

@@ -8,7 +8,6 @@ use, and their JSON parsers have no chance to disagree.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -16,34 +15,29 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import orjson
 
-from keygrouping.aggregate import MOST_WHOLE, Aggregate, AggregateError, parse_aggregates
+from keygrouping.aggregate import MOST_WHOLE, Aggregate, FieldKind
 from keygrouping.instants import ms_of_number, ms_of_rfc3339
+from keygrouping.job.declaration import OfField, OfHeader, TimeOfField, TimeUnit, read
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
-FieldKind: TypeAlias = Literal["number", "text", "any"]
 FieldValue: TypeAlias = int | float | str | None
-TimeUnit: TypeAlias = Literal["ms", "s", "iso"]
 
-_DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
-_JOB_MEMBERS = {
-    *("key", "weight", "time", "window", "window_offset", "lateness", "max_future", "confirmations", "aggregates"),
-}
 _WRONG = object()
 _LARGE = object()
+
+UNIT_MS: Mapping[TimeUnit, int] = {"ms": 1, "s": 1000}
+"""Milliseconds of the units of times that are integers."""
+
+MOST_IN_TEXT = (1 << 64) - 1
+"""Largest integer that is a text by its digits; the least one has 64 bits with a sign. The router's parser knows others
+as floats only.
+"""
 
 MAX_WEIGHT = 1e18
 """Heaviest event: sums of squares of heavier ones might not be finite."""
 
-MOST_CONFIRMATIONS = 128
-"""Twice as many event times are committed with each offset, as text that must fit its metadata (4 kB)."""
-
 MAX_KEY_BYTES = 65_536
 """Longest key. A result holds its key twice, once as JSON text of up to six times the length, and must fit a record."""
-
-
-class JobError(ValueError):
-    """The job's text is wrong; the message lists every fault, one a line."""
 
 
 @dataclass(frozen=True)
@@ -128,16 +122,6 @@ def parse_path(text: str) -> tuple[str, ...]:
     return tuple(token.replace("~1", "/").replace("~0", "~") for token in text[1:].split("/"))
 
 
-def parse_duration(value: object) -> int:
-    """Milliseconds of a duration such as 1500, "250ms", "30s", "5m", "1h" or "1d"; ValueError otherwise."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError(f"{value!r} is no duration: give milliseconds or a text such as '30s', '5m', '1h', '1d'")
-    return int(match[1]) * _DURATION_UNITS[match[2]]
-
-
 def picker(positions: tuple[int, ...]) -> Callable[[Sequence[Any]], Any] | None:
     """What takes an aggregate's value from a row of all fields (see `JobSpec.fields_of`); None if it needs no field."""
     return itemgetter(*positions) if positions else None
@@ -168,7 +152,7 @@ class JobSpec:
     """For each aggregate the positions of its inputs in `fields`."""
 
     def __post_init__(self) -> None:
-        wanted = [[Field(parse_path(i.field), i.kind or "any") for i in a.inputs] for a in self.aggregates]
+        wanted = [[Field(parse_path(i.field), i.kind) for i in a.inputs] for a in self.aggregates]
         fields = tuple(dict.fromkeys(item for items in wanted for item in items))
         object.__setattr__(self, "fields", fields)
         object.__setattr__(self, "fields_of", tuple(tuple(map(fields.index, items)) for items in wanted))
@@ -176,7 +160,18 @@ class JobSpec:
     @classmethod
     def from_json(cls, source: str | bytes | Mapping[str, object]) -> JobSpec:
         """Builds a job from JSON text or the data of it; `JobError` lists every fault."""
-        return _parse(source)
+        job = read(source)
+        return cls(
+            aggregates=job.aggregates,
+            key=_source(job.key),
+            weight=_source(job.weight),
+            time=_source(job.time),
+            window_ms=job.window,
+            window_offset_ms=job.window_offset,
+            lateness_ms=job.lateness,
+            max_future_ms=job.max_future,
+            confirmations=job.confirmations,
+        )
 
     @property
     def needs_value(self) -> bool:
@@ -342,88 +337,23 @@ def _time_of(value: object, source: Source) -> int:
         if time_ms is not None:
             return time_ms
     elif isinstance(value, int) and not isinstance(value, bool):
-        return ms_of_number(value, 1000 if source.unit == "s" else 1)
+        return ms_of_number(value, UNIT_MS[source.unit])
     wanted = "a text like 2026-01-31T12:00:00Z" if source.unit == "iso" else f"an integer in {source.unit}"
     raise _Reject("no-timestamp", f"field {source.name!r} is the event time: it must be {wanted}")
 
 
-class _Faults:
-    """Collects what is wrong with a job, so that all faults are told at once."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def duration(self, data: Mapping[str, object], name: str, default: int, *, least: int = 0) -> int:
-        try:
-            value = parse_duration(data.get(name, default))
-        except ValueError as error:
-            self.lines.append(f"{name}: {error}")
-            return default
-        if value < least:
-            self.lines.append(f"{name}: must be at least {least} ms")
-        return value
-
-    def whole_number(self, data: Mapping[str, object], name: str, default: int, *, least: int, most: int) -> int:
-        value = data.get(name, default)
-        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
-            return value
-        self.lines.append(f"{name}: {value!r} is no whole number from {least} to {most}")
-        return default
-
-    def source(self, data: Mapping[str, object], name: str, plain: dict[str, Source], members: set[str]) -> Source:
-        value = data.get(name, next(iter(plain)))
-        if isinstance(value, str | int) and str(value) in plain:
-            return plain[str(value)]
-        if isinstance(value, Mapping):
-            kinds = members & set(value)
-            unit = value.get("unit", "ms")
-            extra = set(value) - members - ({"unit"} if name == "time" else set())
-            if len(kinds) == 1 and not extra and unit in ("ms", "s", "iso"):
-                kind = kinds.pop()
-                if isinstance(value[kind], str) and value[kind]:
-                    return Source(kind, str(value[kind]), unit)  # type: ignore[arg-type]
-        choices = [repr(choice) for choice in plain] + [f'{{"{member}": "NAME"}}' for member in sorted(members)]
-        unit_hint = ' (with "unit": "ms", "s" or "iso")' if name == "time" else ""
-        self.lines.append(f"{name}: {value!r} is none of {', '.join(choices)}{unit_hint}")
-        return next(iter(plain.values()))
-
-    def aggregates(self, data: Mapping[str, object]) -> tuple[Aggregate, ...]:
-        given = data.get("aggregates", [])
-        if not isinstance(given, Sequence) or isinstance(given, str) or not all(isinstance(a, Mapping) for a in given):
-            self.lines.append('aggregates: must be a list such as [{"name": "events", "op": "count"}]')
-            return ()
-        try:
-            return parse_aggregates(given)
-        except AggregateError as error:
-            self.lines.extend(f"aggregates: {line}" for line in str(error).splitlines())
-            return ()
+_PLAIN = {
+    "record": Source("record"),
+    1: Source("one"),
+    "1": Source("one"),
+    "size": Source("size"),
+    "timestamp": Source("timestamp"),
+}
 
 
-def _parse(source: str | bytes | Mapping[str, object]) -> JobSpec:
-    if isinstance(source, str | bytes):
-        try:
-            data = orjson.loads(source)
-        except orjson.JSONDecodeError as error:
-            raise JobError(f"the job is not JSON: {error}") from None
-    else:
-        data = dict(source)
-    if not isinstance(data, dict):
-        raise JobError("the job must be a JSON object")
-    faults = _Faults()
-    faults.lines += [
-        f"{name}: unknown; the job has {sorted(_JOB_MEMBERS)}" for name in sorted(set(data) - _JOB_MEMBERS)
-    ]
-    job = JobSpec(
-        aggregates=faults.aggregates(data),
-        key=faults.source(data, "key", {"record": Source("record")}, {"header", "field"}),
-        weight=faults.source(data, "weight", {"1": Source("one"), "size": Source("size")}, {"field"}),
-        time=faults.source(data, "time", {"timestamp": Source("timestamp")}, {"field"}),
-        window_ms=faults.duration(data, "window", 60_000, least=1),
-        window_offset_ms=faults.duration(data, "window_offset", 0),
-        lateness_ms=faults.duration(data, "lateness", 10_000),
-        max_future_ms=faults.duration(data, "max_future", 3_600_000),
-        confirmations=faults.whole_number(data, "confirmations", 32, least=1, most=MOST_CONFIRMATIONS),
-    )
-    if faults.lines:
-        raise JobError("\n".join(faults.lines))
-    return job
+def _source(declared: str | int | OfHeader | OfField) -> Source:
+    if isinstance(declared, OfHeader):
+        return Source("header", declared.header)
+    if isinstance(declared, TimeOfField):
+        return Source("field", declared.field, declared.unit)
+    return Source("field", declared.field) if isinstance(declared, OfField) else _PLAIN[declared]

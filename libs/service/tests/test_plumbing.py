@@ -13,20 +13,25 @@ from typing import Any
 import httpx
 import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.errors import GroupAuthorizationFailedError, KafkaConnectionError, UnknownTopicOrPartitionError
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    MessageSizeTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping_service import kafka
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.batches import Outbox, origin_headers, partition_of
-from keygrouping_service.bisection import Bisection
+from keygrouping_service.bisection import Bisection, Suspects
 from keygrouping_service.dead_letters import DeadLetters
 from keygrouping_service.fetching import UNDECODABLE, DeadLetter, UndecodableError, Unpacking
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.logs import Calm
 from keygrouping_service.owned import Clients, OwnedPartition
-from keygrouping_service.progress import Committed
+from keygrouping_service.progress import Committed, Progress
 from keygrouping_service.run import run
 from keygrouping_service.settings import ServiceSettings
 
@@ -200,6 +205,23 @@ async def test_the_lag_is_not_known_before_the_end_was_seen() -> None:
     for reader.end, lag in ((7, 0), (10, 3)):
         await owned.poll(10, 0.0)
         assert owned.lag == lag
+
+
+async def test_what_was_left_out_is_forgotten_once_it_is_committed() -> None:
+    async def commit(*_: object) -> None: ...
+
+    reader: Any = Reader()
+    clients = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader, commit)
+    bisection = Bisection()
+    owned = OwnedPartition(TopicPartition("t", 0), Committed(0), clients, "group", asyncio.Event(), bisection)
+    for offset in (3, 5):
+        bisection.failed(Suspects(offset, offset + 1, 1), MessageSizeTooLargeError())
+        assert not bisection.doubted(offset)
+    await owned.commit(None, 5, Progress())
+    assert bisection.banned(3) is None and bisection.banned(5) is not None
+    assert not bisection.doubted(3) and bisection.doubted(5)
+    await owned.commit(None, 6, Progress())
+    assert not bisection.bans
 
 
 class OwnState(Reader):

@@ -308,6 +308,7 @@ class OwnedPartition:
                         await outbox.send()
                     await self._commit_offset(self._clients.commit_offset, entry.encode())
         self.committed = entry
+        self._bisection.committed(offset)
         self._show(progress)
         metrics.COMMITS.labels(self._group).inc()
         if committed is not None:

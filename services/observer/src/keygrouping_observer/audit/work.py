@@ -171,6 +171,7 @@ class _Incarnation:
         """Audits until the service stops."""
         while not self._owned.stopping:
             began = time.monotonic()
+            self._require_all_partitions()
             try:
                 target = await self._look()
             except Exception as error:
@@ -186,13 +187,16 @@ class _Incarnation:
                 metrics.AUDIT_COMPARED.set_to_current_time()
             await asyncio.sleep(max(0.0, began + self._settings.look_interval - time.monotonic()))
 
+    def _require_all_partitions(self) -> None:
+        """Ends the incarnation where partitions have been added: the next one reads them, too."""
+        for topic in self._topics:
+            seen = self._reader.partitions_for_topic(topic) or set()
+            if len(seen) > sum(tp.topic == topic for tp in self._positions):
+                raise KafkaError(f"{topic} has more partitions now")
+
     async def _look(self) -> Target:
         """How far results are final, then the end of the receipts, then the ends of all else: in this order."""
         settings, tps = self._settings, list(self._positions)
-        for topic in self._topics:
-            seen = self._reader.partitions_for_topic(topic) or set()
-            if len(seen) > sum(tp.topic == topic for tp in tps):
-                raise KafkaError(f"{topic} has more partitions now")
         partitions = await partitions_of(self._owned.admin, settings.partials_topic)
         found = await read_progress(
             self._owned.admin, settings.group("aggregator"), settings.partials_topic, partitions

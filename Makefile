@@ -27,10 +27,13 @@ SHELLS := .ci/run $(wildcard services/*/*.sh spark-jobs/image/*.sh)
 CHART := helm/keygrouping
 
 DOCKER ?= docker
-TAG ?= $(shell sed -n 's/^appVersion: "\(.*\)"/\1/p' helm/keygrouping/Chart.yaml)
+# The one source of the version; all else is compared with it by a test.
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+TAG ?= $(VERSION)
 IMAGES := producer router worker aggregator observer spark load
-FOLDER_spark := spark-jobs
-FOLDER_load := load-generators
+BUILD_spark := --file spark-jobs/Dockerfile
+BUILD_load := --file services/Dockerfile --build-arg SERVICE=load --build-arg FOLDER=load-generators
+BUILD = $(or $(BUILD_$*),--file services/Dockerfile --build-arg SERVICE=$*)
 # Values of the chart that name the pushed images by digest.
 DIGESTS ?= .data/images.yaml
 IMAGE = $(if $(REGISTRY),$(REGISTRY:/=)/)keygrouping-$*:$(TAG)
@@ -108,10 +111,16 @@ test-chart: .venv/installed ## the chart's tests (needs helm; with HELM=..., ano
 test-cluster: .venv/installed ## the tests on a real cluster: that of kubectl's context (needs kubectl, helm, the images); ARGS="-k scaling"
 	$(BIN)/pytest tests/cluster -m cluster --timeout 7200 -s $(ARGS)
 
+version: ## all packages and the chart get another version; TO=0.2.0, then `make chart`
+	@[[ "$(TO)" =~ ^[0-9]+\.[0-9]+\.[0-9]+([a-z0-9.]*)$$ ]] || { echo "TO=... must name the version, such as TO=0.2.0" >&2; exit 1; }
+	sed -i 's/^version = ".*"/version = "$(TO)"/' $(PYPROJECTS)
+	sed -i 's/^version: .*/version: $(TO)/; s/^appVersion: .*/appVersion: "$(TO)"/' $(CHART)/Chart.yaml
+	sed -i '/^version = "$(VERSION)"$$/{N;/editable\|virtual/s/$(VERSION)/$(TO)/}' uv.lock
+
 images: $(IMAGES:%=image-%) ## all container images; REGISTRY=host/folder TAG=... BUILD_ARGS="--build-arg INDEX_URL=..."
 
 image-%:
-	DOCKER_BUILDKIT=1 $(DOCKER) build --file $(or $(FOLDER_$*),services/$*)/Dockerfile --build-arg VERSION=$(TAG) \
+	DOCKER_BUILDKIT=1 $(DOCKER) build $(BUILD) --build-arg VERSION=$(TAG) \
 	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || true) $(BUILD_ARGS) --tag $(IMAGE) .
 
 push: $(IMAGES:%=push-%) ## all container images to the registry that they were made for; REGISTRY=host/folder TAG=...
@@ -155,4 +164,4 @@ $(UV):
 .tools/archives/made: .tools/jars/installed.json
 	-@$(BIN)/python -m keygrouping_local.warmup && touch $@
 
-.PHONY: help install run load load-http test test-long test-faults test-matrix test-network test-soak lint format docs site monitoring chart test-chart test-cluster images push bench clean
+.PHONY: help install run load load-http test test-long test-faults test-matrix test-network test-soak lint format version docs site monitoring chart test-chart test-cluster images push bench clean

@@ -508,7 +508,7 @@ def test_both_runners_take_and_refuse_the_same_sketches(spark: SparkSession) -> 
     assert 50 < sum(data is not None for data in library.values()) < len(tried) - 50
     estimate = F.hll_sketch_estimate(F.hll_union("sound", "sound"))
     estimates = {r["number"]: r[1] for r in given.where("sound is not null").select("number", estimate).collect()}
-    it = Distinct("d")
+    it = Distinct(name="d", field="x")
     assert estimates == {n: it.finish(it.decode(texts[n])) for n, data in library.items() if data is not None}
     for size in (1, 5, 2000):
         union = F.hll_union_agg("sound", F.lit(False))
@@ -522,7 +522,7 @@ def test_sketches_of_all_sizes_that_spark_writes_are_read_by_both_runners(spark:
     rows = by_spark(spark, as_records(found))
     assert refused(kafka_values(spark, rows), JOB).collect() == []
     assert len(rows) == len(counts)
-    it = Distinct("kinds")
+    it = Distinct(name="kinds", field="x")
     for key, value in rows:
         decoded(key, value)
         assert it.finish(it.decode(Partial.decode(value).aggregates["kinds"])) == pytest.approx(

@@ -182,3 +182,9 @@ def test_all_broken_laws_are_told_at_once_and_the_same_ones_each_time() -> None:
     told = faults_of(Wrong, [1.5, 2, 3, -7])
     assert len(told) >= 3
     assert told == faults_of(Wrong, [1.5, 2, 3, -7])
+
+
+def test_squares_beyond_the_floats_are_null_for_the_oracle_too() -> None:
+    (variance,) = parse_aggregates([{"name": "v", "op": "variance", "field": "x"}])
+    assert variance.expected([1e200, -1e200, 3]).value is None
+    check(variance, [1e200, -1e200, 3, None])

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from monitoring.alerts import ALERTS
 from monitoring.boards.kit import scoped
-from monitoring.model import RELEASE, by_release
+from monitoring.model import RELEASE, by_release, naming_release
 from monitoring.recordings import RECORDINGS
 from monitoring.writing import prometheus_rules
 
@@ -88,6 +88,53 @@ def test_one_release_keeps_no_alert_of_another_quiet() -> None:
     config = yaml.safe_load((EXAMPLES / "alertmanager.yaml").read_text())
     for equal in (config["route"]["group_by"], *(rule["equal"] for rule in config["inhibit_rules"])):
         assert "namespace" not in equal or RELEASE in equal
+
+
+def test_the_texts_say_which_release_it_is_where_that_is_known(promtool: str, tmp_path: Path) -> None:
+    (alert,) = (alert for alert in ALERTS if alert.name == "KeygroupingEventsExpiring")
+    (tmp_path / "rules.yaml").write_text(prometheus_rules())
+    places = {"ns/r": {"namespace": "ns", RELEASE: "r"}, "ns": {"namespace": "ns"}}
+    plain = "Retention is about to delete 5 records that k-router in {} has not read"
+    fires = [
+        {
+            "exp_labels": {**labels, "group": "k-router", "severity": alert.severity},
+            "exp_annotations": {
+                "summary": plain.format(place),
+                "description": re.sub(r"{{ \$value .*?}}", "5", alert.description).replace(
+                    "{{ $labels.group }}", "k-router"
+                ),
+                "runbook_url": alert.runbook,
+            },
+        }
+        for place, labels in places.items()
+    ]
+    content = {
+        "rule_files": ["rules.yaml"],
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [
+                    {
+                        "series": "keygrouping_expiring_records" + written({**labels, "group": "k-router"}),
+                        "values": "5x20",
+                    }
+                    for labels in places.values()
+                ],
+                "alert_rule_test": [{"eval_time": "15m", "alertname": alert.name, "exp_alerts": fires}],
+            }
+        ],
+    }
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(content))
+    done = subprocess.run(
+        [promtool, "test", "rules", tmp_path / "tests.yaml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_text_names_a_namespace_without_its_release() -> None:
+    for alert in ALERTS:
+        for text in (alert.summary, alert.description):
+            assert naming_release(text) == text, alert.name
 
 
 # scraping

@@ -141,18 +141,32 @@ def test_no_text_names_a_namespace_without_its_release() -> None:
 
 
 def scrape_configs() -> list[dict[str, Any]]:
-    (text,) = (text for text in re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.S | re.M) if "scrape" in text)
-    return list(yaml.safe_load(text)["scrape_configs"])
+    """Those for pods."""
+    return shown_configs()[0]
+
+
+def shown_configs() -> list[list[dict[str, Any]]]:
+    """Of each block that the page shows: for pods, and for processes outside Kubernetes."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.S | re.M)
+    return [list(yaml.safe_load(text)["scrape_configs"]) for text in blocks if "scrape" in text]
 
 
 def test_the_page_shows_a_prometheus_how_to_scrape(promtool: str, tmp_path: Path) -> None:
-    (config,) = scrape_configs()
-    assert config.pop("kubernetes_sd_configs") == [{"role": "pod"}], "Debian's promtool knows no Kubernetes"
-    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump({"scrape_configs": [config]}))
-    done = subprocess.run(
-        [promtool, "check", "config", tmp_path / "prometheus.yaml"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    pods, processes = shown_configs()
+    assert pods[0].pop("kubernetes_sd_configs") == [{"role": "pod"}], "Debian's promtool knows no Kubernetes"
+    for number, configs in enumerate((pods, processes)):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(yaml.safe_dump({"scrape_configs": configs}))
+        done = subprocess.run([promtool, "check", "config", file], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_processes_outside_kubernetes_bring_the_labels_that_rules_go_by() -> None:
+    _, processes = shown_configs()
+    for config in processes:
+        for group in config["static_configs"]:
+            assert set(group["labels"]) == {"namespace", RELEASE}
+    assert len({config["job_name"] for config in processes}) == len(processes) > 1
 
 
 def relabelled(pod: dict[str, str], rules: list[dict[str, Any]]) -> dict[str, str] | None:

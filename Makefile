@@ -17,17 +17,23 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_COMPILE_BYTECODE := 1
 export PYTHONDONTWRITEBYTECODE :=
 
-MEMBERS := libs/* services/* spark-jobs load-generators
+MEMBERS := libs/* services/* spark-jobs load-generators experiments
 PYPROJECTS := $(wildcard pyproject.toml $(MEMBERS:%=%/pyproject.toml))
+PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard $(MEMBERS:%=%/pyproject.toml)))
 SOURCES := $(wildcard $(MEMBERS:%=%/src))
 TESTS := $(wildcard $(MEMBERS:%=%/tests) tests)
-CHECKED := $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py) $(wildcard helm/*.py helm/keygrouping/files/*.py helm/monitoring spark-jobs/image/*.py docs/site/*.py docs/images/concepts.py)
+CHECKED := $(wildcard .ci/*.py) $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py) $(wildcard helm/*.py helm/keygrouping/files/*.py helm/monitoring spark-jobs/image/*.py docs/site/*.py docs/images/concepts.py)
+SHELLS := .ci/run $(wildcard services/*/*.sh spark-jobs/image/*.sh)
+CHART := helm/keygrouping
 
 DOCKER ?= docker
-TAG ?= $(shell sed -n 's/^appVersion: "\(.*\)"/\1/p' helm/keygrouping/Chart.yaml)
+# The one source of the version; all else is compared with it by a test.
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+TAG ?= $(VERSION)
 IMAGES := producer router worker aggregator observer spark load
-FOLDER_spark := spark-jobs
-FOLDER_load := load-generators
+BUILD_spark := --file spark-jobs/Dockerfile
+BUILD_load := --file services/Dockerfile --build-arg SERVICE=load --build-arg FOLDER=load-generators
+BUILD = $(or $(BUILD_$*),--file services/Dockerfile --build-arg SERVICE=$*)
 # Values of the chart that name the pushed images by digest.
 DIGESTS ?= .data/images.yaml
 IMAGE = $(if $(REGISTRY),$(REGISTRY:/=)/)keygrouping-$*:$(TAG)
@@ -64,9 +70,19 @@ test-network: install ## random schedules of faults on three brokers (hours); AR
 test-soak: install ## hundreds of kills, with the memory of each process (half an hour); ARGS="--kills 300"
 	$(BIN)/pytest tests/network -m soak --timeout 0 $(ARGS)
 
-lint: .venv/installed ## style, formatting and types
+lint: .venv/installed ## style, types, imports, dependencies, dead code, JavaScript, shell, spelling, words, the chart
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/lint-imports --no-logo
+	for package in $(PACKAGES); do (cd $$package && echo $$package && $(CURDIR)/$(BIN)/deptry --no-ansi src); done
+	$(BIN)/python .ci/dead_code.py .
+	$(BIN)/oxlint services
+	$(BIN)/shellcheck $(SHELLS)
+	$(BIN)/codespell
+	$(BIN)/python .ci/words.py .
+	@if command -v "$${HELM:-helm}" >/dev/null; then for values in $(CHART)/values.yaml $(CHART)/ci/all-options-values.yaml; do \
+	  echo "helm lint --values $$values" && "$${HELM:-helm}" lint --strict --quiet --values $$values $(CHART); done; \
+	  else echo "helm is missing: the chart is not linted" >&2; fi
 	$(BIN)/mypy --strict $(CHECKED)
 
 format: .venv/installed ## rewrite the code in the house format
@@ -76,6 +92,7 @@ format: .venv/installed ## rewrite the code in the house format
 docs: .venv/installed ## write anew the pages of docs/ that are made from code
 	$(BIN)/python -m keygrouping_service.metrics_page > docs/metrics.md
 	$(BIN)/python docs/site/settings_page.py
+	$(BIN)/python docs/site/job_schema.py
 	$(BIN)/python docs/site/http_page.py
 	$(BIN)/python docs/images/concepts.py
 
@@ -94,10 +111,16 @@ test-chart: .venv/installed ## the chart's tests (needs helm; with HELM=..., ano
 test-cluster: .venv/installed ## the tests on a real cluster: that of kubectl's context (needs kubectl, helm, the images); ARGS="-k scaling"
 	$(BIN)/pytest tests/cluster -m cluster --timeout 7200 -s $(ARGS)
 
+version: ## all packages and the chart get another version; TO=0.2.0, then `make chart`
+	@[[ "$(TO)" =~ ^[0-9]+\.[0-9]+\.[0-9]+([a-z0-9.]*)$$ ]] || { echo "TO=... must name the version, such as TO=0.2.0" >&2; exit 1; }
+	sed -i 's/^version = ".*"/version = "$(TO)"/' $(PYPROJECTS)
+	sed -i 's/^version: .*/version: $(TO)/; s/^appVersion: .*/appVersion: "$(TO)"/' $(CHART)/Chart.yaml
+	sed -i '/^version = "$(VERSION)"$$/{N;/editable\|virtual/s/$(VERSION)/$(TO)/}' uv.lock
+
 images: $(IMAGES:%=image-%) ## all container images; REGISTRY=host/folder TAG=... BUILD_ARGS="--build-arg INDEX_URL=..."
 
 image-%:
-	DOCKER_BUILDKIT=1 $(DOCKER) build --file $(or $(FOLDER_$*),services/$*)/Dockerfile --build-arg VERSION=$(TAG) \
+	DOCKER_BUILDKIT=1 $(DOCKER) build $(BUILD) --build-arg VERSION=$(TAG) \
 	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || true) $(BUILD_ARGS) --tag $(IMAGE) .
 
 push: $(IMAGES:%=push-%) ## all container images to the registry that they were made for; REGISTRY=host/folder TAG=...
@@ -116,7 +139,7 @@ bench: install ## the benchmarks, each in turn
 	for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" $(ARGS); done
 
 clean: ## remove the data of runs and all caches; what `make install` brought stays
-	rm -rf .data .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .data .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -not -path './.tools/*' -prune -exec rm -rf {} +
 
 $(UV):
@@ -141,4 +164,4 @@ $(UV):
 .tools/archives/made: .tools/jars/installed.json
 	-@$(BIN)/python -m keygrouping_local.warmup && touch $@
 
-.PHONY: help install run load load-http test test-long test-faults test-matrix test-network test-soak lint format docs site monitoring chart test-chart test-cluster images push bench clean
+.PHONY: help install run load load-http test test-long test-faults test-matrix test-network test-soak lint format version docs site monitoring chart test-chart test-cluster images push bench clean

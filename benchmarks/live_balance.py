@@ -32,10 +32,10 @@ from typing import Any
 import httpx
 import numpy as np
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from keygrouping.experiment.chart import draw
-from keygrouping.experiment.model import Line, Panel
 from keygrouping.hashing import hash_keys
 from keygrouping.workload import Workload, workload
+from keygrouping_experiments.chart import draw
+from keygrouping_experiments.model import Line, Panel
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Shape
 from keygrouping_local.topics import environment_of

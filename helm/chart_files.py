@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from keygrouping import grouping
-from keygrouping.aggregate.base import Role
-from keygrouping.aggregate.parse import NAME, OPS
+from keygrouping import grouping, job
+from keygrouping.aggregate import OPS
 from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_load.settings import EventLoadSettings, HttpLoadSettings
 from keygrouping_observer.settings import ObserverSettings
@@ -28,7 +27,6 @@ from keygrouping_producer.settings import ProducerSettings
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service.settings import ServiceSettings
 from keygrouping_spark.settings import SparkSettings
-from keygrouping_spark.support import NATIVE_OPS
 from keygrouping_worker.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -101,7 +99,6 @@ _OBJECT_NAME = {"type": "string", "maxLength": 253, "pattern": r"^[a-z0-9]([a-z0
 _HOST = {"type": "string", "maxLength": 253, "pattern": r"^(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"}
 _LABEL = {"type": "string", "maxLength": 63, "pattern": r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$"}
 _LABEL_NAME = r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
-_FIELD = {"type": "string", "minLength": 1, "not": {"const": "/"}}
 # Spark's settings that the chart makes of other values.
 _SPARK_OWN = (
     r"^spark\.(master|submit\.deployMode|app\.name|driver\.(host|port|bindAddress|memory|extraJavaOptions|blockManager\.port)"
@@ -214,38 +211,12 @@ DEFINITIONS = {
     "tag": {"type": "string", "pattern": "^(|[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})$"},
     "repository": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9._:/-]*[a-z0-9])?$"},
     "seconds": {"type": "string", "pattern": "^(|([0-9]+(ms|s|m|h))+)$"},
-    "duration": {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]+ *(ms|s|m|h|d)$"},
-    "longDuration": {"type": ["integer", "string"], "minimum": 1, "pattern": "^0*[1-9][0-9]* *(ms|s|m|h|d)$"},
-    "fieldName": _FIELD,
     "sparkConf": {
         "type": "object",
         "patternProperties": {r"^spark\.": {"type": "string"}, _SPARK_OWN: False},
         "additionalProperties": False,
     },
 }
-
-
-def _aggregate() -> dict[str, Any]:
-    """An aggregate of the job: what the library knows of its operation, and no property that it doesn't."""
-    kinds = []
-    for op, kind in OPS.items():
-        roles = {role.name: _role(role) for role in kind.roles}
-        required = [role.name for role in kind.roles if role.required]
-        shape = _object(required, name=True, op=True, **roles, **kind.settings.schema())
-        kinds.append({"if": {"properties": {"op": {"const": op}}, "required": ["op"]}, "then": shape})
-    name = {"type": "string", "pattern": f"^{NAME.pattern}$"}
-    return {
-        "type": "object",
-        "required": ["name", "op"],
-        "properties": {"name": name, "op": {"enum": list(OPS)}},
-        "allOf": kinds,
-    }
-
-
-def _role(role: Role) -> dict[str, Any]:
-    if not role.many:
-        return {"$ref": "#/$defs/fieldName"}
-    return {"type": "array", "uniqueItems": True, "items": {"$ref": "#/$defs/fieldName"}}
 
 
 def _groupings() -> list[str]:
@@ -265,15 +236,21 @@ def _between() -> list[dict[str, Any]]:
         for name in _groupings()
     ]
     known = {"properties": {"name": {"enum": _groupings()}}, "allOf": named}
-    of_spark = {"items": {"properties": {"op": {"enum": sorted(NATIVE_OPS)}}}}
+    spark = {"properties": {"runner": {"const": "spark"}}, "required": ["runner"]}
+    native = sorted(op for op, kind in OPS.items() if kind.spark is not None)
     return [
-        # Another image may know further groupings.
-        {**ours, "then": {"properties": {"router": {"properties": {"grouping": known}}}}},
+        # Other images may know further groupings and operations.
         {
-            "if": {"properties": {"runner": {"const": "spark"}}, "required": ["runner"]},
-            "then": {"properties": {"job": {"properties": {"aggregates": of_spark}}}},
+            **ours,
+            "then": {"properties": {"router": {"properties": {"grouping": known}}, "job": _with_ops(list(OPS))}},
         },
+        {"if": spark, "then": {**ours, "then": {"properties": {"job": _with_ops(native)}}}},
     ]
+
+
+def _with_ops(ops: list[str]) -> dict[str, Any]:
+    """The schema of a job that has no other operations."""
+    return {"properties": {"aggregates": {"items": {"properties": {"op": {"enum": ops}}}}}}
 
 
 @dataclass(frozen=True)
@@ -365,7 +342,7 @@ def schema() -> dict[str, Any]:
         "title": "keygrouping",
         **root,
         "allOf": _between(),
-        "$defs": DEFINITIONS | {"aggregate": _aggregate()},
+        "$defs": DEFINITIONS | job.schema()["$defs"],
     }
 
 
@@ -376,6 +353,8 @@ def _describe(path: str, value: Any, documented: Mapping[str, Entry]) -> dict[st
         properties = {name: _describe(f"{path}.{name}".lstrip("."), item, documented) for name, item in value.items()}
         if path in SETTINGS:
             properties = {name: _setting(path, name, item) for name, item in properties.items()}
+        if path == "job":
+            properties = {name: _of_job(name, value[name], item) for name, item in properties.items()}
         # Helm takes out what somebody sets to null.
         return _object(
             [name for name, item in value.items() if not _may_be_missing(item, properties[name])], **properties
@@ -405,7 +384,7 @@ def _type_of(path: str, value: Any, entry: Entry) -> dict[str, Any]:
     for kind, name in kinds:
         if isinstance(value, kind):
             return {"type": name}
-    if "type" in entry.schema or path.rpartition(".")[0] in SETTINGS:
+    if "type" in entry.schema or path.rpartition(".")[0] in (*SETTINGS, "job"):
         return {"type": "null"}
     raise ChartError(f"values.yaml: {path} is null: write its type as '# @schema {{type: ...}}' above it")
 
@@ -420,6 +399,16 @@ def _setting(path: str, name: str, described: Mapping[str, Any]) -> dict[str, An
         own["anyOf"] = [{k: v for k, v in choice.items() if k != "format"} for choice in own["anyOf"]]
     own.pop("format", None)
     return {"description": described["description"], **own}
+
+
+def _of_job(name: str, value: Any, described: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a member of the job, as the library has it; unset, it is not in the job."""
+    own = {key: item for key, item in job.schema()["properties"][name].items() if key not in ("default", "description")}
+    choices = own.get("anyOf", [own])
+    said = {"description": described["description"]}
+    if value is None:
+        return {**said, "anyOf": [{"type": "null"}, *choices]}
+    return {**described, **said, **own}
 
 
 # The README

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
+import json
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,91 +13,107 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVICES = ["producer", "router", "worker", "aggregator", "observer"]
-DOCKERFILES = {name: ROOT / "services" / name / "Dockerfile" for name in SERVICES}
-DOCKERFILES["spark"] = ROOT / "spark-jobs" / "Dockerfile"
-DOCKERFILES["load"] = ROOT / "load-generators" / "Dockerfile"
+DOCKERFILES = {folder: (ROOT / folder / "Dockerfile").read_text() for folder in ("services", "spark-jobs")}
 ENTRYPOINT = ROOT / "spark-jobs" / "image" / "entrypoint.sh"
 
-each_image = pytest.mark.parametrize("name", DOCKERFILES)
+each_file = pytest.mark.parametrize("folder", DOCKERFILES)
+each_image = pytest.mark.parametrize("name", [*SERVICES, "load"])
 
 
-@each_image
-def test_the_lock_file_decides_what_is_installed(name: str) -> None:
-    text = DOCKERFILES[name].read_text()
+def stages(text: str) -> dict[str, tuple[str, str]]:
+    """What a stage starts from and what it does, by its name; the last one may have none."""
+    named = re.findall(r"^FROM (\S+)(?: AS (\w+))?\n(.*?)(?=^FROM |\Z)", text, re.M | re.S)
+    return {name: (base, body) for base, name, body in named}
+
+
+def lineage(name: str) -> str:
+    """All lines that make an image, from the base image on, but for those of the stages that it copies from."""
+    base, body = stages(DOCKERFILES["services"])[name]
+    return body if base == "${PYTHON_IMAGE}" else lineage(base) + body
+
+
+@each_file
+def test_the_lock_file_decides_what_is_installed(folder: str) -> None:
+    text = DOCKERFILES[folder]
     syncs = re.findall(r"uv sync ((?:.*\\\n)*.*)", text)
     assert len(syncs) == 2
+    package = "keygrouping-${SERVICE}" if folder == "services" else "keygrouping-spark"
     for sync in syncs:
-        assert "--frozen" in sync and "--no-dev" in sync and f"--package keygrouping-{name}" in sync
+        assert "--frozen" in sync and "--no-dev" in sync and f"--package {package}" in sync
     (makes,) = re.findall(r"^UV_VERSION := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert f"ARG UV_VERSION={makes}\n" in text
 
 
+def runs_as_a_numbered_user_without_pip(lines: str) -> bool:
+    user = re.search(r"^USER (\d+):\1$", lines, re.MULTILINE)
+    made = re.search(r"apt-get|uv sync|pip install", lines)
+    return user is not None and "pip uninstall" in lines and made is None
+
+
 @each_image
 def test_it_runs_as_a_user_with_a_number_and_without_pip(name: str) -> None:
-    *_, final = re.split(r"^FROM ", DOCKERFILES[name].read_text(), flags=re.MULTILINE)
-    assert re.search(r"^USER (\d+):\1$", final, re.MULTILINE)
-    assert "pip uninstall" in final
-    assert not re.search(r"apt-get|uv sync|pip install", final)
+    assert runs_as_a_numbered_user_without_pip(lineage(name))
 
 
-@each_image
-def test_what_is_copied_is_there_and_not_ignored(name: str) -> None:
+def test_spark_runs_as_a_user_with_a_number_and_without_pip() -> None:
+    _, final = stages(DOCKERFILES["spark-jobs"])[""]
+    assert runs_as_a_numbered_user_without_pip(final)
+
+
+@each_file
+def test_what_is_copied_is_there_and_not_ignored(folder: str) -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    copies = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILES[name].read_text(), re.MULTILINE)
-    for path in (word for copy in copies for word in copy.split() if not word.startswith("--")):
+    copies = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILES[folder], re.MULTILINE)
+    folders = [f"services/{name}" for name in SERVICES] + ["load-generators"]
+    named = {word for copy in copies for word in copy.split() if not word.startswith("--")}
+    for path in {word.replace("${FOLDER}", folder) for word in named for folder in folders}:
         assert (ROOT / path).exists(), path
         assert path.partition("/")[0] in kept, path
 
 
-@each_image
-def test_mirrors_can_be_named(name: str) -> None:
-    defaults = dict(re.findall(r"^ARG (\w+)=(.*)$", DOCKERFILES[name].read_text(), re.MULTILINE))
+@each_file
+def test_mirrors_can_be_named(folder: str) -> None:
+    defaults = dict(re.findall(r"^ARG (\w+)=(.*)$", DOCKERFILES[folder], re.MULTILINE))
     assert defaults["PYTHON_IMAGE"] == "python:3.11-slim-bookworm"
     assert defaults["INDEX_URL"] == "https://pypi.org/simple"
     assert defaults["FILES_URL"] == "https://files.pythonhosted.org"
-    if name == "spark":
+    if folder == "spark-jobs":
         assert defaults["MAVEN_URL"] == "https://repo1.maven.org/maven2/"
         assert defaults["DEBIAN_URL"] == "http://deb.debian.org/debian"
 
 
-OWN_LINES = {
-    "producer": "",
-    "router": """
-+# For any processor of the architecture: kernels of another one would be compiled anew at each start.
-+RUN NUMBA_CACHE_DIR=/app/kernels NUMBA_CPU_NAME=generic /app/bin/python -m keygrouping.precompile
-+COPY --chmod=755 FOLDER/start.sh /app/bin/start
--    KEYGROUPING_HTTP_HOST=0.0.0.0 KEYGROUPING_HTTP_PORT=8080
-+    KEYGROUPING_HTTP_HOST=0.0.0.0 KEYGROUPING_HTTP_PORT=8080 \\
-+    NUMBA_CACHE_DIR=/tmp/kernels NUMBA_CPU_NAME=generic
--ENTRYPOINT ["keygrouping-NAME"]
-+ENTRYPOINT ["start", "keygrouping-NAME"]
-""",
-    "aggregator": "",
-    "observer": "",
-    # It serves no HTTP and runs to its end.
-    "load": """
--ENV PATH=/app/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \\
--    KEYGROUPING_HTTP_HOST=0.0.0.0 KEYGROUPING_HTTP_PORT=8080
-+ENV PATH=/app/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
--EXPOSE 8080
--HEALTHCHECK --start-period=30s CMD ["python", "-c", "from urllib.request import urlopen; \
-urlopen('http://127.0.0.1:8080/healthz', timeout=3)"]
-+CMD ["events"]
-""",
-}
-"""Lines by which a Dockerfile differs from the worker's, but for names and description."""
+@each_image
+def test_an_image_starts_the_command_of_its_package(name: str) -> None:
+    folder = ROOT / ("load-generators" if name == "load" else f"services/{name}")
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    _, body = stages(DOCKERFILES["services"])[name]
+    (entry,) = re.findall(r"^ENTRYPOINT (.*)$", body, re.M)
+    assert json.loads(entry)[-1] in project["scripts"]
+    assert f'description="{project["description"].removesuffix(".")}' in body
 
 
-@pytest.mark.parametrize("name", OWN_LINES)
-def test_dockerfiles_differ_in_stated_lines_only(name: str) -> None:
-    def common(service: str) -> list[str]:
-        folder = str(DOCKERFILES[service].parent.relative_to(ROOT))
-        text = DOCKERFILES[service].read_text().replace(folder, "FOLDER")
-        text = re.sub(rf"(keygrouping[- ]){service}\b", r"\1NAME", text)
-        return re.sub(r"description=.*", "description=", text).splitlines()
+def test_the_image_is_the_stage_that_is_asked_for() -> None:
+    base, _ = stages(DOCKERFILES["services"])[""]
+    assert base == "${SERVICE}"
 
-    found = list(difflib.unified_diff(common("worker"), common(name), n=0, lineterm=""))[2:]
-    assert [line for line in found if not line.startswith("@@")] == OWN_LINES[name].strip().splitlines()
+
+@each_image
+def test_services_are_asked_whether_they_live_and_the_load_generator_serves_nothing(name: str) -> None:
+    assert ("HEALTHCHECK" in lineage(name)) == ("EXPOSE" in lineage(name)) == (name in SERVICES)
+
+
+@each_image
+def test_make_and_skaffold_build_it_of_the_same_file(name: str) -> None:
+    said = subprocess.run(["make", "-n", f"image-{name}"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    arguments = dict(re.findall(r"--build-arg (SERVICE|FOLDER)=(\S+)", said))
+    assert "--file services/Dockerfile " in said and arguments["SERVICE"] == name
+    file = ROOT / ("load-generators/skaffold.yaml" if name == "load" else "skaffold.yaml")
+    (docker,) = (
+        artifact["docker"]
+        for artifact in yaml.safe_load(file.read_text())["build"]["artifacts"]
+        if artifact["image"] == f"keygrouping-{name}"
+    )
+    assert docker == {"dockerfile": "services/Dockerfile", "buildArgs": arguments}
 
 
 # the entry point of Spark's image
@@ -183,7 +200,9 @@ def test_what_is_pushed_is_named_by_digest(tmp_path: Path) -> None:
     done = subprocess.run(["make", "push", *given], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     named = yaml.safe_load(values.read_text())
-    assert named == {part: {"image": {"digest": f"sha256:of-keygrouping-{part}"}} for part in DOCKERFILES}
+    assert named == {
+        part: {"image": {"digest": f"sha256:of-keygrouping-{part}"}} for part in [*SERVICES, "spark", "load"]
+    }
     assert list(values.parent.iterdir()) == [values]
     assert f"helm install --values {values}" in done.stdout
     chart = yaml.safe_load((ROOT / "helm" / "keygrouping" / "values.yaml").read_text())

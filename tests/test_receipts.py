@@ -1,17 +1,21 @@
 """What receipts prove: each fault that once gave wrong results silently is named by the audit. No Kafka is needed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from aiokafka import ConsumerRecord
 from hypothesis import given
 from hypothesis import strategies as st
+from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, Result
-from keygrouping.receipt import MODULUS, Receipt
-from keygrouping_observer.audit.books import STATE_KEY, Books, Origin
-from keygrouping_observer.audit.windows import PREFIX, Window
+from keygrouping.receipt import MODULUS, NOTHING, Receipt
+from keygrouping_observer.audit.books import Books, Origin
+from keygrouping_observer.audit.inputs import Lane, Letters
+from keygrouping_observer.audit.windows import Window
+from keygrouping_observer.audit.work import enter_letter
 from keygrouping_router.receipts import Ledger
 from keygrouping_router.routing import Record, Usable
 from keygrouping_service.progress import END
@@ -138,7 +142,7 @@ def test_a_sound_run_is_proven_to_the_last_event(sizes: list[int], late: set[int
 def restored(books: Books) -> Books:
     rows = dict(books.records())
     again = Books("events", "routed", JOB, ROUTED, lambda: 0)
-    again.restore(rows[STATE_KEY] or b"", [value for key, value in rows.items() if key.startswith(PREFIX) and value])
+    again.restore({key: value for key, value in rows.items() if value is not None})
     for start, window in books.windows._known.items():
         if window.key not in rows:
             again.windows.restore(Window.decode(books.windows._known[start].encode()))
@@ -290,7 +294,17 @@ def test_a_result_of_a_window_that_is_known_no_more_is_named(monkeypatch: pytest
     assert line.ranges() == [("after-final", 0, 1, 2)]
 
 
-@pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"start": 1}', None])
+RESULT = Result(b"k", 1000, 2000, 1, 1, True, {}).encode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"", b"{}", b"[]", b'{"start": 1}', None),
+        RESULT.replace(b'"start":1000', b'"start":1e30'),
+        RESULT.replace(b'"events":1', b'"events":18446744073709551615'),
+    ],
+)
 def test_what_can_not_be_read_is_a_difference_too(value: bytes | None) -> None:
     line = Line()
     line.books.receipt(value, 7)
@@ -298,3 +312,104 @@ def test_what_can_not_be_read_is_a_difference_too(value: bytes | None) -> None:
     assert [(kind, first) for kind, first, _, _ in line.ranges()] == [("unreadable", 7), ("unreadable", 8)][
         : 1 if value is None else 2
     ]
+    assert list(line.books.records())
+
+
+@pytest.mark.parametrize("place", [(b"0", b"9" * 30), (b"-1", b"5"), (b"9" * 30, b"5"), (b"0", b""), (b"0", b"x")])
+@pytest.mark.parametrize("topic", [b"events", b"routed"])
+def test_a_letter_from_where_no_event_can_be_is_none_of_the_proof(topic: bytes, place: tuple[bytes, bytes]) -> None:
+    line = Line()
+    enter_letter(line.books, "dead", letter(topic, *place))
+    line.books.judge(END)
+    assert (line.ranges(), line.books.windows.open) == ([], 0)
+    assert list(line.books.records())
+
+
+@pytest.mark.parametrize(("own", "missing"), [(b"500", {}), (b"", {0: 1}), (b"x", {0: 1}), (b"9" * 40, {0: 1})])
+def test_what_a_worker_left_out_counts_in_the_window_of_its_event(own: bytes, missing: dict[int, int]) -> None:
+    line = Line()
+    line.route(events(10))
+    (unusable,) = [r for r in line.routed[2] if r.timestamp == 500]
+    line.routed[2].remove(unusable)
+    finish(line)
+    left_out = letter(b"routed", b"2", str(unusable.offset).encode(), own)
+    enter_letter(line.books, "dead", left_out)
+    assert {start: events for start, events in line.differing().items() if events > 0} == missing
+
+
+def letter(topic: bytes, partition: bytes, offset: bytes, own: bytes | None = None) -> Record:
+    """A dead letter that was written a minute after its event."""
+    said = {"topic": topic, "partition": partition, "offset": offset, "timestamp": own}
+    headers = tuple((f"keygrouping-{name}", value) for name, value in said.items() if value is not None)
+    return replace(record("dead-letters", 0, 0, b"k", 60_500), headers=headers)
+
+
+def test_what_is_known_of_a_large_backlog_fits_into_records_that_any_topic_takes() -> None:
+    line, rows = Line(), dict[bytes, bytes]()
+
+    def save() -> None:
+        for key, value in line.books.records():
+            assert len(value or b"") <= 1 << 19
+            rows[key] = value or b""
+
+    receipt = Receipt.decode(next(iter(line.new_ledger(0).entry(1, 0).records({}))))
+    for number in range(20_000):
+        line.books.receipt(replace(receipt, first=number, after=number + 1).encode(), number)
+    save()
+    assert sum(map(len, rows.values())) > 1 << 20
+    again = Books("events", "routed", JOB, ROUTED, lambda: 0)
+    again.restore({key: value for key, value in rows.items() if value})
+    assert again.lanes == line.books.lanes
+    line.books = again
+    line.books.judge(0)
+    save()
+    assert sum(map(len, rows.values())) < 1000
+
+
+def dead(topic_id: str, first: int, after: int) -> Receipt:
+    """All of a range of the input were dead letters."""
+    counted = tally(np.arange(first, after), partition_seeds(topic_id, 0))
+    return Receipt(topic_id, 0, first, after, counted, NOTHING, NOTHING, counted)
+
+
+@pytest.mark.parametrize("compared", [True, False])
+def test_a_topic_that_is_made_again_has_its_own_letters_at_the_same_offsets(compared: bool) -> None:
+    line = Line()
+    before, now = dead(EVENTS, 0, 100), dead("f" * 22, 0, 10)
+    if compared:
+        for offset in range(100):
+            line.books.letter("dead", Origin("events", 0, offset), b"", 0)
+    else:
+        before = replace(before, routed=before.dead, dead=NOTHING, workers={0: 100})
+        before = replace(before, windows={0: before.routed})
+    line.books.receipt(before.encode(), 0)
+    if compared:
+        line.books.judge(0)
+    line.books.receipt(now.encode(), 0)
+    for offset in range(10):
+        line.books.letter("dead", Origin("events", 0, offset), b"", 0)
+    line.books.judge(0)
+    assert line.ranges() == []
+    line.books.letter("dead", Origin("events", 0, 9), b"", 0)
+    line.books.judge(0)
+    assert line.ranges() == [("dead-letters", 9, 10, 1)]
+
+
+class Counted(dict[int, int]):
+    """Counts how often all of it is gone through."""
+
+    rounds = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.rounds += 1
+        return super().__iter__()
+
+
+def test_a_backlog_of_letters_is_gone_through_once_and_not_for_each_receipt() -> None:
+    lane, many = Lane.of(dead(EVENTS, 0, 10)), Counted(dict.fromkeys(range(500), 1))
+    letters: Letters = {"late": {}, "dead": many}
+    for first in range(0, 500, 10):
+        assert list(lane.add(dead(EVENTS, first, first + 10))) == []
+    assert list(lane.judge(letters)) == []
+    assert letters == {"late": {}, "dead": {}}
+    assert many.rounds == 1

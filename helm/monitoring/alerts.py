@@ -179,6 +179,17 @@ RESULTS = (
         "are in no result.",
     ),
     Alert(
+        "KeygroupingFieldsSkipped",
+        "sum by (namespace, field) (rate(keygrouping_router_skipped_fields_total[5m])) / on (namespace) group_left () "
+        "(keygrouping:events:rate5m > 0) > 0.001",
+        "10m",
+        "warning",
+        "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} have a value of the wrong type in "
+        "{{ $labels.field }}",
+        "For ten minutes the aggregates of {{ $labels.field }} have skipped {{ $value | humanizePercentage }} of all "
+        "events: what stands there is no number, or no text where one is wanted. The events count in all else.",
+    ),
+    Alert(
         "KeygroupingEventsUnaccounted",
         "max by (namespace, kind) (keygrouping_observer_audit_differences) > 0",
         "1m",
@@ -220,6 +231,27 @@ BALANCE = (
         "Keys are being split, and yet λ after routing, over all routers, is {{ $value | humanize }}: a heavy key "
         "is pinned by an override, or the grouping in force or its thresholds do not fit this traffic. The busiest "
         "worker limits all of them.",
+    ),
+    Alert(
+        "KeygroupingOverrideOverloads",
+        "keygrouping:overridden:ratio_rate5m > 1.5 and on (namespace) keygrouping:events:rate5m > on (namespace) "
+        "10 * max by (namespace) (keygrouping_router_workers)",
+        "15m",
+        "warning",
+        "Overrides alone send worker {{ $labels.worker }} in {{ $labels.namespace }} {{ $value | humanize }} times its "
+        "share",
+        "What people have said of single keys gives worker {{ $labels.worker }} {{ $value | humanize }} times what is "
+        "due to it of all events. The grouping gives it nothing more, and can do no better: λ is at least that.",
+    ),
+    Alert(
+        "KeygroupingOverrideEnds",
+        "min by (namespace, action) (keygrouping_router_override_end_timestamp_seconds == "
+        "keygrouping_router_override_end_timestamp_seconds offset 1h) - time() < 900",
+        "0m",
+        "info",
+        "An override in {{ $labels.namespace }} ends in {{ $value | humanizeDuration }}: {{ $labels.action }}",
+        "It has been in force for an hour or longer. In {{ $value | humanizeDuration }} the grouping decides again "
+        "where its key goes.",
     ),
     Alert(
         "KeygroupingWorkerSaturated",

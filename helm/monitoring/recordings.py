@@ -138,6 +138,12 @@ RECORDINGS: tuple[Recording, ...] = (
         f"/ on (namespace) keygrouping:events:rate5m * on (namespace) sum by (namespace) ({_CAPACITY})",
     ),
     Recording("keygrouping:imbalance_before:avg5m", _IMBALANCE_BEFORE),
+    Recording(
+        "keygrouping:overridden:ratio_rate5m",
+        "sum by (namespace, worker) (rate(keygrouping_router_overridden_total[5m])) "
+        f"/ on (namespace, worker) {_CAPACITY} / on (namespace) group_left () (keygrouping:events:rate5m > 0) "
+        f"* on (namespace) group_left () sum by (namespace) ({_CAPACITY})",
+    ),
     Recording("keygrouping:dead_letters:rate5m", f"sum by (namespace, reason) ({_DEAD})"),
     Recording("keygrouping:dead_letters:increase15m", f"sum by (namespace, reason) ({_DEAD_GROWN})"),
     Recording(

@@ -357,7 +357,7 @@ def test_spark_merges_partials_of_either_runner_to_the_librarys_results(
     assert {(row.key, row.start): row.receipt for row in rows} == receipts
 
 
-@pytest.mark.parametrize("receipt", ["", "f" * 31, "F" * 32, "f" * 31 + "g", "f" * 33])
+@pytest.mark.parametrize("receipt", ["", "f" * 31, "F" * 32, "f" * 31 + "g", "f" * 33, "f" * 32 + "\n"])
 def test_a_partial_whose_receipt_is_none_is_not_merged(spark: SparkSession, receipt: str) -> None:
     ((key, value),) = by_library(spark, as_records([(b"a", 0, 1, None, 0)]))
     document = orjson.loads(value)
@@ -451,6 +451,7 @@ POISON: list[tuple[bytes, str]] = [
     (damaged(start=-(2**63), end=120_000), "window"), (damaged(start=60_001, end=120_001), "window"),
     (damaged(end=180_000), "window"), (damaged(start=-60_000, end=0), "window"),
     (damaged(receipt="f" * 31), "receipt"), (damaged(receipt=5), "receipt"), (damaged(topic="t"), "topic"),
+    (damaged(topic="t" * 22 + "\n"), "topic"), (damaged(receipt="f" * 32 + "\n"), "receipt"),
     (damaged(aggregates={}), "not the job's"),
     (damaged(aggregates=None), "not the job's"), (with_state("foreign", 1), "not the job's"),
     (with_state("n", 3), "'n'"), (with_state("n", -7), "'n'"), (with_state("n", 1 << 64), "'n'"),
@@ -507,7 +508,7 @@ def test_both_runners_take_and_refuse_the_same_sketches(spark: SparkSession) -> 
     assert 50 < sum(data is not None for data in library.values()) < len(tried) - 50
     estimate = F.hll_sketch_estimate(F.hll_union("sound", "sound"))
     estimates = {r["number"]: r[1] for r in given.where("sound is not null").select("number", estimate).collect()}
-    it = Distinct("d")
+    it = Distinct(name="d", field="x")
     assert estimates == {n: it.finish(it.decode(texts[n])) for n, data in library.items() if data is not None}
     for size in (1, 5, 2000):
         union = F.hll_union_agg("sound", F.lit(False))
@@ -521,7 +522,7 @@ def test_sketches_of_all_sizes_that_spark_writes_are_read_by_both_runners(spark:
     rows = by_spark(spark, as_records(found))
     assert refused(kafka_values(spark, rows), JOB).collect() == []
     assert len(rows) == len(counts)
-    it = Distinct("kinds")
+    it = Distinct(name="kinds", field="x")
     for key, value in rows:
         decoded(key, value)
         assert it.finish(it.decode(Partial.decode(value).aggregates["kinds"])) == pytest.approx(

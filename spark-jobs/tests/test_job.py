@@ -12,16 +12,19 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import keygrouping_spark
 import orjson
 import psutil
 import pyspark
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import RecordsToDelete
 from keygrouping.partial import Partial, Result
 from keygrouping_local import archives
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.jars import default_jars_dir
+from keygrouping_local.monitoring import metrics_address
 from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_local.small_spark import java_options
 from keygrouping_service.end_of_input import finish_input
@@ -364,6 +367,45 @@ async def test_a_new_checkpoint_goes_on_although_the_broker_has_forgotten_the_gr
         pipeline.start(spark_stages="worker", **changes)
         await until(lambda: pipeline.driver is not None and pipeline.driver.poll() is not None, START_SECONDS)
         assert line in pipeline.log.read_text()
+
+
+async def test_records_that_were_deleted_unread_are_told_and_a_new_checkpoint_goes_on_without_them(
+    pipeline: Pipeline,
+) -> None:
+    rng = random.Random(3)
+    pipeline.start()
+    await pipeline.send(some_events(rng, 0))
+    await pipeline.promise(WINDOW)
+    await pipeline.reaches(WINDOW)
+    assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+    routed, before = pipeline.topic("routed"), list(pipeline.sent)
+    await pipeline.send(some_events(rng, 1))
+    deleted = {TopicPartition(routed, worker): RecordsToDelete(before_offset=-1) for worker in range(WORKERS)}
+    await pipeline.cluster.admin.delete_records(deleted)
+    lost, pipeline.sent = len(pipeline.sent) - len(before), before
+
+    pipeline.start()
+    fault = f"retention deleted {lost} offsets of {routed} that group {pipeline.application}-worker had not read"
+    await until(lambda: fault in pipeline.log.read_text(), START_SECONDS)
+    group = f'group="{pipeline.application}-worker"'
+    assert f"keygrouping_expired_offsets_total{{{group}}} {float(lost)}" in await metrics_of(pipeline)
+    assert pipeline.stop() == 1
+    assert "KEYGROUPING_SPARK_CHECKPOINT to a new folder" in last_lines(pipeline.log, 1)[0]
+
+    pipeline.start(spark_checkpoint=str(pipeline.folder / "another"))
+    await pipeline.send(some_events(rng, 2))
+    await pipeline.finish()
+    await pipeline.reaches(END)
+    check(await pipeline.results(), pipeline.expected())
+    text = await metrics_of(pipeline)
+    assert f"keygrouping_expired_offsets_total{{{group}}} {float(lost)}" in text
+    assert f"keygrouping_expiring_records{{{group}}} 0.0" in text
+    assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+
+
+async def metrics_of(pipeline: Pipeline) -> str:
+    async with httpx.AsyncClient() as client:
+        return (await client.get(f"http://{metrics_address(pipeline.log)}/metrics")).text
 
 
 async def one_partial_per_worker_window_and_key(pipeline: Pipeline) -> None:

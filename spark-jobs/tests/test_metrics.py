@@ -16,6 +16,8 @@ async def test_a_query_that_has_ended_no_batch_is_shown(monkeypatch: pytest.Monk
     def create(settings: SparkSettings) -> None:
         for name in ("batch_seconds_count", "input_rows_total", "query_restarts_total"):
             seen[name] = REGISTRY.get_sample_value(f"keygrouping_spark_{name}", {"query": settings.stages})
+        group = {"group": settings.group(settings.stages)}
+        seen["expired_offsets_total"] = REGISTRY.get_sample_value("keygrouping_expired_offsets_total", group)
         raise Fatal("this far and no farther")
 
     monkeypatch.setattr(session, "create", create)
@@ -24,7 +26,7 @@ async def test_a_query_that_has_ended_no_batch_is_shown(monkeypatch: pytest.Monk
     )
     with pytest.raises(Fatal, match="this far"):
         await cli.serve(settings, asyncio.Event())
-    assert seen == {"batch_seconds_count": 0, "input_rows_total": 0, "query_restarts_total": 0}
+    assert seen == dict.fromkeys(seen, 0) and len(seen) == 4
 
 
 def test_the_memory_of_the_state_is_what_its_stores_share() -> None:

@@ -1,9 +1,14 @@
 """The writer of Spark's results, on a real broker and without Spark."""
 
 import asyncio
+import contextlib
 import time
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer, ConsumerRecord
 from keygrouping.partial import Result
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.proxy import Api, Proxy, Stray
@@ -118,3 +123,48 @@ async def test_a_batch_whose_commit_is_not_answered_is_written_once_and_told_of(
 async def write_all(writer: ResultWriter, batches: list[list[Result]]) -> None:
     for number, batch in enumerate(batches):
         await writer.write(number, batch)
+
+
+class Waits:
+    """Stands for a producer whose broker acknowledges nothing before all of a transaction is on its way."""
+
+    def __init__(self, wanted: int) -> None:
+        self._real = AIOKafkaProducer(bootstrap_servers="unused:1")
+        self._missing = wanted
+        self._all = asyncio.get_running_loop().create_future()
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        yield
+
+    async def partitions_for(self, _: str) -> set[int]:
+        return {0}
+
+    def create_batch(self) -> Any:
+        return self._real.create_batch()
+
+    async def send_batch(self, batch: Any, *_: object, **__: object) -> Any:
+        return self._came(batch.record_count())
+
+    async def send_and_wait(self, *_: object) -> Any:
+        return await self._came(1)
+
+    async def send_offsets_to_transaction(self, *_: object) -> None:
+        assert self._all.done()
+
+    def _came(self, records: int) -> Any:
+        self._missing -= records
+        if not self._missing:
+            self._all.set_result(SimpleNamespace(offset=0))
+        return self._all
+
+
+async def test_many_refused_partials_are_not_written_one_after_the_other() -> None:
+    """Else their transaction would take longer than brokers wait for one."""
+    writer = ResultWriter(settings_of("unused:1", "refused"), "one")
+    origin = ConsumerRecord("partials", 0, 7, -1, 0, b"k", b"no partial", None, 1, 10, ())
+    client: Any = Waits(wanted=6000 + 1)
+    writer._producer = client
+    async with asyncio.timeout(60):
+        await writer._transaction(0, [], [(origin, "not JSON")] * 6000)
+    writer._producer = None

@@ -3,10 +3,10 @@
 import pytest
 from keygrouping.aggregate import OPS
 from keygrouping.job import JobSpec
-from keygrouping_spark.aggregates import native
 from keygrouping_spark.checkpoint import aggregator_plan
+from keygrouping_spark.native import native
 from keygrouping_spark.settings import SparkSettings
-from keygrouping_spark.support import NATIVE_OPS, UnsupportedAggregate, require_native
+from keygrouping_spark.support import UnsupportedAggregate, require_native
 from pydantic import ValidationError
 
 NEEDED = {"vwap": {"weight": "w"}}
@@ -23,7 +23,7 @@ def settings(*ops: str) -> SparkSettings:
 @pytest.mark.parametrize("op", OPS)
 def test_what_is_said_to_be_native_is_and_the_rest_is_refused_with_a_way_out(op: str) -> None:
     aggregates = JobSpec.from_json(job("count", op)).aggregates
-    if op in NATIVE_OPS:
+    if OPS[op].spark:
         require_native(aggregates)
         assert [a.name for a in native(aggregates)] == ["a0", "a1"]
     else:
@@ -44,3 +44,9 @@ def test_a_checkpoint_knows_every_field_of_an_aggregate() -> None:
         bootstrap_servers="none:9", checkpoint="none", job='{"aggregates": [{"name": "n", "op": "count"}]}'
     )
     assert aggregator_plan(counted, "id")["aggregates"] == [["n", "count", None]]
+
+
+def test_a_checkpoint_knows_the_settings_of_an_aggregate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OPS["top-k"], "spark", "keygrouping_spark.aggregates:NativeDistinct")
+    plan = aggregator_plan(settings("top-k"), "id")
+    assert plan["aggregates"] == [["a0", "top-k", "x", {"k": 10, "capacity": 256}]]

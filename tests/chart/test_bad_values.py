@@ -68,6 +68,12 @@ SCHEMA = [
         "/job/aggregates/0/quantiles",
     ),
     (
+        "{runner: native, job: {aggregates: [{name: a, op: histogram, field: x, quantiles: ["
+        + ", ".join(["0.5"] * 101)
+        + "]}]}}",
+        "/job/aggregates/0/quantiles",
+    ),
+    (
         "{runner: native, job: {aggregates: [{name: a, op: naive-bayes, field: x, features: [b, b]}]}}",
         "/job/aggregates/0/features",
     ),
@@ -263,10 +269,8 @@ PROGRAMS = [
         "KEYGROUPING_JOB",
     ),
     (
-        "{runner: native, job: {aggregates: [{name: a, op: histogram, field: x, quantiles: ["
-        + ", ".join(["0.5"] * 101)
-        + "]}]}}",
-        "KEYGROUPING_JOB",
+        "{router: {image: {repository: mine/router}}, job: {aggregates: [{name: a, op: spread, field: x}]}}",
+        "unknown op 'spread'; choose from count",
     ),
     ("router: {grouping: {name: d-choices, settings: {shared: true}}}", "leaves the plan to the routers"),
     ("router: {grouping: {settings: {interval: 7200}}}", "interval must be from 0.1 to 3600 s"),

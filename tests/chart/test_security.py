@@ -310,8 +310,8 @@ def test_an_upgrade_keeps_what_a_user_has_changed(helm: str, tmp_path: Path) -> 
     changed = {"tokens": "alice write a-token\n", "read": "no-more", "write": "no-more", "more": "of the user"}
     assert upgraded(made | {name: changed}, tmp_path)[name] == changed, "a revoked token does not come back"
     half = {"tokens": "alice write a-token\n", "read": "a-reader"}
-    mended = upgraded(made | {name: half}, tmp_path)[name]
-    assert mended["tokens"] == f"alice write a-token\nr-write write {mended['write']}\n"
+    fixed = upgraded(made | {name: half}, tmp_path)[name]
+    assert fixed["tokens"] == f"alice write a-token\nr-write write {fixed['write']}\n"
 
 
 @pytest.mark.parametrize("own", ["", "router.auth.existingSecret=own,producer.auth.existingSecret=own"])

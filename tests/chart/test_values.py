@@ -140,6 +140,22 @@ def test_a_parent_chart_may_pass_its_globals(validator: jsonschema_rs.Draft7Vali
     validator.validate(over_defaults({"global": {"anything": 1}}))
 
 
+OTHERS = {"router": {"image": {"repository": "registry.example.com/own-router"}}}
+
+
+@pytest.mark.parametrize("runner", ["native", "spark"])
+def test_images_of_their_own_may_know_further_operations(validator: jsonschema_rs.Draft7Validator, runner: str) -> None:
+    spread = {"runner": runner, "job": {"aggregates": [{"name": "r", "op": "spread", "field": "x", "k": 3}]}}
+    assert ["job", "aggregates", 0, "op"] in [
+        list(e.instance_path) for e in validator.iter_errors(over_defaults(spread))
+    ]
+    validator.validate(over_defaults({**spread, **OTHERS}))
+    nameless = {"runner": runner, "job": {"aggregates": [{"op": "spread"}]}, **OTHERS}
+    misspelt = {"runner": runner, "job": {"aggregates": [{"name": "r", "op": "sum", "feild": "x"}]}, **OTHERS}
+    assert not validator.is_valid(over_defaults(nameless))
+    assert not validator.is_valid(over_defaults(misspelt))
+
+
 # how values.yaml is read
 
 

@@ -22,6 +22,7 @@ import jsonschema_rs
 import pytest
 import yaml
 from chart_files import over_defaults
+from keygrouping import aggregate
 from keygrouping import cli as simulator
 from keygrouping.grouping import registry
 from keygrouping.job import JobSpec
@@ -214,8 +215,9 @@ def test_yaml_is_values_of_the_chart_or_an_object_with_a_test_of_its_own(block: 
 
 @pytest.mark.parametrize("block", all_blocks("toml"), ids=lambda block: block.place)
 def test_toml_adds_a_class_of_its_page(block: Any) -> None:
-    points = tomllib.loads(block.text)["project"]["entry-points"][registry.PLUGINS]
-    for value in points.values():
+    groups = tomllib.loads(block.text)["project"]["entry-points"]
+    assert groups.keys() <= {registry.PLUGINS, aggregate.PLUGINS}
+    for value in [value for points in groups.values() for value in points.values()]:
         name = value.partition(":")[2]
         assert any(f"class {name}(" in code.text for code in blocks(block.page, "python"))
 

@@ -18,7 +18,11 @@ PAGES = sorted(
         *(ROOT / ".github").rglob("*.md"),
         ROOT / "helm/keygrouping/README.md",
         ROOT / "k8s/README.md",
-        ROOT / "libs/keygrouping/README.md",
+        *ROOT.glob("libs/*/README.md"),
+        *ROOT.glob("services/*/README.md"),
+        ROOT / "spark-jobs/README.md",
+        ROOT / "load-generators/README.md",
+        ROOT / "experiments/README.md",
     }
 )
 _CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.S | re.M)

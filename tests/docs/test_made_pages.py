@@ -49,6 +49,11 @@ def test_the_page_of_http_interfaces_is_current() -> None:
     assert page.PAGE.read_text() == page.render(), "run `make docs`"
 
 
+def test_the_schema_of_a_job_is_current() -> None:
+    page = program(DOCS / "site" / "job_schema.py")
+    assert page.PAGE.read_text() == page.render(), "run `make docs`"
+
+
 def test_drawings_are_current() -> None:
     for name, draw in program(DOCS / "images" / "concepts.py").DRAWINGS.items():
         assert (DOCS / "images" / f"{name}.svg").read_text() == draw(), "run `make docs`"

@@ -31,6 +31,7 @@ OWN_CAUSES = {
     "KeygroupingEventsUnaccounted",
     "KeygroupingExporterMissing",
     "KeygroupingFileDescriptorsLow",
+    "KeygroupingOverrideEnds",
     "KeygroupingPremiseViolated",
     "KeygroupingStoreBadValues",
     "KeygroupingStoreDegraded",
@@ -200,6 +201,21 @@ async def test_late_results_keep_quiet_the_slower_warning_of_the_same(
         await until(lambda: on_call.heard and team.heard, 30)
         await asyncio.sleep(1)
     assert (on_call.heard, team.heard) == ({(fast, "a")}, {(slow, "b")})
+
+
+@pytest.mark.usefixtures("alertmanager")
+async def test_an_override_that_overloads_a_worker_keeps_quiet_that_loads_are_uneven(
+    serve: Callable[[Callable[[bytes], str]], str], tmp_path: Path
+) -> None:
+    override, uneven = "KeygroupingOverrideOverloads", "KeygroupingUnbalanced"
+    on_call, team = Receiver(), Receiver()
+    with Alertmanager(tmp_path / "alertmanager", to_webhooks(serve(on_call), serve(team), wait="2s")) as alerts:
+        told = [fires(override, "a", worker="3"), fires(uneven, "a"), fires(uneven, "b")]
+        async with httpx.AsyncClient() as client:
+            (await client.post(f"http://{alerts.address}/api/v2/alerts", json=told)).raise_for_status()
+        await until(lambda: len(team.heard) >= 2, 30)
+        await asyncio.sleep(1)
+    assert team.heard == {(override, "a"), (uneven, "b")}
 
 
 @pytest.mark.usefixtures("alertmanager")

@@ -56,6 +56,7 @@ TRAFFIC = {
     "Records to read",
     "Records that tell no key",
     "Set aside",
+    "Skipped fields",
     "Throughput by worker",
     "Windows compared",
     "Windows to compare",
@@ -80,6 +81,7 @@ STATES = {
     "Memory of the state",
     "Open windows",
     "Premises",
+    "Overrides",
     "Replicas that see each other",
     "Rows of state",
     "Share of the heaviest keys",
@@ -90,6 +92,7 @@ STATES = {
     "Workers",
     "Workers in use",
     "Workers of the heaviest keys",
+    "Time until an override ends",
     "λ by key hash",
 }
 WITHOUT_LIMITS = TRAFFIC | STATES

@@ -72,14 +72,14 @@ def stopped(pid: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
+VALUES = (b"{}",) * 8 + (b"no", b'{"n": "3"}')
+
+
 async def keep_writing(deployment: Deployment, stamp_behind: float = 75) -> None:
-    """A stream of old events (their age in seconds), most of one key, one in ten no JSON and one in ten late."""
+    """A stream of old events (their age in seconds), most of one key; of ten one is no JSON, one has text as number."""
     for number in itertools.count():
         now = int((time.time() - stamp_behind) * 1000)
-        events = [
-            Event(n % 2, b"hot" if n % 10 else b"key-%d" % (number % 50), b"{}" if n % 10 != 3 else b"no", now)
-            for n in range(50)
-        ]
+        events = [Event(n % 2, b"hot" if n % 10 else b"key-%d" % (number % 50), VALUES[n % 10], now) for n in range(50)]
         late = [Event(n % 2, b"late", b"{}", now - 60_000) for n in range(5)]
         await deployment.write([*events, *late])
         await asyncio.sleep(0.1)
@@ -241,12 +241,18 @@ async def test_a_pipeline_in_trouble_is_told_of(application: str, tmp_path: Path
                     "KeygroupingUnbalanced",
                     "KeygroupingDeadLetters",
                     "KeygroupingDeadLettersBurst",
+                    "KeygroupingFieldsSkipped",
                     "KeygroupingEventsLate",
                     "KeygroupingLatencyBudgetBurnFast",
                     "KeygroupingLatencyBudgetBurnSlow",
                     "KeygroupingResultsBudgetBurnFast",
                     "KeygroupingResultsBudgetBurnSlow",
                 )
+                async with httpx.AsyncClient(base_url=pipeline.router) as client:
+                    change = {"action": "pin", "worker": 0, "seconds": 800}
+                    (await client.put("/overrides/hot", json=change)).raise_for_status()
+                    await pipeline.fires("KeygroupingOverrideOverloads", "KeygroupingOverrideEnds")
+                    (await client.delete("/overrides/hot")).raise_for_status()
                 settings = deployment.settings
                 stray = Result(b"key", 0, 1000, 1, 1, True, {})
                 await deployment.producer.send_and_wait(settings.results_topic, stray.encode(), stray.record_key)

@@ -20,7 +20,8 @@ NS = 'namespace="ns"'
 ROUTER = f'{{{NS}, job="router", instance="r"}}'
 ROUTED = f'keygrouping_router_routed_total{{{NS}, instance="r", worker="0"}}'
 OBSERVER = f'keygrouping_observer_workers{{{NS}, instance="o"}}'
-FLOWING = {ROUTED: "0+60000x600"}
+SKIPPED = f'keygrouping_router_skipped_fields_total{{{NS}, instance="r", field="/n"}}'
+ENDS = f'keygrouping_router_override_end_timestamp_seconds{{{NS}, instance="r", action="pin"}}'
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,18 @@ def balance(
             series[f'keygrouping_router_worker_capacity{{{NS}, instance="{router}", worker="{worker}"}}'] = (
                 f"{capacity}x60"
             )
+    return series
+
+
+def skipped(each_minute: float) -> dict[str, str]:
+    return {ROUTED: "0+60000x60", SKIPPED: f"0+{each_minute}x60"}
+
+
+def overridden(sent: str, *, routed: str = "0+60000x60", twice: bool = False, capacity: float = 1) -> dict[str, str]:
+    """What overrides send to worker 0, of four."""
+    series = balance({"r": (routed,) * 4}, capacities=(capacity, 1, 1, 1))
+    for router in ("r", "q") if twice else ("r",):
+        series[f'keygrouping_router_overridden_total{{{NS}, instance="{router}", worker="0"}}'] = sent
     return series
 
 
@@ -521,6 +534,26 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("there are too few events to tell", balance({"r": ("0+600x60",)}), "30m"),
         Case("one bad minute", balance({"r": ("0+60000x20 1500000+60000x30", *EVEN[1:])}), "30m"),
     ),
+    "KeygroupingFieldsSkipped": (
+        Case("one of 100", skipped(600), "30m", {**HERE, "field": "/n"}, "1%"),
+        Case("one of 100,000", skipped(0.6), "30m"),
+        Case("a burst of five minutes", {**skipped(0), SKIPPED: "0x10 0+600x5 3000x50"}, "30m"),
+    ),
+    "KeygroupingOverrideOverloads": (
+        Case("a pinned key has half of all", overridden("0+120000x60"), "30m", {**HERE, "worker": "0"}, "2"),
+        Case("two routers pin it", overridden("0+60000x60", twice=True), "30m", {**HERE, "worker": "0"}, "2"),
+        Case("its worker can do four times as much", overridden("0+120000x60", capacity=4), "30m"),
+        Case("a pinned key has a fair share", overridden("0+60000x60"), "30m"),
+        Case("the key was pinned for ten minutes", overridden("0x10 0+120000x10 1200000x60"), "30m"),
+        Case("there are too few events to tell", overridden("0+1200x60", routed="0+600x60"), "30m"),
+    ),
+    "KeygroupingOverrideEnds": (
+        Case("in ten minutes, after two hours", {ENDS: "7200x200"}, "110m", {**HERE, "action": "pin"}, "10m 0s"),
+        Case("in twenty minutes", {ENDS: "7200x200"}, "100m"),
+        Case("it began half an hour ago", {ENDS: "_x80 7200x200"}, "110m"),
+        Case("it was made longer", {ENDS: "7200x100 72000x200"}, "115m"),
+        Case("it was ended", {ENDS: "7200x100 stale"}, "115m"),
+    ),
     "KeygroupingWorkerSaturated": (
         Case("one of three", delays(90_500, 10, 10), "30m", {**HERE, "worker": "0"}, "1m 30s"),
         Case("one of two", delays(90_500, 10), "30m", {**HERE, "worker": "0"}, "1m 30s"),
@@ -585,7 +618,7 @@ CASES: dict[str, tuple[Case, ...]] = {
         ),
         Case("all is given", {premise("retention", "r"): "1x20"}, "10m"),
         Case("one broker is no fault of a laptop", {premise("one-broker", "r"): "0x20"}, "10m"),
-        Case("it was mended and started again", {premise("retention", "r"): "0x4 1x20"}, "10m"),
+        Case("it was fixed and started again", {premise("retention", "r"): "0x4 1x20"}, "10m"),
     ),
     "KeygroupingTargetDown": (
         Case(

@@ -98,6 +98,37 @@ KEYSPACE = Board(
             ),
         ),
         Row(
+            "Overrides: keys that go where people say",
+            (
+                Panel(
+                    "Overrides",
+                    "Keys with an override, by what it says; resting ones have no worker to go to, and play no part.",
+                    "short",
+                    (
+                        Query("max by (action) (keygrouping_router_overrides)", "{{action}}"),
+                        Query("max by (namespace) (keygrouping_router_resting_overrides)", "resting"),
+                    ),
+                    alert="KeygroupingOverrideEnds",
+                ),
+                Panel(
+                    "Time until an override ends",
+                    "Of each action the next one; then the grouping decides again.",
+                    "s",
+                    one("min by (action) (keygrouping_router_override_end_timestamp_seconds) - time()", "{{action}}"),
+                    alert="KeygroupingOverrideEnds",
+                ),
+                Panel(
+                    "Load by overrides",
+                    "What overrides send to each worker, over what is due to it of all events, by capacity: λ can't be "
+                    "lower than the largest.",
+                    "none",
+                    one("keygrouping:overridden:ratio_rate5m", "worker {{worker}}"),
+                    limits=(1.5,),
+                    alert="KeygroupingOverrideOverloads",
+                ),
+            ),
+        ),
+        Row(
             "What splitting brings and costs, as the observer measures it",
             (
                 Panel(

@@ -39,6 +39,15 @@ ROUTER = Board(
                     ),
                     alert="KeygroupingDeadLetters",
                 ),
+                Panel(
+                    "Skipped fields",
+                    "Events per second with a value of the wrong type, by field: its aggregates skip them.",
+                    "cps",
+                    one(
+                        "sum by (field) (rate(keygrouping_router_skipped_fields_total[$__rate_interval]))", "{{field}}"
+                    ),
+                    alert="KeygroupingFieldsSkipped",
+                ),
             ),
         ),
         Row(

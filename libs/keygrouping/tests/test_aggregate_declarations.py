@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from keygrouping.aggregate import AggregateError, Histogram, Input, NaiveBayes, TopK, parse_aggregates
 
+QUANTILES = "quantiles must be a list of at most 100, each a number from 0 to 1"
+
 
 def faults_of(*specs: Any) -> list[str]:
     with pytest.raises(AggregateError) as caught:
@@ -24,17 +26,18 @@ def test_all_faults_are_listed_at_once() -> None:
     ) == [
         "aggregates[1]: name 'N' is used twice (upper and lower case are the same)",
         "aggregates[2]: name must be letters, digits and _ (not first a digit), at most 63, not '2x'",
+        "aggregates[2]: field must be a field name or a JSON pointer, not ''",
         "aggregates[2]: unknown op 'total'; choose from count, sum, min, max, mean, variance, vwap, distinct, top-k, "
         "histogram, naive-bayes",
-        "aggregates[2]: field must be a field name or a JSON pointer, not ''",
-        "aggregates[3]: unknown property 'fild'; sum has name, op, field",
         "aggregates[3]: op 'sum' needs a field",
+        "aggregates[3]: unknown property 'fild'; sum has name, op, field",
         "aggregates[4]: must be an object with name, op and field",
-        "aggregates[5]: unknown property 'k'; vwap has name, op, field, weight",
         "aggregates[5]: op 'vwap' needs a field",
         "aggregates[5]: weight must be a field name or a JSON pointer, not 5",
+        "aggregates[5]: unknown property 'k'; vwap has name, op, field, weight",
+        "aggregates[6]: k must be an integer from 1 to 1000, not 0",
+        "aggregates[6]: capacity must be an integer from 1 to 1000, not True",
         "aggregates[6]: unknown property 'bins'; top-k has name, op, field, k, capacity",
-        "aggregates[6]: k must be from 1 to 1000, not 0; capacity must be an integer, not True",
     ]
 
 
@@ -47,10 +50,10 @@ def test_fields_and_settings_are_taken_over() -> None:
             {"name": "w", "op": "naive-bayes", "field": "c"},
         ]
     )
-    assert isinstance(top, TopK) and (top.settings.k, top.settings.capacity) == (5, 50)
-    assert isinstance(histogram, Histogram) and histogram.settings.quantiles == (0.5, 1)
-    assert histogram.settings.bins == 64
-    assert isinstance(bayes, NaiveBayes) and bayes.settings.entries == 9
+    assert isinstance(top, TopK) and (top.k, top.capacity) == (5, 50)
+    assert isinstance(histogram, Histogram) and histogram.quantiles == (0.5, 1)
+    assert histogram.bins == 64
+    assert isinstance(bayes, NaiveBayes) and bayes.entries == 9
     assert bayes.inputs == (Input("c", "text"), Input("f", "text"), Input("/g/h", "text"))
     assert words.inputs == (Input("c", "text"),)
 
@@ -59,18 +62,27 @@ def test_fields_and_settings_are_taken_over() -> None:
     ("properties", "fault"),
     [
         ({"op": "top-k", "field": "x", "k": 300}, "k must be at most capacity (256), not 300"),
-        ({"op": "histogram", "field": "x", "bins": 1}, "bins must be from 2 to 1000, not 1"),
-        ({"op": "histogram", "field": "x", "quantiles": [1.5]}, "quantiles must be from 0 to 1, not [1.5]"),
-        ({"op": "histogram", "field": "x", "quantiles": 0.5}, "quantiles must be a list of numbers, not 0.5"),
-        ({"op": "histogram", "field": "x", "quantiles": [0] * 101}, "quantiles must be at most 100, not 101"),
+        ({"op": "histogram", "field": "x", "bins": 1}, "bins must be an integer from 2 to 1000, not 1"),
+        (
+            {"op": "histogram", "field": "x", "quantiles": [1.5]},
+            f"{QUANTILES}, not [1.5]",
+        ),
+        (
+            {"op": "histogram", "field": "x", "quantiles": 0.5},
+            f"{QUANTILES}, not 0.5",
+        ),
+        (
+            {"op": "histogram", "field": "x", "quantiles": [0, 1] * 51},
+            f"{QUANTILES}, not {[0, 1] * 51}",
+        ),
         ({"op": "naive-bayes", "features": ["f"]}, "op 'naive-bayes' needs a field"),
         (
             {"op": "naive-bayes", "field": "c", "features": "f"},
-            "features must be a list of field names or JSON pointers, not 'f'",
+            "features must be a list, each a field name or a JSON pointer, not 'f'",
         ),
         (
             {"op": "naive-bayes", "field": "c", "features": ["f", 5]},
-            "features must be a list of field names or JSON pointers, not ['f', 5]",
+            "features must be a field name or a JSON pointer, not 5",
         ),
         ({"op": "naive-bayes", "field": "c", "features": ["f", "g", "f"]}, "features names a field twice: f, g, f"),
     ],

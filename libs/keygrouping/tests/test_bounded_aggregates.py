@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping.aggregate import Aggregate, StreamHistogram, parse_aggregates
-from keygrouping.aggregate.bounds import bounds_of
 from keygrouping.aggregate.text import LONGEST, bounded
 
 numbers = st.lists(st.integers(-50, 50) | st.floats(-1e300, 1e300), min_size=1, max_size=40)
@@ -113,8 +112,6 @@ def test_numbers_at_the_ends_of_all_floats_do_no_harm() -> None:
     it = declared("histogram", bins=3)
     values = [-1.7e308, 1.7e308, 0.0, -0.0, 1e308, -1e308, 5e-324]
     state = over(it, values)
-    bounds = bounds_of(declared("histogram", bins=3), values)
-    assert bounds is not None
     found = it.finish(state)
     assert all(math.isfinite(quantile["value"]) for quantile in found["quantiles"])
     assert (found["n"], found["min"], found["max"]) == (7, -1.7e308, 1.7e308)
@@ -219,8 +216,7 @@ def test_more_classes_than_there_is_room_for_are_said_to_be_too_many() -> None:
     }
     assert it.finish(it.merge(overfull, over(it, ["a"]))) == {**found, "events": 5}
     assert it.finish(it.decode(orjson.loads(orjson.dumps(it.encode(overfull))))) == found
-    bounds = bounds_of(it, "abcd")
-    assert bounds is not None
+    bounds = it.expected("abcd")
     assert bounds.accept(found)
     assert not any(map(bounds.accept, (None, {**found, "events": 5}, {**found, "exceeded": ""})))
 
@@ -282,12 +278,7 @@ def test_bounds_accept_what_an_aggregate_says_and_nothing_beyond(op: str, wrong:
         ),
     }
     it, values = declarations[op]
-    bounds = bounds_of(it, values)
-    assert bounds is not None
+    bounds = it.expected(values)
     found = it.finish(in_parts(it, values, 3))
     assert bounds.accept(found)
     assert not bounds.accept(wrong(found))
-
-
-def test_other_aggregates_need_no_bounds() -> None:
-    assert bounds_of(declared("mean"), [1, 2]) is None

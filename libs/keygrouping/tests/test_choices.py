@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from keygrouping.grouping import Explanation, create
-from keygrouping.grouping._load_tree import first_leaf, loads_of, tree_of
-from keygrouping.grouping.d_choices import choices_needed
-from keygrouping.grouping.head import HeadGrouping
+from keygrouping.grouping.choices.d_choices import choices_needed
+from keygrouping.grouping.choices.head import HeadGrouping
+from keygrouping.grouping.choices.load_tree import first_leaf, loads_of, tree_of
 from keygrouping.hashing import hash_key, hash_keys, worker_of
 from keygrouping.workload import workload
 from numpy.typing import NDArray
@@ -97,12 +97,15 @@ class ExactWChoices:
         self.head: set[int] = set()
         self.events = 0
 
-    def route(self, key: int, weight: float) -> int:
-        self.counts[key] = count = self.counts.get(key, 0.0) + weight
-        self.events += 1
-        total = sum(self.counts.values())
+    def belongs(self, key: int) -> bool:
+        count, total = self.counts[key], sum(self.counts.values())
         limit = 0.75 * self.enter if key in self.head else self.enter
-        hot = count > 0 and count >= limit * total and count * self.events >= 8 * total
+        return count > 0 and count >= limit * total and count * self.events >= 8 * total
+
+    def route(self, key: int, weight: float) -> int:
+        self.counts[key] = self.counts.get(key, 0.0) + weight
+        self.events += 1
+        hot = self.belongs(key)
         (self.head.add if hot else self.head.discard)(key)
         workers = len(self.loads)
         first, second = (worker_of(hash_key(key_of(key), seed), workers) for seed in (13, 17))
@@ -117,6 +120,7 @@ class ExactWChoices:
         return worker
 
 
+@example([(0, 1.0)] * 20 + [(key, 2.0) for key in range(1, 11)] * 10, 3, "least-loaded")
 @given(
     st.lists(st.tuples(st.sampled_from([0] * 6 + list(range(12))), st.sampled_from([1.0, 2.0, 0.5])), max_size=120),
     st.integers(3, 9),
@@ -129,7 +133,9 @@ def test_decisions_are_those_of_exact_counts(stream: list[tuple[int, float]], wo
     weights = np.array([weight for _, weight in stream], float)
     keys = np.array([key for key, _ in stream], int)
     assert grouping.route_batch(HASHES[keys], weights, 0.0).tolist() == expected
-    assert {counter.hash for counter in grouping.hot(99)} >= {int(HASHES[key, 0]) for key in exact.head}
+    # What has become light without being seen may have left the head meanwhile.
+    lasting = {int(HASHES[key, 0]) for key in exact.head if exact.belongs(key)}
+    assert {counter.hash for counter in grouping.hot(99)} >= lasting
 
 
 @pytest.mark.parametrize(("exponent", "most"), [(1.0, 1e-4), (1.4, 1e-5)])
@@ -289,7 +295,7 @@ def test_explanations_tell_head_from_tail() -> None:
     st.integers(1, 700), st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 0.5, 1.0, 3.0])), max_size=60)
 )
 def test_the_tree_always_knows_the_first_of_the_least_loaded(workers: int, steps: list[tuple[int, float]]) -> None:
-    from keygrouping.grouping._load_tree_kernel import add_load, least_loaded
+    from keygrouping.grouping.choices.load_tree_kernel import add_load, least_loaded
 
     loads = np.asarray(np.arange(workers) % 3 / 2, np.float64)
     tree = tree_of(loads)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from keygrouping import experiment, grouping
+from keygrouping import grouping
 from keygrouping.cli import main, progress
 from keygrouping.cli.assignments import assign
 from keygrouping.cli.parser import CommandError
@@ -119,18 +119,14 @@ def test_in_a_pipe_progress_is_a_line_now_and_then(capsys: pytest.CaptureFixture
     assert printed.out == ""
 
 
-def test_simulate_and_experiment_tell_their_progress_in_a_pipe(
-    capsys: pytest.CaptureFixture[str], monkeypatch: Any, tmp_path: Path
-) -> None:
+def test_simulate_tells_its_progress_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
     main(SMALL)
     assert "pkg on country-skew-80: 100%\n" in capsys.readouterr().err
-    main(["experiment", experiment.names()[0], "--events", "2000", "--output", str(tmp_path)])
-    assert f"{experiment.names()[0]}: 100%\n" in capsys.readouterr().err
 
 
 def test_every_command_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["--version"], ["simulate", "--version"], ["inspect", "--version"], ["experiment", "--version"]):
+    for arguments in (["--version"], ["simulate", "--version"], ["inspect", "--version"]):
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         assert (ended.value.code, capsys.readouterr().out) == (0, f"keygrouping {version()}\n")

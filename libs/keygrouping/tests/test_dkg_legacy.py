@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping.grouping import create
-from keygrouping.grouping.dkg_legacy import DkgLegacy, DkgLegacySettings, LegacyThresholds
+from keygrouping.grouping.dkg.legacy import DkgLegacy, DkgLegacySettings, LegacyThresholds
 from keygrouping.grouping.protocol import Workers
 from keygrouping.hashing import hash_key, hash_keys
 from keygrouping.keyspace import BABY, ITEM, OLD, TEENAGE

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.grouping._compact import MAX_EXPONENT, Groups, discretised
+from keygrouping.grouping.table.compact import MAX_EXPONENT, Groups, discretised
 
 exponents = st.integers(0, MAX_EXPONENT)
 costs = st.lists(st.floats(1, 5_000) | st.integers(1, 300).map(float), min_size=1, max_size=200)

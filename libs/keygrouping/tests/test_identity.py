@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping.identity import _xxh64, hashes_of, offsets_of, partition_seeds, tallies, tally, tally_of
 from keygrouping.partial import RecordError
-from keygrouping.receipt import MODULUS, NOTHING, Receipt, Tally
+from keygrouping.receipt import MODULUS, MOST, NOTHING, Receipt, Tally
 
 TOPIC = "gAAAAAAAAAAAAAAAAAAwOQ"
 offsets = st.lists(st.integers(0, 2**63 - 1), max_size=40)
-counts = st.builds(Tally, st.integers(0, 2**53), st.integers(0, MODULUS - 1))
+counts = st.builds(Tally, st.integers(0, MOST), st.integers(0, MODULUS - 1))
 
 
 def summed(values: list[int], partition: int = 3) -> Tally:
@@ -88,6 +88,12 @@ def test_a_receipt_survives_its_encoding(
         Receipt(TOPIC, 0, 0, 1, *(NOTHING,) * 4).encode().replace(b'"first":0', b'"first":-1'),
         Receipt(TOPIC, 0, 0, 1, *(NOTHING,) * 4).encode().replace(b'"windows":[]', b'"windows":[[1]]'),
         Receipt(TOPIC, 0, 0, 1, *(NOTHING,) * 4).encode().replace(b'"late":[0', b'"late":[true'),
+        Receipt(TOPIC, 0, 0, 1, *(NOTHING,) * 4).encode().replace(b'"after":1', b'"after":18446744073709551615'),
+        Receipt(TOPIC, 0, 0, 1, *(NOTHING,) * 4, workers={0: 7}).encode().replace(b'{"0":7}', b'{"0":"7"}'),
+        *(
+            Receipt(TOPIC, 0, 0, 1, *(NOTHING,) * 4, windows={7: NOTHING}).encode().replace(b"[[7", b"[[" + start)
+            for start in (b"1e30", b"253402214400001", b'"7"')
+        ),
     ],
 )
 def test_what_is_no_receipt_is_refused(value: bytes | None) -> None:

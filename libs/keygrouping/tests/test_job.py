@@ -1,9 +1,12 @@
+import jsonschema_rs
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from keygrouping.aggregate import MOST_WHOLE
 from keygrouping.job import (
     MAX_KEY_BYTES,
+    MOST_IN_TEXT,
     Extracted,
     Field,
     JobError,
@@ -12,6 +15,7 @@ from keygrouping.job import (
     parse_duration,
     parse_path,
     picker,
+    schema,
 )
 
 NOW = 1_400_000_000_000
@@ -215,22 +219,100 @@ def test_any_bytes_are_either_extracted_or_refused(value: bytes, key: bytes | No
     assert isinstance(outcome, Extracted | Rejection)
 
 
-def test_all_faults_of_a_job_are_told_at_once() -> None:
+def faults_of(**members: object) -> list[str]:
     with pytest.raises(JobError) as raised:
-        JobSpec.from_json(
-            {
-                "key": {"query": "x"},
-                "weight": 2,
-                "time": {"field": "t", "unit": "days"},
-                "window": "soon",
-                "lateness": -1,
-                "colour": "red",
-                "aggregates": [{"name": "m", "op": "median", "field": "x"}],
-            }
-        )
-    lines = str(raised.value).splitlines()
-    for member in ("key", "weight", "time", "window", "lateness", "colour", "aggregates"):
-        assert any(line.startswith(f"{member}:") for line in lines), member
+        JobSpec.from_json(members)
+    return str(raised.value).splitlines()
+
+
+def test_all_faults_of_a_job_are_told_at_once_each_with_what_would_be_right() -> None:
+    field = '{"field": a field name or a JSON pointer}'
+    units = '{"field": a field name or a JSON pointer, "unit": "ms", "s" or "iso"}'
+    assert faults_of(
+        key={"query": "x"},
+        weight=2,
+        time={"field": "t", "unit": "days"},
+        window="soon",
+        window_offset=0.5,
+        lateness=-1,
+        max_future=None,
+        confirmations=129,
+        colour="red",
+        aggregates=[{"name": "m", "op": "median", "field": "x"}, {"name": "s", "op": "sum"}],
+    ) == [
+        f"""key: must be "record", {{"header": a text}} or {field}, not {{'query': 'x'}}""",
+        f"""weight: must be 1, "1", "size" or {field}, not 2""",
+        f"""time: must be "timestamp" or {units}, not {{'field': 't', 'unit': 'days'}}""",
+        "window: 'soon' is no duration: give milliseconds or a text such as '30s', '5m', '1h', '1d'",
+        "window_offset: 0.5 is no duration: give milliseconds or a text such as '30s', '5m', '1h', '1d'",
+        "lateness: -1 is no duration: give milliseconds or a text such as '30s', '5m', '1h', '1d'",
+        "max_future: None is no duration: give milliseconds or a text such as '30s', '5m', '1h', '1d'",
+        "confirmations: must be an integer from 1 to 128, not 129",
+        "aggregates[0]: op 'median' needs all values of a key in one place, so it can't be merged from partials; use "
+        'histogram, which has its quantiles ("quantiles": [0.5]) within sure bounds',
+        "aggregates[1]: op 'sum' needs a field",
+        "colour: unknown; the job has key, weight, time, window, window_offset, lateness, max_future, confirmations, "
+        "aggregates",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        *(("key", value) for value in ("records", {"header": ""}, {"field": 5}, {"field": ""}, {"field": "/"})),
+        *(("key", value) for value in ({"field": "a", "header": "b"}, {}, None, ["record"])),
+        *(("weight", value) for value in (True, 1.0, "field", {"header": "a"}, {"field": 7})),
+        *(("time", value) for value in ("now", {"unit": "ms"}, {"field": "t", "unit": "us"}, {"header": "t"})),
+        *(("time", value) for value in ({"field": "t", "zone": "UTC"}, 5, None)),
+        *(("aggregates", value) for value in ("count", {"name": "n"}, 5, None)),
+    ],
+)
+def test_a_member_that_is_none_of_its_choices_is_refused(member: str, value: object) -> None:
+    (line,) = faults_of(**{member: value})
+    assert line.startswith(f"{member}: must be ") and "\n" not in line
+
+
+def test_an_editors_link_to_the_schema_is_no_fault() -> None:
+    assert JobSpec.from_json({"$schema": "job.schema.json"}) == JobSpec.from_json({})
+
+
+COUNT = {"name": "n", "op": "count"}
+GOOD: list[dict[str, object]] = [
+    {},
+    {"key": {"header": "h"}, "weight": "size", "time": {"field": "/a/b", "unit": "iso"}, "window": "5 m"},
+    {"key": {"field": "k"}, "weight": "1", "time": {"field": "t"}, "window": 1, "confirmations": 1, "max_future": "1d"},
+    {"weight": {"field": "w"}, "lateness": 0, "aggregates": [COUNT, {"name": "d", "op": "distinct", "field": "d"}]},
+    {"aggregates": [{"name": "t", "op": "top-k", "field": "f", "k": 3}]},
+    {"aggregates": [COUNT, {"name": "v", "op": "vwap", "field": "f", "weight": "w"}]},
+    {"aggregates": [{"name": "h", "op": "histogram", "field": "f", "quantiles": [0.5]}]},
+    {"aggregates": [{"name": "b", "op": "naive-bayes", "field": "f", "features": ["g", "h"]}]},
+]
+BAD: list[dict[str, object]] = [
+    {"key": {"header": ""}}, {"weight": 2}, {"time": {"unit": "s"}}, {"window": 0}, {"window": "0s"}, {"window": "1w"},
+    {"lateness": -1}, {"confirmations": 0}, {"colour": 1}, {"aggregates": [{"name": "a"}]}, {"aggregates": ["count"]},
+    {"aggregates": [{"name": "a-b", "op": "count"}]}, {"aggregates": [{"name": "s", "op": "sum"}]},
+    {"aggregates": [{"name": "s", "op": "sum", "field": "x", "k": 1}]},
+    {"aggregates": [{"name": "t", "op": "top-k", "field": "x", "k": 0}]},
+    {"aggregates": [{"name": "b", "op": "naive-bayes", "field": "f", "features": ["g", "g"]}]},
+]  # fmt: skip
+
+
+def test_the_schema_takes_and_refuses_what_the_programs_do() -> None:
+    validator = jsonschema_rs.Draft202012Validator(schema())
+    for job in GOOD:
+        JobSpec.from_json(job)
+        validator.validate(job)
+    for job in BAD:
+        with pytest.raises(JobError):
+            JobSpec.from_json(job)
+        assert not validator.is_valid(job), job
+
+
+def test_a_member_that_nobody_explains_is_in_no_schema() -> None:
+    properties = schema()["properties"]
+    assert {name for name, inner in properties.items() if not inner.get("description")} == set()
+    kinds = [kind["then"] for kind in schema()["$defs"]["aggregate"]["allOf"]]
+    assert all(kind["description"].endswith((".", ":")) for kind in kinds)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "5", "{"])
@@ -263,6 +345,18 @@ def test_a_path_is_a_pointer_or_a_plain_name() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, 129, 1.5, True, "8", None])
 def test_confirmations_are_a_small_whole_number(value: object) -> None:
-    with pytest.raises(JobError, match=r"confirmations: .* is no whole number from 1 to 128"):
+    with pytest.raises(JobError, match=r"confirmations: must be an integer from 1 to 128, not "):
         JobSpec.from_json({"confirmations": value})
     assert JobSpec.from_json({"confirmations": 128}).confirmations == 128
+
+
+def test_the_largest_integer_that_is_a_text_is_said() -> None:
+    for number, fits in (
+        (MOST_IN_TEXT, True),
+        (MOST_IN_TEXT + 1, False),
+        (-MOST_WHOLE, True),
+        (-MOST_WHOLE - 1, False),
+    ):
+        found = extract(FLIGHTS, b'{"to": {"dest": %d}}' % number)
+        assert isinstance(found, Extracted)
+        assert (found.fields[1], found.skipped) == ((str(number), ()) if fits else (None, (1,)))

@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keygrouping.experiment.level_run import run
 from keygrouping.grouping import Planned, create, shared_settings
-from keygrouping.grouping._level_plan import Keys, Shares, place
-from keygrouping.grouping._level_table import owners_for, resized
 from keygrouping.grouping.level_fill import VARIANTS, LevelFill
+from keygrouping.grouping.level_fill.buckets import owners_for, resized
+from keygrouping.grouping.level_fill.plan import Keys, Shares, place
 from keygrouping.grouping.protocol import Hashes
 from keygrouping.hashing import hash_keys
-from keygrouping.simulate import create_sources
-from keygrouping.workload import workload
 
 INTERVAL = 20_000
 KEYS = [f"key{number}".encode() for number in range(400)]
@@ -61,7 +58,8 @@ def random_shares(seed: int, workers: int, total: float) -> Shares:
     shares *= (total - cold) / shares.sum()
     hashes = np.sort(random.integers(-(2**63), 2**63, count))
     keys = Keys(hashes, shares, random.integers(1, known + 1), known, members, np.zeros(len(members)))
-    return Shares(keys, np.full(64, cold / 64), 10.0 ** random.integers(3, 8), 10.0 ** random.integers(3, 7))
+    events, interval = 10.0 ** random.integers(3, 8), 10.0 ** random.integers(3, 7)
+    return Shares(keys, np.full(64, cold / 64), events, interval, np.zeros(workers))
 
 
 class TestRouting:
@@ -200,12 +198,6 @@ class TestPlans:
         plan = groupings[0].plan([grouping.statistics() for grouping in groupings])
         assert sum(plan["shares"]) + sum(plan["estimates"]["cold"]) == pytest.approx(1, abs=0.01)
 
-    def test_a_stationary_stream_gets_no_new_pairs(self) -> None:
-        stream = workload("country-skew-80", 8 * INTERVAL, 1)
-        course = run(stream, create_sources("level-fill", 10, 5), interval=INTERVAL)
-        assert not course.new_pairs[4:].any() and course.lambdas.max() < 1.01
-        assert course.costs[4:] == pytest.approx((204 + 9) / 204, abs=0.001)
-
     def test_an_urgent_plan_is_asked_for_until_the_first_and_on_evidence(self) -> None:
         (source,) = self.shared(1)
         assert not source.urgent
@@ -250,7 +242,7 @@ class TestPlans:
         ones = np.ones(len(shares), np.int64)
         keys = Keys(hashes, shares, ones, ones, members, np.zeros(len(shares)))
         placement = place(
-            Shares(keys, np.zeros(1024), 1e7, 1e6),
+            Shares(keys, np.zeros(1024), 1e7, 1e6, np.zeros(10)),
             owners_for(np.ones(10), 1024),
             np.full(10, 0.1),
             0.02,
@@ -317,7 +309,8 @@ class TestPlans:
         ones, members = np.ones(4, np.int64), np.arange(4, dtype=np.int32)
         keys = Keys(np.sort(HASHES[:4, 0]), shares, ones, ones, members, np.zeros(4))
         owners, fair = owners_for(np.ones(10), 1024), np.full(10, 0.1)
-        placement = place(Shares(keys, cold, 1e9, 1e6), owners, fair, 0.0, split_light=True, widths=(2, 2, 2))
+        placed = Shares(keys, cold, 1e9, 1e6, np.zeros(10))
+        placement = place(placed, owners, fair, 0.0, split_light=True, widths=(2, 2, 2))
         assert placement.heaviest_rock < shares.min() and placement.keys.width.sum() <= 4 + 10 - 1
         assert placement.loads == pytest.approx(fair, rel=1e-3)
 
@@ -443,26 +436,3 @@ class TestResize:
         grouping.resize(after)
         second = grouping.route_batch(each, None, 0.0)
         assert np.array_equal(second != first, first >= after)
-
-    @pytest.mark.parametrize("sizes", [(10, 20, 30, 50), (50, 30, 10)])
-    def test_balance_is_there_at_once(self, sizes: tuple[int, ...]) -> None:
-        stream = workload("country-skew-80", 2 * len(sizes) * INTERVAL, 1)
-        resizes = {2 * step: workers for step, workers in enumerate(sizes) if step}
-        course = run(stream, create_sources("level-fill", sizes[0], 1), resizes, INTERVAL)
-        assert course.lambdas.max() < 1.02
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_can_be_built_and_balances_a_hot_key(variant: str) -> None:
-    course = run(
-        workload("country-skew-40", 6 * INTERVAL, 1),
-        create_sources("level-fill", 10, 2, VARIANTS[variant]),
-        interval=INTERVAL,
-    )
-    assert course.lambdas[2:].max() < 1.02
-
-
-def test_the_hot_key_that_changes_is_caught_inside_its_interval() -> None:
-    stream = workload("moving-hot-key", 6 * INTERVAL, 1, {"share": 0.5, "interval": INTERVAL})
-    course = run(stream, create_sources("level-fill", 10, 5), interval=INTERVAL)
-    assert course.lambdas.max() < 1.05 and course.costs.max() < 1.02

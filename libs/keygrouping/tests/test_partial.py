@@ -2,7 +2,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.partial import Partial, RecordError, Result
+from keygrouping.partial import MEMBERS, Partial, RecordError, Result
 
 whole = st.integers(0, 2**53)
 large = st.integers(0, 2**100)
@@ -39,6 +39,24 @@ def test_results_share_a_record_key_only_for_the_same_key_and_window(one: Result
 def test_what_is_no_partial_is_refused(value: bytes | None) -> None:
     with pytest.raises(RecordError):
         Partial.decode(value)
+
+
+def test_the_schema_is_that_of_a_partial() -> None:
+    assert tuple(MEMBERS) == Partial.__slots__
+    written = orjson.loads(Partial(0, 0, 1, 1, 1, 0, 0, 0, {}).encode())
+    assert tuple(written) == ("v", *MEMBERS)
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_a_member_that_is_missing_or_of_another_kind_is_named(member: str) -> None:
+    members = orjson.loads(Partial(0, 0, 1, 1, 1, 0, 0, 0, {}).encode())
+    wrongs: list[object] = [None, [], True, "\u0660"]
+    for wrong in wrongs:
+        with pytest.raises(RecordError, match=f"member '{member}' "):
+            Partial.decode(orjson.dumps(members | {member: wrong}))
+    del members[member]
+    with pytest.raises(RecordError, match=f"member '{member}' "):
+        Partial.decode(orjson.dumps(members))
 
 
 def test_a_partial_needs_weight_and_aggregates() -> None:

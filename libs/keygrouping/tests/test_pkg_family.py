@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from keygrouping.grouping import Grouping, Offline, create
 from keygrouping.grouping._assignments import Assignments
 from keygrouping.grouping._greedy import heaviest_first
-from keygrouping.grouping.off_greedy import OffGreedy
-from keygrouping.grouping.on_greedy import OnGreedy
-from keygrouping.grouping.potc import Potc
+from keygrouping.grouping.choices.off_greedy import OffGreedy
+from keygrouping.grouping.choices.on_greedy import OnGreedy
+from keygrouping.grouping.choices.potc import Potc
 from keygrouping.grouping.protocol import Hashes, Weights
 from keygrouping.hashing import choice_seeds, hash_key, hash_keys
 from numpy.typing import NDArray

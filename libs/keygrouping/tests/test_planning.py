@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from keygrouping.grouping._interval import Interval, Numbers, Outcome, limited
-from keygrouping.grouping._planning import (
+from keygrouping.grouping.protocol import Weights
+from keygrouping.grouping.table.interval import Interval, Numbers, Outcome, limited
+from keygrouping.grouping.table.planning import (
     highest_cost,
     llfd,
     migration_priority,
@@ -17,8 +18,7 @@ from keygrouping.grouping._planning import (
     mixed_bf,
     readj,
 )
-from keygrouping.grouping._workspace import BIN, ROW, Preference
-from keygrouping.grouping.protocol import Weights
+from keygrouping.grouping.table.workspace import BIN, ROW, Preference
 
 BETA = 1.5
 Planner = Callable[[Interval, float], Outcome]
@@ -108,7 +108,9 @@ def run(
     return sizes, moved, overload
 
 
-def transcribed(interval: Interval, preference: Preference, theta_max: float, origin: Numbers) -> Outcome:
+def transcribed(  # noqa: C901 -- the paper's own pseudocode, which is to be compared with it line by line
+    interval: Interval, preference: Preference, theta_max: float, origin: Numbers
+) -> Outcome:
     """Phases II and III key by key, as they stand in the paper."""
     limit = interval.limit(theta_max, interval.mean)
     cost, worker = interval.cost, origin.copy()
@@ -158,7 +160,7 @@ def transcribed(interval: Interval, preference: Preference, theta_max: float, or
 
 def test_the_example_of_figure_4_step_by_step() -> None:
     """7, 4, 5 at one worker and 2, 1, 1 at another: absolute balance is 10 each."""
-    from keygrouping.grouping._planning_kernel import fill_bins, place, prepare
+    from keygrouping.grouping.table.planning_kernel import fill_bins, place, prepare
 
     rows = np.zeros(6, ROW)
     rows["cost"] = [7, 4, 5, 2, 1, 1]

@@ -15,14 +15,26 @@ def test_every_grouping_goes_through(name: str) -> None:
     precompile([name])
 
 
+PRECOMPILE = "from keygrouping.precompile import precompile; precompile(['potc'])"
+USE = """
+from keygrouping.grouping import create
+
+grouping = create("potc", 3)
+grouping.route(b"a")
+grouping.explain(b"a")
+grouping.resize(4)
+create("potc", 3).restore(grouping.snapshot())
+"""
+
+
 def test_a_later_process_finds_the_kernels_and_compiles_none(tmp_path: Path) -> None:
-    program = "from keygrouping.precompile import precompile; precompile(['key'])"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CPU_NAME": "generic"}
 
-    def kernels() -> dict[Path, int]:
+    def kernels(program: str) -> dict[Path, int]:
         subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=120)
         return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb*")}
 
-    first = kernels()
+    first = kernels(PRECOMPILE)
     assert first
-    assert kernels() == first
+    assert kernels(PRECOMPILE) == first
+    assert kernels(USE) == first

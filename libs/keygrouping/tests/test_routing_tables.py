@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from keygrouping.grouping import Planned, create
-from keygrouping.grouping._routing_table import RoutingTableGrouping
 from keygrouping.grouping.protocol import Hashes
+from keygrouping.grouping.table.grouping import RoutingTableGrouping
 from keygrouping.hashing import hash_keys
 
 NAMES = ("llfd", "mintable", "minmig", "mixed", "mixed-bf", "readj")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping.grouping import Grouping, Planned, SnapshotError, create, describe, names, shared_settings
-from keygrouping.grouping._dkg_plan import Counted
-from keygrouping.grouping.head import HeadGrouping
+from keygrouping.grouping.choices.head import HeadGrouping
+from keygrouping.grouping.dkg.plan import Counted
 from keygrouping.hashing import hash_keys
 
 TABLE: dict[str, object] = {"tracked_keys": 200, "window": 2, "theta_max": 0.02}

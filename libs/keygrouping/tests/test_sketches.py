@@ -21,7 +21,7 @@ HARM = textwrap.dedent(
     """
     import base64, json, random, sys
     from keygrouping.aggregate import Distinct
-    it, chance, sound = Distinct("d"), random.Random(int(sys.argv[1])), json.load(sys.stdin)
+    it, chance, sound = Distinct(name="d", field="x"), random.Random(int(sys.argv[1])), json.load(sys.stdin)
     originals = [base64.b64decode(text) for text in sound]
     good = [it.decode(text) for text in sound]
     taken = 0
@@ -91,7 +91,7 @@ def test_other_types_and_sizes_are_refused(kind: tgt_hll_type, count: int) -> No
 def test_the_sketch_that_ends_a_process_is_refused() -> None:
     assert sound(base64.b64decode(SEGMENTATION_FAULT)) is None
     with pytest.raises(ValueError, match="not a state"):
-        Distinct("d").decode(SEGMENTATION_FAULT)
+        Distinct(name="d", field="x").decode(SEGMENTATION_FAULT)
 
 
 @pytest.mark.timeout(120)
@@ -109,7 +109,7 @@ def test_a_coupon_in_a_wrong_place_is_found_all_the_same() -> None:
     data = made.serialize_updatable()
     slots = [data[start : start + 4] for start in range(12, len(data), 4)]
     turned = data[:12] + b"".join(slots[7:] + slots[:7])
-    it = Distinct("d")
+    it = Distinct(name="d", field="x")
     moved = it.decode(base64.b64encode(turned).decode())
     for count in (20, 24, 300, 3000):
         assert it.finish(it.merge(moved, sketch(count))) == it.finish(sketch(count))

@@ -269,8 +269,8 @@ def test_a_time_is_in_its_own_window_and_not_in_the_next(text: str, hour: int) -
 
 
 def test_faults_in_the_stages_reading_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keygrouping.job.ms_of_rfc3339", lambda _: 7_200_000)
-    monkeypatch.setattr("keygrouping.job._number", lambda number: number and float(number))
+    monkeypatch.setattr("keygrouping.job.spec.ms_of_rfc3339", lambda _: 7_200_000)
+    monkeypatch.setattr("keygrouping.job.spec._number", lambda number: number and float(number))
     monkeypatch.setattr(JobSpec, "window_of", lambda *_: 0)
     value = b'{"at": "1970-01-01T01:59:59.9996Z", "x": 100000000000000001}'
     assert windows_of(with_times("iso"), value) == {3_600_000: 10**17 + 1}

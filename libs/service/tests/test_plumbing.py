@@ -13,19 +13,25 @@ from typing import Any
 import httpx
 import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.errors import GroupAuthorizationFailedError, KafkaConnectionError, UnknownTopicOrPartitionError
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    MessageSizeTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping_service import kafka
 from keygrouping_service.app import create_app, serving
 from keygrouping_service.batches import Outbox, origin_headers, partition_of
-from keygrouping_service.bisection import Bisection
+from keygrouping_service.bisection import Bisection, Suspects
 from keygrouping_service.dead_letters import DeadLetters
-from keygrouping_service.fetching import Unpacking
+from keygrouping_service.fetching import UNDECODABLE, DeadLetter, UndecodableError, Unpacking
+from keygrouping_service.kafka import Fatal
 from keygrouping_service.logs import Calm
 from keygrouping_service.owned import Clients, OwnedPartition
-from keygrouping_service.progress import Committed
+from keygrouping_service.progress import Committed, Progress
 from keygrouping_service.run import run
 from keygrouping_service.settings import ServiceSettings
 
@@ -199,6 +205,58 @@ async def test_the_lag_is_not_known_before_the_end_was_seen() -> None:
     for reader.end, lag in ((7, 0), (10, 3)):
         await owned.poll(10, 0.0)
         assert owned.lag == lag
+
+
+async def test_what_was_left_out_is_forgotten_once_it_is_committed() -> None:
+    async def commit(*_: object) -> None: ...
+
+    reader: Any = Reader()
+    clients = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader, commit)
+    bisection = Bisection()
+    owned = OwnedPartition(TopicPartition("t", 0), Committed(0), clients, "group", asyncio.Event(), bisection)
+    for offset in (3, 5):
+        bisection.failed(Suspects(offset, offset + 1, 1), MessageSizeTooLargeError())
+        assert not bisection.doubted(offset)
+    await owned.commit(None, 5, Progress())
+    assert bisection.banned(3) is None and bisection.banned(5) is not None
+    assert not bisection.doubted(3) and bisection.doubted(5)
+    await owned.commit(None, 6, Progress())
+    assert not bisection.bans
+
+
+class OwnState(Reader):
+    """Stands for a consumer of the state that a work has written: a record, or a batch that can't be read."""
+
+    def __init__(self, broken: bool) -> None:
+        self._broken = broken
+
+    async def getmany(self, *_: object, **__: object) -> dict[TopicPartition, list[Any]]:
+        tp = TopicPartition("state", 0)
+        record = ConsumerRecord(*tp, 6, 0, 0, b"state", b"{}", None, 5, 2, ())
+        if self._broken:
+            raise UndecodableError(DeadLetter(record, UNDECODABLE, "the batch at 6 can't be read"), 7)
+        return {tp: [record]}
+
+    def seek(self, _: TopicPartition, __: int) -> None: ...
+
+
+def own_state(*, broken: bool) -> OwnedPartition:
+    reader: Any = OwnState(broken)
+    clients = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader)
+    return OwnedPartition(TopicPartition("state", 0), Committed(0), clients, "group", asyncio.Event(), Bisection())
+
+
+async def test_no_record_of_its_own_state_is_left_out_whatever_work_fails_with_after_it_was_read() -> None:
+    owned = own_state(broken=False)
+    assert len(await owned.poll(10, 0.0)) == 1
+    assert owned.suspects is None
+
+
+async def test_own_state_that_can_not_be_read_is_not_passed_over() -> None:
+    owned = own_state(broken=True)
+    assert await owned.poll(10, 0.0) == []
+    with pytest.raises(Fatal, match=r"^state\[0\]: the batch at 6 can't be read: delete the topic to begin without"):
+        await owned.poll(10, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -19,7 +20,7 @@ from keygrouping_service.owned import OwnedPartition
 from keygrouping_service.partitions import Delivery, PartitionRunner
 from keygrouping_service.positions import Positions
 from keygrouping_service.progress import END, Committed, Progress, commit_progress, read_offsets
-from keygrouping_service.settings import StageSettings
+from keygrouping_service.settings import ServiceSettings, StageSettings
 from keygrouping_service.starts import find_starts
 from keygrouping_service.testing import Cluster, until
 from keygrouping_service.topic_ids import UNKNOWN, read_topic_id
@@ -283,9 +284,13 @@ async def test_a_copy_is_found_as_soon_as_its_transaction_has_ended(cluster: Clu
         assert not done
         await producer.commit_transaction()
         assert await asyncio.gather(*finding) == [{tp: OffsetAndMetadata(5, "late")}] * 3
-        await plain.send_and_wait(settings.positions_topic, key=b"nonsense", value=b"{}")
+        key = orjson.dumps([group, *tp])
+        for bad in (b"nonsense", key):
+            await plain.send_and_wait(settings.positions_topic, key=bad, value=b"{}")
         with pytest.raises(Fatal, match="holds a record that is no position"):
             await positions.find(cluster.admin, probe, [tp])
+        await plain.send_and_wait(settings.positions_topic, key=key)
+        assert await positions.find(cluster.admin, probe, [tp]) == {}
 
 
 async def test_offsets_of_a_transaction_under_way_are_waited_for(
@@ -328,3 +333,31 @@ async def test_an_old_broker_is_asked_as_it_understands(
     monkeypatch.setattr(AIOKafkaAdminClient, "_send_request", refuse)
     found = await read_offsets(cluster.admin, settings.group(STAGE), [tp], stable=True)
     assert found[tp].offset == -1
+
+
+GOOD = b'{"offset":7,"metadata":"m"}'
+
+
+@pytest.mark.parametrize(
+    "key", [b"", b"nonsense", b"7", b"[]", b'["copy"]', b'["copy",[],0]', b'["copy","t","0"]', b'["copy","t",0,1]']
+)
+def test_what_has_no_key_of_a_position_stops_nobody(key: bytes) -> None:
+    ours = positions_of("copy")
+    assert ours._ours({key: b"{", b'["copy","t",0]': GOOD, b'["other","t",1]': b"{"}) == {
+        TopicPartition("t", 0): OffsetAndMetadata(7, "m")
+    }
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"{", b"[]", b"{}", b'{"offset":"7","metadata":"m"}', b'{"offset":-1,"metadata":"m"}', b'{"offset":7}'],
+)
+def test_a_position_of_ours_that_is_none_is_forgotten_by_what_the_message_says(value: bytes) -> None:
+    ours, key = positions_of("copy"), b'["copy","t",0]'
+    with pytest.raises(Fatal, match=r'the same key \(\["copy","t",0\]\) and no value'):
+        ours._ours({key: value})
+    assert ours._ours({key: None}) == {}
+
+
+def positions_of(group: str) -> Positions:
+    return Positions(ServiceSettings(bootstrap_servers="unused:1"), group)

@@ -1,5 +1,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from keygrouping.job import JobSpec
 from keygrouping_service import metrics
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.premises import CHECKS, Facts, Finding, Needs, Role, TopicFacts, judge, needs_of
-from keygrouping_service.premises_check import tell
+from keygrouping_service.premises_check import read_facts, tell
 from keygrouping_service.settings import StageSettings
 from keygrouping_service.topics import topics_of
 
@@ -102,7 +103,7 @@ CASES: list[tuple[str, bool, Facts, str]] = [
     ),
     ("session-timeout", True, with_broker(group_min_session_timeout_ms="20000"), "20 to 1800 seconds"),
     ("session-timeout", True, with_broker(group_max_session_timeout_ms="9000"), "6 to 9 seconds"),
-    ("offset-metadata", True, with_broker(offset_metadata_max_bytes="40"), "offset.metadata.max.bytes=1024"),
+    ("offset-metadata", True, with_broker(offset_metadata_max_bytes="40"), "offset.metadata.max.bytes=2048"),
     ("replication", False, with_topic("routed", 2), "fewer than 3 replicas of routed on 3 brokers"),
     ("min-isr", True, with_topic("routed", min_insync_replicas="4"), "min.insync.replicas=2"),
     ("min-isr", False, with_topic("events", min_insync_replicas="1"), "min.insync.replicas=1 of events"),
@@ -200,3 +201,34 @@ def test_the_quarantine_topic_is_made_and_judged_if_there_is_one(aside: str | No
     assert set(needs.names.values()) == {"events", "routed"} | wanted
     assert needs.writes == ("routed", "quarantine")[: 1 + len(wanted)]
     assert {topic.name for topic in topics_of(settings)} & {"aside"} == wanted
+
+
+class OtherBrokers:
+    """Stands for the admin client of brokers that speak the protocol and have few of Kafka's settings."""
+
+    _client: Any
+
+    def __init__(self) -> None:
+        self._client = self
+
+    async def describe_cluster(self) -> dict[str, Any]:
+        return {"brokers": [{"node_id": 1}]}
+
+    async def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+        return [{"topic": name, "partitions": [{"replicas": [1]}] * (name in NAMES.values())} for name in names]
+
+    async def describe_configs(self, asked: list[Any]) -> list[Any]:
+        return [SimpleNamespace(resources=[(0, None, 0, each.name, [("log.dirs", "/data")]) for each in asked])]
+
+    def get_random_node(self) -> int:
+        return 1
+
+    async def send(self, *_: object) -> Any:
+        return SimpleNamespace(api_versions=[(9, 0, 8), (22, 0, 4)])
+
+
+async def test_brokers_that_tell_few_settings_stop_no_start() -> None:
+    brokers: Any = OtherBrokers()
+    facts = await read_facts(brokers, NEEDS)
+    assert facts.brokers == {1: {"log.dirs": "/data"}} and facts.internal == {}
+    tell(judge(facts, NEEDS))

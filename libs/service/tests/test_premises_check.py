@@ -162,7 +162,7 @@ async def test_the_wrong_settings_of_a_broker_are_found(forgetful: EmbeddedBroke
         "transactional-ids": "transactional.id.expiration.ms=604800000",
         "transaction-verification": "transaction.partition.verification.enable=true",
         "session-timeout": "KEYGROUPING_SESSION_TIMEOUT=10 is refused by the brokers, which take 6 to 8 seconds",
-        "offset-metadata": "offset.metadata.max.bytes=1024",
+        "offset-metadata": "offset.metadata.max.bytes=2048",
         "one-broker": "one broker",
     }
     assert set(wrong) == set(texts)

@@ -1,5 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
+from keygrouping.job import MOST_CONFIRMATIONS
+from keygrouping_service.premises import LEAST_METADATA_BYTES
 from keygrouping_service.progress import (
     END,
     MIN_TIME,
@@ -97,3 +99,10 @@ def test_what_waits_for_confirmation_is_committed_too(ahead: list[int]) -> None:
 def test_a_word_that_is_not_ours_counts_as_nothing_known() -> None:
     assert Progress.decode(f"v2 5 1 active {UNKNOWN} x-ray") == Progress()
     assert len(Progress.decode(f"v2 5 1 active {UNKNOWN} 1,*ffffffff").ahead) <= 256
+
+
+def test_the_longest_metadata_is_as_long_as_brokers_are_asked_to_take() -> None:
+    """All that can wait for confirmation does, each between two that don't, and nothing is confirmed; until 2248."""
+    ahead = [number for _ in range(MOST_CONFIRMATIONS - 1) for number in (2**43, 0)]
+    longest = Progress(MIN_TIME, 2**53, resuming=True, ahead=(*ahead, 2**43)).encode("A" * 22)
+    assert LEAST_METADATA_BYTES - 100 < len(longest) <= LEAST_METADATA_BYTES

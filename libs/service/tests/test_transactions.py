@@ -286,7 +286,7 @@ def test_all_producers_are_made_in_one_place() -> None:
     root = Path(__file__).parents[3]
     sources = [
         path
-        for room in ("libs", "services", "spark-jobs", "load-generators")
+        for room in ("libs", "services", "spark-jobs", "load-generators", "experiments")
         for path in (root / room).rglob("src/**/*.py")
     ]
     makers = {

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from keygrouping_service.arguments import add_version
+from keygrouping.version import add_version
 from keygrouping_service.settings import ServiceSettings, names_of
 
 

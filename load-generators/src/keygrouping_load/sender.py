@@ -6,6 +6,7 @@ its report at the end. If its input ends, its leader is gone, and it stops.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 import time
@@ -16,6 +17,7 @@ from itertools import islice
 import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
+from keygrouping.version import add_version
 from keygrouping_service import kafka
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.progress import partitions_of
@@ -213,7 +215,10 @@ def _tell(line: str) -> None:
 
 def main() -> None:
     """Sends the events of the slot that the command line names."""
-    slot = int(sys.argv[1])
+    parser = argparse.ArgumentParser(prog="python -m keygrouping_load.sender", description=__doc__)
+    add_version(parser)
+    parser.add_argument("slot", type=int, help="number of the sender among those of one load, from 0")
+    slot = parser.parse_args().slot
     settings = load(EventLoadSettings)
 
     async def work(stop: asyncio.Event) -> None:

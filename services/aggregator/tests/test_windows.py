@@ -1,5 +1,4 @@
 import json
-import math
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any
@@ -8,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping.aggregate import Aggregate
-from keygrouping.aggregate.bounds import bounds_of
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, RecordError, Result, encode_receipt
 from keygrouping.receipt import MODULUS
@@ -87,11 +85,7 @@ def same(found: list[Result], expected: dict[tuple[bytes, int], list[int]]) -> N
 
 
 def is_right(aggregate: Aggregate, found: Any, values: list[int]) -> bool:
-    bounds = bounds_of(aggregate, values_for(aggregate, values))
-    if bounds is not None:
-        return bounds.accept(found)
-    wanted = aggregate.finish(over(aggregate, values))
-    return found == wanted or math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-9)
+    return aggregate.expected(values_for(aggregate, values)).accept(found)
 
 
 @settings(max_examples=60)

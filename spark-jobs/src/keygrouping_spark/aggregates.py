@@ -1,81 +1,29 @@
-"""The library's aggregates as native Spark expressions: a state per partial, its merge, and the published value.
-
-Each class follows one aggregate of `keygrouping.aggregate` in four steps: `state` is what the worker query computes
-over the values of its fields (its JSON is the state in the partial), `fits` says whether a partial's state may be
-merged, `merged` is what the aggregator query computes over these states, `finished` and `published` make the value to
-publish of what was merged, in Spark and then in the driver.
-"""
+"""The Spark halves of the library's own aggregates."""
 
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any
 
-from keygrouping.aggregate import MOST_WHOLE, Aggregate
+from keygrouping.aggregate import MOST_WHOLE
 from keygrouping.aggregate.exact import MOST_PARTS, Total
 from keygrouping.aggregate.sketch import LG_K
 from pyspark.ml.functions import array_to_vector, vector_to_array
 from pyspark.ml.stat import Summarizer
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructField, StructType
 
 from keygrouping_spark import sketches, sums
-from keygrouping_spark.support import require_native
+from keygrouping_spark.native import Native
 
 _PARTS = ArrayType(DoubleType())
 _WHOLE = "^-?[0-9]{1,38}$"
 _NEGLIGIBLE = 1e-300
 """Weight of a partial without values: `Summarizer` refuses a group in which all weights are 0."""
-
-
-@dataclass(frozen=True)
-class Native(ABC):
-    """One aggregate of the job in Spark. Its name prefixes its intermediate columns."""
-
-    aggregate: Aggregate
-
-    json_type: ClassVar[DataType]
-
-    @property
-    def name(self) -> str:
-        """Its name in the job."""
-        return self.aggregate.name
-
-    @abstractmethod
-    def state(self, *values: Column) -> Column:
-        """Aggregation of the values of the inputs (none: of the events themselves) into the state of a partial."""
-
-    @abstractmethod
-    def fits(self, state: Column, events: Column) -> Column:
-        """Whether the state of a partial of so many events is one that a worker can have written; null is no."""
-
-    @abstractmethod
-    def merged(self, state: Column) -> Mapping[str, Column]:
-        """Aggregations over the states of partials, by a short name for each."""
-
-    @abstractmethod
-    def finished(self, merged: Mapping[str, Column]) -> Column:
-        """What `published` takes, from the columns that `merged` named."""
-
-    def published(self, value: Any) -> Any:
-        """The value to publish of what was finished, as the library would."""
-        return value
-
-    def merge_columns(self, state: Column) -> list[Column]:
-        """The columns of `merged`, named so that no two aggregates collide."""
-        return [column.alias(self._column(part)) for part, column in self.merged(state).items()]
-
-    def result(self, state: Column) -> Column:
-        """What `published` takes, from the columns that `merge_columns` made."""
-        return self.finished({part: F.col(self._column(part)) for part in self.merged(state)}).alias(self.name)
-
-    def _column(self, part: str) -> str:
-        return f"{self.name}.{part}".replace(".", "$")
 
 
 class NativeCount(Native):
@@ -261,23 +209,5 @@ class NativeDistinct(Native):
         return F.hll_sketch_estimate(F.hll_union(merged["sketch"], merged["sketch"]))
 
 
-_NATIVE: dict[str, type[Native]] = {
-    "count": NativeCount,
-    "sum": NativeSum,
-    "mean": NativeSum,
-    "min": NativeMin,
-    "max": NativeMax,
-    "variance": NativeVariance,
-    "vwap": NativeVwap,
-    "distinct": NativeDistinct,
-}
-
-
 def _are_parts(parts: Column) -> Column:
     return (F.size(parts) <= MOST_PARTS) & ~F.exists(parts, lambda part: part.isNull())
-
-
-def native(aggregates: Sequence[Aggregate]) -> list[Native]:
-    """The aggregates of a job in Spark; `UnsupportedAggregate` names those that Spark can't compute natively."""
-    require_native(aggregates)
-    return [_NATIVE[a.op](a) for a in aggregates]

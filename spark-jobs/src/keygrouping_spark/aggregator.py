@@ -22,9 +22,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from keygrouping_spark import sums
-from keygrouping_spark.aggregates import native
 from keygrouping_spark.faults import judged
 from keygrouping_spark.kafka import source_options
+from keygrouping_spark.native import native
 from keygrouping_spark.receipts import receipt_of, sums_of_receipts
 from keygrouping_spark.settings import SparkSettings
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from keygrouping.aggregate.base import Aggregate, roles_of
 from keygrouping_service.kafka import Fatal
 from pyspark.sql import SparkSession
 
@@ -40,11 +41,18 @@ def aggregator_plan(settings: SparkSettings, topic_id: str) -> dict[str, Any]:
         "partials topic": settings.partials_topic,
         "partials topic's id": topic_id,
         "progress topic": settings.progress_topic,
-        "aggregates": [[a.name, a.op, *([given.field for given in a.inputs] or (None,))] for a in job.aggregates],
+        "aggregates": [_declaration(aggregate) for aggregate in job.aggregates],
         "window": [job.window_ms, job.window_offset_ms],
         "weight": "fraction" if job.weight.kind == "field" else "whole",
         "shuffle partitions": settings.shuffle_partitions,
     }
+
+
+def _declaration(aggregate: Aggregate) -> list[Any]:
+    """What decides on the columns of an aggregate's state."""
+    fields = [given.field for given in aggregate.inputs] or (None,)
+    settings = aggregate.model_dump(exclude={"name", *roles_of(type(aggregate))})
+    return [aggregate.name, aggregate.op, *fields, *filter(None, [settings])]
 
 
 class Checkpoint:

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
+from keygrouping.version import add_version
 from keygrouping_service.app import create_app, serving
-from keygrouping_service.arguments import add_version
 from keygrouping_service.kafka import admin, can_be_retried, reader, retry, started
 from keygrouping_service.kubernetes import Kubernetes
 from keygrouping_service.premises_check import checked
@@ -37,6 +37,8 @@ from keygrouping_spark.stages import Environment, Stage, aggregator_stage, worke
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0
+_UNREAD_SECONDS = 20.0
+"""Between two looks at what retention is about to delete."""
 _POD = "POD_NAME"
 """Names the driver's pod where it asks Kubernetes for executors; see the image's entrypoint."""
 
@@ -46,7 +48,7 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     stages: list[Stage] = []
     for query in settings.stages.split(","):
-        show(query)
+        show(query, settings.group(query))
     app = create_app("keygrouping Spark job", lambda: bool(stages))
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(app, settings.http_host, settings.http_port, **settings.http_bounds))
@@ -71,6 +73,9 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
         stack.push_async_callback(_quietly, spark.streams.removeListener, listener)
         await stack.enter_async_context(_following(settings, Executors(spark)))
         if await checked(settings, stop, reads=("events", "routed"), writes=("partials", "results", "positions")):
+            for stage in stages:
+                await retry(stage.unread.look, f"reading what the {stage.name} has yet to read")
+                await stage.unread.require(stage.began, settings.checkpoint, stop)
             async with purging(settings, *purgers(settings, stages)):
                 await _run(spark, stages, settings.progress_seconds, stop)
 
@@ -102,6 +107,7 @@ async def _run(spark: SparkSession, stages: list[Stage], interval: float, stop: 
     """Runs queries and loops; at `stop` the queries first, then a last commit of what they have finished."""
     queries = [asyncio.create_task(stage.runner.run()) for stage in stages]
     loops = [asyncio.create_task(_keep_committing(stage, interval)) for stage in stages]
+    loops += [asyncio.create_task(_keep_looking(stage)) for stage in stages]
     stopped = asyncio.create_task(stop.wait())
     try:
         done, _ = await asyncio.wait([*queries, *loops, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -121,6 +127,17 @@ async def _keep_committing(stage: Stage, interval: float) -> None:
     while True:
         await _commit(stage)
         await stage.reading.changed(interval)
+
+
+async def _keep_looking(stage: Stage) -> None:
+    while True:
+        await asyncio.sleep(_UNREAD_SECONDS)
+        try:
+            await stage.unread.look()
+        except Exception as error:
+            if not can_be_retried(error):
+                raise
+            log.warning("what the %s has yet to read can't be seen now: %r", stage.name, error)
 
 
 async def _commit(stage: Stage) -> None:

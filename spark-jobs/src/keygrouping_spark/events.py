@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from keygrouping.job import Field, JobSpec, Source, parse_path
+from keygrouping.job import MOST_IN_TEXT, UNIT_MS, Field, JobSpec, Source, parse_path
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructField, StructType, VariantType
@@ -69,12 +69,12 @@ def _number(path: tuple[str, ...], document: _Document) -> Column:
 
 
 def _text(path: tuple[str, ...], document: _Document) -> Column:
-    """A JSON string, or the digits of an integer up to 2^64 - 1; null for anything else."""
+    """A JSON string, or the digits of an integer up to `MOST_IN_TEXT`; null for anything else."""
     value = document.member(path, VariantType())
     kind = F.schema_of_variant(value)
     # A variant holds larger integers as it holds fractions without fraction, so the digits are looked at once more.
     written = document.written(path)
-    most = F.lit(Decimal((1 << 64) - 1)).cast("decimal(20,0)")
+    most = F.lit(Decimal(MOST_IN_TEXT)).cast("decimal(20,0)")
     is_long = written.rlike("^[0-9]{19,20}$") & (written.try_cast("decimal(20,0)") <= most)
     return F.when(kind.isin("STRING", _WHOLE), F.variant_get(value, "$", "string")).when(
         kind.isin("DECIMAL(19,0)", "DECIMAL(20,0)"), F.when(is_long, written)
@@ -104,7 +104,7 @@ def _time(source: Source, document: _Document) -> Column:
     path = parse_path(source.name)
     if source.unit == "iso":
         return _iso_millis(_text(path, document))
-    return F.try_multiply(_number(path, document)["whole"], F.lit(1000 if source.unit == "s" else 1))
+    return F.try_multiply(_number(path, document)["whole"], F.lit(UNIT_MS[source.unit]))
 
 
 def _iso_millis(text: Column) -> Column:

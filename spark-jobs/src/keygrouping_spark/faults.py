@@ -6,32 +6,28 @@ here can be merged without an error, an overflow or a window that never closes.
 
 from __future__ import annotations
 
-import sys
+from types import SimpleNamespace
 
-from keygrouping.aggregate.base import MOST_EVENTS
-from keygrouping.job import MAX_KEY_BYTES, MAX_WEIGHT, JobSpec
-from keygrouping.partial import VERSION
-from keygrouping_service.partials import MOST_EPOCH, MOST_WORKERS, OFFSET_BITS
-from keygrouping_service.progress import END
+from keygrouping.job import MAX_KEY_BYTES, JobSpec
+from keygrouping.partial import MEMBERS, PATTERNS, VERSION
+from keygrouping_service.partials import LONG_KEY, NO_KEY, OTHER_JOB, RULES, rules_of, told
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
-from keygrouping_spark.aggregates import native
-from keygrouping_spark.receipts import PATTERN
+from keygrouping_spark.native import native
 
-_MEMBERS: list[tuple[str, DataType]] = [
-    ("v", IntegerType()),
-    *((name, LongType()) for name in ("worker", "start", "end", "events", "first", "last", "epoch")),
-    ("weight", StringType()),
-    ("topic", StringType()),
-    ("receipt", StringType()),
-    ("aggregates", StringType()),
-]
-_SCHEMA = StructType([StructField(name, kind) for name, kind in _MEMBERS])
+_TYPES: dict[str, DataType] = {"integer": LongType()}
+"""Of all other members the text is read, to be looked at before anything is made of it."""
+_SCHEMA = StructType(
+    [
+        StructField("v", IntegerType()),
+        *[StructField(name, _TYPES.get(kind, StringType())) for name, kind in MEMBERS.items()],
+    ]
+)
 _UNLIMITED = {"maxStringLen": str(2**31 - 1), "maxNumLen": "1000"}
-_TOPIC = "^[A-Za-z0-9_-]{22}$"
-_WEIGHT = "^[0-9]{1,38}([.][0-9]+)?(E-?[0-9]+)?$"
+_NUMBER = "^[0-9]{1,38}([.][0-9]+)?(E-?[0-9]+)?$"
+"""A number that is not negative, as Spark writes it."""
 
 
 def judged(records: DataFrame, job: JobSpec) -> DataFrame:
@@ -44,10 +40,10 @@ def judged(records: DataFrame, job: JobSpec) -> DataFrame:
 
 def fault(job: JobSpec) -> Column:
     """One line on what is wrong with the `partial` and `states` of a row, null if nothing is."""
-    told = F.when(~_is(F.col("partial.v") == VERSION), f"not JSON, or no object of version {VERSION}")
+    found = F.when(~_is(F.col("partial.v") == VERSION), f"not JSON, or no object of version {VERSION}")
     for rule, says in _rules(job):
-        told = told.when(~_is(rule), says)
-    return told
+        found = found.when(~_is(rule), says)
+    return found
 
 
 def _is(rule: Column) -> Column:
@@ -56,40 +52,19 @@ def _is(rule: Column) -> Column:
 
 
 def _rules(job: JobSpec) -> list[tuple[Column, str]]:
-    members = {name: F.col(f"partial.{name}") for name, _ in _MEMBERS}
-    worker, epoch, events, weight = (members[name] for name in ("worker", "epoch", "events", "weight"))
-    first, last, start, end = (members[name] for name in ("first", "last", "start", "end"))
-    number = F.when(weight.rlike(_WEIGHT), weight.try_cast("double"))
-    # Windows are compared within bounds, so that no difference of two numbers overflows.
-    in_time = end.between(1, END) & start.between(-job.window_ms, END)
-    in_place = (end - start == job.window_ms) & (F.pmod(start - job.window_offset_ms, F.lit(job.window_ms)) == 0)
-    offsets = (first >= 0) & (first <= last) & (last < 1 << OFFSET_BITS)
+    """What must be true, and what is said if it is not. Those before it are true already: nothing overflows."""
+    columns = {name: F.col(f"partial.{name}") for name in MEMBERS}
+    texts = [(name, PATTERNS[kind]) for name, kind in MEMBERS.items() if kind in PATTERNS]
+    weight, events = columns["weight"], columns["events"]
+    number = F.when(weight.rlike(_NUMBER), weight.try_cast("double"))
+    partial = SimpleNamespace(**columns | {"weight": number})
     names = F.array(*[F.lit(name) for name in sorted(a.name for a in job.aggregates)]).cast("array<string>")
     return [
-        (F.col("key").isNotNull(), "the record has no key"),
-        (F.octet_length("key") <= MAX_KEY_BYTES, f"the key has more than {MAX_KEY_BYTES} bytes"),
-        (members["topic"].rlike(_TOPIC), "topic must be a topic's id"),
-        (members["receipt"].rlike(PATTERN), "receipt must be 32 hexadecimal digits"),
-        (worker.between(0, MOST_WORKERS - 1), f"worker must be in [0, {MOST_WORKERS})"),
-        (epoch.between(0, MOST_EPOCH - 1), f"epoch must be in [0, {MOST_EPOCH})"),
-        (offsets, "first and last must be offsets of a partition"),
-        (
-            events.between(1, F.least(F.when(offsets, last - first + 1), F.lit(MOST_EVENTS))),
-            f"events must be from 1 to as many as there are offsets, at most {MOST_EVENTS}",
-        ),
-        (
-            (number >= 0) & (number <= events.cast("double") * MAX_WEIGHT) & (number <= sys.float_info.max),
-            f"weight must be a number from 0 to {MAX_WEIGHT:g} for each event",
-        ),
-        (in_time, "start and end are no window of event times that there are"),
-        (
-            F.when(in_time, in_place),
-            f"start and end are no window of this job, whose windows have {job.window_ms} ms",
-        ),
-        (
-            F.array_sort(F.json_object_keys("partial.aggregates")) == names,
-            "its aggregates are not the job's: written for another job",
-        ),
+        (F.col("key").isNotNull(), NO_KEY),
+        (F.octet_length("key") <= MAX_KEY_BYTES, LONG_KEY),
+        *((columns[name].rlike(rf"^{form}\z"), f"{name} must be {form}") for name, form in texts),
+        *((rule.holds(partial), told(rule)) for rule in (*RULES, *rules_of(job))),
+        (F.array_sort(F.json_object_keys("partial.aggregates")) == names, OTHER_JOB),
         *(
             (a.fits(F.col("states").getField(a.name), events), f"aggregate {a.name!r} ({a.aggregate.op}): not a state")
             for a in native(job.aggregates)

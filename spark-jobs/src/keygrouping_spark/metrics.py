@@ -10,9 +10,10 @@ from keygrouping_service import metrics
 from keygrouping_spark.kafka import read_offsets
 
 
-def show(query: str) -> None:
-    """Shows a query's figures, all of them 0: an alert sees also one that never ends a batch."""
+def show(query: str, group: str) -> None:
+    """Shows the figures of a query and its group, all of them 0: an alert sees also one that never ends a batch."""
     metrics.SPARK_BATCH_SECONDS.labels(query)
+    metrics.EXPIRED_OFFSETS.labels(group)
     for counter in (metrics.SPARK_INPUT_ROWS, metrics.SPARK_DROPPED_ROWS, metrics.SPARK_QUERY_RESTARTS):
         counter.labels(query)
 

@@ -16,8 +16,6 @@ from pyspark.sql import functions as F
 PIECES = ("receipt0$", "receipt1$", "receipt2$", "receipt3$")
 """Names of the columns of the four sums."""
 
-PATTERN = "^[0-9a-f]{32}$"
-
 _MASK = 0xFFFFFFFF
 
 

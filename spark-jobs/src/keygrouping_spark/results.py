@@ -18,7 +18,7 @@ from aiokafka.errors import ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping.partial import Result
 from keygrouping_service import metrics
-from keygrouping_service.batches import origin_headers
+from keygrouping_service.batches import Outbox, origin_headers
 from keygrouping_service.final_results import FinalResults
 from keygrouping_service.kafka import Fatal, admin, close, producer, reader, retry, started
 from keygrouping_service.positions import Positions
@@ -127,15 +127,19 @@ class ResultWriter:
                 topic = self._settings.results_topic
                 sent = [await client.send(topic, key=row.record_key, value=row.encode()) for row in chunk]
                 await asyncio.gather(*sent)
-            for record, fault in refused:
-                await self._bury(client, record, fault)
-            await self._positions.send(client, [(self._slot, number)])
+            outbox = Outbox(client)
+            await self._bury(outbox, refused)
+            self._positions.append(outbox, self._slot, number)
+            await outbox.send()
             await client.send_offsets_to_transaction({self._slot: number}, self._group)
 
-    async def _bury(self, client: AIOKafkaProducer, record: Origin, fault: str) -> None:
-        topic, headers = self._settings.dead_letters_topic, origin_headers(record, metrics.INVALID_PARTIAL, fault)
-        timestamp = record.timestamp if record.timestamp >= 0 else None
-        await client.send_and_wait(topic, record.value, record.key, 0, timestamp, headers)
+    async def _bury(self, outbox: Outbox, refused: Sequence[Refused]) -> None:
+        topic = self._settings.dead_letters_topic
+        for count, (record, fault) in enumerate(refused, 1):
+            headers = origin_headers(record, metrics.INVALID_PARTIAL, fault)
+            outbox.append(topic, 0, record.timestamp, record.key, record.value, headers)
+            if count % _SEND_CHUNK == 0:
+                await asyncio.sleep(0)
 
     async def _last_written(self) -> int:
         async with started(admin(self._settings)) as client, started(reader(self._settings, committed=False)) as probe:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 from keygrouping_service.settings import Groups, JobSettings, PurgeSettings, TopicName
 from pydantic import Field, model_validator
 
-from keygrouping_spark.support import require_native
+from keygrouping_spark.support import spark_halves
 
 LEAST_HEAP = 512
 """MiB of the driver's heap, and of an executor's: Spark refuses to start in less than about 480."""
@@ -71,7 +71,7 @@ class SparkSettings(JobSettings, PurgeSettings):
 
     @model_validator(mode="after")
     def _job_can_be_run_by_spark(self) -> Self:
-        require_native(self.job.aggregates)
+        spark_halves(self.job.aggregates)
         return self
 
     @property

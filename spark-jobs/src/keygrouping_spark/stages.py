@@ -32,6 +32,7 @@ from keygrouping_spark.query import QueryRunner
 from keygrouping_spark.reports import Reading
 from keygrouping_spark.results import Refused, ResultWriter, refused_record
 from keygrouping_spark.settings import SparkSettings
+from keygrouping_spark.unread import Unread
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,9 @@ class Stage:
     reading: Reading
     runner: QueryRunner
     progress: WorkerProgress | AggregatorProgress
+    unread: Unread
+    began: Mapping[int, int]
+    """Where its checkpoint goes on; empty if that is new."""
 
 
 @dataclass
@@ -87,6 +91,16 @@ class Group:
         starts = await find_starts(self.admin, self.probe, self.settings, self.positions, self.name, tps)
         self.last.update({tp.partition: start.committed for tp, start in starts.items()})
 
+    async def firsts(self) -> dict[int, int]:
+        """The first offset of each partition that is still there."""
+        tps = [TopicPartition(self.topic, partition) for partition in self.last]
+        return {tp.partition: first for tp, first in (await self.probe.beginning_offsets(tps)).items()}
+
+    def unread(self, reading: Reading) -> Unread:
+        """What is lost of what a query has yet to read. One that has read nothing goes on where the group was."""
+        last = {partition: entry.offset for partition, entry in self.last.items() if entry.offset}
+        return Unread(self.admin, self.probe, self.name, self.topic, lambda: last | reading.positions)
+
     async def check(self) -> None:
         """`Fatal` if the topic has been created again meanwhile."""
         if not same_topic(now := await read_topic_id(self.admin, self.topic), self.topic_id):
@@ -95,6 +109,9 @@ class Group:
     async def commit(self, vouched: Mapping[int, Committed]) -> None:
         """Commits offsets and progress, and their copies."""
         entries = {partition: replace(entry, topic_id=self.topic_id) for partition, entry in vouched.items()}
+        tps = {TopicPartition(self.topic, partition) for partition in entries}
+        if not tps <= self.consumer.assignment():  # as at the first commit, and once partitions have been added
+            self.consumer.assign(tps)
         await commit_progress(self.consumer, self.topic, entries)
         copies = [(TopicPartition(self.topic, partition), entry.encode()) for partition, entry in entries.items()]
         await self.positions.send(self.producer, copies)
@@ -124,7 +141,6 @@ class Environment:
         name = self.settings.group(stage)
         consumer = AIOKafkaConsumer(**self.settings.kafka_options(), group_id=name, enable_auto_commit=False)
         await self.stack.enter_async_context(started(consumer))
-        consumer.assign(tps)
         client = await self.stack.enter_async_context(started(producer(self.settings)))
         positions = Positions(self.settings, name)
         group = Group(name, topic, self.settings, self.admin, self.probe, consumer, client, positions)
@@ -161,9 +177,15 @@ async def worker_stage(environment: Environment) -> Stage:
     settings, upstream = environment.settings, environment.upstream
     group = await environment.open_group("worker", settings.routed_topic)
     checkpoint, _ = await environment.open_checkpoint("worker", worker_plan(settings, group.topic_id), group)
-    committed = {partition: -1 if entry.offset is None else entry.offset for partition, entry in group.last.items()}
+    firsts = await retry(group.firsts, f"reading topic {settings.routed_topic}")
+    # Where a new checkpoint begins. What is lost before that is counted, and Spark would fail at it.
+    committed = {
+        partition: -1 if entry.offset is None else max(entry.offset, firsts[partition])
+        for partition, entry in group.last.items()
+    }
     positions = await asyncio.to_thread(checkpoint.offsets, settings.routed_topic)
-    reading = Reading(settings.routed_topic, positions or {p: max(0, offset) for p, offset in committed.items()})
+    known = {partition: entry.offset for partition, entry in group.last.items() if entry.offset}
+    reading = Reading(settings.routed_topic, positions or known)
 
     async def read_horizon() -> Horizon:
         await group.check()
@@ -181,7 +203,7 @@ async def worker_stage(environment: Environment) -> Stage:
         ),
         reading,
     )
-    return Stage("worker", reading, runner, progress)
+    return Stage("worker", reading, runner, progress, group.unread(reading), positions)
 
 
 async def aggregator_stage(environment: Environment) -> Stage:
@@ -225,7 +247,7 @@ async def aggregator_stage(environment: Environment) -> Stage:
         reading,
         lambda: sink.failure,
     )
-    return Stage("aggregator", reading, runner, progress)
+    return Stage("aggregator", reading, runner, progress, group.unread(reading), positions)
 
 
 async def _create_progress_topic(client: AIOKafkaAdminClient, topic: str) -> None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from keygrouping.job import JobSpec
-from keygrouping.partial import VERSION
+from keygrouping.partial import MEMBERS, VERSION
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from keygrouping_spark import sums
-from keygrouping_spark.aggregates import native
 from keygrouping_spark.events import extract, field_column, needs_headers
 from keygrouping_spark.kafka import json_offsets, sink_options, source_options
+from keygrouping_spark.native import native
 from keygrouping_spark.receipts import receipt_of, sums_of_events
 from keygrouping_spark.settings import SparkSettings
 
@@ -54,21 +54,15 @@ def _weight(job: JobSpec) -> Column:
 
 
 def _json(job: JobSpec, states: list[Column], epoch: int, topic_id: str) -> Column:
-    members = F.struct(
-        F.lit(VERSION).alias("v"),
-        "worker",
-        "start",
-        (F.col("start") + job.window_ms).alias("end"),
-        "events",
-        "weight",
-        "first",
-        "last",
-        F.lit(epoch).alias("epoch"),
-        (F.struct(*states) if states else F.create_map()).alias("aggregates"),
-        receipt_of().alias("receipt"),
-        F.lit(topic_id).alias("topic"),
-    )
-    return F.to_json(members, {"ignoreNullFields": "false"})
+    made = {
+        "end": F.col("start") + job.window_ms,
+        "epoch": F.lit(epoch),
+        "aggregates": F.struct(*states) if states else F.create_map(),
+        "receipt": receipt_of(),
+        "topic": F.lit(topic_id),
+    }
+    members = [made.get(name, F.col(name)).alias(name) for name in MEMBERS]
+    return F.to_json(F.struct(F.lit(VERSION).alias("v"), *members), {"ignoreNullFields": "false"})
 
 
 def start(

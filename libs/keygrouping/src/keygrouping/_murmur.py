@@ -13,8 +13,6 @@ N1 = np.uint64(0x52DCE729)
 N2 = np.uint64(0x38495AB5)
 FIVE = np.uint64(5)
 R33 = np.uint64(33)
-R31 = np.uint64(31)
-R27 = np.uint64(27)
 
 
 @kernel

@@ -6,9 +6,9 @@ import base64
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import orjson
 
@@ -16,13 +16,34 @@ VERSION = 1
 NO_TOPIC = "A" * 22
 """The id that stands for "not known": Kafka's own, all zeros."""
 
-_TOPIC = re.compile(r"[A-Za-z0-9_-]{22}")
+Kind: TypeAlias = Literal["integer", "number", "topic", "receipt", "states"]
+"""How a member of a partial is written: an integer of 64 bits, any number (or its text), a text of this pattern, or the
+encoded state of each aggregate by its name.
+"""
 
+MEMBERS: Mapping[str, Kind] = {
+    "worker": "integer",
+    "start": "integer",
+    "end": "integer",
+    "events": "integer",
+    "weight": "number",
+    "first": "integer",
+    "last": "integer",
+    "epoch": "integer",
+    "aggregates": "states",
+    "topic": "topic",
+    "receipt": "receipt",
+}
+"""The schema of a partial, beside its version `v`: what `Partial` and both queries of the Spark job write and read."""
+
+PATTERNS: Mapping[Kind, str] = {"topic": "[A-Za-z0-9_-]{22}", "receipt": "[0-9a-f]{32}"}
+"""What the whole text of a member looks like, as a regular expression."""
+
+_TOPIC, _RECEIPT = (re.compile(PATTERNS[kind]) for kind in ("topic", "receipt"))
 _LARGE = 1 << 63
 _LONG_NUMBER = re.compile(rb"[:\[,]\s*-?[1-9][0-9]{18}")
 _NUMBER = re.compile(r"[0-9]{1,60}(\.[0-9]{1,60})?(E-?[0-9]{1,3})?", re.ASCII)
 _WHOLE = re.compile(r"[0-9]+", re.ASCII)
-_RECEIPT = re.compile(r"[0-9a-f]{32}")
 
 
 class RecordError(ValueError):
@@ -59,24 +80,15 @@ class Partial:
 
     def encode(self) -> bytes:
         """JSON of the partial, without its key."""
-        members = {name: getattr(self, name) for name in self.__slots__}
-        members |= {"weight": _encode_weight(self.weight), "receipt": encode_receipt(self.receipt)}
+        members = {name: getattr(self, name) for name in MEMBERS}
+        members |= {name: encode(members[name]) for name, encode in _WRITTEN}
         return orjson.dumps({"v": VERSION, **members})
 
     @classmethod
     def decode(cls, value: bytes | None) -> Partial:
         """Reads a partial; `RecordError` if it is none or of an unknown version."""
         data = _load(value)
-        whole = ("worker", "start", "end", "events", "first", "last", "epoch")
-        for name in whole:
-            if not isinstance(data.get(name), int) or isinstance(data[name], bool):
-                raise RecordError(f"member {name!r} must be an integer, got {data.get(name)!r}")
-        data["weight"] = _decode_weight(data.get("weight"))
-        if not isinstance(data.get("aggregates"), dict):
-            raise RecordError("member 'aggregates' (an object) is needed")
-        decode_topic(data.get("topic"))
-        data["receipt"] = decode_receipt(data.get("receipt"))
-        return cls(*(data[name] for name in cls.__slots__))
+        return cls(**{name: read(name, data.get(name)) for name, read in _READ})
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +166,36 @@ def _encode_weight(weight: int | float) -> int | float | str:
     return weight if isinstance(weight, float) or abs(weight) < _LARGE else str(weight)
 
 
-def _decode_weight(data: object) -> int | float:
+def _integer(name: str, data: object) -> int:
+    if type(data) is not int:
+        raise RecordError(f"member {name!r} must be an integer, got {data!r}"[:200])
+    return data
+
+
+def _states(name: str, data: object) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise RecordError(f"member {name!r} (an object) is needed")
+    return data
+
+
+def _number(name: str, data: object) -> int | float:
     if type(data) is int or type(data) is float:
         return data
     if isinstance(data, str) and _NUMBER.fullmatch(data):
         return int(data) if _WHOLE.fullmatch(data) else float(data)
-    raise RecordError("member 'weight' must be a number")
+    raise RecordError(f"member {name!r} must be a number")
+
+
+_READERS: dict[Kind, Callable[[str, object], Any]] = {
+    "integer": _integer,
+    "number": _number,
+    "topic": lambda _, data: decode_topic(data),
+    "receipt": lambda _, data: decode_receipt(data),
+    "states": _states,
+}
+_WRITERS: dict[Kind, Callable[[Any], Any]] = {"number": _encode_weight, "receipt": encode_receipt}
+_READ = [(name, _READERS[kind]) for name, kind in MEMBERS.items()]
+_WRITTEN = [(name, _WRITERS[kind]) for name, kind in MEMBERS.items() if kind in _WRITERS]
 
 
 def _dump(data: dict[str, Any]) -> bytes:

@@ -3,12 +3,14 @@
 For an installation whose programs can't write there later, such as a container image; NUMBA_CACHE_DIR says where.
 """
 
+from argparse import ArgumentParser
 from collections.abc import Iterable
 
 import numpy as np
 
 from keygrouping.grouping import Grouping, Offline, Planned, create, names, shared_settings
 from keygrouping.hashing import hash_keys
+from keygrouping.version import add_version
 
 _WORKERS = 4
 _KEYS = [b"key-%d" % (n % 50 if n % 2 else 0) for n in range(400)]
@@ -16,7 +18,7 @@ _KEYS = [b"key-%d" % (n % 50 if n % 2 else 0) for n in range(400)]
 
 
 def precompile(groupings: Iterable[str]) -> None:
-    """Routes a handful of keys by each grouping, with and without weights, and by a plan where there are plans."""
+    """Does with each grouping all that a router does: routes by itself and by plans, is asked, stored, resized."""
     for name in groupings:
         _use(create(name, _WORKERS))
         shared = shared_settings(name)
@@ -34,6 +36,10 @@ def _use(grouping: Grouping) -> None:
         grouping.learn(distinct, np.ones(len(distinct)))
     for now, given in enumerate((None, weights, None)):
         grouping.route_batch(hashes, given, float(now * 3600))
+    grouping.explain(_KEYS[0])
+    grouping.restore(grouping.snapshot())
+    grouping.resize(grouping.workers + 1)
+    grouping.resize(grouping.workers - 1)
 
 
 def _plan(grouping: Grouping) -> None:
@@ -43,5 +49,13 @@ def _plan(grouping: Grouping) -> None:
         _use(grouping)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Command `python -m keygrouping.precompile`."""
+    parser = ArgumentParser(prog="python -m keygrouping.precompile", description=__doc__)
+    add_version(parser)
+    parser.parse_args()
     precompile(names())
+
+
+if __name__ == "__main__":
+    main()

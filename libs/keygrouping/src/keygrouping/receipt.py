@@ -14,6 +14,12 @@ VERSION = 1
 MODULUS = 1 << 128
 """What sums of hashes are taken modulo of."""
 
+MOST = 1 << 47
+"""Largest offset, and number of events, that is believed: their sums stay within 64 bits, as JSON needs it."""
+
+_LATEST_MS = 253_402_214_400_000
+"""9999-12-31."""
+
 
 class Tally(NamedTuple):
     """A number of events and the sum of their hashes, modulo 2^128."""
@@ -36,9 +42,9 @@ class Tally(NamedTuple):
     @classmethod
     def from_json(cls, data: Any) -> Tally:
         """Reads what `as_json` has written; `RecordError` if it is something else."""
-        if not isinstance(data, list) or len(data) != 2 or type(data[0]) is not int or data[0] < 0:
+        if not isinstance(data, list) or len(data) != 2:
             raise RecordError(f"a number and a sum of hashes are needed, got {data!r}"[:200])
-        return cls(data[0], decode_receipt(data[1]))
+        return cls(_number("events", data[0]), decode_receipt(data[1]))
 
 
 NOTHING = Tally()
@@ -92,15 +98,15 @@ class Receipt:
                 raise RecordError(f"no receipt of version {VERSION}")
             return cls(
                 decode_topic(data.get("topic")),
-                _whole(data, "partition"),
-                _whole(data, "first"),
-                _whole(data, "after"),
+                _number("partition", data["partition"]),
+                _number("first", data["first"]),
+                _number("after", data["after"]),
                 consumed=Tally.from_json(data["consumed"]),
                 routed=Tally.from_json(data["routed"]),
                 late=Tally.from_json(data["late"]),
                 dead=Tally.from_json(data["dead"]),
-                workers={int(worker): events for worker, events in data["workers"].items()},
-                windows={int(start): Tally.from_json(rest) for start, *rest in data["windows"]},
+                workers={int(worker): _number("workers", events) for worker, events in data["workers"].items()},
+                windows={time_of_window(start): Tally.from_json(rest) for start, *rest in data["windows"]},
                 more=bool(data["more"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -110,7 +116,14 @@ class Receipt:
 _TALLIES = ("consumed", "routed", "late", "dead")
 
 
-def _whole(data: Mapping[str, Any], name: str) -> int:
-    if type(data[name]) is not int or data[name] < 0:
-        raise RecordError(f"member {name!r} must be a whole number, got {data[name]!r}")
-    return int(data[name])
+def time_of_window(start: object) -> int:
+    """The start of a window in ms; `RecordError` if there is no such time."""
+    if type(start) is not int or abs(start) > _LATEST_MS:
+        raise RecordError(f"no window can start at {start!r} ms"[:200])
+    return start
+
+
+def _number(name: str, given: object) -> int:
+    if type(given) is not int or not 0 <= given <= MOST:
+        raise RecordError(f"member {name!r} must be a whole number from 0 to {MOST}, got {given!r}"[:200])
+    return given

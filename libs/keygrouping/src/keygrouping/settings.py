@@ -1,14 +1,19 @@
 """Settings as data: meaning, unit and range of each, so that all programs check and show them alike."""
 
+from __future__ import annotations
+
 import dataclasses
-import math
+import functools
 import types
 import typing
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 _TYPE_NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "a text", type(None): "null"}
-_SCHEMA_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+_OUT_OF_RANGE = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
 
 
 class Description(NamedTuple):
@@ -52,15 +57,16 @@ class Settings:
 
     def __post_init__(self) -> None:
         faults = []
-        hints = typing.get_type_hints(type(self))
-        for field in dataclasses.fields(self):
-            value, hint = getattr(self, field.name), hints[field.name]
-            if not _fits(value, hint):
-                faults.append(f"{field.name} must be {_type_name(hint)}, not {value!r}")
-            elif not _in_range(value, field.metadata):
-                faults.append(f"{field.name} must be {_range(field.metadata)}, not {value!r}")
-            elif isinstance(value, list):
-                object.__setattr__(self, field.name, tuple(value))
+        for (name, kind), field in zip(_types(type(self)).items(), dataclasses.fields(self), strict=True):
+            value = getattr(self, name)
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
+            try:
+                kind.validate_python(getattr(self, name))
+            except ValidationError as error:
+                out_of_range = any(found["type"] in _OUT_OF_RANGE for found in error.errors(include_url=False))
+                wanted = _range(field.metadata) if out_of_range else _type_name(typing.get_type_hints(type(self))[name])
+                faults.append(f"{name} must be {wanted}, not {value!r}")
         faults = faults or self._faults()
         if faults:
             raise SettingsError("; ".join(faults))
@@ -97,52 +103,30 @@ class Settings:
     @classmethod
     def schema(cls) -> dict[str, dict[str, Any]]:
         """JSON schemas of all settings, by name: what a value of each must be, as far as a schema can say it."""
-        hints = typing.get_type_hints(cls)
-        return {field.name: _schema(hints[field.name], field.metadata) for field in dataclasses.fields(cls)}
+        return {name: kind.json_schema() for name, kind in _types(cls).items()}
 
 
-def _schema(hint: Any, bounds: Mapping[str, Any]) -> dict[str, Any]:
+def _types_of(kind: type[Settings]) -> dict[str, TypeAdapter[Any]]:
+    """What checks the value of each setting, and knows its JSON schema."""
+    hints = typing.get_type_hints(kind)
+    return {
+        field.name: TypeAdapter(_bounded(hints[field.name], field.metadata), config=_STRICT)
+        for field in dataclasses.fields(kind)
+    }
+
+
+_types: Callable[[Any], dict[str, TypeAdapter[Any]]] = functools.cache(_types_of)
+
+
+def _bounded(hint: Any, bounds: Mapping[str, Any]) -> Any:
+    """A type whose numbers lie within the bounds."""
     if isinstance(hint, types.UnionType):
-        return {"anyOf": [_schema(choice, bounds) for choice in typing.get_args(hint)]}
-    if typing.get_origin(hint) is typing.Literal:
-        return {"enum": list(typing.get_args(hint))}
+        return typing.Union[tuple(_bounded(choice, bounds) for choice in typing.get_args(hint))]  # noqa: UP007
     if typing.get_origin(hint) is tuple:
-        return {"type": "array", "items": _schema(typing.get_args(hint)[0], bounds)}
+        return types.GenericAlias(tuple, (_bounded(typing.get_args(hint)[0], bounds), ...))
     if hint not in (int, float):
-        return {"type": _SCHEMA_TYPES[hint]}
-    words = {"minimum": "least", "exclusiveMinimum": "above", "maximum": "most"}
-    limits = {word: bounds[bound] for word, bound in words.items() if bounds[bound] is not None}
-    return {"type": _SCHEMA_TYPES[hint], **limits}
-
-
-def _fits(value: object, hint: Any) -> bool:
-    if isinstance(hint, types.UnionType):
-        return any(_fits(value, choice) for choice in typing.get_args(hint))
-    if typing.get_origin(hint) is typing.Literal:
-        return value in typing.get_args(hint)
-    if typing.get_origin(hint) is tuple:
-        return isinstance(value, list | tuple) and all(_fits(item, typing.get_args(hint)[0]) for item in value)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # An integer that no float can hold.
-        return False
-
-
-def _in_range(value: object, bounds: Mapping[str, Any]) -> bool:
-    if isinstance(value, list | tuple):
-        return all(_in_range(item, bounds) for item in value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return True
-    low, above, high = bounds["least"], bounds["above"], bounds["most"]
-    return (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high)
+        return hint
+    return Annotated[hint, Field(ge=bounds["least"], gt=bounds["above"], le=bounds["most"])]
 
 
 def _range(bounds: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Which version of keygrouping this is."""
 
+from argparse import ArgumentParser
 from functools import cache
 from importlib import metadata
 
@@ -11,3 +12,8 @@ def version() -> str:
         return metadata.version("keygrouping")
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+def add_version(parser: ArgumentParser) -> None:
+    """Adds `--version`."""
+    parser.add_argument("--version", action="version", version=f"keygrouping {version()}")

@@ -69,7 +69,7 @@ class EmbeddedBroker:
     when this one ends.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- independent settings, each with a default
         self,
         data_dir: Path,
         jars_dir: Path | None = None,

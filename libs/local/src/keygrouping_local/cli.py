@@ -13,8 +13,8 @@ from aiokafka.errors import KafkaError
 from keygrouping import grouping
 from keygrouping.job import JobError, JobSpec
 from keygrouping.printable import printable
+from keygrouping.version import add_version
 from keygrouping_producer.sources.times import AUTO, TIME_FORMATS
-from keygrouping_service.arguments import add_version
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.settings import PREFIX, ServiceSettings, describe_faults
 from keygrouping_spark.support import UnsupportedAggregate, require_native

@@ -1,19 +1,17 @@
 """Compares the results of a run with the oracle's, window by window and value by value."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from keygrouping.aggregate import Answer
 from keygrouping.job import JobSpec
 from keygrouping.partial import Result
 from keygrouping_service.settings import ServiceSettings
 
-from keygrouping_local.oracle import WAS_IDLE, Expected, Place, Value, expect
+from keygrouping_local.oracle import WAS_IDLE, Expected, Place, expect
 from keygrouping_local.records import dead_letters, read_results, reasons
 
-RELATIVE = 1e-9
-_OF_SIZE = 1e-12
 _EXAMPLES = 5
 _LONGEST = 300
 
@@ -74,7 +72,7 @@ def compare(expected: Expected, actual: Mapping[tuple[bytes, int], Result]) -> C
     for place in strange[:_EXAMPLES]:
         comparison.examples.append(f"{_named(place)}: {'unexpected' if place in actual else 'missing'}")
     common = [place for place in expected.windows if place in actual]
-    events = {place: Value(expected.events[place], 0) for place in common}
+    events = {place: Answer(expected.events[place]) for place in common}
     comparison.rows.append(
         _compare("events per window", events, {place: actual[place].events for place in common}, comparison)
     )
@@ -122,38 +120,19 @@ async def check_run(settings: ServiceSettings, job: JobSpec) -> Comparison:
 
 
 def _compare(
-    name: str, wanted: Mapping[tuple[bytes, int], Value], found: Mapping[tuple[bytes, int], Any], into: Comparison
+    name: str, wanted: Mapping[tuple[bytes, int], Answer], found: Mapping[tuple[bytes, int], Any], into: Comparison
 ) -> Row:
     row = Row(name, len(wanted), sum(value is not None for value in found.values()), 0)
     row.expected = sum(value.value is not None for value in wanted.values())
     for place, value in wanted.items():
-        deviation = _deviation(value, found[place])
-        if deviation > RELATIVE and not _cancels_out(value, found[place]):
+        if not value.accept(found[place]):
             row.different += 1
             if row.different <= _EXAMPLES:
                 wanted_text, found_text = _short(value.value), _short(found[place])
                 into.examples.append(f"{_named(place)}: {name} expected {wanted_text}, found {found_text}")
         else:
-            row.deviation = max(row.deviation, deviation)
+            row.deviation = max(row.deviation, value.deviation(found[place]))
     return row
-
-
-def _deviation(wanted: Value, found: Any) -> float:
-    """Relative difference, infinite where none is allowed."""
-    if wanted.accept is not None:
-        return 0.0 if wanted.accept(found) else math.inf
-    if wanted.value == found and isinstance(wanted.value, bool) == isinstance(found, bool):
-        return 0.0
-    if wanted.value is None or not wanted.size or not isinstance(found, int | float) or not math.isfinite(found):
-        return math.inf
-    return float(abs(found - wanted.value) / max(abs(wanted.value), abs(found)))
-
-
-def _cancels_out(wanted: Value, found: Any) -> bool:
-    """Whether the difference is rounding of terms that are much greater than their sum."""
-    if not wanted.size or not isinstance(wanted.value, int | float) or not isinstance(found, int | float):
-        return False
-    return abs(found - wanted.value) <= _OF_SIZE * wanted.size
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""One error type for all faults that the user can mend, so that the command shows one line instead of a trace."""
+"""One error type for all faults that the user can fix, so that the command shows one line instead of a trace."""
 
 
 class LocalError(Exception):

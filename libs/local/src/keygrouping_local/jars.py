@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from keygrouping.version import add_version
+
 from keygrouping_local.errors import LocalError
 from keygrouping_local.jar_lock import LOCK, differences, write_lock
 from keygrouping_local.java import find_java
@@ -181,6 +183,7 @@ def _say(line: str) -> None:
 def main() -> None:
     """Command `python -m keygrouping_local.jars`: installs the jars, showing progress."""
     parser = argparse.ArgumentParser(prog="python -m keygrouping_local.jars", description=__doc__)
+    add_version(parser)
     parser.add_argument("--jars-dir", type=Path, default=default_jars_dir())
     parser.add_argument("--ivy-dir", type=Path, default=tools_dir() / "ivy")
     parser.add_argument("--repository", default=os.environ.get("KEYGROUPING_LOCAL_MAVEN_REPOSITORY", CENTRAL))

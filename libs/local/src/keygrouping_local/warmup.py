@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 from aiokafka.errors import KafkaError
+from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.kafka import Fatal
 
 from keygrouping_local import archives
@@ -56,6 +57,7 @@ def _stop_spark(deployment: Deployment) -> None:
 
 def main() -> None:
     """Command `python -m keygrouping_local.warmup`."""
+    take_no_arguments("python -m keygrouping_local.warmup", about=__doc__)
     logging.basicConfig(level=logging.CRITICAL)
     sys.stdout.write("a first small run, so that later ones start in half the time (about a minute, once)\n")
     sys.stdout.flush()

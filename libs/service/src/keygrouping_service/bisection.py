@@ -97,6 +97,12 @@ class Bisection:
         self._doubted.add(offset)
         return known
 
+    def committed(self, offset: int) -> None:
+        """Nothing before this offset is read again, so what was known of it may be forgotten."""
+        if self._banned or self._doubted:
+            self._banned = {banned: why for banned, why in self._banned.items() if banned >= offset}
+            self._doubted = {doubted for doubted in self._doubted if doubted >= offset}
+
     def passed(self) -> None:
         """Records that were taken carefully are through."""
         self._in_a_row = 0

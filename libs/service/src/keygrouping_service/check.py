@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from keygrouping.version import add_version
 from pydantic import ValidationError
 
 from keygrouping_service.settings import EXIT_SETTINGS, ServiceSettings, describe_faults
@@ -37,7 +38,8 @@ def _class_of(place: str) -> type[ServiceSettings]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Checks one program, or with `--last` tells of all; gives the exit code."""
-    parser = argparse.ArgumentParser(prog="keygrouping_service.check", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m keygrouping_service.check", description=__doc__)
+    add_version(parser)
     parser.add_argument("name", help="what the faults are told under, such as router")
     parser.add_argument("settings", help="class of the settings, such as keygrouping_router.settings:RouterSettings")
     parser.add_argument("--faults", type=Path, required=True, help="file that the programs share")

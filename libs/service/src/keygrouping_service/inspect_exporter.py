@@ -79,7 +79,7 @@ class Exporter:
         return advice_view(self._found, topic=wanted.topic, state=self.state, at=self._at, window=wanted.window)
 
     async def _read_for_ever(self) -> None:
-        """Raises what a retry won't mend."""
+        """Raises what a retry won't fix."""
         slices = TopicSlices(self._settings, self._wanted.topic, kept_by(self._job), MOST)
         pauses = kafka.backoff()
         while True:

@@ -21,6 +21,7 @@ SERVICES = ("router", "worker", "aggregator", "producer", "observer", "spark", "
 """A metric of one service has the service's name after the prefix; the others are those of all services."""
 
 LABELS = {
+    "action": "what an override says of its key: a few words",
     "check": "a premise of exactness, as docs/premises.md lists them",
     "field": "a field that the job's aggregates read, as a JSON pointer",
     "group": "consumer group of a stage: one per stage",
@@ -280,7 +281,19 @@ DEAD = counter(
 QUARANTINED = counter(
     "router_quarantined_total", "events", "Events sent to the quarantine topic, as overrides of their keys say."
 )
-OVERRIDES = gauge("router_overrides", "keys", "Keys that go where people say rather than the grouping.")
+OVERRIDES = gauge("router_overrides", "keys", "Keys that go where people say rather than the grouping.", "action")
+RESTING_OVERRIDES = gauge(
+    "router_resting_overrides", "keys", "Overrides that play no part, as their worker is not in use or taken."
+)
+OVERRIDE_END = gauge(
+    "router_override_end_timestamp_seconds",
+    "seconds",
+    "When the next override of this action ends, in seconds since 1970; missing without one.",
+    "action",
+)
+OVERRIDDEN = counter(
+    "router_overridden_total", "events", "Events sent to a worker because an override of their key says so.", "worker"
+)
 BATCH_SECONDS = histogram(
     "router_batch_seconds",
     "seconds",

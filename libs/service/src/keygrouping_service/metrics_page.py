@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.metrics import DEFINITIONS, LABELS, PROCESS, SERVICES, Definition
 
 _HEAD = """# Metrics
@@ -43,4 +44,5 @@ def _section(title: str, definitions: Iterable[Definition]) -> str:
 
 
 if __name__ == "__main__":
+    take_no_arguments("python -m keygrouping_service.metrics_page", about=__doc__)
     sys.stdout.write(render())

@@ -119,7 +119,12 @@ class OwnedPartition:
 
     @property
     def suspects(self) -> Suspects | None:
-        """The records of which it isn't known that they did no harm."""
+        """The records of which it isn't known that they did no harm; None also where they are the work's own state.
+
+        A state without one of its records is another state: who can't go on with all of it must not go on without.
+        """
+        if self._clients.positions is None:
+            return None
         done = self.committed.offset or 0
         taken = [taken for taken in self._taken if taken.after > done]
         if not taken:
@@ -220,6 +225,9 @@ class OwnedPartition:
             log.warning("%s[%d]: %s; it is fetched again", *self.tp, error)
             self.rewind(await self._clients.reader.position(self.tp))
             return
+        if self._clients.positions is None:
+            place = f"{self.tp.topic}[{self.partition}]"
+            raise Fatal(f"{place}: {letter.detail}: delete the topic to begin without that state")
         log.error("%s[%d]: %s; it goes to dead-letters, and reading goes on at %d", *self.tp, error, error.after)
         self.rewind(error.after)
         letters = [*self._clients.dead_letters.left_out(), letter]
@@ -300,6 +308,7 @@ class OwnedPartition:
                         await outbox.send()
                     await self._commit_offset(self._clients.commit_offset, entry.encode())
         self.committed = entry
+        self._bisection.committed(offset)
         self._show(progress)
         metrics.COMMITS.labels(self._group).inc()
         if committed is not None:

@@ -1,8 +1,14 @@
-"""What every reader of `partials` asks of a partial before it believes it."""
+"""What every reader of `partials` asks of a partial before it believes it.
+
+The rules are arithmetic that holds for numbers and for columns of Spark alike, so that both runners ask the same.
+"""
 
 from __future__ import annotations
 
-import math
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from keygrouping.aggregate.base import MOST_EVENTS
 from keygrouping.job import MAX_KEY_BYTES, MAX_WEIGHT, JobSpec
@@ -14,41 +20,94 @@ OFFSET_BITS = 47
 MOST_WORKERS = 1 << 16
 MOST_EPOCH = 1 << 53
 
+NO_KEY = "the record has no key"
+LONG_KEY = f"the key has more than {MAX_KEY_BYTES} bytes"
+OTHER_JOB = "its aggregates are not the job's: written for another job"
+
+
+class Rule(NamedTuple):
+    """What is true of the partials that workers write.
+
+    `holds` gets an object with the members of a partial, numbers or columns, and gives a boolean of the same kind;
+    the rules before it hold for them already.
+    """
+
+    members: tuple[str, ...]
+    says: str
+    holds: Callable[[Any], Any]
+
+
+RULES = (
+    Rule(("worker",), f"must be in [0, {MOST_WORKERS})", lambda p: (p.worker >= 0) & (p.worker < MOST_WORKERS)),
+    Rule(("epoch",), f"must be in [0, {MOST_EPOCH})", lambda p: (p.epoch >= 0) & (p.epoch < MOST_EPOCH)),
+    Rule(
+        ("first", "last"),
+        "must be offsets of a partition",
+        lambda p: (p.first >= 0) & (p.first <= p.last) & (p.last < 1 << OFFSET_BITS),
+    ),
+    Rule(
+        ("events", "first", "last"),
+        f"must be as many events as there are offsets, or less, from 1 to {MOST_EVENTS}",
+        lambda p: (p.events >= 1) & (p.events <= MOST_EVENTS) & (p.events <= p.last - p.first + 1),
+    ),
+    Rule(
+        ("weight", "events"),
+        f"must be a weight from 0 to {MAX_WEIGHT:g} for each event",
+        lambda p: (p.weight >= 0) & (p.weight <= p.events * MAX_WEIGHT) & (p.weight <= sys.float_info.max),
+    ),
+)
+"""Those that ask nothing of the job."""
+
+
+def rules_of(job: JobSpec) -> tuple[Rule, ...]:
+    """Those that ask for the windows of a job."""
+    return _rules_of_windows(job.window_ms, job.window_offset_ms)
+
+
+@functools.cache
+def _rules_of_windows(length: int, offset: int) -> tuple[Rule, ...]:
+    return (
+        Rule(
+            ("start", "end"),
+            "must be a window of event times that there are",
+            lambda p: (p.end >= 1) & (p.end <= END) & (p.start >= -length) & (p.start <= END),
+        ),
+        Rule(
+            ("start", "end"),
+            f"must be a window of this job, whose windows have {length} ms",
+            lambda p: (p.end - p.start == length) & ((p.start - offset) % length == 0),
+        ),
+    )
+
+
+def told(rule: Rule) -> str:
+    """What is asked, in words."""
+    return f"{' and '.join(rule.members)} {rule.says}"
+
 
 def check(key: bytes | None, partial: Partial, job: JobSpec) -> None:
     """Raises `RecordError` for members that no worker of this job writes: they could hold a window open for ever,
     or spoil what they are merged with. The Spark aggregator asks the same, see `keygrouping_spark.faults`.
     """
     check_members(key, partial)
-    _check_window(partial, job)
+    _require(partial, rules_of(job))
     names = {aggregate.name for aggregate in job.aggregates}
     if partial.aggregates.keys() != names:
         wrong = ", ".join(sorted(partial.aggregates.keys() ^ names))[:200]
-        raise RecordError(f"its aggregates are not the job's ({wrong} missing or too many): written for another job")
+        raise RecordError(f"{OTHER_JOB} ({wrong} missing or too many)")
 
 
 def check_members(key: bytes | None, partial: Partial) -> None:
     """The part of `check` that asks nothing of the job."""
     if key is None:
-        raise RecordError("the record has no key")
+        raise RecordError(NO_KEY)
     if len(key) > MAX_KEY_BYTES:
-        raise RecordError(f"the key has {len(key)} bytes, more than {MAX_KEY_BYTES}")
-    if not 0 <= partial.worker < MOST_WORKERS:
-        raise RecordError(f"worker {partial.worker} must be in [0, {MOST_WORKERS})")
-    if not 0 <= partial.epoch < MOST_EPOCH:
-        raise RecordError(f"epoch {partial.epoch} must be in [0, {MOST_EPOCH})")
-    if not 0 <= partial.first <= partial.last < 1 << OFFSET_BITS:
-        raise RecordError(f"offsets {partial.first}..{partial.last} are no range of a partition")
-    most = min(partial.last - partial.first + 1, MOST_EVENTS)
-    if not 1 <= partial.events <= most:
-        raise RecordError(f"events {partial.events} must be in [1, {most}], as many as there are offsets")
-    if not math.isfinite(partial.weight) or not 0 <= partial.weight <= partial.events * MAX_WEIGHT:
-        raise RecordError(f"weight {partial.weight} must be in [0, {MAX_WEIGHT:g}] for each event")
+        raise RecordError(f"{LONG_KEY}: {len(key)}")
+    _require(partial, RULES)
 
 
-def _check_window(partial: Partial, job: JobSpec) -> None:
-    window = f"[{partial.start}, {partial.end})"
-    if not 0 < partial.end <= END:
-        raise RecordError(f"{window} is no window of event times that there are")
-    if partial.end != partial.start + job.window_ms or job.window_of(partial.start) != partial.start:
-        raise RecordError(f"{window} is no window of this job, whose windows have {job.window_ms} ms")
+def _require(partial: Partial, rules: tuple[Rule, ...]) -> None:
+    for rule in rules:
+        if not rule.holds(partial):
+            found = " and ".join(str(getattr(partial, name)) for name in rule.members)
+            raise RecordError(f"{told(rule)}, not {found}")

@@ -97,7 +97,7 @@ class PartitionRunner:
     offer the same one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- independent settings, most with a default
         self,
         settings: StageSettings,
         stage: str,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 _WAIT_MS = 100
 _LONG_SECONDS = 5.0
+_SHOWN = 100
 
 
 class Positions:
@@ -80,35 +81,49 @@ class Positions:
         tp = TopicPartition(self.topic, 0)
         (end,) = (await probe.end_offsets([tp])).values()
         (first,) = (await probe.beginning_offsets([tp])).values()
-        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        newest: dict[bytes, bytes | None] = {}
         late = time.monotonic() + _LONG_SECONDS
         async with kafka.started(kafka.reader(self._settings, wait_ms=_WAIT_MS)) as reader:
             reader.assign([tp])
             reader.seek(tp, first)
             while await reader.position(tp) < end:
                 for record in (await reader.getmany(timeout_ms=_WAIT_MS)).get(tp, []):
-                    self._take(found, record.key, record.value)
+                    newest[record.key or b""] = record.value
                 if time.monotonic() > late:
                     log.warning("reading %s waits for transactions that are under way", self.topic)
                     late = time.monotonic() + 12 * _LONG_SECONDS
+        return self._ours(newest)
+
+    def _ours(self, newest: Mapping[bytes, bytes | None]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """This group's copies among the newest values by key; what has no key of ours is nobody's position."""
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for key, value in newest.items():
+            if value is not None and (place := self._place(key)) is not None:
+                found[place] = self._position(key, value)
         return found
 
-    def _take(self, found: dict[TopicPartition, OffsetAndMetadata], key: bytes | None, value: bytes | None) -> None:
+    def _place(self, key: bytes) -> TopicPartition | None:
         try:
-            group, topic, partition = orjson.loads(key or b"")
-            if group != self._group:
-                return
-            place = TopicPartition(topic, partition)
-            if value is None:
-                found.pop(place, None)
-            else:
-                position: dict[str, Any] = orjson.loads(value)
-                found[place] = OffsetAndMetadata(position["offset"], position["metadata"])
-        except (ValueError, KeyError, TypeError) as error:
+            group, topic, partition = orjson.loads(key)
+        except (ValueError, TypeError):
+            group = topic = partition = None
+        if type(topic) is not str or type(partition) is not int:
+            log.warning("%s holds a record that is no position: it is passed over (key %r)", self.topic, key[:_SHOWN])
+            return None
+        return TopicPartition(topic, partition) if group == self._group else None
+
+    def _position(self, key: bytes, value: bytes) -> OffsetAndMetadata:
+        try:
+            position: dict[str, Any] = orjson.loads(value)
+            offset, metadata = position["offset"], position["metadata"]
+        except (ValueError, KeyError, TypeError):
+            offset = metadata = None
+        if type(offset) is not int or type(metadata) is not str or offset < 0:
             raise kafka.Fatal(
-                f"{self.topic} holds a record that is no position ({key!r}: {error}): write a record with the same key "
-                "and no value to forget it"
-            ) from None
+                f"{self.topic} holds a record that is no position ({value[:_SHOWN]!r}): to go on without it write a "
+                f"record with the same key ({key.decode(errors='replace')}) and no value"
+            )
+        return OffsetAndMetadata(offset, metadata)
 
 
 def _record(group: str, tp: TopicPartition, position: OffsetAndMetadata) -> tuple[bytes, bytes]:

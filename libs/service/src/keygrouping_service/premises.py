@@ -25,8 +25,8 @@ OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 LEAST_OFFSETS_MINUTES = 30 * 24 * 60
 """Rests shorter than this never make a group forget where it stood."""
 
-LEAST_METADATA_BYTES = 1024
-"""What the stages commit with their offsets fits into this many times over."""
+LEAST_METADATA_BYTES = 2048
+"""What the stages commit with their offsets fits into this, whatever the clocks and `confirmations` are."""
 
 _LEAST_ID_MS = 24 * 3600 * 1000
 _OFFSET_FETCH, _INIT_PRODUCER_ID = 9, 22

@@ -102,16 +102,19 @@ async def read_facts(admin: AIOKafkaAdminClient, needs: Needs) -> Facts:
 
 
 def _internal_to_come(broker: Mapping[str, str] | None) -> dict[str, TopicFacts]:
-    """The brokers' own topics as they will be created: on a new cluster they are not there at the first start."""
-    if broker is None:
-        return {}
+    """The brokers' own topics as they will be created: on a new cluster they are not there at the first start.
+
+    Without those of which the broker does not tell how: what speaks Kafka's protocol need not have all its settings.
+    """
+    given = broker or {}
     return {
         name: TopicFacts(
             name,
-            int(broker[f"{prefix}.replication.factor"]),
-            {"min.insync.replicas": broker[least], "unclean.leader.election.enable": "false"},
+            int(given[replicas]),
+            {"min.insync.replicas": given[least], "unclean.leader.election.enable": "false"},
         )
         for name, (prefix, least) in _INTERNAL.items()
+        if (replicas := f"{prefix}.replication.factor") in given and least in given
     }
 
 

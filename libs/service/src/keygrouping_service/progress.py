@@ -1,8 +1,8 @@
 """Event-time progress of the stages, kept as metadata of their committed offsets.
 
-Each stage commits, in the transaction that holds its output, how far its output is complete in event time. So the
-progress is as durable and as exactly-once as the data, survives every restart, needs no extra topic or store and no
-control records among the data, and a stage may run on any runner.
+Each stage commits, in the transaction that holds its output, the watermark of that output. So the progress is as
+durable and as exactly-once as the data, survives every restart, needs no extra topic or store and no control records
+among the data, and a stage may run on any runner.
 
 A stage that follows another learns what it may rely on in three steps, in this order: read the progress that the
 stage before has committed; then read the ends (high watermarks) of the topic between them; whoever has read the

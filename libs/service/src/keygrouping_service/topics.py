@@ -16,6 +16,7 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 from pydantic import Field
 
 from keygrouping_service import kafka
+from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.progress import partitions_of
 from keygrouping_service.run import run
@@ -146,6 +147,7 @@ async def prepare(settings: TopicsSettings) -> None:
 
 def main() -> int:
     """Creates or checks the topics; gives the exit code."""
+    take_no_arguments("python -m keygrouping_service.topics", about=__doc__)
     settings = load(TopicsSettings)
 
     async def work(stop: asyncio.Event) -> None:

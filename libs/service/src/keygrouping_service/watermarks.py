@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from keygrouping_service import kafka, metrics
+from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.progress import END, MIN_TIME, Committed, Progress, partitions_of, read_progress
 from keygrouping_service.settings import ServiceSettings, load
 
@@ -158,6 +159,7 @@ async def _read(settings: ServiceSettings) -> dict[str, list[Standing]]:
 
 def main() -> int:
     """Prints the watermarks of all stages; gives the exit code."""
+    take_no_arguments("python -m keygrouping_service.watermarks", about=__doc__)
     sys.stdout.write(report(asyncio.run(_read(load(ServiceSettings))), time.time() * 1000))
     return 0
 

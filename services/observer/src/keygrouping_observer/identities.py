@@ -7,9 +7,13 @@ from typing import TypeAlias
 
 import mmh3
 from keygrouping.partial import Partial
+from keygrouping_service.partials import OFFSET_BITS
+from keygrouping_service.topic_ids import same_topic
 
 _HASH_BITS = 128
 _PARTITION_BITS = 32
+_END = 1 << OFFSET_BITS
+"""Above all offsets."""
 
 
 Source: TypeAlias = tuple[str, int]
@@ -41,8 +45,17 @@ class Identities:
         return True
 
     def raise_floors(self, committed: Mapping[Source, int]) -> None:
-        """Each worker's partials that begin before its committed offset have all been noted, repetitions included."""
-        for source, floor in committed.items():
+        """Each worker's partials that begin before its committed offset have all been noted, repetitions included.
+
+        So have all of a topic `routed` that has been deleted since: workers commit offsets of another one now.
+        """
+        topics = {topic for topic, _ in committed}
+        over = {
+            source: _END
+            for source in self._places
+            if topics and not any(same_topic(source[0], topic) for topic in topics)
+        }
+        for source, floor in {**committed, **over}.items():
             if floor > self.floors.get(source, 0):
                 self.floors[source] = floor
                 places = self._places.get(source, {})

@@ -23,6 +23,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from keygrouping.job import JobSpec, parse_path
 from keygrouping.partial import Partial, Result
 from keygrouping_service import kafka
+from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.progress import partitions_of
 from keygrouping_service.run import run
@@ -189,6 +190,7 @@ async def _answered(request: urllib.request.Request, url: str, well: tuple[int, 
 
 def main() -> int:
     """Runs the probe; gives the exit code."""
+    take_no_arguments("python -m keygrouping_producer.probe", about=__doc__)
     settings = load(ProbeSettings)
 
     async def work(stop: asyncio.Event) -> None:

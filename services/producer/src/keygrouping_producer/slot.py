@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import sys
 
+from keygrouping.version import add_version
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
@@ -21,9 +23,14 @@ _REPORT_SECONDS = 0.1
 
 def main() -> None:
     """Replays this slot's partitions until standard input ends."""
-    slot, slots, leader = map(int, sys.argv[1:4])
+    parser = argparse.ArgumentParser(prog="python -m keygrouping_producer.slot", description=__doc__)
+    add_version(parser)
+    parser.add_argument("slot", type=int, help="number of this part of the replay, from 0")
+    parser.add_argument("slots", type=int, help="number of all parts")
+    parser.add_argument("leader", type=int, help="process that has started it; it ends with that")
+    given = parser.parse_args()
     settings = load(ProducerSettings)
-    replay = Replay(settings, slot, slots, led=lambda: os.getppid() == leader)
+    replay = Replay(settings, given.slot, given.slots, led=lambda: os.getppid() == given.leader)
     sys.exit(run(lambda stop: work(replay, stop), settings))
 
 

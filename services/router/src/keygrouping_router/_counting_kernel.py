@@ -3,8 +3,9 @@
 from typing import Any
 
 import numpy as np
+from keygrouping._probing import find
 from keygrouping.compiled import kernel
-from keygrouping.keyspace._space_saving_kernel import enter, find
+from keygrouping.keyspace._space_saving_kernel import enter
 from numpy.typing import NDArray
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, NamedTuple, Self, cast
+from typing import Annotated, Any, NamedTuple, Self, TypeVar, cast
 
 from keygrouping.grouping import (
     Description,
@@ -38,6 +38,7 @@ from keygrouping_router.models import (
 from keygrouping_router.overriding import key_of_override, layout_of, shown, shown_id
 
 Values = dict[str, JsonValue]
+Item = TypeVar("Item")
 
 OBSERVING = "key"
 """The grouping that routes while the configured one is only observed."""
@@ -116,7 +117,7 @@ class Control(BaseModel):
     @property
     def alone_settings(self) -> Values:
         """Settings by which an instance of the configured grouping decides all by itself."""
-        return fitted(self.grouping, self.settings, self.capacity_list)
+        return self._fitted(self.grouping, self.settings)
 
     @property
     def routing_settings(self) -> Values:
@@ -145,12 +146,23 @@ class Control(BaseModel):
         owned = self._owned if self.planned_in_rounds else {}
         return tuple(entry for entry in describe(self.grouping) if entry.name not in owned or entry.name == INTERVAL)
 
-    @property
-    def capacity_list(self) -> list[float]:
-        """Capacities of the grouping's workers, from its first to the last one of which one is given."""
+    def _fitted(self, grouping: str, settings: Values) -> Values:
+        """The settings, with the capacities of the grouping's workers where it takes account of them.
+
+        Those that are set in the settings count before all others. Raises GroupingError if there is no such grouping.
+        """
+        given = settings.get(_CAPACITIES)
+        if isinstance(given, list):
+            return {**settings, _CAPACITIES: self._of_shared(given)}
+        known = range(max(self.capacities, default=-1) + 1)
+        capacities = self._of_shared([self.capacities.get(worker, 1.0) for worker in known])
+        takes = any(entry.name == _CAPACITIES for entry in describe(grouping))
+        return {_CAPACITIES: [*capacities], **settings} if takes and capacities else dict(settings)
+
+    def _of_shared(self, by_worker: list[Item]) -> list[Item]:
+        """Without those of workers that belong to one key alone."""
         own = set(range(self.workers)) - set(self.layout.shared)
-        given = range(max(self.capacities, default=-1) + 1)
-        return [self.capacities.get(worker, 1.0) for worker in given if worker not in own]
+        return [item for worker, item in enumerate(by_worker) if worker not in own]
 
     @property
     def capacity_by_worker(self) -> dict[int, float]:
@@ -158,8 +170,7 @@ class Control(BaseModel):
         own = self.settings.get(_CAPACITIES)
         if not isinstance(own, list) or not own or self.observe_only:
             return self.capacities
-        given = zip(self.layout.shared, own, strict=False)
-        return {worker: float(capacity) for worker, capacity in given if isinstance(capacity, int | float)}
+        return {worker: float(capacity) for worker, capacity in enumerate(own) if isinstance(capacity, int | float)}
 
     # what the API shows and audits
 
@@ -332,7 +343,7 @@ class Control(BaseModel):
             create(self.grouping, self.grouped, self.alone_settings)
             create(self.routed_by, self.grouped, self.routing_settings)
             for entry in self.shadow:
-                create(entry.name, self.grouped, fitted(entry.name, entry.settings, self.capacity_list))
+                create(entry.name, self.grouped, self._fitted(entry.name, entry.settings))
         except GroupingError as error:
             raise Refused(str(error)) from None
 
@@ -354,12 +365,3 @@ def _too_large(value: JsonValue) -> bool:
     if isinstance(value, list):
         return any(map(_too_large, value))
     return isinstance(value, int) and abs(value) > LARGEST
-
-
-def fitted(grouping: str, settings: Mapping[str, JsonValue], capacities: list[float]) -> Values:
-    """The settings, with the workers' capacities where the grouping takes account of them and nobody has set them.
-
-    Raises GroupingError if there is no such grouping.
-    """
-    takes = any(entry.name == _CAPACITIES for entry in describe(grouping))
-    return {_CAPACITIES: list(capacities), **settings} if takes and capacities else dict(settings)

@@ -20,6 +20,7 @@ from keygrouping_router.errors import Degraded, Refused
 from keygrouping_router.feed import Feed
 from keygrouping_router.keyspace import Knowledge
 from keygrouping_router.models import HistoryEntry, PlanReport, ServerEvent, WorkersChange
+from keygrouping_router.overriding import show_overrides
 from keygrouping_router.patience import Patience
 from keygrouping_router.peers import Peers
 from keygrouping_router.plan_log import PlanLog
@@ -50,7 +51,7 @@ BY_AUTO = "auto"
 class RouterCore:
     """What the routing path calls (`route`, `epoch`, `not_below`) never waits; all else happens between batches."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- independent settings, by name only
         self,
         environment: Control,
         store: Store,
@@ -321,7 +322,8 @@ class RouterCore:
         for worker, capacity in enumerate(capacities_of(control.capacity_by_worker, control.workers).tolist()):
             metrics.WORKER_CAPACITY.labels(str(worker)).set(capacity)
             metrics.ROUTED.labels(str(worker))
-        metrics.OVERRIDES.set(len(control.overrides))
+            metrics.OVERRIDDEN.labels(str(worker))
+        show_overrides(control.overrides, control.layout)
         metrics.SPLITTING.set(control.routed_by != "key")
         metrics.SHARING.set(control.sharing == "shared")
         metrics.EPOCH.set(self.epoch)

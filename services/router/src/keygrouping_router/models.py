@@ -50,6 +50,17 @@ Sort = Literal["share", "width", "first_seen", "last_seen", "hot_since", "key"]
 Sharing = Literal["shared", "independent"]
 
 
+def _in_utc(moment: datetime) -> datetime:
+    """As it is after it was written and read again; ValueError for what can't be written."""
+    if moment.tzinfo is None:
+        raise ValueError("a time needs a zone, such as Z")
+    try:
+        moment = moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a time must be in the years from 1 to 9999, in UTC") from None
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
 def _as_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -70,6 +81,7 @@ def _base64_of_a_key(digits: str) -> str:
 
 Moment = Annotated[
     datetime,
+    AfterValidator(_in_utc),
     PlainSerializer(_as_text, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-01-31T12:00:00.000Z"]}),
 ]

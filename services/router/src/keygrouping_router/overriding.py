@@ -6,13 +6,21 @@ import base64
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 from keygrouping.grouping import Override
 from keygrouping.grouping.overrides import Layout, lay_out
+from keygrouping_service import metrics
 
 from keygrouping_router.errors import Refused
-from keygrouping_router.models import LONGEST_OVERRIDDEN, LONGEST_OVERRIDE, KeyOverride, OverrideChange, OverrideReport
+from keygrouping_router.models import (
+    LONGEST_OVERRIDDEN,
+    LONGEST_OVERRIDE,
+    Action,
+    KeyOverride,
+    OverrideChange,
+    OverrideReport,
+)
 from keygrouping_router.naming import base64_of, id_of, named
 
 TO_TOPIC = "quarantine-topic"
@@ -64,6 +72,17 @@ def orders_of(overrides: Sequence[KeyOverride]) -> list[Override]:
 def diverted(overrides: Sequence[KeyOverride]) -> dict[bytes, KeyOverride]:
     """The overrides of the keys whose events go to the quarantine topic, by key."""
     return {key_of_override(entry): entry for entry in overrides if entry.action == TO_TOPIC}
+
+
+def show_overrides(overrides: Sequence[KeyOverride], layout: Layout) -> None:
+    """Shows how many there are of each action, when the next one of it ends, and how many rest, as metrics."""
+    metrics.OVERRIDE_END.clear()
+    for action in get_args(Action):
+        ends = [entry.until.timestamp() for entry in overrides if entry.action == action]
+        metrics.OVERRIDES.labels(action).set(len(ends))
+        if ends:
+            metrics.OVERRIDE_END.labels(action).set(min(ends))
+    metrics.RESTING_OVERRIDES.set(len(layout.resting))
 
 
 def shown_id(override: KeyOverride) -> str:

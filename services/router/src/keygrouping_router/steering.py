@@ -62,9 +62,12 @@ class Steering:
         """The worker of each usable event; `now` in seconds of the clock."""
         self._checks.saw(now)
         self.now = now
-        began = time.perf_counter()
+        began, before = time.perf_counter(), self.overrides.carried.copy()
         routed = route(self.grouping, self.overrides, usable, now)
         metrics.KERNEL_SECONDS.observe(time.perf_counter() - began)
+        carried = self.overrides.carried - before
+        for worker in np.flatnonzero(carried).tolist():
+            metrics.OVERRIDDEN.labels(str(worker)).inc(int(carried[worker]))
         return routed
 
     def follow(self, control: Control, prepared: Grouping | None = None) -> None:

@@ -1,11 +1,16 @@
 """The one interface of every aggregate, so that runners never need to know which one they hold."""
 
+import re
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
-from keygrouping.settings import Settings
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
+
+from keygrouping.aggregate.expected import Answer
+from keygrouping.declaration import Declared
 
 MOST_EVENTS = 1 << 40
 """Most events of one partial: 10^12, more than any worker holds between two flushes."""
@@ -13,35 +18,74 @@ MOST_EVENTS = 1 << 40
 State = Any
 """What an aggregate remembers; opaque to everybody but the aggregate that made it."""
 
-FieldKind = Literal["number", "text"]
-"""What a field must hold: a finite JSON number, or text (a JSON string or an integer)."""
-
-
-class Role(NamedTuple):
-    """A property of a declaration that names a field of the event, or with `many` a list of fields."""
-
-    name: str
-    kind: FieldKind | None
-    """None: anything, only its presence counts."""
-    required: bool = True
-    many: bool = False
+FieldKind: TypeAlias = Literal["number", "text", "any"]
+"""What a field must hold: a finite JSON number, text (a JSON string or an integer), or anything, as only its presence
+counts.
+"""
 
 
 class Input(NamedTuple):
     """A field that an aggregate reads: its name or JSON pointer, and what it must hold."""
 
     field: str
-    kind: FieldKind | None
+    kind: FieldKind
 
 
-NUMBER = Role("field", "number")
-TEXT = Role("field", "text")
-_NO_SETTINGS = Settings()
+class Role(NamedTuple):
+    """Marks a member of a declaration as one that names fields of the event, which hold this."""
+
+    kind: FieldKind
 
 
-@dataclass(frozen=True)
-class Aggregate(ABC):
-    """One named aggregate of a job. `inputs` are the fields it reads, in the order of the operation's `roles`.
+_FIELD = "a field name or a JSON pointer"
+
+
+def _field_name(value: object) -> str:
+    if isinstance(value, str) and value not in ("", "/"):
+        return value
+    raise ValueError(f"must be {_FIELD}, not {value!r}")
+
+
+def _name(value: object) -> str:
+    if isinstance(value, str) and NAME.fullmatch(value):
+        return value
+    raise ValueError(f"must be letters, digits and _ (not first a digit), at most 63, not {value!r}")
+
+
+def _different(fields: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(fields)) == len(fields):
+        return fields
+    raise ValueError(f"names a field twice: {', '.join(fields)}")
+
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+"""What all of an aggregate's name is."""
+
+Name: TypeAlias = Annotated[
+    str, PlainValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{NAME.pattern}$"})
+]
+FieldName: TypeAlias = Annotated[
+    str,
+    PlainValidator(_field_name),
+    WithJsonSchema({"title": _FIELD, "type": "string", "minLength": 1, "not": {"const": "/"}}),
+]
+"""A member of the event's JSON value: its name, or a JSON pointer to it."""
+
+NumberField: TypeAlias = Annotated[FieldName, Role("number")]
+TextField: TypeAlias = Annotated[FieldName, Role("text")]
+AnyField: TypeAlias = Annotated[FieldName, Role("any")]
+TextFields: TypeAlias = Annotated[
+    tuple[TextField, ...],
+    AfterValidator(_different),
+    Field(strict=False, json_schema_extra={"uniqueItems": True}),
+]
+
+
+class Aggregate(Declared, ABC):
+    """One named aggregate of a job, and the declaration of it: its fields are the members that a job may give it.
+
+    Those that name fields of the event are a `NumberField`, a `TextField`, an `AnyField` or `TextFields`; the others
+    are its settings. `inputs` are the fields it reads, in the order in which they are declared.
 
     States form a commutative monoid: `merge` is associative and commutative and `initial()` is its identity,
     so that any split of the events over workers gives the same result (variances: up to the last bits).
@@ -54,13 +98,24 @@ class Aggregate(ABC):
     `merge` changes neither of its arguments.
     """
 
-    name: str
-    inputs: tuple[Input, ...] = ()
-    settings: Settings = _NO_SETTINGS
+    name: Name
 
     op: ClassVar[str]
-    roles: ClassVar[tuple[Role, ...]]
     approximate: ClassVar[bool] = False
+    spark: ClassVar[str | None] = None
+    """Where its Spark half is, as `module:Class`, a subclass of `keygrouping_spark.native.Native`: a text, since only
+    Spark's own processes have PySpark. None: it runs with the native runner alone.
+    """
+
+    @cached_property
+    def inputs(self) -> tuple[Input, ...]:
+        """The fields that it reads."""
+        found: list[Input] = []
+        for name, role in roles_of(type(self)).items():
+            value = getattr(self, name)
+            fields = () if value is None else (value,) if isinstance(value, str) else value
+            found += [Input(field, role.kind) for field in fields]
+        return tuple(found)
 
     @abstractmethod
     def initial(self) -> State:
@@ -81,6 +136,10 @@ class Aggregate(ABC):
     @abstractmethod
     def finish(self, state: State) -> Any:
         """The value to publish, as plain JSON data; None where SQL would say NULL."""
+
+    @abstractmethod
+    def expected(self, values: Iterable[Any]) -> Answer:
+        """What must be published of the values of all events, found without any state: what the oracle says."""
 
     def encode(self, state: State) -> Any:
         """The state as plain JSON data, as it stands in a partial."""
@@ -103,3 +162,14 @@ class Aggregate(ABC):
     def fault(self, data: Any) -> ValueError:
         """The error for JSON data that is no state of this aggregate."""
         return ValueError(f"aggregate {self.name!r} ({self.op}): not a state: {str(data)[:80]}")
+
+
+def roles_of(kind: type[Aggregate]) -> dict[str, Role]:
+    """The members of a declaration that name fields of the event."""
+    found = {name: _role(info.annotation, *info.metadata) for name, info in kind.model_fields.items()}
+    return {name: role for name, role in found.items() if role is not None}
+
+
+def _role(hint: Any, *marks: object) -> Role | None:
+    here = next((mark for mark in (*marks, *getattr(hint, "__metadata__", ())) if isinstance(mark, Role)), None)
+    return here or next((role for inner in typing.get_args(hint) if (role := _role(inner)) is not None), None)

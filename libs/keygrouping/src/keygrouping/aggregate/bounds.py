@@ -1,6 +1,6 @@
 """What aggregates of bounded memory may publish of known values: all that the bounds which they state allow.
 
-For tests and oracles. Nothing here but `text.bounded` is shared with the aggregates themselves.
+As in `expected`, nothing is shared with the aggregates themselves, but for `text.bounded`.
 """
 
 from __future__ import annotations
@@ -9,60 +9,61 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from keygrouping.aggregate.base import Aggregate
-from keygrouping.aggregate.histogram import Histogram
-from keygrouping.aggregate.naive_bayes import NaiveBayes
+from keygrouping.aggregate.expected import RELATIVE, Answer, present
 from keygrouping.aggregate.text import bounded
-from keygrouping.aggregate.top_k import TopK
-
-_OF_SIZE = 1e-9
 
 
-class Bounds(Protocol):
-    """What may be published of values that are known."""
-
-    @property
-    def exact(self) -> Any:
-        """What would be published with memory for everything."""
-
-    def accept(self, found: Any) -> bool:
-        """Whether `found` may have been published, after whatever split of the values."""
+def top_k_of(values: Iterable[Any], k: int, capacity: int) -> Answer:
+    """The `k` most frequent values, listed by one who keeps no more than `capacity` counts."""
+    counts = Counter([bounded(value) for value in present(values)])
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:k]
+    exact = [{"value": value, "least": count, "most": count} for value, count in ranked]
+    return _TopK(exact, counts, k, capacity)
 
 
-def bounds_of(aggregate: Aggregate, values: Iterable[Any]) -> Bounds | None:
-    """The bounds for an aggregate over the values of all events; None if its memory needs no bounds."""
-    if isinstance(aggregate, TopK):
-        counts = Counter([bounded(value) for value in values if value is not None])
-        return _TopKBounds(counts, aggregate.settings.k, aggregate.settings.capacity)
-    if isinstance(aggregate, Histogram):
-        numbers = sorted(float(value) for value in values if value is not None)
-        return _HistogramBounds(numbers, aggregate.settings.bins, aggregate.settings.quantiles)
-    if isinstance(aggregate, NaiveBayes):
-        features = [given.field for given in aggregate.inputs[1:]]
-        rows = values if features else ((value,) for value in values)
-        events = [[part if part is None else bounded(part) for part in row] for row in rows if row[0] is not None]
-        return _BayesBounds(events, features, aggregate.settings.entries)
-    return None
+def histogram_of(values: Iterable[Any], bins: int, quantiles: Sequence[float]) -> Answer:
+    """Some quantiles, and no more than `bins` bins."""
+    numbers = sorted(float(value) for value in present(values))
+    if not numbers:
+        return Answer(None)
+    exact = [(q, numbers[max(1, math.ceil(q * len(numbers))) - 1]) for q in quantiles]
+    whole = {
+        "n": len(numbers),
+        "min": numbers[0],
+        "max": numbers[-1],
+        "bins": [[number, size] for number, size in sorted(Counter(numbers).items())],
+        "quantiles": [{"q": q, "value": value, "least": value, "most": value} for q, value in exact],
+    }
+    return _Histogram(whole, numbers, bins)
+
+
+def bayes_of(values: Iterable[Any], features: Sequence[str], entries: int) -> Answer:
+    """Counts of classes and of feature values within them, no more than `entries`.
+
+    A value is a class, or with features a tuple of class and features.
+    """
+    rows = values if features else ((value,) for value in values)
+    events = [[part if part is None else bounded(part) for part in row] for row in rows if row[0] is not None]
+    whole = {
+        "events": len(events),
+        "classes": dict(Counter(event[0] for event in events)),
+        "features": {name: _feature(events, index) for index, name in enumerate(features, 1)},
+        "complete": True,
+    }
+    return _Bayes(whole, features, entries)
 
 
 @dataclass(frozen=True)
-class _TopKBounds:
-    """The counts of all values, of which `k` are listed by one who keeps no more than `capacity` counts."""
-
+class _TopK(Answer):
     counts: Mapping[str, int]
     k: int
     capacity: int
 
-    @property
-    def exact(self) -> list[dict[str, Any]]:
-        ranked = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))[: self.k]
-        return [{"value": value, "least": count, "most": count} for value, count in ranked]
-
     def accept(self, found: Any) -> bool:
         if len(self.counts) <= self.capacity:
-            return bool(found == self.exact)
+            return bool(found == self.value)
         error = sum(self.counts.values()) // (self.capacity + 1)
         try:
             listed = {entry["value"]: (entry["least"], entry["most"]) for entry in found}
@@ -76,29 +77,13 @@ class _TopKBounds:
 
 
 @dataclass(frozen=True)
-class _HistogramBounds:
-    """All numbers in order, of which no more than `bins` bins and some quantiles are published."""
-
+class _Histogram(Answer):
     numbers: Sequence[float]
     bins: int
-    quantiles: Sequence[float]
-
-    @property
-    def exact(self) -> dict[str, Any] | None:
-        if not self.numbers:
-            return None
-        exact = [(q, self.numbers[max(1, math.ceil(q * len(self.numbers))) - 1]) for q in self.quantiles]
-        return {
-            "n": len(self.numbers),
-            "min": self.numbers[0],
-            "max": self.numbers[-1],
-            "bins": [[number, size] for number, size in sorted(Counter(self.numbers).items())],
-            "quantiles": [{"q": q, "value": value, "least": value, "most": value} for q, value in exact],
-        }
 
     def accept(self, found: Any) -> bool:
-        exact = self.exact
-        if exact is None or len(exact["bins"]) <= self.bins:
+        exact = self.value
+        if len(exact["bins"]) <= self.bins:
             return bool(found == exact)
         try:
             bins = [(float(mean), int(size)) for mean, size in found["bins"]]
@@ -114,29 +99,17 @@ class _HistogramBounds:
 
     def _accept_bins(self, bins: Sequence[tuple[float, int]]) -> bool:
         total = math.fsum(mean * size for mean, size in bins)
-        error = _OF_SIZE * math.fsum(map(abs, self.numbers))
+        error = RELATIVE * math.fsum(map(abs, self.numbers))
         return sum(size for _, size in bins) == len(self.numbers) and abs(total - math.fsum(self.numbers)) <= error
 
 
 @dataclass(frozen=True)
-class _BayesBounds:
-    """Events of (class, feature, ...), of which no more than `entries` counts are published."""
-
-    events: Sequence[Sequence[Any]]
+class _Bayes(Answer):
     features: Sequence[str]
     entries: int
 
-    @property
-    def exact(self) -> dict[str, Any]:
-        return {
-            "events": len(self.events),
-            "classes": dict(Counter(event[0] for event in self.events)),
-            "features": {name: _feature(self.events, index) for index, name in enumerate(self.features, 1)},
-            "complete": True,
-        }
-
     def accept(self, found: Any) -> bool:
-        exact = self.exact
+        exact = self.value
         fixed = len(exact["classes"]) + sum(len(feature["classes"]) for feature in exact["features"].values())
         values = [v for feature in exact["features"].values() for v in feature["values"].values()]
         if fixed > self.entries:
@@ -147,7 +120,7 @@ class _BayesBounds:
 
     def _accept_exceeded(self, found: dict[str, Any]) -> bool:
         rest = {name: value for name, value in found.items() if name != "exceeded"}
-        nothing = {"events": len(self.events), "classes": None, "features": None, "complete": False}
+        nothing = {"events": self.value["events"], "classes": None, "features": None, "complete": False}
         return rest == nothing and bool(found.get("exceeded"))
 
     def _accept_part(self, found: dict[str, Any], exact: dict[str, Any], fixed: int) -> bool:

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from datasketches import hll_sketch, hll_union, tgt_hll_type
 
-from keygrouping.aggregate.base import TEXT, Aggregate, Role
+from keygrouping.aggregate.base import Aggregate, TextField
+from keygrouping.aggregate.expected import Answer, distinct_of
 from keygrouping.aggregate.sketch import LG_K, sound
 
 
@@ -20,7 +21,8 @@ class Distinct(Aggregate):
     """
 
     op: ClassVar[str] = "distinct"
-    roles: ClassVar[tuple[Role, ...]] = (TEXT,)
+    spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeDistinct"
+    field: TextField
 
     def initial(self) -> Any:
         return hll_sketch(LG_K, tgt_hll_type.HLL_8)
@@ -50,6 +52,9 @@ class Distinct(Aggregate):
         """
         estimate: float = self.merge(state, state).get_estimate()
         return round(estimate)
+
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return distinct_of(values)
 
     def encode(self, state: Any) -> str:
         return base64.b64encode(state.serialize_compact()).decode("ascii")

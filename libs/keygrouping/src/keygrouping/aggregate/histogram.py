@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from keygrouping.aggregate.base import NUMBER, Aggregate, Role
-from keygrouping.settings import Settings, setting
+from pydantic import Field
 
-_MOST_QUANTILES = 100
+from keygrouping.aggregate.base import Aggregate, NumberField
+from keygrouping.aggregate.bounds import histogram_of
+from keygrouping.aggregate.expected import Answer
 
 
 class Bin(NamedTuple):
@@ -145,19 +146,6 @@ def _at_rank(sizes: Sequence[tuple[float, int]], rank: int) -> float:
     return next(number for (number, _), last in zip(sizes, upto, strict=True) if last >= rank)
 
 
-@dataclass(frozen=True)
-class HistogramSettings(Settings):
-    """Settings of histogram."""
-
-    bins: int = setting(64, "bins kept at most", least=2, most=1000)
-    quantiles: tuple[float, ...] = setting((0.25, 0.5, 0.75), "quantiles published", least=0, most=1)
-
-    def _faults(self) -> list[str]:
-        many = len(self.quantiles) > _MOST_QUANTILES
-        return [f"quantiles must be at most {_MOST_QUANTILES}, not {len(self.quantiles)}"] if many else []
-
-
-@dataclass(frozen=True)
 class Histogram(Aggregate):
     """Distribution of a number in at most `bins` bins, None if there is none.
 
@@ -168,11 +156,15 @@ class Histogram(Aggregate):
     these are apart depends on the data: numbers far out take bins away from where most numbers are.
     """
 
-    settings: HistogramSettings = HistogramSettings()
-
     op: ClassVar[str] = "histogram"
-    roles: ClassVar[tuple[Role, ...]] = (NUMBER,)
     approximate: ClassVar[bool] = True
+
+    field: NumberField
+    bins: int = Field(64, description="bins kept at most", ge=2, le=1000)
+    quantiles: Annotated[
+        tuple[Annotated[float, Field(ge=0, le=1)], ...],
+        Field(description="quantiles published", max_length=100, strict=False),
+    ] = (0.25, 0.5, 0.75)
 
     def initial(self) -> StreamHistogram:
         return StreamHistogram()
@@ -180,18 +172,18 @@ class Histogram(Aggregate):
     def add_many(self, state: StreamHistogram, values: Iterable[Any]) -> StreamHistogram:
         added = StreamHistogram.of(float(value) for value in values if value is not None)
         # In portions that each span the whole range: the search for the closest bins is linear in their number.
-        portions = math.ceil(len(added.bins) / self.settings.bins)
+        portions = math.ceil(len(added.bins) / self.bins)
         for first in range(portions):
             state = self.merge(state, StreamHistogram(added.bins[first::portions]))
         return state
 
     def merge(self, left: StreamHistogram, right: StreamHistogram) -> StreamHistogram:
-        return left.merge(right, self.settings.bins)
+        return left.merge(right, self.bins)
 
     def finish(self, state: StreamHistogram) -> dict[str, Any] | None:
         if not state.bins:
             return None
-        found = [(fraction, state.quantile(fraction)) for fraction in self.settings.quantiles]
+        found = [(fraction, state.quantile(fraction)) for fraction in self.quantiles]
         return {
             "n": state.total,
             "min": state.least,
@@ -199,6 +191,9 @@ class Histogram(Aggregate):
             "bins": [[bin_.mean, bin_.size] for bin_ in state.bins],
             "quantiles": [{"q": q, "value": at.value, "least": at.least, "most": at.greatest} for q, at in found],
         }
+
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return histogram_of(values, self.bins, self.quantiles)
 
     def encode(self, state: StreamHistogram) -> Any:
         return [list(bin_) for bin_ in state.bins]
@@ -209,7 +204,7 @@ class Histogram(Aggregate):
         except (TypeError, ValueError):
             raise self.fault(data) from None
         rising = all(left.mean < right.mean for left, right in pairwise(bins))
-        if len(bins) > self.settings.bins or not rising or not all(map(_is_sound, bins)):
+        if len(bins) > self.bins or not rising or not all(map(_is_sound, bins)):
             raise self.fault(data)
         return StreamHistogram(tuple(bins))
 

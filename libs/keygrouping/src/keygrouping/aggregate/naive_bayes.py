@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from keygrouping.aggregate.base import TEXT, Aggregate, Role
+from pydantic import Field
+
+from keygrouping.aggregate.base import Aggregate, TextField, TextFields
+from keygrouping.aggregate.bounds import bayes_of
+from keygrouping.aggregate.expected import Answer
 from keygrouping.aggregate.text import bounded
 from keygrouping.hashing import hash_key
-from keygrouping.settings import Settings, setting
 
 Row: TypeAlias = tuple[int, str | None]
 """What is counted per class: value (of feature 1, 2, ...), all values of a feature (None), or all events (0, None)."""
@@ -29,14 +31,6 @@ class State(NamedTuple):
     cut: Row | None
 
 
-@dataclass(frozen=True)
-class NaiveBayesSettings(Settings):
-    """Settings of naive-bayes."""
-
-    entries: int = setting(1000, "counts kept at most", least=1, most=10_000)
-
-
-@dataclass(frozen=True)
 class NaiveBayes(Aggregate):
     """How often each class (`field`) occurs, and within it each value of each of the `features`.
 
@@ -53,10 +47,11 @@ class NaiveBayes(Aggregate):
     `text.bounded` says.
     """
 
-    settings: NaiveBayesSettings = NaiveBayesSettings()
-
     op: ClassVar[str] = "naive-bayes"
-    roles: ClassVar[tuple[Role, ...]] = (TEXT, Role("features", "text", required=False, many=True))
+
+    field: TextField
+    features: TextFields = ()
+    entries: int = Field(1000, description="counts kept at most", ge=1, le=10_000)
 
     def initial(self) -> State:
         return State(0, {}, None)
@@ -84,10 +79,10 @@ class NaiveBayes(Aggregate):
 
     def _within_bounds(self, state: State) -> State:
         """The rows that rank before the cut, which moves to the first one that there is no room for."""
-        if state.cut is None and _entries(state.rows) <= self.settings.entries:
+        if state.cut is None and _entries(state.rows) <= self.entries:
             return state
         rows: Rows = {}
-        room, cut = self.settings.entries, state.cut
+        room, cut = self.entries, state.cut
         before = state.rows if cut is None else [row for row in state.rows if _rank(row) < _rank(cut)]
         for row in sorted(before, key=_rank):
             room -= len(state.rows[row])
@@ -98,7 +93,7 @@ class NaiveBayes(Aggregate):
 
     def finish(self, state: State) -> dict[str, Any]:
         if state.cut is not None and state.cut[1] is None:
-            said = f"the classes alone need more than {self.settings.entries} counts: allow more entries, at most 10000"
+            said = f"the classes alone need more than {self.entries} counts: allow more entries, at most 10000"
             return {"events": state.events, "classes": None, "features": None, "complete": False, "exceeded": said}
         features = {
             given.field: {"classes": _sorted(state.rows, (index, None)), "values": _values(state.rows, index)}
@@ -106,6 +101,9 @@ class NaiveBayes(Aggregate):
         }
         classes = _sorted(state.rows, EVENTS)
         return {"events": state.events, "classes": classes, "features": features, "complete": state.cut is None}
+
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return bayes_of(values, [given.field for given in self.inputs[1:]], self.entries)
 
     def encode(self, state: State) -> Any:
         rows = [[*row, counts] for row, counts in state.rows.items()]
@@ -122,7 +120,7 @@ class NaiveBayes(Aggregate):
         whole = all(type(number) is int for number in (state.events, *counts))
         if not whole or state.events < 0 or not all(0 <= count <= state.events for count in counts):
             raise self.fault(data)
-        if len(counts) > self.settings.entries:
+        if len(counts) > self.entries:
             raise self.fault(data)
         return state
 

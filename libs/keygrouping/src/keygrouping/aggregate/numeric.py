@@ -4,7 +4,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from keygrouping.aggregate.base import NUMBER, Aggregate, Role
+from keygrouping.aggregate import expected as oracle
+from keygrouping.aggregate.base import Aggregate, AnyField, NumberField
 from keygrouping.aggregate.exact import (
     Total,
     decode_float,
@@ -16,6 +17,7 @@ from keygrouping.aggregate.exact import (
     parts_of,
     sum_of,
 )
+from keygrouping.aggregate.expected import Answer, present
 
 MOST_WHOLE = 1 << 63
 """Integers of fields are less than this, and at least its negative: they have 64 bits."""
@@ -25,15 +27,12 @@ Moments = tuple[int, float, float]
 Weighted = tuple[int, tuple[float, ...], tuple[float, ...]]
 
 
-def _present(values: Iterable[Any]) -> list[Any]:
-    return [value for value in values if value is not None]
-
-
 class Count(Aggregate):
     """Events, or those whose field is not missing. State: int."""
 
     op: ClassVar[str] = "count"
-    roles: ClassVar[tuple[Role, ...]] = (Role("field", None, required=False),)
+    spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeCount"
+    field: AnyField | None = None
 
     def initial(self) -> int:
         return 0
@@ -49,6 +48,9 @@ class Count(Aggregate):
     def finish(self, state: int) -> int:
         return state
 
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return Answer(sum(1 for value in values if value is not None or not self.inputs))
+
     def decode(self, data: Any) -> int:
         return self.counted(data, data)
 
@@ -59,13 +61,13 @@ class Count(Aggregate):
 class _Totalling(Aggregate):
     """What sum and mean share. State: (values seen, their exact sum)."""
 
-    roles: ClassVar[tuple[Role, ...]] = (NUMBER,)
+    field: NumberField
 
     def initial(self) -> Seen:
         return (0, Total())
 
     def add_many(self, state: Seen, values: Iterable[Any]) -> Seen:
-        numbers = _present(values)
+        numbers = present(values)
         return (state[0] + len(numbers), state[1].plus(numbers)) if numbers else state
 
     def merge(self, left: Seen, right: Seen) -> Seen:
@@ -91,18 +93,26 @@ class Sum(_Totalling):
     """Sum of the values, None if there is none: an exact integer if all of them are, else the closest float64."""
 
     op: ClassVar[str] = "sum"
+    spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeSum"
 
     def finish(self, state: Seen) -> int | float | None:
         return state[1].rounded() if state[0] else None
+
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return oracle.sum_of(values)
 
 
 class Mean(_Totalling):
     """Arithmetic mean of the values, None if there is none: the exact sum, rounded, divided by their number."""
 
     op: ClassVar[str] = "mean"
+    spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeSum"
 
     def finish(self, state: Seen) -> float | None:
         return float(state[1].rounded()) / state[0] if state[0] else None
+
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return oracle.mean_of(values)
 
 
 class _Extreme(Aggregate):
@@ -112,13 +122,13 @@ class _Extreme(Aggregate):
     kept, whichever comes first.
     """
 
-    roles: ClassVar[tuple[Role, ...]] = (NUMBER,)
+    field: NumberField
 
     def initial(self) -> int | float | None:
         return None
 
     def add_many(self, state: int | float | None, values: Iterable[Any]) -> int | float | None:
-        numbers = _present(values)
+        numbers = present(values)
         if not numbers:
             return state
         found = self.most(numbers)
@@ -157,18 +167,26 @@ class Min(_Extreme):
     """The smallest value, None if there is none."""
 
     op: ClassVar[str] = "min"
+    spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeMin"
 
     def most(self, numbers: Iterable[int | float]) -> int | float:
         return min(numbers)
+
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return Answer(min(present(values), default=None))
 
 
 class Max(_Extreme):
     """The largest value, None if there is none."""
 
     op: ClassVar[str] = "max"
+    spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeMax"
 
     def most(self, numbers: Iterable[int | float]) -> int | float:
         return max(numbers)
+
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return Answer(max(present(values), default=None))
 
 
 class Variance(Aggregate):
@@ -179,7 +197,8 @@ class Variance(Aggregate):
     """
 
     op: ClassVar[str] = "variance"
-    roles: ClassVar[tuple[Role, ...]] = (NUMBER,)
+    spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeVariance"
+    field: NumberField
 
     def initial(self) -> Moments:
         return (0, 0.0, 0.0)
@@ -212,6 +231,9 @@ class Variance(Aggregate):
     def finish(self, state: Moments) -> float | None:
         return state[2] / (state[0] - 1) if state[0] > 1 else None
 
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return oracle.variance_of(values)
+
     def encode(self, state: Moments) -> Any:
         return {"n": state[0], "mean": encode_float(state[1]), "m2": encode_float(state[2])}
 
@@ -236,7 +258,9 @@ class Vwap(Aggregate):
     """
 
     op: ClassVar[str] = "vwap"
-    roles: ClassVar[tuple[Role, ...]] = (NUMBER, Role("weight", "number"))
+    spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeVwap"
+    field: NumberField
+    weight: NumberField
 
     def initial(self) -> Weighted:
         return (0, (), ())
@@ -255,6 +279,9 @@ class Vwap(Aggregate):
 
     def finish(self, state: Weighted) -> float | None:
         return state[1][0] / state[2][0] if state[0] and state[2][0] else None
+
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return oracle.vwap_of(values)
 
     def encode(self, state: Weighted) -> Any:
         return {"n": state[0], "sum": encode_parts(state[1]), "weight": encode_parts(state[2])}

@@ -1,24 +1,15 @@
 """Aggregates declared as data, checked all at once."""
 
-import re
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from keygrouping.aggregate.base import Aggregate, Input, Role
-from keygrouping.aggregate.distinct import Distinct
-from keygrouping.aggregate.histogram import Histogram
-from keygrouping.aggregate.naive_bayes import NaiveBayes
-from keygrouping.aggregate.numeric import Count, Max, Mean, Min, Sum, Variance, Vwap
-from keygrouping.aggregate.top_k import TopK
-from keygrouping.settings import SettingsError
+from pydantic import ValidationError
 
-OPS: dict[str, type[Aggregate]] = {
-    aggregate.op: aggregate
-    for aggregate in (Count, Sum, Min, Max, Mean, Variance, Vwap, Distinct, TopK, Histogram, NaiveBayes)
-}
-"""Every aggregate by the name of its operation."""
-
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-"""What all of an aggregate's name is."""
+from keygrouping.aggregate.base import Aggregate, roles_of
+from keygrouping.aggregate.registry import OPS, AggregateError, names, operation
+from keygrouping.declaration import faults_of
 
 _VALUES_IN_ONE_PLACE = "needs all values of a key in one place, so it can't be merged from partials"
 _ORDER = "depends on the order of events, which a split over workers does not keep"
@@ -41,10 +32,6 @@ _REFUSED = {
 }
 
 
-class AggregateError(ValueError):
-    """Aggregates that can't be used; the message lists every fault, one per line."""
-
-
 def parse_aggregates(specs: Sequence[Mapping[str, object]]) -> tuple[Aggregate, ...]:
     """Aggregates from declarations such as {"name": "turnover", "op": "sum", "field": "price"}.
 
@@ -53,73 +40,79 @@ def parse_aggregates(specs: Sequence[Mapping[str, object]]) -> tuple[Aggregate, 
     their own (such as `k` of top-k). Raises AggregateError with all faults of all declarations.
     """
     if isinstance(specs, str | bytes | Mapping) or not isinstance(specs, Sequence):
-        raise AggregateError("aggregates: must be a list of objects with name, op and field")
-    faults: list[str] = []
+        raise AggregateError('aggregates: must be a list such as [{"name": "events", "op": "count"}]')
+    lines: list[str] = []
     aggregates: list[Aggregate] = []
     seen: set[str] = set()
     for position, spec in enumerate(specs):
-        found: list[str] = []
-        aggregate = _parse(spec, seen, found)
-        faults += [f"aggregates[{position}]: {fault}" for fault in found]
-        if aggregate is not None:
-            aggregates.append(aggregate)
-    if faults:
-        raise AggregateError("\n".join(faults))
+        found = _parse(spec, seen)
+        if isinstance(found, Aggregate):
+            aggregates.append(found)
+        else:
+            lines += [f"aggregates[{position}]: {fault}" for fault in found]
+    if lines:
+        raise AggregateError("\n".join(lines))
     return tuple(aggregates)
 
 
-def _parse(spec: Mapping[str, object], seen: set[str], faults: list[str]) -> Aggregate | None:
-    """The aggregate of a declaration; adds what is wrong with it to `faults`."""
+def schema() -> dict[str, Any]:
+    """JSON schema of a declaration: what each of the library's own operations takes, and nothing that it doesn't."""
+    kinds = [
+        {"if": {"properties": {"op": {"const": op}}, "required": ["op"]}, "then": _shape(kind)}
+        for op, kind in OPS.items()
+    ]
+    common = {"name": OPS["count"].describe()["properties"]["name"], "op": {"type": "string", "examples": list(OPS)}}
+    return {"type": "object", "required": ["name", "op"], "properties": common, "allOf": kinds}
+
+
+def _shape(kind: type[Aggregate]) -> dict[str, Any]:
+    """JSON schema of one operation, whose name and op are described elsewhere."""
+    shape = kind.describe()
+    told = {"description": shape["description"].partition("\n\n")[0].replace("\n", " "), "type": "object"}
+    properties = {**shape["properties"], "name": True, "op": True}
+    return {**told, "properties": properties, "required": shape["required"], "additionalProperties": False}
+
+
+def _parse(spec: object, seen: set[str]) -> Aggregate | list[str]:
+    """The aggregate of a declaration, or what is wrong with it; `seen` are the names of those before it."""
     if not isinstance(spec, Mapping):
-        faults.append("must be an object with name, op and field")
-        return None
-    faults += _name_faults(spec.get("name"), seen)
-    kind = _kind(spec.get("op"), faults)
-    if kind is None:
-        _inputs(spec, Role("field", None, required=False), faults)
-        return None
-    own = [description.name for description in kind.settings.describe()]
-    known = ["name", "op", *(role.name for role in kind.roles), *own]
-    unknown = sorted(str(key) for key in spec if key not in known)
-    faults += [f"unknown property {key!r}; {kind.op} has {', '.join(known)}" for key in unknown]
-    inputs = [given for role in kind.roles for given in _inputs(spec, role, faults)]
+        return ["must be an object with name, op and field"]
+    name = spec.get("name")
+    twice = [f"name {name!r} is used twice (upper and lower case are the same)"] if _same(name) in seen else []
+    seen.add(_same(name))
+    given = {"name": None} | {str(member): value for member, value in spec.items() if member != "op"}
     try:
-        settings = type(kind.settings).of({key: spec[key] for key in own if key in spec})
-    except SettingsError as error:
-        faults.append(str(error))
-        return None
-    return kind(str(spec.get("name")), tuple(inputs), settings)
+        kind = _operation(spec.get("op"))
+    except AggregateError as error:
+        common = {member: given[member] for member in ("name", "field") if member in given}
+        return [*twice, *_checked(OPS["count"], common)[1], str(error)]
+    aggregate, faults = _checked(kind, given)
+    return aggregate if aggregate is not None and not twice else [*twice, *faults]
 
 
-def _name_faults(name: object, seen: set[str]) -> list[str]:
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        return [f"name must be letters, digits and _ (not first a digit), at most 63, not {name!r}"]
-    if name.lower() in seen:
-        return [f"name {name!r} is used twice (upper and lower case are the same)"]
-    seen.add(name.lower())
-    return []
+def _same(name: object) -> str:
+    return name.lower() if isinstance(name, str) else ""
 
 
-def _kind(op: object, faults: list[str]) -> type[Aggregate] | None:
-    if isinstance(op, str) and op in OPS:
-        return OPS[op]
-    refused = isinstance(op, str) and op in _REFUSED
-    faults.append(f"op {op!r} {_REFUSED[str(op)]}" if refused else f"unknown op {op!r}; choose from {', '.join(OPS)}")
-    return None
+def _operation(op: object) -> type[Aggregate]:
+    if isinstance(op, str) and op in _REFUSED and op not in names():
+        raise AggregateError(f"op {op!r} {_REFUSED[op]}")
+    return operation(op)
 
 
-def _inputs(spec: Mapping[str, object], role: Role, faults: list[str]) -> list[Input]:
-    """The fields that a declaration names for a role."""
-    value = spec.get(role.name)
-    if value is None:
-        if role.required:
-            faults.append(f"op {spec['op']!r} needs a {role.name}")
-        return []
-    fields = value if role.many else [value]
-    if not isinstance(fields, list | tuple) or not all(isinstance(f, str) and f not in ("", "/") for f in fields):
-        wanted = "a list of field names or JSON pointers" if role.many else "a field name or a JSON pointer"
-        faults.append(f"{role.name} must be {wanted}, not {value!r}")
-        return []
-    if len(set(fields)) < len(fields):
-        faults.append(f"{role.name} names a field twice: {', '.join(fields)}")
-    return [Input(field, role.kind) for field in fields]
+def _checked(kind: type[Aggregate], given: Mapping[str, object]) -> tuple[Aggregate | None, list[str]]:
+    """The aggregate, or what is wrong with its declaration. A field that is null is none."""
+    known = {name: value for name, value in given.items() if value is not None or name not in roles_of(kind)}
+    try:
+        return kind.model_validate(known), []
+    except ValidationError as error:
+        return None, [_line(kind, name, text) for name, text in faults_of(kind, known, error)]
+
+
+def _line(kind: type[Aggregate], name: str, text: str) -> str:
+    if text:
+        return f"{name} {text}".strip()
+    if name in kind.model_fields:
+        return f"op {kind.op!r} needs a {name}"
+    known = ["name", "op", *(member for member in kind.model_fields if member != "name")]
+    return f"unknown property {name!r}; {kind.op} has {', '.join(known)}"

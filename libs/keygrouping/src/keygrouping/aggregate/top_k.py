@@ -2,23 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
-from keygrouping.aggregate.base import TEXT, Aggregate, Role
+from pydantic import Field, model_validator
+
+from keygrouping.aggregate.base import Aggregate, TextField
+from keygrouping.aggregate.bounds import top_k_of
+from keygrouping.aggregate.expected import Answer
 from keygrouping.aggregate.text import bounded
-from keygrouping.settings import Settings, setting
-
-
-@dataclass(frozen=True)
-class TopKSettings(Settings):
-    """Settings of top-k."""
-
-    k: int = setting(10, "values published at most", least=1, most=1000)
-    capacity: int = setting(256, "values counted at most: more make it more precise", least=1, most=1000)
-
-    def _faults(self) -> list[str]:
-        return [] if self.k <= self.capacity else [f"k must be at most capacity ({self.capacity}), not {self.k}"]
 
 
 class Counts(NamedTuple):
@@ -29,7 +20,6 @@ class Counts(NamedTuple):
     counts: Mapping[str, int]
 
 
-@dataclass(frozen=True)
 class TopK(Aggregate):
     """The k most frequent values of a field, as a list of {"value", "least", "most"}, the most frequent first.
 
@@ -43,11 +33,18 @@ class TopK(Aggregate):
     At most `capacity` values of `text.LONGEST` bytes; longer ones stand for themselves as `text.bounded` says.
     """
 
-    settings: TopKSettings = TopKSettings()
-
     op: ClassVar[str] = "top-k"
-    roles: ClassVar[tuple[Role, ...]] = (TEXT,)
     approximate: ClassVar[bool] = True
+
+    field: TextField
+    k: int = Field(10, description="values published at most", ge=1, le=1000)
+    capacity: int = Field(256, description="values counted at most: more make it more precise", ge=1, le=1000)
+
+    @model_validator(mode="after")
+    def _k_are_counted(self) -> Self:
+        if self.k > self.capacity:
+            raise ValueError(f"k must be at most capacity ({self.capacity}), not {self.k}")
+        return self
 
     def initial(self) -> Counts:
         return Counts(0, 0, {})
@@ -60,7 +57,7 @@ class TopK(Aggregate):
         counts = dict(left.counts)
         for value, count in right.counts.items():
             counts[value] = counts.get(value, 0) + count
-        error, capacity = left.error + right.error, self.settings.capacity
+        error, capacity = left.error + right.error, self.capacity
         if len(counts) > capacity:
             taken = sorted(counts.values(), reverse=True)[capacity]
             error += taken
@@ -69,9 +66,10 @@ class TopK(Aggregate):
 
     def finish(self, state: Counts) -> list[dict[str, Any]]:
         ranked = sorted(state.counts.items(), key=lambda item: (-item[1], item[0]))
-        return [
-            {"value": value, "least": count, "most": count + state.error} for value, count in ranked[: self.settings.k]
-        ]
+        return [{"value": value, "least": count, "most": count + state.error} for value, count in ranked[: self.k]]
+
+    def expected(self, values: Iterable[Any]) -> Answer:
+        return top_k_of(values, self.k, self.capacity)
 
     def encode(self, state: Counts) -> Any:
         return {"n": state.total, "error": state.error, "counts": dict(state.counts)}
@@ -89,7 +87,7 @@ class TopK(Aggregate):
         return state.total
 
     def _is_sound(self, state: Counts) -> bool:
-        counts, capacity = state.counts.values(), self.settings.capacity
+        counts, capacity = state.counts.values(), self.capacity
         if len(counts) > capacity or not all(type(count) is int and count > 0 for count in counts):
             return False
         # The error was taken from capacity + 1 counts at least.

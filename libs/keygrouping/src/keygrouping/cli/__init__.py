@@ -4,17 +4,16 @@ import os
 import sys
 from collections.abc import Sequence
 
-from keygrouping.cli import experiment, inspect, simulate
+from keygrouping.cli import inspect, simulate
 from keygrouping.cli.parser import INSTALL, CommandError, OneLineParser
-from keygrouping.experiment import ExperimentError
 from keygrouping.grouping import GroupingError
 from keygrouping.inspection.batch import InspectionError
 from keygrouping.printable import printable
 from keygrouping.settings import SettingsError
-from keygrouping.version import version
+from keygrouping.version import add_version
 from keygrouping.workload.stream import WorkloadError
 
-_COMMANDS = {"simulate": simulate, "inspect": inspect, "experiment": experiment}
+_COMMANDS = {"simulate": simulate, "inspect": inspect}
 """Modules with `HELP`, `declare(parser)` and `run(given)` by name."""
 _EXTRA = ("matplotlib", "rich")
 
@@ -23,11 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; wrong arguments end it with one line on stderr and exit code 2."""
     parser = OneLineParser(prog="keygrouping", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="{" + ",".join(_COMMANDS) + "}")
-    parser.add_argument("--version", action="version", version=f"keygrouping {version()}")
+    add_version(parser)
     parsers = {name: commands.add_parser(name, help=command.HELP) for name, command in _COMMANDS.items()}
     for name, command in _COMMANDS.items():
         command.declare(parsers[name])
-        parsers[name].add_argument("--version", action="version", version=f"keygrouping {version()}")
+        add_version(parsers[name])
     given, unknown = parser.parse_known_args(arguments)
     chosen = parsers[given.command]
     if unknown:
@@ -35,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _COMMANDS[given.command].run(given)
         sys.stdout.flush()
-    except (CommandError, ExperimentError, GroupingError, InspectionError, SettingsError, WorkloadError) as error:
+    except (CommandError, GroupingError, InspectionError, SettingsError, WorkloadError) as error:
         chosen.error(printable(str(error)))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]

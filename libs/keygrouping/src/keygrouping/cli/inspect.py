@@ -120,14 +120,7 @@ def run(given: argparse.Namespace) -> None:
 
 def _check(given: argparse.Namespace) -> None:
     """CommandError for arguments that don't go together."""
-    for option in ("follow", "sample", "bootstrap_servers"):
-        if given.file is not None and getattr(given, option) not in (None, False):
-            raise CommandError(f"--{option.replace('_', '-')}: only with --topic; a file is read whole")
-    for option in ("format", "set"):
-        if given.topic is not None and getattr(given, option):
-            raise CommandError(f"--{option}: only with --file")
-    if given.sample == 0 and not given.follow:
-        raise CommandError("--sample 0: reads nothing; add --follow to begin with what comes, or take a larger sample")
+    _check_source(given)
     if given.metrics_port is not None:
         _check_export(given)
     for option in ("window", "key_labels"):
@@ -137,6 +130,18 @@ def _check(given: argparse.Namespace) -> None:
         raise CommandError("--salt: only with --hash-keys")
     if given.html is not None and not given.html.absolute().parent.is_dir():
         raise CommandError(f"--html {given.html}: there is no folder {given.html.absolute().parent}")
+
+
+def _check_source(given: argparse.Namespace) -> None:
+    """The same, for what is read."""
+    for option in ("follow", "sample", "bootstrap_servers"):
+        if given.file is not None and getattr(given, option) not in (None, False):
+            raise CommandError(f"--{option.replace('_', '-')}: only with --topic; a file is read whole")
+    for option in ("format", "set"):
+        if given.topic is not None and getattr(given, option):
+            raise CommandError(f"--{option}: only with --file")
+    if given.sample == 0 and not given.follow:
+        raise CommandError("--sample 0: reads nothing; add --follow to begin with what comes, or take a larger sample")
 
 
 def _check_export(given: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ Table = NDArray[Any]
 
 
 def empty_table(keys: int) -> Table:
-    """A hash table for this many assignments: linear probing from `hash & (len - 1)`, at most half full."""
+    """A hash table (see `keygrouping._probing`) for this many assignments, at most half full."""
     return np.zeros(_slots(keys), ASSIGNMENT)
 
 
@@ -31,12 +31,10 @@ def _slots(keys: int) -> int:
 
 def find_worker(table: Table, hashed: int) -> int | None:
     """The worker of a key in a table, or None."""
-    slot = hashed & (len(table) - 1)
-    while table[slot]["used"]:
-        if table[slot]["hash"] == hashed:
-            return int(table[slot]["worker"])
-        slot = (slot + 1) & (len(table) - 1)
-    return None
+    from keygrouping._probing import find
+
+    item = table[find(table, hashed)]
+    return int(item["worker"]) if item["used"] else None
 
 
 class Assignments:
@@ -103,7 +101,7 @@ class Assignments:
         return [table[np.argsort(table["hash"])] for table in used]
 
     def _fill(self, known: list[Table]) -> None:
-        from keygrouping.grouping._assignments_kernel import lay_out
+        from keygrouping._probing import lay_out
 
         self.tables["used"] = 0
         self.generations["young"] = 0

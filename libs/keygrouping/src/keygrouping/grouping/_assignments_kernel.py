@@ -1,30 +1,14 @@
-"""Compiled lookup of the workers of keys; needs numba. For the arrays see `_assignments`."""
+"""Compiled memory of the workers of keys; needs numba. For the arrays see `_assignments`."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping._probing import find
 from keygrouping.compiled import kernel
 
 UNKNOWN = -1
-
-
-@kernel
-def find(table: NDArray[Any], hashed: np.int64) -> int:
-    """The slot of a key, or the unused one where it belongs."""
-    mask = len(table) - 1
-    slot = int(hashed & mask)
-    while table[slot].used and table[slot].hash != hashed:
-        slot = (slot + 1) & mask
-    return slot
-
-
-@kernel
-def lay_out(table: NDArray[Any], assignments: NDArray[Any]) -> None:
-    """Put assignments of distinct keys into an empty table."""
-    for i in range(len(assignments)):
-        table[find(table, assignments[i].hash)] = assignments[i]
 
 
 @kernel

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping._probing import find
 from keygrouping.compiled import kernel
-from keygrouping.grouping._assignments_kernel import find as find_row
 from keygrouping.grouping._kernels import home_of
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 from keygrouping.keyspace._space_saving_kernel import update
@@ -35,7 +35,7 @@ def best_worker(loads: NDArray[np.float64], visits: NDArray[np.int32], slide: in
 def add_row(table: NDArray[Any], visits: NDArray[np.int32], state: Any, hashed: np.int64, home: int) -> int:
     """The row of a key that becomes hot; until now it was at home."""
     row = state.rows
-    item = table[find_row(table, hashed)]
+    item = table[find(table, hashed)]
     item.hash = hashed
     item.row = row
     item.used = 1
@@ -67,7 +67,7 @@ def route_dagreedy(
         weight = weights[i] if weighted else 1.0
         counter = counters[update(counters, sketch, hashed, weight)]
         worker = home_of(hashed, loads.shape[1])
-        item = table[find_row(table, hashed)]
+        item = table[find(table, hashed)]
         row = int(item.row) if item.used else -1
         if state.previous > 0 and counter.count - counter.error > state.share * max(state.previous, sketch.total):
             if row < 0 and state.rows < len(visits):

@@ -28,10 +28,10 @@ class WideKeys:
     def __init__(self, keys: NDArray[Any] | None = None) -> None:
         count = 0 if keys is None else len(keys)
         self.table: NDArray[Any] = np.zeros(1 << (2 * count).bit_length(), WIDE_KEY)
-        """A hash table with linear probing from `hash & (len - 1)`; see WIDE_KEY."""
+        """A hash table, see `keygrouping._probing`, of WIDE_KEY."""
         self._count = count
         if keys is not None and count:
-            from keygrouping.grouping._assignments_kernel import lay_out
+            from keygrouping._probing import lay_out
 
             lay_out(self.table, keys)
 
@@ -45,12 +45,10 @@ class WideKeys:
 
     def find(self, hashed: int) -> Any | None:
         """The item of a key, or None."""
-        slot = hashed & (len(self.table) - 1)
-        while self.table[slot]["used"]:
-            if self.table[slot]["hash"] == hashed:
-                return self.table[slot]
-            slot = (slot + 1) & (len(self.table) - 1)
-        return None
+        from keygrouping._probing import find
+
+        item = self.table[find(self.table, hashed)]
+        return item if item["used"] else None
 
     def next(self, widths: Mapping[int, int], now: float, cold_width: int) -> "WideKeys":
         """Those with other widths; keys that had theirs before keep its times."""

@@ -65,6 +65,9 @@ class BaseGrouping(ABC, Generic[SettingsType]):
     @abstractmethod
     def explain(self, key: bytes | str) -> Explanation: ...
 
+    def bear(self, loads: Weights) -> None:
+        """Nothing to do without loads; those of a whole life would starve a worker once a pinned key has left it."""
+
     def spaces(self) -> tuple[Space, ...]:
         return ()
 

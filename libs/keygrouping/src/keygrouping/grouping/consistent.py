@@ -100,6 +100,11 @@ class Consistent(BaseGrouping[ConsistentSettings]):
         most = 1 + self._settings.tolerance
         return route_consistent(hashes, weights, self._loads, self._total, self._owners, most)
 
+    def bear(self, loads: Weights) -> None:
+        owned = np.bincount(self._owners, minlength=self._workers)
+        self._loads += (loads / owned)[self._owners]
+        self._total += loads.sum()
+
     def explain(self, key: bytes | str) -> Explanation:
         limit = (1 + self._settings.tolerance) * float(self._total[0]) / len(self._loads)
         passed = []

@@ -103,7 +103,7 @@ class DaGreedy(BaseGrouping[DaGreedySettings]):
         )
 
     def explain(self, key: bytes | str) -> Explanation:
-        from keygrouping.grouping._assignments_kernel import find
+        from keygrouping._probing import find
         from keygrouping.grouping._dagreedy_kernel import best_worker
 
         hashed = hash_key(key)
@@ -176,7 +176,7 @@ class DaGreedy(BaseGrouping[DaGreedySettings]):
 
     def _keep(self, hashes: Hashes, chosen: NDArray[np.bool_]) -> None:
         """Of the hot keys keep only the rows that are chosen."""
-        from keygrouping.grouping._assignments_kernel import lay_out
+        from keygrouping._probing import lay_out
 
         rows = np.flatnonzero(chosen[: len(hashes)])
         self._hot_until[: len(rows)] = self._hot_until[rows]

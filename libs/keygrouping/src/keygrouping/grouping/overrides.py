@@ -89,8 +89,8 @@ def _beyond(worker: int, workers: int) -> str:
 class Overrides:
     """Routes keys that have an override by it, and all others by a grouping of `len(layout.shared)` workers.
 
-    The grouping sees nothing of the keys that have one: it balances the others among themselves. The workers of a key
-    that is split take turns.
+    Of the keys that have one the grouping learns the load of their workers only, so that it gives these less of the
+    others. The workers of a key that is split take turns.
     """
 
     def __init__(self, overrides: Sequence[Override] = (), workers: int = 1) -> None:
@@ -98,6 +98,8 @@ class Overrides:
         self._shared = np.array(self.layout.shared, np.int32)
         self._moves = self.layout.shared != tuple(range(workers))
         self._turns = dict.fromkeys(self.layout.places, 0)
+        self.carried: NDArray[np.int64] = np.zeros(workers, np.int64)
+        """Events so far that went to each worker because an override says so."""
 
     def route_batch(
         self, grouping: Grouping, keys: Sequence[bytes], hashes: Hashes, weights: Weights | None, now: float
@@ -111,6 +113,8 @@ class Overrides:
         for key, positions in at.items():
             others[positions] = False
             routed[positions] = self._next(key, len(positions))
+        self.carried += np.bincount(routed[~others], minlength=len(self.carried))
+        grouping.bear(self._loads(routed[~others], None if weights is None else weights[~others]))
         if others.any():
             given = None if weights is None else weights[others]
             routed[others] = self.numbered(grouping.route_batch(hashes[others], given, now))
@@ -119,6 +123,10 @@ class Overrides:
     def numbered(self, workers: Workers) -> Workers:
         """The workers that the grouping's own numbers stand for."""
         return self._shared[workers] if self._moves else workers
+
+    def _loads(self, routed: Workers, weights: Weights | None) -> Weights:
+        """What went to each of the grouping's workers."""
+        return np.bincount(routed, weights, self.layout.workers)[self._shared].astype(np.float64)
 
     def _found(self, keys: Sequence[bytes]) -> dict[bytes, list[int]]:
         """Where in a batch the keys with an override are."""

@@ -145,6 +145,13 @@ class Grouping(Protocol):
         finite and not negative, and None stands for ones. The answer has shape (n,).
         """
 
+    def bear(self, loads: Weights) -> None:
+        """Workers have got this much weight that this grouping has not routed, such as that of a pinned key.
+
+        `loads` has shape (workers,), is finite and not negative. Groupings that go by the loads of late route and plan
+        around it; the others do nothing.
+        """
+
     def resize(self, workers: int) -> None:
         """Route to this many workers from now on; a new epoch unless nothing changes."""
 

@@ -5,24 +5,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping._probing import probe
 from keygrouping.compiled import kernel
-from keygrouping.keyspace.items import EMPTY
 
 
 @kernel
-def find(items: NDArray[Any], hashed: np.int64) -> int:
-    """The slot of a key, or the empty one where it belongs."""
-    mask = len(items) - 1
-    slot = int(hashed & mask)
-    while items[slot].space != EMPTY and items[slot].hash != hashed:
-        slot = (slot + 1) & mask
-    return slot
+def find(items: NDArray[Any], hashed: np.int64 | int) -> int:
+    """The slot of a key, or the empty one where it belongs: what is in no space is in no slot."""
+    return probe(items["hash"], items["space"], hashed, hashed)
 
 
 @kernel
-def lay_out(items: NDArray[Any], table: NDArray[Any]) -> None:
-    """Make the table hold these items and no others."""
-    for slot in range(len(table)):
-        table[slot].space = EMPTY
+def lay_out(table: NDArray[Any], items: NDArray[Any]) -> None:
+    """Put items of distinct keys into an empty table."""
     for item in items:
         table[find(table, item.hash)] = item

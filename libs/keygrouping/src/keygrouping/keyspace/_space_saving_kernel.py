@@ -8,17 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping._probing import find, lay_out
 from keygrouping.compiled import kernel
-
-
-@kernel
-def find(counters: NDArray[Any], hashed: np.int64) -> int:
-    """The slot of a key, or the unused one where it belongs."""
-    mask = len(counters) - 1
-    slot = int(hashed & mask)
-    while counters[slot].used and counters[slot].hash != hashed:
-        slot = (slot + 1) & mask
-    return slot
 
 
 @kernel
@@ -73,13 +64,6 @@ def shrink(counters: NDArray[Any], sketch: Any) -> None:
                 sketch.tags_dropped += 1
             counters[slot].used = 0
     lay_out(counters, kept[: sketch.size])
-
-
-@kernel
-def lay_out(counters: NDArray[Any], kept: NDArray[Any]) -> None:
-    """Put counters of distinct keys into an empty table."""
-    for i in range(len(kept)):
-        counters[find(counters, kept[i].hash)] = kept[i]
 
 
 @kernel

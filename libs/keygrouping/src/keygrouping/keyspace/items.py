@@ -32,7 +32,7 @@ Items = NDArray[np.void]
 class ItemTable:
     """At most `limit` items of distinct keys, in two to four times as many slots of 56 bytes as there is room for now.
 
-    Linear probing from `hash & mask`; an item is only ever removed by laying out the table anew.
+    A hash table, see `keygrouping._probing`.
     """
 
     def __init__(self, limit: int, room: int | None = None) -> None:
@@ -42,7 +42,6 @@ class ItemTable:
     def _allocate(self, room: int) -> None:
         slots = 1 << (2 * room - 1).bit_length()
         self.room = room
-        self.mask = slots - 1
         self.items: Items = np.zeros(slots, ITEM)
 
     def __len__(self) -> int:
@@ -56,12 +55,10 @@ class ItemTable:
 
     def find(self, hashed: int) -> Any | None:
         """A view of the item of this hash, or None."""
-        slot = hashed & self.mask
-        while self.items[slot]["space"] != EMPTY:
-            if self.items[slot]["hash"] == hashed:
-                return self.items[slot]
-            slot = (slot + 1) & self.mask
-        return None
+        from keygrouping.keyspace._items_kernel import find
+
+        item = self.items[find(self.items, hashed)]
+        return None if item["space"] == EMPTY else item
 
     def known(self) -> Items:
         """A copy of all items, heaviest first, equal ones by hash."""
@@ -76,12 +73,13 @@ class ItemTable:
         self.replace(items)
 
     def replace(self, items: Items) -> None:
-        """Hold exactly these items (of distinct hashes, at most `limit`)."""
+        """Hold exactly these items (of distinct hashes, at most `limit`), which are not a view of those so far."""
         from keygrouping.keyspace._items_kernel import lay_out
 
         while len(items) > self.room:
             self._allocate(min(2 * self.room, self.limit))
-        lay_out(np.ascontiguousarray(items), self.items)
+        self.items["space"] = EMPTY
+        lay_out(self.items, np.ascontiguousarray(items))
 
     def to_data(self) -> list[list[Any]]:
         """All items as plain JSON data, the heaviest first."""

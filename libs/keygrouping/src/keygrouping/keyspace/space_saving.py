@@ -63,7 +63,7 @@ class SpaceSaving:
         if isinstance(capacity, bool) or not isinstance(capacity, int) or not 1 <= capacity <= MAX_CAPACITY:
             raise ValueError(f"capacity must be an integer from 1 to {MAX_CAPACITY}, not {capacity!r}")
         self.counters: NDArray[Any] = np.zeros(1 << (4 * capacity).bit_length(), COUNTER)
-        """A hash table with linear probing from `hash & (len - 1)`; see COUNTER."""
+        """A hash table, see `keygrouping._probing`, of COUNTER."""
         self.sketch: NDArray[Any] = np.zeros(1, SKETCH)
         """One record; see SKETCH."""
         self.sketch["capacity"] = capacity
@@ -110,13 +110,10 @@ class SpaceSaving:
 
     def find(self, hashed: int) -> Any | None:
         """A view of a key's counter, or None; it holds until the next update."""
-        mask = len(self.counters) - 1
-        slot = hashed & mask
-        while self.counters[slot]["used"]:
-            if self.counters[slot]["hash"] == hashed:
-                return self.counters[slot]
-            slot = (slot + 1) & mask
-        return None
+        from keygrouping._probing import find
+
+        counter = self.counters[find(self.counters, hashed)]
+        return counter if counter["used"] else None
 
     def bounds(self, hashed: int) -> Bounds:
         """Between which limits a key's weight lies."""
@@ -169,7 +166,7 @@ class SpaceSaving:
 
     def _filled(self, sketch: NDArray[Any], counters: NDArray[Any]) -> "SpaceSaving":
         """This empty sketch, filled."""
-        from keygrouping.keyspace._space_saving_kernel import lay_out
+        from keygrouping._probing import lay_out
 
         lay_out(self.counters, counters)
         sketch["size"], sketch["capacity"] = len(counters), self.capacity

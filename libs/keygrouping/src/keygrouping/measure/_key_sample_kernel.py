@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping._probing import probe
 from keygrouping.compiled import kernel
 
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -23,11 +24,10 @@ def sampled(hashed: np.int64, level: np.int64) -> bool:
 @kernel
 def slot_of(pairs: NDArray[Any], hashed: np.int64, worker: int) -> int:
     """The slot of a pair, or the free one where it belongs."""
-    mask = len(pairs) - 1
     mixed = np.uint64(hashed) * HASH_FACTOR + np.uint64(worker) * WORKER_FACTOR
-    slot = int(mixed >> HALF) & mask
-    while pairs[slot].used and (pairs[slot].hash != hashed or pairs[slot].worker != worker):
-        slot = (slot + 1) & mask
+    slot = probe(pairs["hash"], pairs["used"], hashed, np.int64(mixed >> HALF))
+    while pairs[slot].used and pairs[slot].worker != worker:  # The key, but with another worker.
+        slot = probe(pairs["hash"], pairs["used"], hashed, slot + 1)
     return slot
 
 

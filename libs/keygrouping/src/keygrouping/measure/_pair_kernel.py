@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping._probing import probe
 from keygrouping.compiled import kernel
-from keygrouping.measure.indexed import EMPTY
 
 WORKER_BITS = 20
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -16,18 +16,14 @@ HALF = np.uint64(32)
 @kernel
 def slot_of(pairs: NDArray[Any], code: np.int64) -> Any:
     """The slot of a pair, or the free one where it belongs."""
-    mask = len(pairs) - 1
-    slot = np.int64((np.uint64(code) * MULTIPLIER) >> HALF) & mask
-    while pairs[slot].code != EMPTY and pairs[slot].code != code:
-        slot = (slot + 1) & mask
-    return slot
+    return probe(pairs["code"], pairs["interval"], code, np.int64((np.uint64(code) * MULTIPLIER) >> HALF))
 
 
 @kernel
 def move_pairs(pairs: NDArray[Any], larger: NDArray[Any]) -> None:
     """Put all pairs into an empty table."""
     for i in range(len(pairs)):
-        if pairs[i].code != EMPTY:
+        if pairs[i].interval:
             slot = slot_of(larger, pairs[i].code)
             larger[slot].code = pairs[i].code
             larger[slot].interval = pairs[i].interval
@@ -54,7 +50,7 @@ def count_pairs(
         key = all_keys[keys[i]]
         code = (keys[i] << WORKER_BITS) | np.int64(workers[i])
         pair = pairs[slot_of(pairs, code)]
-        if pair.code == EMPTY:
+        if not pair.interval:
             if run.pairs >= most:
                 return i
             pair.code = code

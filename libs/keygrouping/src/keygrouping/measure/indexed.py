@@ -19,10 +19,9 @@ _KEY = np.dtype(
 )
 """A key; `events` and `width` are those in the interval of this number."""
 _PAIR = np.dtype([("code", np.int64), ("interval", np.int32)], align=True)
-"""A (key, worker) pair as one number, and the last interval in which it occurred; a slot of a hash table."""
+"""A (key, worker) pair as one number, and the last interval in which it occurred, from 1 on; 0 marks a free slot of
+the hash table."""
 _COUNTS = np.dtype([(name, np.int64) for name in Counts._fields])
-EMPTY = -1
-"""Code of a free slot."""
 
 
 class IndexedDistribution(Collector):
@@ -35,7 +34,7 @@ class IndexedDistribution(Collector):
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
         self._keys = np.zeros(_LEAST, _KEY)
-        self._pairs = _free_slots(_LEAST)
+        self._pairs = np.zeros(_LEAST, _PAIR)
         self._counts = np.zeros(2, _COUNTS)  # of the interval and of the run
         self._number = 1
 
@@ -59,7 +58,7 @@ class IndexedDistribution(Collector):
         while (done := count_pairs(workers, keys, done, self._number, self._keys, self._pairs, self._counts)) < len(
             keys
         ):
-            grown = _free_slots(2 * len(self._pairs))
+            grown = np.zeros(2 * len(self._pairs), _PAIR)
             move_pairs(self._pairs, grown)
             self._pairs = grown
 
@@ -78,9 +77,3 @@ class IndexedDistribution(Collector):
     def _begin_interval(self) -> None:
         self._counts[0] = 0
         self._number += 1
-
-
-def _free_slots(size: int) -> NDArray[np.void]:
-    slots = np.zeros(size, _PAIR)
-    slots["code"] = EMPTY
-    return slots

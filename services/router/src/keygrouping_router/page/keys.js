@@ -11,7 +11,6 @@ export class Keys {
   #report = null;
   #wanted = { sort: "share", prefix: "", space: "", offset: 0 };
   #asked = 0;
-  #problem = null;
 
   /** `explain(key)` is called when a key is clicked. */
   constructor(explain) {

@@ -112,7 +112,7 @@ class Field {
     } catch (fault) {
       set(this.#control, "aria-invalid", "true");
       this.#control.focus();
-      throw new Error(`${this.name} ${fault.message}`);
+      throw new Error(`${this.name} ${fault.message}`, { cause: fault });
     }
   }
 

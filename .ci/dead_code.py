@@ -1,0 +1,48 @@
+"""Names that nothing uses, as vulture finds them, anywhere in the repository.
+
+Two uses that vulture can't see are added: a name in a text, "module:Name" or "NAME", by which registries, entry points
+and enumerations are looked up, and a field of a model or dataclass, which whoever reads the JSON uses. What frameworks
+call stands in `[tool.vulture]` of pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from vulture import Vulture
+from vulture.core import Item
+
+_LOOKED_UP = re.compile(r'"(?:[\w.]+:(\w+)|([A-Z]+_[A-Z_]+))"')
+_FIELD = re.compile(r"\s+\w+: ")
+
+
+def unused(root: Path) -> Iterator[str]:
+    """One line for each, sorted by file."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["vulture"]
+    paths = [root / path for path in settings["paths"]]
+    vulture = Vulture(ignore_names=settings["ignore_names"], ignore_decorators=settings["ignore_decorators"])
+    vulture.scavenge(paths)
+    vulture.scan("\n".join(sorted(_looked_up(paths))))
+    for item in vulture.get_unused_code():
+        if not _is_field(item):
+            yield f"{item.filename.relative_to(root)}:{item.first_lineno}: {item.message}"
+
+
+def _looked_up(paths: list[Path]) -> set[str]:
+    files = [file for path in paths for kind in ("*.py", "pyproject.toml") for file in path.rglob(kind)]
+    return {qualified or name for file in files for qualified, name in _LOOKED_UP.findall(file.read_text())}
+
+
+def _is_field(item: Item) -> bool:
+    line = item.filename.read_text().splitlines()[item.first_lineno - 1]
+    return item.typ == "variable" and _FIELD.match(line) is not None
+
+
+if __name__ == "__main__":
+    found = list(unused(Path(sys.argv[1]).resolve()))
+    sys.stderr.writelines(f"{line}\n" for line in found)
+    sys.exit(bool(found))

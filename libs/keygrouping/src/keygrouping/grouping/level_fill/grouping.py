@@ -1,0 +1,452 @@
+"""Level-fill: shuffle's balance at key grouping's cost.
+
+A light key has one owner. A heavier key fills its members up to a level that rises with the average load, and gets one
+more worker only when all of them are full; heavy keys spill first. Each interval a plan that moves as little as it can
+places the keys that fit on one worker, and pours the others to one common water level above them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keygrouping.grouping._ticks import Ticks
+from keygrouping.grouping._virtual_workers import capacities_of
+from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from, next_epoch
+from keygrouping.grouping.level_fill.buckets import owners_for, resized
+from keygrouping.grouping.level_fill.message import Plan
+from keygrouping.grouping.level_fill.plan import ROCK, Keys, Placement, Shares, moved, place, rock_share
+from keygrouping.grouping.level_fill.settings import LevelFillSettings
+from keygrouping.grouping.level_fill.shares import Counts, Estimates, Seen
+from keygrouping.grouping.level_fill.state import CAUSES, RULES, WAYS, Arrays
+from keygrouping.grouping.protocol import (
+    CHECKS,
+    Explanation,
+    Filling,
+    Hashes,
+    HotKey,
+    PouredKey,
+    Space,
+    Weights,
+    Workers,
+)
+from keygrouping.hashing import SEED, hash_key
+
+_MOST_COUNTERS = 1 << 20
+_BUCKETS_PER_WORKER = 64
+_FEWEST_BUCKETS = 4096
+"""So up to 64 workers share one table: where there are fewer buckets for fewer workers, about half of the keys move."""
+_HOT_NOISE = 0.5
+_REPORTED = 0.25
+_URGENT = (1.1, 4.0)
+
+
+class LevelFill(BaseGrouping[LevelFillSettings]):
+    """Cold keys go to the owners of their hashes, tracked keys fill their members up to the level.
+
+    The level is the average load of this interval, as this source has routed it, so several sources need not talk to
+    each other but for the plan. A tracked key whose members are all full spills: a light one above a tolerance that
+    is the larger the lighter it is, to a second worker by its hash; a hot one at once, to workers where the plan has
+    seen room. Counting begins anew with each interval; estimated shares, owners and members outlast it.
+
+    Besides the plan at the end of an interval there are urgent ones inside of it (see `CHECKS` and `urgent`): made of
+    `glimpse` in place of `statistics`, they leave counts, loads and level alone.
+
+    Memory: per worker up to 64 counters with their keys (180 bytes each) and 128 buckets (12 bytes each), of them at
+    least 4096 in all; and the plan in force.
+    """
+
+    name: ClassVar[str] = "level-fill"
+    settings = LevelFillSettings
+    shared_settings: ClassVar[Mapping[str, object] | None] = {"interval": None}
+    seeds = (SEED,)
+
+    def __init__(self, workers: int, settings: LevelFillSettings | None = None) -> None:
+        super().__init__(workers, settings)
+        self._ticks = None if self._settings.interval is None else Ticks(self._settings.interval)
+        self._checked = 0
+        self._arrays = self._empty(workers)
+        self._outside = np.zeros(workers)
+        """Weight of this interval that others have routed to each worker."""
+        self._take(None)
+
+    @property
+    def epoch(self) -> int:
+        """Plans and changes of the number of workers; unless plans are shared, changes of the members of keys, too."""
+        return self._epoch + (0 if self.shared else int(self._arrays.state["changes"][0]))
+
+    @property
+    def shared(self) -> bool:
+        return self._settings.interval is None
+
+    @property
+    def urgent(self) -> bool:
+        """Whether a plan is wanted inside of the interval.
+
+        There is none yet, the present one is made of fewer events than this interval has had, or loads show that it is
+        wrong.
+        """
+        arrays = self._arrays
+        if not self._settings.planned or not arrays.mass:
+            return False
+        factor, noise = _URGENT
+        average, unit = arrays.average, float(arrays.state["unit"][0])
+        limit = (factor - 1) * average + noise * np.sqrt(average * unit)
+        above = arrays.loads - np.maximum(average, self._outside * arrays.slowness)
+        return self._estimates.events < arrays.mass / unit or float(above.max()) > limit
+
+    def bear(self, loads: Weights) -> None:
+        self._outside += loads
+        self._arrays.loads[:] += loads * self._arrays.slowness
+        self._arrays.bear(self._outside, float(loads.sum()))
+
+    def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
+        hashes, weights = kernel_arrays(hashes, weights, 1)
+        if not len(hashes):
+            return np.empty(0, np.int32)
+        self._advance(now)
+        self._arrays.state["now"] = self._now
+        return _routed(self._arrays, hashes, weights)
+
+    def statistics(self, now: float | None = None) -> dict[str, Any]:
+        """Columns of keys and buckets, see `Counts`; a new interval begins."""
+        self._advance(self._now if now is None else now)
+        seen = self._seen(whole=True)
+        self._begin_interval()
+        return seen
+
+    def glimpse(self) -> dict[str, Any]:
+        """As `statistics`, of the interval so far, which goes on: for an urgent plan."""
+        return self._seen(whole=False)
+
+    def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The next plan; see `protocol.Planned`, and `message.Plan` for what else it tells."""
+        arrays = self._arrays
+        counts = [Counts.parsed(source, self._workers, len(arrays.owners)) for source in statistics]
+        seen = Seen.merged(counts, arrays.owners, self._workers)
+        sets = len(arrays.hashes) // WAYS
+        chosen = self._settings
+        estimates, shares = self._estimates.next(seen, chosen.memory, self._threshold(), chosen.evidence, sets)
+        placement = self._placed(shares)
+        epoch = next_epoch(self.epoch, statistics, changed=True)
+        return self._planned(epoch, shares.keys, placement, estimates).to_data()
+
+    def apply(self, plan: Mapping[str, Any]) -> None:
+        parsed = Plan.parsed(plan, self._workers, len(self._arrays.owners))
+        if parsed.epoch > self.epoch:
+            self._install(parsed)
+            self._epoch += parsed.epoch - self.epoch
+
+    def explain(self, key: bytes | str) -> Explanation:
+        hashed = hash_key(key)
+        arrays = self._arrays
+        owner = int(arrays.owners[hashed & (len(arrays.owners) - 1)])
+        counted = np.flatnonzero((arrays.hashes == hashed) & ((arrays.counts > 0) | arrays.tracked))
+        tracked = len(counted) > 0 and bool(arrays.tracked[counted[0]])
+        members = self._members(int(counted[0])) if tracked else [owner]
+        following = int(_routed(_around(arrays, hashed), np.array([[hashed]], np.int64), np.ones(1))[0])
+        candidates = tuple(members if following in members else [*members, following])
+        home = owner if candidates[0] == owner else None
+        if not tracked:
+            why = f"a cold key: worker {owner} owns its part of the hashes"
+            share, space = (self._counted_share(counted[0]), "cold") if len(counted) else (None, None)
+            return Explanation(home, candidates, len(candidates), share, None, why, space)
+        record = arrays.keys[counted[0]]
+        hot = len(members) > 1
+        return Explanation(
+            home,
+            candidates,
+            len(candidates),
+            float(record["share"]),
+            self._now - float(record["since"]),
+            self._why(hashed, record, members),
+            "hot" if hot else "tracked",
+            self._now - float(record["hot_since"]) if hot else None,
+        )
+
+    def hot(self, limit: int) -> list[HotKey]:
+        slots = np.flatnonzero(self._arrays.tracked)
+        hashes, keys = self._arrays.hashes[slots], self._arrays.keys
+        widths, shares = keys["width"][slots], keys["share"][slots]
+        order = np.lexsort((hashes, -shares, -widths))[: max(0, limit)]
+        columns = (hashes[order].tolist(), widths[order].tolist(), shares[order].tolist())
+        return [HotKey(*key) for key in zip(*columns, strict=True)]
+
+    def spaces(self) -> tuple[Space, ...]:
+        arrays, slots = self._arrays, len(self._arrays.hashes)
+        tracked = int(np.count_nonzero(arrays.tracked))
+        hot = int(np.count_nonzero(arrays.keys["width"][arrays.tracked] > 1))
+        cold = int(np.count_nonzero((arrays.counts > 0) & ~arrays.tracked))
+        return (
+            Space("cold", cold, slots, "counted keys that the owner of their hashes has"),
+            Space("tracked", tracked - hot, slots, f"keys from {100 * self._threshold():.2g} % on, of one worker"),
+            Space("hot", hot, slots, "tracked keys that several workers share"),
+        )
+
+    def filling(self, limit: int) -> Filling | None:
+        if self._plan is None:
+            return None
+        placement, workers = self._plan.placement, self._workers
+        keys = placement.keys
+        poured = (keys.width > 1) | (keys.shares > placement.heaviest_rock)
+        places = np.repeat(poured, keys.known)
+        hot = np.bincount(keys.members[places], keys.taken[places], workers).astype(np.float64)
+        chosen = np.flatnonzero(poured)
+        heaviest = chosen[np.lexsort((keys.hashes[chosen], -keys.shares[chosen]))][:limit].tolist()
+        average = self._arrays.average
+        return Filling(
+            placement.level,
+            self._fair(),
+            np.maximum(placement.loads - hot, 0.0),
+            hot,
+            placement.room,
+            self._arrays.loads / average if average else np.zeros(workers),
+            tuple(_poured(keys, k) for k in heaviest),
+            len(chosen),
+        )
+
+    def _members(self, slot: int) -> list[int]:
+        key = self._arrays.keys[slot]
+        return [int(worker) for worker in self._arrays.pool[key["start"] : key["start"] + key["width"]]]
+
+    def _counted_share(self, slot: int) -> float | None:
+        """At least this part of the interval's weight is the key's, by its counter; None if nothing is certain."""
+        arrays = self._arrays
+        certain = float(arrays.counts[slot] - arrays.errors[slot])
+        return certain / arrays.mass if certain > 0 and arrays.mass else None
+
+    def _why(self, hashed: int, key: Any, members: list[int]) -> str:
+        planned = {} if self._plan is None else self._plan.placement.keys.taken_of(hashed)
+        room = self._arrays.room
+
+        def told(worker: int) -> str:
+            if not planned:
+                return str(worker)
+            share = f"{worker} (planned {100 * planned.get(worker, 0.0):.2f} %"
+            return f"{share}, room {100 * room[worker]:.2f} %)" if key["hot"] else f"{share})"
+
+        kind, share, fair = "heavy" if key["hot"] else "tracked", 100 * float(key["share"]), 100 / self._workers
+        text = (
+            f"a {kind} key with {share:.2f} % of the weight (fair share {fair:.2f} %) "
+            f"fills worker{'s' * (len(members) > 1)} {', '.join(map(told, members))} to the level"
+        )
+        if not planned:
+            text += ", by no plan yet"
+        if not key["cause"] or len(members) == 1:
+            return text
+        return f"{text}; widened {self._now - float(key['widened']):.1f} s ago: {CAUSES[key['cause']]}"
+
+    def _advance(self, now: float) -> None:
+        """Plan if the interval, or enough of it, has passed; several that have passed end at once."""
+        self._now = max(now, self._now)
+        if self._ticks is None:
+            return
+        ended = self._ticks.passed(self._now)
+        due = sum(self._ticks.part(self._now) >= check for check in CHECKS)
+        if ended:
+            counts = self.glimpse() | {"whole": True}
+            self._begin_interval()
+            self._apply_own(counts)
+        elif due > self._checked and self.urgent:
+            self._apply_own(self.glimpse())
+        self._checked = due
+
+    def _begin_interval(self) -> None:
+        self._arrays.begin_interval()
+        self._outside = np.zeros(self._workers)
+
+    def _apply_own(self, counts: dict[str, Any]) -> None:
+        if counts["mass"]:
+            self.apply(self.plan([counts]))
+
+    def _seen(self, whole: bool) -> dict[str, Any]:
+        arrays = self._arrays
+        certain = arrays.counts - arrays.errors
+        least = max(self._settings.evidence * float(arrays.state["unit"][0]), self._threshold() * arrays.mass)
+        slots = np.flatnonzero(arrays.tracked | (certain >= _REPORTED * least) & (certain > 0))
+        slots = slots[np.argsort(arrays.hashes[slots])]
+        tracked, keys = arrays.tracked[slots], arrays.keys[slots]
+        known = np.where(tracked, keys["known"], 0)
+        places = np.repeat(keys["start"] - np.cumsum(known) + known, known) + np.arange(int(known.sum()))
+        return {
+            "epoch": self.epoch,
+            "workers": self._workers,
+            "whole": whole,
+            "mass": arrays.mass,
+            "squares": float(arrays.state["squares"][0]),
+            "hashes": arrays.hashes[slots].tolist(),
+            "counts": certain[slots].tolist(),
+            "counted": (arrays.mass - arrays.begun[slots]).tolist(),
+            "tracked": tracked.tolist(),
+            "known": known.tolist(),
+            "width": np.where(tracked, keys["width"], 0).tolist(),
+            "members": arrays.pool[places].tolist(),
+            "cold": np.maximum(arrays.cold, 0.0).tolist(),
+            "outside": self._outside.tolist(),
+        }
+
+    def _placed(self, shares: Shares, move_buckets: bool = True) -> Placement:
+        owners, fair = self._arrays.owners, self._fair()
+        eps, split = self._settings.eps, self._settings.split == "all"
+        if self._settings.planned:
+            widths = self._settings.widths
+            return place(shares, owners, fair, eps, split_light=split, widths=widths, move_buckets=move_buckets)
+        heaviest_rock = rock_share(shares, fair, eps, split_light=split)
+        return Placement(owners, shares.keys, heaviest_rock, fair, fair, None, 0)
+
+    def _planned(self, epoch: int, before: Keys, placement: Placement, estimates: Estimates) -> Plan:
+        moved_keys = moved(before, placement.keys, self._workers)
+        return Plan.made(epoch, placement, estimates, self._fair(), self._settings.eps, moved_keys)
+
+    def _install(self, plan: Plan) -> None:
+        """Route by a plan for the present number of workers; counts, loads and level go on."""
+        from keygrouping.grouping.level_fill.install_kernel import install
+
+        before, keys = self._arrays, plan.placement.keys
+        self._arrays = before._replace(owners=plan.placement.owners, pool=np.zeros_like(before.pool))
+        self._take(plan)
+        self._arrays.state["now"] = self._now
+        install(*self._arrays, before.pool, keys.hashes, keys.shares, keys.width, keys.known, keys.members)
+
+    def _take(self, plan: Plan | None) -> None:
+        """Know a plan, without any change of the tracked keys."""
+        arrays = self._arrays
+        self._plan = plan
+        if plan is not None:
+            arrays.room[:] = plan.placement.room
+            least = 0.0 if self._settings.split == "all" else self._hot_share(self._workers)
+            arrays.rules["hot_share"] = max(plan.placement.heaviest_rock, least)
+            arrays.state["flexible"] = plan.flexible and self._settings.flexible > 0
+
+    @property
+    def _estimates(self) -> Estimates:
+        return Estimates.none(len(self._arrays.owners)) if self._plan is None else self._plan.estimates
+
+    def _threshold(self) -> float:
+        return 1 / min(_MOST_COUNTERS, self._settings.counters * self._workers)
+
+    def _capacities(self, workers: int) -> Weights:
+        capacities = capacities_of(self._settings.capacities, workers)
+        relative: Weights = capacities * (workers / capacities.sum())
+        return relative
+
+    def _fair(self) -> Weights:
+        return self._capacities(self._workers) / self._workers
+
+    def _empty(self, workers: int) -> Arrays:
+        """Arrays for this many workers with nothing in them."""
+        chosen, capacities = self._settings, self._capacities(workers)
+        counters = min(_MOST_COUNTERS, chosen.counters * workers)
+        most = max(_MOST_COUNTERS, 2 * workers)
+        buckets = min(max(_FEWEST_BUCKETS, _BUCKETS_PER_WORKER * workers), most)
+        owners = owners_for(capacities, 1 << (buckets - 1).bit_length())
+        return Arrays.empty(max(WAYS, 1 << (counters - 1).bit_length()), owners, capacities, self._rules(workers))
+
+    def _rules(self, workers: int) -> NDArray[Any]:
+        chosen, rules = self._settings, np.zeros(1, RULES)
+        for name in ("eps", "noise", "slack", "evidence", "flexible"):
+            rules[name] = getattr(chosen, name)
+        rules["hot_noise"] = _HOT_NOISE
+        rules["threshold"] = 1 / min(_MOST_COUNTERS, chosen.counters * workers)
+        rules["hot_share"] = self._hot_share(workers)
+        rules["caps"] = chosen.widths
+        rules["split_light"] = chosen.split == "all"
+        return rules
+
+    def _hot_share(self, workers: int) -> float:
+        """The share above which a key is hot without a plan."""
+        return (1 if self._settings.split == "all" else ROCK) * (1 + self._settings.eps) / workers
+
+    def _resized(self) -> None:
+        """New workers take an equal part of each old one's buckets, and the tracked keys are placed anew."""
+        before, plan = self._arrays, self._plan
+        self._arrays, self._outside = self._empty(self._workers), np.zeros(self._workers)
+        owners = self._arrays.owners
+        owners[:] = resized(before.owners, len(before.loads), len(owners), self._workers)
+        self._arrays.state["changes"] = before.state["changes"]
+        self._take(None)
+        if plan is not None:
+            estimates = plan.estimates.folded(len(owners))
+            keys = plan.placement.keys.within(self._workers, owners)
+            shares = Shares(keys, estimates.cold, estimates.events, estimates.interval, self._outside)
+            placement = self._placed(shares, move_buckets=False)
+            self._install(self._planned(self._epoch, keys, placement, estimates))
+            self._remember(before, counted=False)
+
+    def _state(self) -> Any:
+        began = None if self._ticks is None else self._ticks.began
+        plan = None if self._plan is None else self._plan.to_data()
+        own = {"began": began, "checked": self._checked, "plan": plan, "outside": self._outside.tolist()}
+        return own | self._arrays.to_data()
+
+    def _restore_state(self, state: Any, shift: float) -> None:
+        began, checked = Ticks.checked(state["began"], shift), int(state["checked"])
+        arrays, outside = self._empty(self._workers).filled(state, shift), loads_from(state["outside"], self._workers)
+        data = state["plan"]
+        plan = None if data is None else Plan.parsed(data, self._workers, len(arrays.owners))
+        self._arrays, self._outside, self._checked = arrays, outside, checked
+        if self._ticks is not None:
+            self._ticks.began = began
+        self._take(plan)
+        self._refit(slack=False)
+
+    def _take_over(self, other: Self) -> bool:
+        """Without a snapshot, which would hold up routing for as long as thousands of keys take to be written down."""
+        own, before = self._empty(self._workers), other._arrays
+        self._now, self._epoch, self._checked = other._now, other._epoch, other._checked
+        self._outside = other._outside.copy()
+        if self._ticks is not None:
+            self._ticks.began = None if other._ticks is None else other._ticks.began
+        if len(own.hashes) == len(before.hashes):
+            self._arrays = before.copied()._replace(slowness=own.slowness, rules=own.rules)
+            self._take(other._plan)
+        else:
+            self._take_over_plan(own, other)
+        self._refit(slack=True)
+        return True
+
+    def _take_over_plan(self, own: Arrays, other: Self) -> None:
+        """What goes into another number of counters: the keys of the plan, with their counts."""
+        kept = {name: getattr(other._arrays, name).copy() for name in ("owners", "cold", "loads", "state")}
+        self._arrays = own._replace(**kept)
+        self._arrays.state["pool_used"] = own.state["pool_used"]
+        self._take(None)
+        if other._plan is not None:
+            self._install(other._plan)
+            self._remember(other._arrays, counted=True)
+
+    def _remember(self, before: Arrays, *, counted: bool) -> None:
+        from keygrouping.grouping.level_fill.install_kernel import remember
+
+        remember(*self._arrays.counters, *before.counters, counted)
+
+    def _refit(self, *, slack: bool) -> None:
+        """Hold tracked keys to these settings where they were classified by others; `slack`: that is certain."""
+        from keygrouping.grouping.level_fill.install_kernel import refit
+
+        arrays = self._arrays
+        slots = np.flatnonzero(arrays.tracked)
+        refit(slots, arrays.hashes, arrays.keys, arrays.pool, self._workers, arrays.state, arrays.rules, slack)
+
+
+def _around(arrays: Arrays, hashed: int) -> Arrays:
+    """Copies of all that an event of this key can change, with no more counters than those of its set."""
+    from keygrouping.grouping.level_fill.route_kernel import set_of
+
+    first = int(set_of(np.int64(hashed), len(arrays.hashes)))
+    columns = ("hashes", "counts", "errors", "begun", "tracked", "keys")
+    return arrays._replace(**{name: getattr(arrays, name)[first : first + WAYS] for name in columns}).copied()
+
+
+def _poured(keys: Keys, k: int) -> PouredKey:
+    first = int(keys.known[:k].sum())
+    part = slice(first, first + int(keys.width[k]))
+    members = tuple(zip(keys.members[part].tolist(), keys.taken[part].tolist(), strict=True))
+    return PouredKey(int(keys.hashes[k]), float(keys.shares[k]), members)
+
+
+def _routed(arrays: Arrays, hashes: Hashes, weights: Weights) -> Workers:
+    from keygrouping.grouping.level_fill.route_kernel import route_levels
+
+    return route_levels(hashes, weights, *arrays)

@@ -1,0 +1,293 @@
+"""What level-fill knows of shares: counts of an interval out of all sources, and estimates that outlast it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keygrouping.grouping.base import loads_from
+from keygrouping.grouping.level_fill.plan import Keys, Numbers, Shares
+from keygrouping.grouping.level_fill.state import MOST_TRACKED
+from keygrouping.grouping.protocol import Weights, Workers
+
+_JUMP = 4.0
+"""Standard deviations from which on an estimate starts anew."""
+_HEAVIEST = 1e150
+"""Weight whose square is still a number."""
+_NUMBERS = ("events", "interval", "intervals")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one source has counted in an interval, or in its part so far."""
+
+    whole: bool
+    """Whether the interval has ended."""
+    mass: float
+    """All weight."""
+    squares: float
+    """Sum of the squared weights of the events."""
+    hashes: Numbers
+    counts: Weights
+    """Weight that each key has had for certain."""
+    counted: Weights
+    """Weight of all keys while this one was counted."""
+    cold: Weights
+    """Weight of each bucket, of the keys that weren't tracked."""
+    tracked: NDArray[np.bool_]
+    """Which keys the source tracks; the counts of others are part of `cold`, too."""
+    known: Numbers
+    width: Numbers
+    members: Workers
+    outside: Weights
+    """Weight of each worker that others have routed there; a part of `mass`."""
+
+    @classmethod
+    def parsed(cls, data: Mapping[str, Any], workers: int, buckets: int) -> "Counts":
+        """Out of JSON data; a ValueError if they are none, or for another number of workers."""
+        try:
+            if data["workers"] != workers:
+                raise ValueError(f"those of {data['workers']} workers")
+            parts = cls(
+                bool(data["whole"]),
+                float(data["mass"]),
+                float(data["squares"]),
+                np.array(data["hashes"], np.int64),
+                np.array(data["counts"], np.float64),
+                np.array(data["counted"], np.float64),
+                loads_from(data["cold"], buckets),
+                np.array(data["tracked"], np.bool_),
+                np.array(data["known"], np.int64),
+                np.array(data["width"], np.int64),
+                np.array(data["members"], np.int32),
+                loads_from(data["outside"], workers),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"not statistics for {workers} workers: {error}") from error
+        columns = (parts.counts, parts.counted, parts.tracked, parts.known, parts.width)
+        weights = np.concatenate([parts.counts, parts.counted, parts.cold, parts.outside, [parts.mass, parts.squares]])
+        flat = parts.hashes.ndim == parts.members.ndim == 1
+        if not flat or any(column.shape != parts.hashes.shape for column in columns):
+            raise ValueError("statistics whose columns don't match")
+        if parts.known.sum() != len(parts.members):
+            raise ValueError("statistics whose members don't match")
+        if not np.all(np.isfinite(weights)) or np.any((weights < 0) | (weights > _HEAVIEST)):
+            raise ValueError("statistics with a count that is no weight")
+        if np.any((parts.members < 0) | (parts.members >= workers)) or np.any(parts.width > parts.known):
+            raise ValueError(f"statistics with members that are not among {workers} workers")
+        if np.any((parts.known < 0) | (parts.known > workers) | (parts.width < 0)):
+            raise ValueError("statistics with a key of no, or too many, members")
+        return parts
+
+    def order(self) -> tuple[object, ...]:
+        """Sorts sources, so that their sums are the same whatever order they come in."""
+        columns = (self.hashes, self.counts, self.cold, self.counted, self.members, self.outside)
+        return (self.mass, self.squares, *(column.tobytes() for column in columns))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What all sources have counted together; keys by hash, each once."""
+
+    whole: bool
+    mass: float
+    events: float
+    """Number of typical events."""
+    keys: Keys
+    sources: int
+    tracked: NDArray[np.bool_]
+    tracked_counts: NDArray[Any]
+    """Weight of each key that is no part of `cold`."""
+    untracked_counts: NDArray[Any]
+    """Weight of each key that was counted as cold, too."""
+    cold: Weights
+    outside: Weights
+
+    @classmethod
+    def merged(cls, sources: Sequence[Counts], owners: Workers, workers: int) -> "Seen":
+        """The sums of all sources; a key that none of them tracks is at its owner."""
+        sources = sorted(sources, key=Counts.order)
+        mass, squares = sum(source.mass for source in sources), sum(source.squares for source in sources)
+        hashes, index = np.unique(_joined([source.hashes for source in sources], np.int64), return_inverse=True)
+        counts = _joined([source.counts for source in sources], np.float64)
+        tracked = _joined([source.tracked for source in sources], np.bool_)
+        uncounted = np.concatenate([source.mass - source.counted for source in sources] or [np.empty(0)])
+        counted = mass - np.bincount(index, uncounted, len(hashes))
+        shares = np.divide(
+            np.bincount(index, counts, len(hashes)), counted, where=counted > 0, out=np.zeros(len(hashes))
+        )
+        return cls(
+            all(source.whole for source in sources),
+            mass,
+            mass**2 / squares if squares else 0.0,
+            _members(sources, index, hashes, np.minimum(shares, 1.0), owners, workers),
+            len(sources),
+            np.bincount(index, tracked, len(hashes)) > 0,
+            np.bincount(index, np.where(tracked, counts, 0.0), len(hashes)),
+            np.bincount(index, np.where(tracked, 0.0, counts), len(hashes)),
+            np.sum([source.cold for source in sources], axis=0) if sources else np.zeros(len(owners)),
+            np.sum([source.outside for source in sources], axis=0) if sources else np.zeros(workers),
+        )
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Shares by several intervals: averages that start anew where they are wrong for certain; keys by hash."""
+
+    hashes: Numbers
+    shares: Weights
+    ages: Weights
+    """Number of intervals that each estimate is made of."""
+    cold: Weights
+    cold_ages: Weights
+    events: float
+    """Typical events of these intervals."""
+    interval: float
+    """Typical events that a source has in an interval."""
+    intervals: float
+
+    @classmethod
+    def none(cls, buckets: int) -> "Estimates":
+        """Nothing is known yet."""
+        nothing = np.empty(0)
+        return cls(np.empty(0, np.int64), nothing, nothing, np.zeros(buckets), np.zeros(buckets), 0.0, 0.0, 0.0)
+
+    @classmethod
+    def parsed(cls, data: Mapping[str, Any], buckets: int) -> "Estimates":
+        """Out of JSON data; a KeyError, TypeError or ValueError if they are none for so many buckets."""
+        hashes = np.array(data["hashes"], np.int64)
+        if hashes.ndim != 1 or np.any(hashes[1:] <= hashes[:-1]):
+            raise ValueError("estimates whose keys are not in order")
+        shares, ages = loads_from(data["shares"], len(hashes)), loads_from(data["ages"], len(hashes))
+        cold, cold_ages = loads_from(data["cold"], buckets), loads_from(data["cold_ages"], buckets)
+        numbers = loads_from([data[name] for name in _NUMBERS], len(_NUMBERS)).tolist()
+        if np.any(np.concatenate([shares, ages, cold, cold_ages, numbers]) > _HEAVIEST):
+            raise ValueError("estimates that are too large")
+        return cls(hashes, shares, ages, cold, cold_ages, *numbers)
+
+    def to_data(self) -> dict[str, Any]:
+        """As plain JSON data."""
+        columns = {name: getattr(self, name).tolist() for name in ("hashes", "shares", "ages", "cold", "cold_ages")}
+        return {**columns, **{name: getattr(self, name) for name in _NUMBERS}}
+
+    def next(self, seen: Seen, memory: int, threshold: float, evidence: float, sets: int) -> tuple["Estimates", Shares]:
+        """The estimates after this interval, and the shares to plan by.
+
+        `threshold`: share from which on a key is tracked (it stays down to half of it) if it has had `evidence` typical
+        events; at most as many as fit into this many `sets` of counters. What is seen of a part of an interval is
+        planned by, but no estimate is made of it, as it will be seen again; nor is one of an interval without events.
+        """
+        whole = seen.whole and seen.mass > 0
+        buckets = len(self.cold) - 1
+        shares, ages = self._looked_up(seen.keys.hashes)
+        new, new_ages = _updated(shares, ages, seen.keys.shares, seen.events, memory)
+        kept = _kept(seen, new, ages, threshold, evidence, sets)
+        cold = seen.cold.copy()
+        np.subtract.at(cold, seen.keys.hashes[kept] & buckets, seen.untracked_counts[kept])
+        new_ones = ~kept & (ages == 0)
+        np.add.at(cold, seen.keys.hashes[new_ones] & buckets, seen.tracked_counts[new_ones])
+        cold_shares = np.maximum(cold, 0.0) / seen.mass if seen.mass else np.zeros(len(cold))
+        new_cold, new_cold_ages = _updated(self.cold, self.cold_ages, cold_shares, seen.events, memory)
+        dropped = ~kept & (ages > 0)
+        np.add.at(new_cold, seen.keys.hashes[dropped] & buckets, new[dropped])
+        intervals = min(self.intervals + 1, memory)
+        events = seen.events * intervals if whole else max(self.events, seen.events)
+        planned = Shares(
+            _selected(seen.keys, kept, new[kept]),
+            new_cold,
+            events,
+            max(self.interval, seen.events / max(1, seen.sources)),
+            np.minimum(seen.outside / seen.mass, 1.0) if seen.mass else np.zeros(len(seen.outside)),
+        )
+        if not whole:
+            return self, planned
+        hashes = seen.keys.hashes[kept]
+        return Estimates(
+            hashes, new[kept], new_ages[kept], new_cold, new_cold_ages, events, seen.events, intervals
+        ), planned
+
+    def folded(self, buckets: int) -> "Estimates":
+        """The same for another number of buckets; both are powers of two."""
+        now = len(self.cold)
+        if buckets >= now:
+            times = buckets // now
+            cold, ages = np.tile(self.cold, times) / times, np.tile(self.cold_ages, times)
+        else:
+            cold = self.cold.reshape(-1, buckets).sum(axis=0)
+            ages = self.cold_ages.reshape(-1, buckets).max(axis=0)
+        return Estimates(self.hashes, self.shares, self.ages, cold, ages, self.events, self.interval, self.intervals)
+
+    def _looked_up(self, hashes: Numbers) -> tuple[Weights, Weights]:
+        if not len(self.hashes):
+            return np.zeros(len(hashes)), np.zeros(len(hashes))
+        at = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        found = self.hashes[at] == hashes
+        return np.where(found, self.shares[at], 0.0), np.where(found, self.ages[at], 0.0)
+
+
+def _updated(before: Weights, ages: Weights, seen: Weights, events: float, memory: int) -> tuple[Weights, Weights]:
+    """Moving averages of `memory` intervals and their new ages."""
+    if not events:
+        return before.copy(), ages
+    known = np.maximum(ages, 1.0)
+    deviation = np.sqrt(np.maximum(np.maximum(before, seen), 1 / events) / events * (1 + 1 / known))
+    anew = (ages == 0) | (np.abs(seen - before) > _JUMP * deviation)
+    new_ages = np.where(anew, 1.0, np.minimum(ages + 1, memory))
+    return np.where(anew, seen, before + (seen - before) / new_ages), new_ages
+
+
+def _kept(
+    seen: Seen, shares: Weights, ages: Weights, threshold: float, evidence: float, sets: int
+) -> NDArray[np.bool_]:
+    """Which keys stay tracked or become so: the heaviest of each set of counters."""
+    known = (ages > 0) | seen.tracked
+    counts = seen.tracked_counts + seen.untracked_counts
+    certain = counts * seen.events >= evidence * seen.mass
+    kept = np.where(known, shares >= threshold / 2, (shares >= threshold) & certain)
+    set_of = (seen.keys.hashes >> 32) & (sets - 1)
+    heaviest_first = np.lexsort((seen.keys.hashes, -shares, ~kept, set_of))
+    ordered = set_of[heaviest_first]
+    rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    kept[heaviest_first[rank >= MOST_TRACKED]] = False
+    return kept
+
+
+def _selected(keys: Keys, kept: NDArray[np.bool_], shares: Weights) -> Keys:
+    of_members = np.repeat(kept, keys.known)
+    columns = (keys.width[kept], keys.known[kept], keys.members[of_members], keys.taken[of_members])
+    return Keys(keys.hashes[kept], shares, *columns)
+
+
+def _members(
+    sources: Sequence[Counts], index: NDArray[np.intp], hashes: Numbers, shares: Weights, owners: Workers, workers: int
+) -> Keys:
+    """The members of each key at any source, in the order of their best positions."""
+    known = _joined([source.known for source in sources], np.int64)
+    width = _joined([source.width for source in sources], np.int64)
+    members = _joined([source.members for source in sources], np.int32)
+    ends = np.cumsum(known)
+    position = np.arange(len(members)) - np.repeat(ends - known, known)
+    spare = position >= np.repeat(width, known)
+    code = np.repeat(index, known) * np.int64(workers) + members
+    rank = position + np.where(spare, workers, 0)
+    order = np.lexsort((rank, code))
+    first = np.ones(len(order), np.bool_)
+    first[1:] = code[order][1:] != code[order][:-1]
+    code, rank = code[order][first], rank[order][first]
+    by_rank = np.lexsort((code, rank, code // workers))
+    code, rank = code[by_rank], rank[by_rank]
+    key_of = code // workers
+    all_known = np.bincount(key_of, minlength=len(hashes))
+    all_width = np.bincount(key_of, rank < workers, len(hashes)).astype(np.int64)
+    homeless = np.flatnonzero(all_known == 0)
+    at_home = owners[hashes[homeless] & (len(owners) - 1)]
+    places = np.insert(code % workers, np.searchsorted(key_of, homeless), at_home).astype(np.int32)
+    all_known[homeless] = 1
+    all_width = np.maximum(all_width, 1)
+    return Keys(hashes, shares, all_width, all_known, places, np.zeros(len(places)))
+
+
+def _joined(parts: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:
+    return np.concatenate([np.empty(0, kind), *parts]) if parts else np.empty(0, kind)

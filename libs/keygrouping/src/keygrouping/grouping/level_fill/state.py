@@ -1,0 +1,269 @@
+"""The arrays that level-fill's kernels work on, and their snapshots."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keygrouping.grouping.base import loads_from
+from keygrouping.grouping.protocol import Weights, Workers
+
+WAYS = 8
+"""Counters of a set of the sketch: a key can be in any of one set."""
+
+MOST_TRACKED = WAYS - 1
+"""Of the keys of a set: so that one that is new and hot finds a counter. It is tracked, too, until the next plan."""
+
+INLINE = 8
+"""Members that a tracked key has room for at first."""
+
+LIGHT = (1.5, 1.05, 0.6)
+"""Fair shares over the share of a key from which on each of the three widths is the most for it."""
+
+KEY = np.dtype(
+    [
+        ("current", np.int32),
+        ("width", np.int32),
+        ("at", np.int32),
+        ("hot", np.bool_),
+        ("planned", np.bool_),
+        ("full", np.int64),
+        ("start", np.int32),
+        ("cap", np.int32),
+        ("tried", np.int64),
+        ("slack", np.float64),
+        ("share", np.float64),
+        ("since", np.float64),
+        ("hot_since", np.float64),
+        ("widened", np.float64),
+        ("room", np.int32),
+        ("known", np.int32),
+        ("cause", np.int64),
+    ],
+    align=True,
+)
+"""A tracked key; what is needed for every event comes first.
+
+`current`, `at`: the member in use and its position; `width`, `known`, `cap`: members that it has, remembers including
+these, and may have; `hot`, `planned`: whether it is too heavy for one worker, and known to a plan; `full`, `tried`: the
+level at which all members were full, and that at which no other worker was found; `start`, `room`: its part of the pool
+of members; `slack`: by how much its workers are filled over the limit before it spills; `share`; `since`, `hot_since`,
+`widened`: when it was tracked, got a second worker, and was widened last (NaN: not); `cause`: why, see CAUSES."""
+
+CAUSES = ("", "the plan", "its workers were full", "its workers were at the level and it is hot")
+BY_PLAN, BY_SPILL, BY_LEVEL = 1, 2, 3
+
+STATE = np.dtype(
+    [
+        ("mass", np.float64),
+        ("squares", np.float64),
+        ("unit", np.float64),
+        ("level", np.float64),
+        ("light_limit", np.float64),
+        ("hot_limit", np.float64),
+        ("now", np.float64),
+        ("number", np.int64),
+        ("until", np.int64),
+        ("changes", np.int64),
+        ("pool_used", np.int64),
+        ("aside_mass", np.float64),
+        ("aside_workers", np.float64),
+        ("flexible", np.bool_),
+    ],
+    align=True,
+)
+"""Of this interval: weight and sum of squared weights; the weight of a typical event; the level, and the loads from
+which on light and hot keys are widened; the present time; number of the level and events until the next one; changes of
+any key's workers since the grouping was made; places of the pool in use; weight and capacity of the workers that others
+have filled above the level, which goes by the rest; whether flexible cold keys may spill."""
+
+RULES = np.dtype(
+    [
+        ("eps", np.float64),
+        ("noise", np.float64),
+        ("hot_noise", np.float64),
+        ("slack", np.float64),
+        ("evidence", np.float64),
+        ("threshold", np.float64),
+        ("hot_share", np.float64),
+        ("flexible", np.float64),
+        ("caps", np.int32, (3,)),
+        ("split_light", np.bool_),
+    ],
+    align=True,
+)
+"""Tolerance of the level, its allowance for noise for light and for hot keys, slack of a fair share; typical events and
+share from which on a key is tracked; share above which it is hot; part of the cold hashes that may spill; most workers
+of keys lighter than 1/1.5, 1/1.05 and 1/.6 of a fair share; whether light keys are split at all."""
+
+_ROUNDING = 1e-9
+_COUNTERS = ("hashes", "counts", "errors", "begun")
+_TIMES = ("since", "hot_since", "widened")
+
+
+class Arrays(NamedTuple):
+    """All that routing reads and changes, in the order in which the kernel wants it."""
+
+    hashes: NDArray[np.int64]
+    """The counters of the sketch, sets of WAYS one after the other: their keys, 0 where there is none."""
+    counts: Weights
+    errors: Weights
+    """By how much a count may be too high: what its predecessor had."""
+    begun: Weights
+    """All weight of the interval before the key got its counter."""
+    tracked: NDArray[np.bool_]
+    keys: NDArray[Any]
+    """KEY of each counter; of tracked keys only."""
+    pool: Workers
+    """Members of tracked keys; the first INLINE x counters places belong to the counters."""
+    owners: Workers
+    """The worker of each bucket of hashes; their number is a power of two."""
+    cold: Weights
+    """Weight of each bucket in this interval, of keys that aren't tracked."""
+    loads: Weights
+    """Weight of each worker in this interval over its capacity."""
+    room: Weights
+    """Share that the plan leaves on each worker for hot keys."""
+    slowness: Weights
+    """1 over the capacity of each worker; capacities are 1 on average."""
+    state: NDArray[Any]
+    rules: NDArray[Any]
+
+    @classmethod
+    def empty(cls, slots: int, owners: Workers, capacities: Weights, rules: NDArray[Any]) -> "Arrays":
+        """Nothing has been counted; `slots` is a power of two from WAYS on."""
+        workers = len(capacities)
+        state = np.zeros(1, STATE)
+        state["unit"] = 1.0
+        state["pool_used"] = INLINE * slots
+        return cls(
+            np.zeros(slots, np.int64),
+            np.zeros(slots),
+            np.zeros(slots),
+            np.zeros(slots),
+            np.zeros(slots, np.bool_),
+            np.zeros(slots, KEY),
+            np.zeros(INLINE * (slots + workers), np.int32),
+            owners,
+            np.zeros(len(owners)),
+            np.zeros(workers),
+            np.ones(workers),
+            1 / capacities,
+            state,
+            rules,
+        )
+
+    @property
+    def counters(self) -> tuple[NDArray[np.int64], Weights, Weights, Weights, NDArray[np.bool_], NDArray[Any]]:
+        """Those with an entry for each counter."""
+        return self[:6]
+
+    @property
+    def mass(self) -> float:
+        """All weight of the interval."""
+        return float(self.state["mass"][0])
+
+    @property
+    def average(self) -> float:
+        """The load that each worker should have by now; those that others have filled above it are set aside."""
+        state = self.state[0]
+        return float((state["mass"] - state["aside_mass"]) / (len(self.loads) - state["aside_workers"]))
+
+    def bear(self, outside: Weights, added: float) -> None:
+        """`added` more weight was routed by others, `outside` is all of that in this interval, by worker."""
+        self.state["mass"] += added
+        self.state["squares"] += added * self.state["unit"]
+        aside = above_level(outside, 1 / self.slowness, self.mass)
+        self.state["aside_mass"], self.state["aside_workers"] = outside[aside].sum(), (1 / self.slowness[aside]).sum()
+
+    def copied(self) -> "Arrays":
+        """The same arrays once more."""
+        copies: Any = (array.copy() for array in self)
+        return Arrays(*copies)
+
+    def begin_interval(self) -> None:
+        """Count anew; tracked keys stay."""
+        for column in (self.counts, self.errors, self.begun, self.cold, self.loads):
+            column[:] = 0.0
+        self.hashes[~self.tracked] = 0
+        self.state["mass"] = self.state["squares"] = 0.0
+        self.state["aside_mass"] = self.state["aside_workers"] = 0.0
+        self.state["until"] = 0
+
+    def to_data(self) -> dict[str, Any]:
+        """What was counted and which keys are tracked, as plain JSON data."""
+        used, tracked = np.flatnonzero(self.hashes), np.flatnonzero(self.tracked)
+        keys = self.keys[tracked]
+        return {
+            "numbers": list(self.state[0].tolist()),
+            "owners": self.owners.tolist(),
+            "cold": self.cold.tolist(),
+            "loads": self.loads.tolist(),
+            "slots": used.tolist(),
+            **{name: getattr(self, name)[used].tolist() for name in _COUNTERS},
+            "tracked": tracked.tolist(),
+            "keys": [[None if value != value else value for value in key] for key in keys.tolist()],
+            "members": [self.pool[key["start"] : key["start"] + key["known"]].tolist() for key in keys],
+        }
+
+    def filled(self, data: Mapping[str, Any], shift: float) -> "Arrays":
+        """These empty arrays with what `to_data` gave, its times moved by `shift` seconds.
+
+        A KeyError, TypeError or ValueError if that doesn't fit.
+        """
+        slots, workers = len(self.hashes), len(self.loads)
+        self.state[0] = tuple(data["numbers"])
+        self.state["now"] += shift
+        self.owners[:] = numbers_from(data["owners"], len(self.owners), workers)
+        self.cold[:] = loads_of_any_sign(data["cold"], len(self.cold))
+        self.loads[:] = loads_from(data["loads"], workers)
+        used = numbers_from(data["slots"], None, slots)
+        for name in _COUNTERS:
+            getattr(self, name)[used] = data[name]
+        tracked = numbers_from(data["tracked"], None, slots)
+        self.tracked[tracked] = True
+        for slot, key, members in zip(tracked.tolist(), data["keys"], data["members"], strict=True):
+            self.keys[slot] = tuple(np.nan if value is None else value for value in key)
+            self._fill_key(self.keys[slot], numbers_from(members, None, workers), shift)
+        if not 0 <= self.state["pool_used"][0] <= len(self.pool):
+            raise ValueError("members out of place")
+        return self
+
+    def _fill_key(self, key: Any, members: NDArray[np.int64], shift: float) -> None:
+        for name in _TIMES:
+            key[name] += shift
+        if not 1 <= key["width"] <= key["known"] == len(members) <= key["room"]:
+            raise ValueError("a key whose members don't match")
+        start = int(key["start"])
+        inside = 0 <= start <= len(self.pool) - int(key["room"])
+        if not (inside and 0 <= key["at"] < key["width"] and key["current"] in members):
+            raise ValueError("a key out of place")
+        self.pool[start : start + len(members)] = members
+
+
+def above_level(outside: Weights, capacities: Weights, mass: float) -> NDArray[np.bool_]:
+    """The workers that have more from `outside` than is due to them when the others share the rest of all weight."""
+    filled, aside = outside / capacities, np.zeros(len(outside), np.bool_)
+    for worker in np.argsort(-filled, kind="stable").tolist():
+        level = (mass - outside[aside].sum()) / capacities[~aside].sum()
+        if filled[worker] <= level * (1 + _ROUNDING):
+            break
+        aside[worker] = True
+    return aside
+
+
+def numbers_from(data: Any, size: int | None, limit: int) -> NDArray[np.int64]:
+    """Whole numbers from 0 to below a limit out of a snapshot, or a ValueError."""
+    numbers = np.array(data, np.int64)
+    if numbers.ndim != 1 or size not in (None, len(numbers)) or np.any((numbers < 0) | (numbers >= limit)):
+        raise ValueError(f"needs numbers below {limit}")
+    return numbers
+
+
+def loads_of_any_sign(data: Any, size: int) -> Weights:
+    """Finite numbers out of a snapshot, or a ValueError; rounding may have left some just below 0."""
+    numbers = np.array(data, np.float64)
+    if numbers.shape != (size,) or not np.all(np.isfinite(numbers)):
+        raise ValueError(f"needs {size} numbers")
+    return numbers

@@ -1,0 +1,70 @@
+"""Compiled routing by a table of keys that also counts what each key costs; needs numba."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keygrouping._probing import probe
+from keygrouping.compiled import kernel
+from keygrouping.grouping._kernels import home_of
+from keygrouping.grouping.protocol import Hashes, Weights, Workers
+from keygrouping.grouping.table.slot import EMPTY, TRACKED
+
+
+@kernel
+def find(slots: NDArray[Any], hashed: np.int64 | int) -> int:
+    """The slot of a key, or the empty one where it belongs."""
+    return probe(slots["hash"], slots["kind"], hashed, hashed)
+
+
+@kernel
+def lay_out(slots: NDArray[Any], keys: NDArray[Any]) -> NDArray[np.int64]:
+    """Put distinct keys into empty slots; the slot of each."""
+    positions = np.empty(len(keys), np.int64)
+    for i in range(len(keys)):
+        positions[i] = find(slots, keys[i].hash)
+        slots[positions[i]] = keys[i]
+    return positions
+
+
+@kernel
+def route_by_table(
+    hashes: Hashes,
+    weights: Weights,
+    start: int,
+    routed: Workers,
+    slots: NDArray[Any],
+    known: NDArray[np.int64],
+    limit: int,
+    background: Weights,
+    now: float,
+) -> int:
+    """Route events from `start` on into `routed`; slots, known[0] (keys in them) and background change.
+
+    A key that is not known yet gets a slot while there are fewer than `limit`; the weight of later ones counts as
+    background of their homes. It stops before an event whose key would fill the slots by more than half, and says
+    how far it has come.
+    """
+    weighted = len(weights) > 0
+    for i in range(start, len(hashes)):
+        weight = weights[i] if weighted else 1.0
+        hashed = hashes[i, 0]
+        slot = find(slots, hashed)
+        if slots[slot].kind == EMPTY:
+            home = home_of(hashed, len(background))
+            if known[0] >= limit:
+                background[home] += weight
+                routed[i] = home
+                continue
+            if 2 * known[0] >= len(slots):
+                return i
+            known[0] += 1
+            slots[slot].hash = hashed
+            slots[slot].cost = 0.0
+            slots[slot].since = now
+            slots[slot].worker = home
+            slots[slot].kind = TRACKED
+        slots[slot].cost += weight
+        routed[i] = slots[slot].worker
+    return len(hashes)

@@ -1,0 +1,72 @@
+"""What an aggregate is to Spark: native expressions for the state of a partial, its merge, and the published value.
+
+A subclass follows one aggregate of the library, or of another package, in four steps: `state` is what the worker query
+computes over the values of its fields (its JSON is the state in the partial), `fits` says whether a partial's state may
+be merged, `merged` is what the aggregator query computes over these states, `finished` and `published` make the value
+to publish of what was merged, in Spark and then in the driver. The aggregate names it by `Aggregate.spark`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from keygrouping.aggregate import Aggregate
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from keygrouping_spark.support import spark_halves
+
+
+@dataclass(frozen=True)
+class Native(ABC):
+    """One aggregate of the job in Spark. Its name prefixes its intermediate columns."""
+
+    aggregate: Aggregate
+
+    json_type: ClassVar[DataType]
+    """How Spark reads the JSON of a state."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the job."""
+        return self.aggregate.name
+
+    @abstractmethod
+    def state(self, *values: Column) -> Column:
+        """Aggregation of the values of the inputs (none: of the events themselves) into the state of a partial."""
+
+    @abstractmethod
+    def fits(self, state: Column, events: Column) -> Column:
+        """Whether the state of a partial of so many events is one that a worker can have written; null is no."""
+
+    @abstractmethod
+    def merged(self, state: Column) -> Mapping[str, Column]:
+        """Aggregations over the states of partials, by a short name for each."""
+
+    @abstractmethod
+    def finished(self, merged: Mapping[str, Column]) -> Column:
+        """What `published` takes, from the columns that `merged` named."""
+
+    def published(self, value: Any) -> Any:
+        """The value to publish of what was finished, as the library would."""
+        return value
+
+    def merge_columns(self, state: Column) -> list[Column]:
+        """The columns of `merged`, named so that no two aggregates collide."""
+        return [column.alias(self._column(part)) for part, column in self.merged(state).items()]
+
+    def result(self, state: Column) -> Column:
+        """What `published` takes, from the columns that `merge_columns` made."""
+        return self.finished({part: F.col(self._column(part)) for part in self.merged(state)}).alias(self.name)
+
+    def _column(self, part: str) -> str:
+        return f"{self.name}.{part}".replace(".", "$")
+
+
+def native(aggregates: Sequence[Aggregate]) -> list[Native]:
+    """The aggregates of a job in Spark; `UnsupportedAggregate` names those that Spark can't compute natively."""
+    return [half(aggregate) for half, aggregate in zip(spark_halves(aggregates), aggregates, strict=True)]

@@ -16,9 +16,9 @@ from keygrouping_observer.audit.books import Books, Origin
 from keygrouping_observer.audit.inputs import Lane, Letters
 from keygrouping_observer.audit.windows import Window
 from keygrouping_observer.audit.work import enter_letter
-from keygrouping_router.receipts import Ledger
-from keygrouping_router.routing import Record, Usable
-from keygrouping_service.progress import END
+from keygrouping_router.data.extract import Record, Usable
+from keygrouping_router.data.receipts import Ledger
+from keygrouping_service.kafka.progress import END
 from keygrouping_worker.accumulator import Accumulator
 
 JOB = JobSpec.from_json('{"window": 1000, "aggregates": [{"name": "n", "op": "count"}]}')
@@ -250,7 +250,7 @@ def test_late_events_and_dead_letters_are_counted_where_they_are(kind: str) -> N
         entry = ledger.entry(first + 10, 0)
         batch = events(10, start=first)
         entry.consume(batch)
-        (entry.set_late if kind == "late" else entry.bury)([batch[4]])
+        (entry.set_late if kind == "late" else entry.dead_letter)([batch[4]])
         rest = [r for r in batch if r is not batch[4]]
         entry.route(0, Usable(rest, [], np.zeros(9, np.int64)), np.arange(9))
         for value in entry.records({("routed", 0): [(first, 9)]}):

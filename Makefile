@@ -93,7 +93,7 @@ format: .venv/installed ## rewrite the code in the house format
 	$(BIN)/ruff format $(CHECKED)
 
 docs: .venv/installed ## write anew the pages of docs/ that are made from code
-	$(BIN)/python -m keygrouping_service.metrics_page > docs/metrics.md
+	$(BIN)/python -m keygrouping_service.observability.metrics_page > docs/metrics.md
 	$(BIN)/python docs/site/settings_page.py
 	$(BIN)/python docs/site/job_schema.py
 	$(BIN)/python docs/site/http_page.py

@@ -135,7 +135,7 @@ def least_loaded_choice(
 
 
 @kernel
-def route_head(hashes: Hashes, weights: Weights, arrays: Arrays, workers: int, leaf: int, planned: bool) -> Workers:
+def route_head(hashes: Hashes, weights: Weights, arrays: Arrays, workers: int, leaf: int, planned: bool) -> Workers:  # noqa: PLR0915 -- one compiled loop
     """Route events one after the other; all but the rules changes as it goes along. `leaf` is the tree's first one.
 
     If `planned`, the head and the widths of its keys are those of the plan.

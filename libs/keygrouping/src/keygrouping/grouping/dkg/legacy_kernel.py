@@ -49,7 +49,7 @@ def new_baby(item: Any, hashed: np.int64, width: int, rules: Any) -> None:
 
 
 @kernel
-def route_legacy(
+def route_legacy(  # noqa: C901, PLR0915 -- one compiled loop
     hashes: Hashes,
     routed: Workers,
     start: int,

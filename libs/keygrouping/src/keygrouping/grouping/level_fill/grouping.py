@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping._virtual_workers import capacities_of
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from, next_epoch
+from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.level_fill.buckets import owners_for, resized
+from keygrouping.grouping.level_fill.keys import Keys
 from keygrouping.grouping.level_fill.message import Plan
-from keygrouping.grouping.level_fill.plan import ROCK, Keys, Placement, Shares, moved, place, rock_share
+from keygrouping.grouping.level_fill.plan import ROCK, Placement, Shares, moved, place, rock_share
 from keygrouping.grouping.level_fill.settings import LevelFillSettings
 from keygrouping.grouping.level_fill.shares import Counts, Estimates, Seen
 from keygrouping.grouping.level_fill.state import CAUSES, RULES, WAYS, Arrays
@@ -129,14 +130,12 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         chosen = self._settings
         estimates, shares = self._estimates.next(seen, chosen.memory, self._threshold(), chosen.evidence, sets)
         placement = self._placed(shares)
-        epoch = next_epoch(self.epoch, statistics, changed=True)
-        return self._planned(epoch, shares.keys, placement, estimates).to_data()
+        return self._planned(shares.keys, placement, estimates).to_data()
 
     def apply(self, plan: Mapping[str, Any]) -> None:
         parsed = Plan.parsed(plan, self._workers, len(self._arrays.owners))
-        if parsed.epoch > self.epoch:
-            self._install(parsed)
-            self._epoch += parsed.epoch - self.epoch
+        self._install(parsed)
+        self._epoch += 1
 
     def explain(self, key: bytes | str) -> Explanation:
         hashed = hash_key(key)
@@ -270,7 +269,6 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         known = np.where(tracked, keys["known"], 0)
         places = np.repeat(keys["start"] - np.cumsum(known) + known, known) + np.arange(int(known.sum()))
         return {
-            "epoch": self.epoch,
             "workers": self._workers,
             "whole": whole,
             "mass": arrays.mass,
@@ -295,19 +293,19 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         heaviest_rock = rock_share(shares, fair, eps, split_light=split)
         return Placement(owners, shares.keys, heaviest_rock, fair, fair, None, 0)
 
-    def _planned(self, epoch: int, before: Keys, placement: Placement, estimates: Estimates) -> Plan:
+    def _planned(self, before: Keys, placement: Placement, estimates: Estimates) -> Plan:
         moved_keys = moved(before, placement.keys, self._workers)
-        return Plan.made(epoch, placement, estimates, self._fair(), self._settings.eps, moved_keys)
+        return Plan.made(placement, estimates, self._fair(), self._settings.eps, moved_keys)
 
     def _install(self, plan: Plan) -> None:
         """Route by a plan for the present number of workers; counts, loads and level go on."""
         from keygrouping.grouping.level_fill.install_kernel import install
 
-        before, keys = self._arrays, plan.placement.keys
+        before = self._arrays
         self._arrays = before._replace(owners=plan.placement.owners, pool=np.zeros_like(before.pool))
         self._take(plan)
         self._arrays.state["now"] = self._now
-        install(*self._arrays, before.pool, keys.hashes, keys.shares, keys.width, keys.known, keys.members)
+        install(self._arrays, before.pool, plan.placement.keys)
 
     def _take(self, plan: Plan | None) -> None:
         """Know a plan, without any change of the tracked keys."""
@@ -371,7 +369,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             keys = plan.placement.keys.within(self._workers, owners)
             shares = Shares(keys, estimates.cold, estimates.events, estimates.interval, self._outside)
             placement = self._placed(shares, move_buckets=False)
-            self._install(self._planned(self._epoch, keys, placement, estimates))
+            self._install(self._planned(keys, placement, estimates))
             self._remember(before, counted=False)
 
     def _state(self) -> Any:
@@ -419,15 +417,13 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     def _remember(self, before: Arrays, *, counted: bool) -> None:
         from keygrouping.grouping.level_fill.install_kernel import remember
 
-        remember(*self._arrays.counters, *before.counters, counted)
+        remember(self._arrays, before, counted)
 
     def _refit(self, *, slack: bool) -> None:
         """Hold tracked keys to these settings where they were classified by others; `slack`: that is certain."""
         from keygrouping.grouping.level_fill.install_kernel import refit
 
-        arrays = self._arrays
-        slots = np.flatnonzero(arrays.tracked)
-        refit(slots, arrays.hashes, arrays.keys, arrays.pool, self._workers, arrays.state, arrays.rules, slack)
+        refit(np.flatnonzero(self._arrays.tracked), self._arrays, slack)
 
 
 def _around(arrays: Arrays, hashed: int) -> Arrays:
@@ -449,4 +445,4 @@ def _poured(keys: Keys, k: int) -> PouredKey:
 def _routed(arrays: Arrays, hashes: Hashes, weights: Weights) -> Workers:
     from keygrouping.grouping.level_fill.route_kernel import route_levels
 
-    return route_levels(hashes, weights, *arrays)
+    return route_levels(hashes, weights, arrays)

@@ -24,6 +24,7 @@ from aiokafka.protocol.produce import ProduceRequest
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.proxy import Api, Match, Proxy, Stray
 from keygrouping_service import settings as settings_module
+from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import Progress
@@ -69,9 +70,9 @@ async def test_a_cluster_that_names_no_broker_yet_is_one_to_wait_for(
 ) -> None:
     monkeypatch.setattr(AIOKafkaClient, "get_random_node", lambda _: None)
     with pytest.raises(KafkaError, match="names no broker yet") as caught:
-        async with kafka.started(kafka.producer(settings, transactional_id=application)):
+        async with clients.started(clients.producer(settings, transactional_id=application)):
             raise AssertionError("it has found a coordinator")
-    assert kafka.can_be_retried(caught.value)
+    assert can_be_retried(caught.value)
 
 
 @asynccontextmanager

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_service.kafka import retry
-from keygrouping_service.progress import read_progress
+from keygrouping_service.kafka.clients import retry
+from keygrouping_service.kafka.progress import read_progress
 from router import MAX_BATCH, PARTITIONS, WORKERS, cpu_seconds, create_topics, preload, router_environment
 
 CONNECTIONS = 4

@@ -39,9 +39,9 @@ from keygrouping_experiments.model import Line, Panel
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Shape
 from keygrouping_local.topics import environment_of
-from keygrouping_service.owned import OwnedPartition, Record
-from keygrouping_service.partitions import PartitionRunner
-from keygrouping_service.progress import partitions_of
+from keygrouping_service.kafka.owned import OwnedPartition, Record
+from keygrouping_service.kafka.progress import partitions_of
+from keygrouping_service.kafka.runner import PartitionRunner
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 from keygrouping_worker.settings import WorkerSettings

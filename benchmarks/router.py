@@ -26,8 +26,8 @@ import psutil
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_service.kafka import retry
-from keygrouping_service.progress import read_progress
+from keygrouping_service.kafka.clients import retry
+from keygrouping_service.kafka.progress import read_progress
 
 PARTITIONS = 4
 WORKERS = 8

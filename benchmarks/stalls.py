@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 from aiokafka import ConsumerRecord
-from keygrouping_router.control_plane import ControlPlane
-from keygrouping_router.models import WorkersChange
-from keygrouping_router.routing import Usable
+from keygrouping_router.api.control_plane import ControlPlane
+from keygrouping_router.api.shapes import WorkersChange
+from keygrouping_router.data.extract import Usable
+from keygrouping_router.replica import new_replica
 from keygrouping_router.settings import RouterSettings
 from keygrouping_router.times import Times
 from keygrouping_service.run import collect_rarely
@@ -95,7 +96,7 @@ def router(replica: int, workers: int, store: Mapping[str, str], clock: Clock) -
             "interval": INTERVAL,
         }
     )
-    return ControlPlane(settings, open_store(settings), workers, times=clock.times())
+    return ControlPlane(new_replica(settings, open_store(settings), workers, times=clock.times()), BATCH)
 
 
 def traffic(keys: int, z: float, seed: int) -> list[bytes]:
@@ -110,18 +111,19 @@ def route(planes: list[ControlPlane], keys: list[bytes], now: float) -> None:
     for number, at in enumerate(range(0, len(keys), BATCH)):
         batch = keys[at : at + BATCH]
         usable = Usable([record] * len(batch), batch, np.zeros(len(batch), np.int64))
-        planes[number % len(planes)].route(usable, now)
+        replica = planes[number % len(planes)].replica
+        replica.traffic.record(usable, replica.active.route(usable, now), now)
 
 
 async def measure(planes: list[ControlPlane], clock: Clock, stream: Stream, rounds: int) -> dict[str, list[float]]:
     """The longest waits of each round, by what the routers did meanwhile."""
-    turns, workers = Turns(), planes[0].core.steering.control.workers
+    turns, workers = Turns(), planes[0].replica.active.control.workers
     for plane in planes:
-        await plane.start()
+        await plane.replica.start()
     waits: dict[str, list[float]] = {"end of an interval": [], "PATCH eps": [], "PATCH counters": [], "PUT workers": []}
 
     async def follow(what: str) -> None:
-        await asyncio.gather(*(plane.core.follow() for plane in planes))
+        await asyncio.gather(*(plane.replica.follow() for plane in planes))
         waits[what].append(await turns.longest())
 
     collect_rarely()
@@ -129,10 +131,10 @@ async def measure(planes: list[ControlPlane], clock: Clock, stream: Stream, roun
         for number in range(rounds):
             route(planes, traffic(*stream, number), clock.passed)
             clock.passed += INTERVAL
-            await asyncio.gather(*(plane.core.follow() for plane in planes))
+            await asyncio.gather(*(plane.replica.follow() for plane in planes))
             await turns.longest()
             interval = math.floor(clock.times().wall() / INTERVAL)
-            await asyncio.gather(*(plane.core.end_interval(interval) for plane in planes))
+            await asyncio.gather(*(plane.replica.end_interval(interval) for plane in planes))
             waits["end of an interval"].append(await turns.longest())
             for setting, value in (("eps", 0.021 + 0.001 * number), ("counters", 33 - number % 2)):
                 await planes[0].set_thresholds({setting: value}, partial=True, expected=None, by="benchmark")
@@ -141,7 +143,7 @@ async def measure(planes: list[ControlPlane], clock: Clock, stream: Stream, roun
             await planes[0].set_workers(change, expected=None, by="benchmark")
             await follow("PUT workers")
     for plane in planes:
-        await plane.core.store.close()
+        await plane.replica.store.close()
     return waits
 
 

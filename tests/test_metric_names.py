@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keygrouping_service.metrics import DEFINITIONS, PROCESS
+from keygrouping_service.observability.metrics import DEFINITIONS, PROCESS
 
 ROOT = Path(__file__).parents[1]
 TEXTS = ("*.md", "docs/**/*.md", "helm/**/*", "k8s/**/*", "{libs,services}/*/{src,tests}/**/*.py", "spark-jobs/**/*.py")
@@ -47,7 +47,7 @@ def test_names_are_found_in_queries_code_and_prose() -> None:
         "keygrouping_mispelt_total",
         "process_open_fds",
     }
-    assert names_in("from keygrouping_service.app import x; libs/keygrouping_router; -m keygrouping_local") == set()
+    assert names_in("from keygrouping_service.http import x; libs/keygrouping_router; -m keygrouping_local") == set()
 
 
 @pytest.mark.parametrize("pattern", [*TEXTS, *OTHERS])
@@ -68,11 +68,11 @@ def test_metrics_are_made_nowhere_but_in_the_registry() -> None:
         for path in files(pattern)
         if imports.search(text := path.read_text()) and calls.search(text)
     }
-    assert makers == {"libs/service/src/keygrouping_service/metrics.py"}
+    assert makers == {"libs/service/src/keygrouping_service/observability/metrics.py"}
 
 
 def test_every_metric_of_the_registry_is_used() -> None:
-    registry = (ROOT / "libs/service/src/keygrouping_service/metrics.py").read_text()
+    registry = (ROOT / "libs/service/src/keygrouping_service/observability/metrics.py").read_text()
     constants = set(re.findall(r"^([A-Z_]+) = (?:counter|gauge|histogram)\(", registry, re.MULTILINE))
     code = "".join(
         path.read_text()

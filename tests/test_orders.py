@@ -11,7 +11,7 @@ import pytest
 from keygrouping_local.deployment import Deploy, Deployment, Event, Shape
 from keygrouping_local.ports import free_ports
 from keygrouping_local.records import dead_letters
-from keygrouping_service.batches import QUARANTINED
+from keygrouping_service.records.batches import QUARANTINED
 
 pytestmark = pytest.mark.kafka
 

@@ -16,7 +16,7 @@ from keygrouping.job import JobSpec, Source
 from keygrouping.partial import Partial, Result
 from keygrouping_aggregator.windows import OpenWindows
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_service.progress import MIN_TIME
+from keygrouping_service.kafka.progress import MIN_TIME
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_worker.accumulator import Accumulator
 

@@ -16,9 +16,9 @@ from keygrouping_observer.audit.books import Books, Origin
 from keygrouping_observer.audit.inputs import Lane, Letters
 from keygrouping_observer.audit.windows import Window
 from keygrouping_observer.audit.work import enter_letter
-from keygrouping_router.receipts import Ledger
-from keygrouping_router.routing import Record, Usable
-from keygrouping_service.progress import END
+from keygrouping_router.data.extract import Record, Usable
+from keygrouping_router.data.receipts import Ledger
+from keygrouping_service.kafka.progress import END
 from keygrouping_worker.accumulator import Accumulator
 
 JOB = JobSpec.from_json('{"window": 1000, "aggregates": [{"name": "n", "op": "count"}]}')

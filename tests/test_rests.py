@@ -10,8 +10,8 @@ from keygrouping.partial import Partial
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deploy, Deployment, Event, Shape
 from keygrouping_local.records import read_all, read_results
+from keygrouping_service.kafka.topic_ids import read_topic_id
 from keygrouping_service.testing import Cluster, until
-from keygrouping_service.topic_ids import read_topic_id
 
 pytestmark = pytest.mark.kafka
 

@@ -17,10 +17,10 @@ from keygrouping_producer.ingest import Ingest
 from keygrouping_producer.replay import Replayer
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_router.api import router_app
-from keygrouping_router.plane import Plane
+from keygrouping_router.api.plane import Plane
 from keygrouping_router.settings import RouterSettings
-from keygrouping_service.app import create_app
-from keygrouping_service.inspect_api import exporter_app
+from keygrouping_service.http.app import create_app
+from keygrouping_service.http.inspect_api import exporter_app
 from keygrouping_service.settings import ApiSettings
 
 PAGE = Path(__file__).parents[1] / "reference" / "http.md"

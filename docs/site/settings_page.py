@@ -16,8 +16,8 @@ from keygrouping_load.settings import EventLoadSettings, HttpLoadSettings
 from keygrouping_observer.settings import ObserverSettings
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_router.settings import RouterSettings
+from keygrouping_service.kafka.topics import TopicsSettings
 from keygrouping_service.settings import ApiSettings, ServiceSettings, StageSettings, StoreSettings, names_of
-from keygrouping_service.topics import TopicsSettings
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_worker.settings import WorkerSettings
 from pydantic import SecretStr

@@ -14,8 +14,8 @@ from keygrouping_load.schedule import Schedule
 from keygrouping_load.sender import Sender
 from keygrouping_load.settings import EventLoadSettings
 from keygrouping_load.stream import events_of, value_of
-from keygrouping_service.batches import partition_of
-from keygrouping_service.kafka import Fatal
+from keygrouping_service.errors import Fatal
+from keygrouping_service.records.batches import partition_of
 from keygrouping_service.testing import until
 
 PARTITIONS = 3

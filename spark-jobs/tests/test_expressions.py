@@ -21,7 +21,7 @@ from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import Extracted, JobSpec, picker
 from keygrouping.partial import Partial, RecordError, Result
 from keygrouping.receipt import MODULUS
-from keygrouping_service.partials import check
+from keygrouping_service.kafka.partials import check
 from keygrouping_spark.aggregator import IDENTITY, merge, read_partials, refused, result_of
 from keygrouping_spark.events import extract, field_column
 from keygrouping_spark.sketches import sound

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from aiokafka.admin import NewPartitions
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_service import kafka
-from keygrouping_service.progress import Committed, Progress, read_progress
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.progress import Committed, Progress, read_progress
 from keygrouping_service.testing import Cluster
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_spark.stages import Environment
@@ -27,8 +27,8 @@ async def test_partitions_that_are_added_are_committed_too(broker: EmbeddedBroke
     topic = settings.routed_topic
     async with Cluster(broker.bootstrap_servers) as cluster, AsyncExitStack() as stack:
         await cluster.create(**{topic: 1, settings.positions_topic: 1})
-        admin = await stack.enter_async_context(kafka.started(kafka.admin(settings)))
-        probe = await stack.enter_async_context(kafka.started(kafka.reader(settings, committed=False)))
+        admin = await stack.enter_async_context(clients.started(clients.admin(settings)))
+        probe = await stack.enter_async_context(clients.started(clients.reader(settings, committed=False)))
         spark: Any = None
         group = await Environment(settings, spark, admin, probe, stack).open_group("worker", topic)
         entries = {partition: Committed(partition + 5, Progress(partition)) for partition in range(3)}

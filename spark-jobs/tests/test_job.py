@@ -27,9 +27,9 @@ from keygrouping_local.jars import default_jars_dir
 from keygrouping_local.monitoring import metrics_address
 from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_local.small_spark import java_options
-from keygrouping_service.end_of_input import finish_input
-from keygrouping_service.kafka import started
-from keygrouping_service.progress import END, Committed, Progress, commit_progress, stage_watermark
+from keygrouping_service.kafka.clients import started
+from keygrouping_service.kafka.end_of_input import finish_input
+from keygrouping_service.kafka.progress import END, Committed, Progress, commit_progress, stage_watermark
 from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.testing import Cluster, until
 

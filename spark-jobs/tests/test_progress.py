@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping.job import JobSpec
-from keygrouping_service.progress import END, MIN_TIME, Committed, Horizon, Progress
+from keygrouping_service.kafka.progress import END, MIN_TIME, Committed, Horizon, Progress
 from keygrouping_spark.kafka import json_offsets, read_offsets
 from keygrouping_spark.progress import AggregatorProgress, WorkerProgress, mark_for, vouch
 from keygrouping_spark.reports import Reading, Report, StoppingError, read_report

@@ -13,7 +13,7 @@ from keygrouping.partial import Result
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.proxy import Api, Proxy, Stray
 from keygrouping_service import settings as settings_module
-from keygrouping_service.kafka import Fatal
+from keygrouping_service.errors import Fatal
 from keygrouping_service.testing import Cluster
 from keygrouping_spark.results import ResultWriter
 from keygrouping_spark.settings import SparkSettings

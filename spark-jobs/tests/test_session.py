@@ -1,7 +1,7 @@
 """What is said when Spark does not start."""
 
 import pytest
-from keygrouping_service.kafka import Fatal
+from keygrouping_service.errors import Fatal
 from keygrouping_spark import session
 from keygrouping_spark.settings import SparkSettings
 from py4j.protocol import Py4JError

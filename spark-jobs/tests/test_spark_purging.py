@@ -1,8 +1,8 @@
 """What Spark's aggregator may let go of: only what is certainly in windows that are final."""
 
 from keygrouping.job import JobSpec
-from keygrouping_service.progress import Committed, Progress
-from keygrouping_service.purging import Sample
+from keygrouping_service.kafka.progress import Committed, Progress
+from keygrouping_service.kafka.purging import Sample
 from keygrouping_spark.purging import is_final, latest_end
 
 HOUR = 3_600_000

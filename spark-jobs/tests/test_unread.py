@@ -10,9 +10,9 @@ from aiokafka.admin import RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import ClusterAuthorizationFailedError
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_service import kafka
-from keygrouping_service.kafka import Fatal
-from keygrouping_service.retention import Retention
+from keygrouping_service.errors import Fatal
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.retention import Retention
 from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.testing import Cluster
 from keygrouping_spark import unread
@@ -122,7 +122,7 @@ async def test_losses_and_what_expires_on_a_real_broker(cluster: Cluster, applic
         stamp = int(time.time() * 1000) - age
         await cluster.producer.send_and_wait(application, b"v", key=b"k", partition=0, timestamp_ms=stamp)
     brokers = ServiceSettings(bootstrap_servers=cluster.bootstrap_servers)
-    async with kafka.started(kafka.reader(brokers, committed=False)) as probe:
+    async with clients.started(clients.reader(brokers, committed=False)) as probe:
         look = Unread(cluster.admin, probe, application, application, lambda: {0: 1})
         await look.look()
         assert value("expiring_records", application) == 5

@@ -9,9 +9,17 @@ import yaml
 from chart_files import MANIFESTS
 from keygrouping.job import JobSpec
 from keygrouping_observer.settings import ObserverSettings
-from keygrouping_service.premises import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Facts, Role, TopicFacts, judge, needs_of
+from keygrouping_service.kafka.premises import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    Facts,
+    Role,
+    TopicFacts,
+    judge,
+    needs_of,
+)
+from keygrouping_service.kafka.topics import topics_of
 from keygrouping_service.settings import StageSettings
-from keygrouping_service.topics import topics_of
 from keygrouping_spark.settings import SparkSettings
 
 Render = Callable[..., list[dict[str, Any]]]

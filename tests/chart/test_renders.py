@@ -24,8 +24,8 @@ from keygrouping_observer.settings import ObserverSettings
 from keygrouping_producer.probe import ProbeSettings
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_router.settings import RouterSettings
+from keygrouping_service.kafka.topics import TopicsSettings
 from keygrouping_service.settings import PREFIX, ApiSettings, ServiceSettings, unknown_names
-from keygrouping_service.topics import TopicsSettings
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_worker.settings import WorkerSettings
 from monitoring.model import RUNBOOKS

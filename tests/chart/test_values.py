@@ -12,7 +12,7 @@ import pytest
 import yaml
 from chart_files import CHART, SETTINGS, look_up, over_defaults, snake
 from keygrouping.job import JobSpec
-from keygrouping_service.topics import TopicsSettings
+from keygrouping_service.kafka.topics import TopicsSettings
 from pydantic_core import PydanticUndefined
 
 VALUES = chart_files.load_values()

@@ -121,7 +121,7 @@ ON_A_CLUSTER = {
     DASHBOARDS: "tests/cluster/test_dashboards.py::test_the_command_adds_to_a_release",
 }
 """What executes a page's commands for a cluster."""
-CALLS = "services/router/tests/test_manuals.py::test_every_call_works_one_after_the_other"
+CALLS = "services/router/tests/api/test_manuals.py::test_every_call_works_one_after_the_other"
 COMMANDS: Mapping[str, Check] = {
     r"make run": check_run,
     r"make (install|lint|test)$": by_ci,

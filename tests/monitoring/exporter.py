@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from keygrouping_service import metrics
+from keygrouping_service.observability import metrics
 from prometheus_client import Counter, Gauge, Histogram
 
 VALUES = {

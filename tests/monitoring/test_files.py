@@ -13,8 +13,8 @@ from typing import Any
 import monitoring_files
 import pytest
 import yaml
-from keygrouping_service import metrics
-from keygrouping_service.metrics import DEFINITIONS, LABELS, PROCESS, SERVICES
+from keygrouping_service.observability import metrics
+from keygrouping_service.observability.metrics import DEFINITIONS, LABELS, PROCESS, SERVICES
 from monitoring.alerts import ALERTS, GROUPS
 from monitoring.boards import BOARDS
 from monitoring.boards.kit import as_json, scoped

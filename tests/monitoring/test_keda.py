@@ -18,9 +18,9 @@ import pytest
 import yaml
 from keygrouping.inspection import Ceiling
 from keygrouping_local.monitoring import Prometheus
-from keygrouping_service import metrics
-from keygrouping_service.inspect_api import TITLE
+from keygrouping_service.http.inspect_api import TITLE
 from keygrouping_service.inspect_exporter import show
+from keygrouping_service.observability import metrics
 from keygrouping_service.testing import until
 
 from .conftest import Serve

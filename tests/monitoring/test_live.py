@@ -28,9 +28,9 @@ from aiokafka.admin import RecordsToDelete
 from keygrouping_local.deployment import Deploy, Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
 from keygrouping_local.process import spawn, terminate
-from keygrouping_service import kafka
-from keygrouping_service.metrics import DEFINITIONS, PROCESS
-from keygrouping_service.progress import Committed, commit_progress
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.progress import Committed, commit_progress
+from keygrouping_service.observability.metrics import DEFINITIONS, PROCESS
 from keygrouping_service.store.testing import RedisServer
 from keygrouping_service.testing import until
 from monitoring.alerts import ALERTS
@@ -123,7 +123,7 @@ async def lose_an_event(deployment: Deployment) -> None:
     settings, admin = deployment.settings, deployment.admin
     tp = TopicPartition(settings.events_topic, 0)
     await deployment.write([Event(0, b"lost", b"{}", int(time.time() * 1000))])
-    async with kafka.started(kafka.reader(settings, group_id=settings.group("router"))) as consumer:
+    async with clients.started(clients.reader(settings, group_id=settings.group("router"))) as consumer:
         consumer.assign([tp])
         await commit_progress(consumer, tp.topic, {tp.partition: Committed(0)})
     await admin.delete_records({tp: RecordsToDelete(before_offset=1)})
@@ -133,7 +133,7 @@ async def fence(deployment: Deployment) -> None:
     """A producer of another pipeline of the same name takes the transactional id of a router's."""
     settings = deployment.settings
     name = settings.transactional_id("router", 0)
-    async with kafka.started(kafka.producer(settings, transactional_id=name)):
+    async with clients.started(clients.producer(settings, transactional_id=name)):
         await asyncio.sleep(0.2)
 
 

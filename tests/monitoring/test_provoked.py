@@ -27,7 +27,7 @@ from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
 from keygrouping_local.ports import free_ports
 from keygrouping_local.process import spawn, terminate
-from keygrouping_service import kafka
+from keygrouping_service.kafka import clients
 from keygrouping_service.store.testing import RedisServer
 from keygrouping_service.testing import until
 from monitoring.writing import prometheus_rules
@@ -164,7 +164,7 @@ async def keep_fencing(deployment: Deployment) -> None:
     settings = deployment.settings
     for partition in itertools.cycle(range(PARTITIONS)):
         name = settings.transactional_id("router", partition)
-        async with kafka.started(kafka.producer(settings, transactional_id=name)):
+        async with clients.started(clients.producer(settings, transactional_id=name)):
             await asyncio.sleep(0.2)
 
 

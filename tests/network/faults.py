@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import AlterPartitionReassignmentsRequest
 from keygrouping_local.cluster import BROKERS
 from keygrouping_local.proxy import Api, Match, Request
-from keygrouping_service import kafka
+from keygrouping_service.kafka import clients
 
 from .schedule import WAYS, Fault, Possible, Schedule
 from .world import SMALL_DISK, World
@@ -183,7 +183,7 @@ async def _move_leaders(world: World, fault: Fault) -> None:
     """Gives all partitions of a topic another preferred leader; the brokers move there within seconds."""
     internal = fault.target.startswith("__")
     topic = fault.target if internal else f"{world.deployment.settings.application}.{fault.target}"
-    async with kafka.started(AIOKafkaAdminClient(bootstrap_servers=world.cluster.bootstrap_servers)) as admin:
+    async with clients.started(AIOKafkaAdminClient(bootstrap_servers=world.cluster.bootstrap_servers)) as admin:
         (description,) = await admin.describe_topics([topic])
         by = int(fault.detail.removeprefix("by "))
         partitions: list[tuple[int, list[int], dict[int, bytes]]] = []

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from keygrouping_service import kafka
-from keygrouping_service.progress import Committed
+from keygrouping_service.errors import can_be_retried
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.progress import Committed
 
 from .checker import Checker, Finding
 from .faults import strike
@@ -149,7 +150,7 @@ class Trial:
             routed = await self._world.deployment.committed("router")
             final = await self._world.deployment.committed("aggregator")
         except Exception as error:
-            if not kafka.can_be_retried(error):
+            if not can_be_retried(error):
                 raise
             return missing
         time_ms = min(entry.progress.time for entry in final.values())
@@ -165,7 +166,7 @@ class Trial:
         try:
             stages = [f"{stage} {_short(await self._world.deployment.committed(stage))}" for stage in _STAGES]
         except Exception as error:
-            if not kafka.can_be_retried(error):
+            if not can_be_retried(error):
                 raise
             return before
         return f"{', '.join(stages)}, read: {self._checker.counts}"
@@ -181,12 +182,12 @@ class Trial:
             settings.results_topic: (PARTITIONS, self._checker.take_results),
         }
         try:
-            async with kafka.started(kafka.reader(settings, wait_ms=200)) as consumer:
+            async with clients.started(clients.reader(settings, wait_ms=200)) as consumer:
                 for topic, (partitions, take) in takers.items():
                     async with asyncio.timeout(_READ_SECONDS):
                         await self._read_topic(consumer, topic, partitions, take)
         except Exception as error:
-            if not kafka.can_be_retried(error):
+            if not can_be_retried(error):
                 raise
             return f"{topic or 'Kafka'} can't be read: {error!r}"
         return ""

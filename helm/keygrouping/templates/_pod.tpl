@@ -235,5 +235,5 @@ is an init container there; otherwise it is a hook, so that a wrong topic stops 
 {{- $topics := .root.Values.topics -}}
 {{- $settings := dict "create_events" (or $topics.createEvents .root.Values.kafka.bundled.enabled) "partitions" $topics.partitions "replication" $topics.replication "max_workers" .root.Values.worker.maxReplicas "letters_bytes" $topics.lettersBytes -}}
 {{- $values := merge (dict "resources" $topics.resources "settings" $settings) .root.Values.defaults -}}
-{{- include "keygrouping.container" (dict "root" .root "part" "topics" "values" $values "image" .image "section" "KEYGROUPING_TOPICS_" "once" true "command" (list "python" "-m" "keygrouping_service.topics")) }}
+{{- include "keygrouping.container" (dict "root" .root "part" "topics" "values" $values "image" .image "section" "KEYGROUPING_TOPICS_" "once" true "command" (list "python" "-m" "keygrouping_service.kafka.topics")) }}
 {{- end }}

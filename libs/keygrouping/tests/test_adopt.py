@@ -138,7 +138,7 @@ def test_sharing_begins_with_the_first_plan_and_ends_with_own_counts(name: str) 
         stream(shared, second, second + 1)
         plan = shared.plan([shared.statistics(second + 0.5)])
         shared.apply(plan)
-    assert shared.explain(KEYS[0]).width > 2 and shared.epoch == plan["epoch"] > alone.epoch
+    assert shared.explain(KEYS[0]).width > 2 and shared.epoch > alone.epoch
     again = create(name, WORKERS)
     assert again.adopt(shared) and again.epoch > shared.epoch
     stream(again, 240, 400)

@@ -145,20 +145,21 @@ def test_the_owner_of_the_interval_decides_when_to_plan() -> None:
     assert grouping.epoch == 0 and isinstance(grouping, Planned)
 
 
-def test_a_plan_changes_nothing_until_it_is_applied_and_old_ones_are_ignored() -> None:
+def test_a_plan_changes_nothing_until_it_is_applied() -> None:
     grouping = owned(4)
     route(grouping, zipf(10_000, 1.0))
     before = grouping.snapshot()
     statistics = owned(4).statistics()
     plan = grouping.plan([statistics])
     assert grouping.snapshot() == before
-    grouping.apply({**plan, "epoch": 0})
-    assert grouping.snapshot() == before
-    grouping.apply({**plan, "epoch": 7})
-    assert grouping.epoch == 7
+    grouping.apply({**plan, "changed": False})
+    assert grouping.epoch == 0
+    grouping.apply({**plan, "changed": True})
+    assert grouping.epoch == 1
     grouping.resize(3)
-    grouping.apply({**plan, "epoch": 8})
-    assert grouping.epoch == 8 and grouping.workers == 3
+    with pytest.raises(ValueError, match="not a plan for 3 workers"):
+        grouping.apply(plan)
+    assert grouping.epoch == 2
 
 
 def test_an_interval_without_events_leaves_everything_where_it_is() -> None:
@@ -168,7 +169,7 @@ def test_an_interval_without_events_leaves_everything_where_it_is() -> None:
     assert first["moved_keys"] + first["moved_buckets"] > 0 and first["moved_state"] > 0
     second = planned(grouping)
     assert second["keys"] == first["keys"] and second["bucket_workers"] == first["bucket_workers"]
-    assert (second["moved_keys"], second["moved_buckets"], second["moved_state"], second["epoch"]) == (0, 0, 0, 1)
+    assert (second["moved_keys"], second["moved_buckets"], second["moved_state"], second["changed"]) == (0, 0, 0, False)
     assert grouping.plan([])["keys"] == first["keys"]
 
 
@@ -186,7 +187,6 @@ def test_a_bucket_without_events_stays_where_it_is() -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        {"epoch": None},
         {"keys": [2**70]},
         {"keys": [1, 1], "key_workers": [0, 0]},
         {"keys": [1], "key_workers": []},

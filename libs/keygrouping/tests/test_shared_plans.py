@@ -73,9 +73,9 @@ def plan_of(sources: list[Planned], now: float) -> dict[str, Any]:
     return plan
 
 
-def routing(source: Planned) -> tuple[int, list[tuple[int, ...]]]:
-    """What must be the same for all sources: epoch, and the workers that each key may use."""
-    return source.epoch, [tuple(sorted(source.explain(key).candidates)) for key in KEYS]
+def routing(source: Planned) -> list[tuple[int, ...]]:
+    """What must be the same for all sources: the workers that each key may use."""
+    return [tuple(sorted(source.explain(key).candidates)) for key in KEYS]
 
 
 def skewed(seed: int, events: int = 900, top: int = 0, share: float = 0.5) -> Events:
@@ -110,7 +110,7 @@ def test_settings_that_share_are_those_of_the_groupings_that_plan() -> None:
 def test_all_sources_route_alike_after_each_plan(name: str, rounds: list[Events]) -> None:
     sources = [shared(name) for _ in range(3)]
     for step, events in enumerate(rounds):
-        before = routing(sources[0])
+        epoch, before = sources[0].epoch, routing(sources[0])
         deal(sources, events, float(step))
         assert name in OWN_WAY or [routing(source) for source in sources] == [before] * 3
         plan = plan_of(sources, step + 0.5)
@@ -119,8 +119,9 @@ def test_all_sources_route_alike_after_each_plan(name: str, rounds: list[Events]
         assert {frozenset((key.hash, key.width) for key in each.hot(99) if key.width > each.cold_width)
                 for each in sources} == {frozenset(_hot(sources[0]))}  # fmt: skip
         assert len(_hot(sources[0])) == plan["hot_keys"]
-        assert after[0] == plan["epoch"] and (name in OWN_WAY or after[0] - before[0] in (0, 1))
-        assert (after[1] != before[1]) <= (after[0] > before[0])
+        assert name in OWN_WAY or sources[0].epoch - epoch == plan["changed"]
+        assert (after != before) <= (sources[0].epoch > epoch)
+        assert len({source.epoch for source in sources}) == 1
 
 
 def _hot(source: Planned) -> set[tuple[int, int]]:
@@ -139,7 +140,7 @@ def test_the_plan_is_the_same_in_any_order_whoever_makes_it(name: str, rounds: l
         plans = [source.plan([statistics[at] for at in order]) for source in sources]
         assert [source.snapshot() for source in sources] == before
         assert plans == [sources[0].plan(statistics)] * 3
-        assert {"epoch", "moved_keys", "moved_state", "feasible", "hot_keys"} <= plans[0].keys()
+        assert {"changed", "moved_keys", "moved_state", "feasible", "hot_keys"} <= plans[0].keys()
         for source in sources:
             source.apply(through_json(plans[0]))
 
@@ -148,14 +149,14 @@ def test_the_plan_is_the_same_in_any_order_whoever_makes_it(name: str, rounds: l
 def test_the_epoch_rises_with_every_change_and_only_then(name: str) -> None:
     sources = settled(name)
     assert sources[0].epoch > 0
-    epoch, before = routing(sources[0])
+    epoch, before = sources[0].epoch, routing(sources[0])
     deal(sources, skewed(1), 12.0)
-    assert plan_of(sources, 12.5)["moved_keys"] == 0 and routing(sources[0])[1] == before
+    assert plan_of(sources, 12.5)["moved_keys"] == 0 and routing(sources[0]) == before
     assert name in OWN_WAY or sources[0].epoch == epoch
     for step in range(13, 60):
         deal(sources, skewed(2, top=33), float(step))
         plan_of(sources, step + 0.5)
-    assert sources[0].epoch > epoch and routing(sources[0])[1] != before
+    assert sources[0].epoch > epoch and routing(sources[0]) != before
 
 
 @every_shared
@@ -164,8 +165,7 @@ def test_a_source_that_comes_late_gets_the_plan_and_one_that_lags_can_make_it(na
     late = shared(name)
     everybody = [late, *sources]
     deal(sources, skewed(1), 12.0)
-    epoch = sources[0].epoch
-    assert plan_of(everybody, 12.5)["epoch"] == epoch + 1
+    plan_of(everybody, 12.5)
     assert [routing(source) for source in everybody] == [routing(late)] * 4
     later = shared(name)
     deal(sources, skewed(1), 13.0)
@@ -199,9 +199,9 @@ def test_a_resize_leaves_all_sources_alike_and_old_plans_and_statistics_are_refu
             source.resize(workers)
         assert [routing(source) for source in sources] == [routing(sources[0])] * 3
         assert sources[0].epoch == epoch + 1
-        assert all(max(explained) < workers for explained in routing(sources[0])[1])
+        assert all(max(explained) < workers for explained in routing(sources[0]))
         before = sources[0].snapshot()
-        for given_plan in ({**plan, "epoch": epoch + 9}, {"epoch": epoch + 9}, {}):
+        for given_plan in (plan, {"changed": True}, {}):
             with pytest.raises(ValueError, match="not a plan"):
                 sources[0].apply(given_plan)
         with pytest.raises(ValueError, match="statistics"):
@@ -213,13 +213,14 @@ def test_a_resize_leaves_all_sources_alike_and_old_plans_and_statistics_are_refu
 
 
 @every_shared
-def test_an_old_plan_is_ignored(name: str) -> None:
+def test_a_plan_says_all_whatever_was_applied_before(name: str) -> None:
     sources = settled(name)
     plan = plan_of(sources, 20.0)
-    before = sources[0].snapshot()
-    for epoch in (plan["epoch"], 0):
-        sources[0].apply({**plan, "epoch": epoch, "keys": [], "table": []})
-        assert sources[0].snapshot() == before
+    before = routing(sources[0])
+    deal(sources[:1], skewed(3, top=9), 21.0)
+    sources[0].apply(sources[0].plan([sources[0].statistics(21.5)]))
+    sources[0].apply(plan)
+    assert routing(sources[0]) == before
 
 
 @every_shared
@@ -335,7 +336,7 @@ def test_a_resize_scales_the_width_of_a_head_and_bounds_that_of_dkg() -> None:
             source.resize(workers)
             assert source.explain(KEYS[0]).width == source.hot(1)[0].width == width
     source = shared("d-choices", 20)
-    source.apply({"epoch": 1, "workers": 20, "keys": [[hash_keys([KEYS[0]])[0, 0].item(), 9, 0.0, 0.0]]})
+    source.apply({"changed": True, "workers": 20, "keys": [[hash_keys([KEYS[0]])[0, 0].item(), 9, 0.0, 0.0]]})
     source.resize(30)
     assert source.explain(KEYS[0]).width == 14
 
@@ -347,7 +348,7 @@ def test_an_independent_source_gives_and_takes_nothing(name: str) -> None:
     with pytest.raises(ValueError, match="if `shared` is true"):
         alone.statistics()
     with pytest.raises(ValueError, match="if `shared` is true"):
-        alone.apply({"epoch": 1, "workers": WORKERS, "keys": []})
+        alone.apply({"changed": True, "workers": WORKERS, "keys": []})
 
 
 @every_splitting
@@ -358,10 +359,10 @@ def test_wrong_statistics_and_plans_are_refused(name: str) -> None:
                        [[1, 2, float("nan"), 0.0]], 7]  # fmt: skip
     for rows in keys:
         with pytest.raises(ValueError, match="not a plan"):
-            source.apply({**plan, "epoch": 99, "keys": rows})
+            source.apply({**plan, "keys": rows})
     wrong: list[dict[str, Any]] = [
-        {}, {**good, "workers": WORKERS + 1}, {**good, "epoch": None},
-        *({**good, field: None} for field in good if field not in ("epoch", "workers")),
+        {}, {**good, "workers": WORKERS + 1},
+        *({**good, field: None} for field in good if field != "workers"),
     ]  # fmt: skip
     for statistics in wrong:
         with pytest.raises(ValueError, match="statistics"):

@@ -9,11 +9,11 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.consumed import Consumed
 from keygrouping_local.observer import Observer
 from keygrouping_local.topics import settings_for
-from keygrouping_service import kafka
-from keygrouping_service.progress import Committed, commit_progress
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.progress import Committed, commit_progress
+from keygrouping_service.kafka.topics import create_topics, topics_of
 from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.testing import until
-from keygrouping_service.topics import create_topics, topics_of
 
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -34,11 +34,11 @@ def test_what_the_offsets_at_the_beginning_have_is_not_counted_again() -> None:
 async def test_markers_of_transactions_are_no_events(broker: EmbeddedBroker, application: str) -> None:
     settings = settings_for(broker.bootstrap_servers, application)
     group, events = settings.group("router"), settings.events_topic
-    async with kafka.started(kafka.admin(settings)) as admin:
+    async with clients.started(clients.admin(settings)) as admin:
         await create_topics(admin, topics_of(settings, partitions=1, max_workers=2))
     async with (
-        kafka.started(kafka.producer(settings)) as producer,
-        kafka.started(kafka.reader(settings, group_id=group)) as committer,
+        clients.started(clients.producer(settings)) as producer,
+        clients.started(clients.reader(settings, group_id=group)) as committer,
     ):
         committer.assign([TopicPartition(events, 0)])
 

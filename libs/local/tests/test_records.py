@@ -10,9 +10,9 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.errors import LocalError
 from keygrouping_local.records import DuplicateResultError, read_all, read_results, reasons
 from keygrouping_local.topics import settings_for
-from keygrouping_service import kafka
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.topics import create_topics, topics_of
 from keygrouping_service.settings import ServiceSettings
-from keygrouping_service.topics import create_topics, topics_of
 
 pytestmark = pytest.mark.kafka
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture
 async def settings(broker: EmbeddedBroker, application: str) -> ServiceSettings:
     made = settings_for(broker.bootstrap_servers, application)
-    async with kafka.started(kafka.admin(made)) as admin:
+    async with clients.started(clients.admin(made)) as admin:
         await create_topics(admin, topics_of(made, partitions=2))
     return made
 
 
 @pytest.fixture
 async def producer(settings: ServiceSettings, application: str) -> AsyncIterator[AIOKafkaProducer]:
-    async with kafka.started(kafka.producer(settings, transactional_id=application)) as client:
+    async with clients.started(clients.producer(settings, transactional_id=application)) as client:
         yield client
 
 

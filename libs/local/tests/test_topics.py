@@ -11,11 +11,11 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.topics import delete_topics, environment_of, settings_for
-from keygrouping_service import kafka
-from keygrouping_service.kafka import Fatal
-from keygrouping_service.progress import partitions_of
+from keygrouping_service.errors import Fatal
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.progress import partitions_of
+from keygrouping_service.kafka.topics import Topic, TopicsSettings, create_topics, prepare, topics_of
 from keygrouping_service.settings import ServiceSettings
-from keygrouping_service.topics import Topic, TopicsSettings, create_topics, prepare, topics_of
 
 pytestmark = pytest.mark.kafka
 
@@ -27,7 +27,7 @@ def settings(broker: EmbeddedBroker, application: str) -> ServiceSettings:
 
 @pytest.fixture
 async def admin(settings: ServiceSettings) -> AsyncIterator[AIOKafkaAdminClient]:
-    async with kafka.started(kafka.admin(settings)) as client:
+    async with clients.started(clients.admin(settings)) as client:
         yield client
 
 
@@ -126,4 +126,4 @@ async def test_a_topic_that_must_exist_is_not_created(admin: AIOKafkaAdminClient
 
 def test_the_command_ends_with_0(settings: ServiceSettings) -> None:
     environment = {**os.environ, **environment_of(settings), "KEYGROUPING_TOPICS_MAX_WORKERS": "5"}
-    subprocess.run([sys.executable, "-m", "keygrouping_service.topics"], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "keygrouping_service.kafka.topics"], env=environment, check=True, timeout=60)

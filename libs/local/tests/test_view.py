@@ -18,7 +18,7 @@ from keygrouping_local.view import (
     page,
     view_for,
 )
-from keygrouping_service.progress import END, MIN_TIME
+from keygrouping_service.kafka.progress import END, MIN_TIME
 from rich.console import Console
 
 ABOUT = About("flights dkg", "127.0.0.1:9092", ".data/logs")

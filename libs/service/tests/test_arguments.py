@@ -5,7 +5,7 @@ import platform
 import pytest
 from keygrouping.version import version
 from keygrouping_service.arguments import take_no_arguments
-from keygrouping_service.metrics import exposition
+from keygrouping_service.observability.metrics import exposition
 
 
 def test_nothing_given_is_nothing_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,11 +20,13 @@ from keygrouping.partitioner import Partitioner
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.monitoring import metrics_address
 from keygrouping_local.process import spawn, terminate
-from keygrouping_service import metrics, settings, topic_slices
+from keygrouping_service import settings
 from keygrouping_service.inspect_exporter import Exporter
+from keygrouping_service.kafka import topic_slices
+from keygrouping_service.kafka.topic_fetching import kept_by
+from keygrouping_service.observability import metrics
 from keygrouping_service.settings import ApiSettings
 from keygrouping_service.testing import Cluster, until
-from keygrouping_service.topic_fetching import kept_by
 from prometheus_client.parser import text_string_to_metric_families
 
 pytestmark = pytest.mark.kafka

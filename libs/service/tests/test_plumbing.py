@@ -22,23 +22,23 @@ from aiokafka.errors import (
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping_service import kafka
-from keygrouping_service.app import create_app, serving
-from keygrouping_service.batches import Outbox, origin_headers, partition_of
-from keygrouping_service.bisection import Bisection, Suspects
-from keygrouping_service.dead_letters import DeadLetters
-from keygrouping_service.fetching import UNDECODABLE, DeadLetter, UndecodableError, Unpacking
-from keygrouping_service.kafka import Fatal
-from keygrouping_service.logs import Calm
-from keygrouping_service.owned import Clients, OwnedPartition
-from keygrouping_service.progress import Committed, Progress
+from keygrouping_service.errors import Fatal, can_be_retried
+from keygrouping_service.http.app import create_app, serving
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.owned import Clients, OwnedPartition
+from keygrouping_service.kafka.progress import Committed, Progress
+from keygrouping_service.observability.logs import Calm
+from keygrouping_service.records.batches import Outbox, origin_headers, partition_of
+from keygrouping_service.records.bisection import Bisection, Suspects
+from keygrouping_service.records.dead_letters import DeadLetters
+from keygrouping_service.records.fetching import UNDECODABLE, DeadLetter, UndecodableError, Unpacking
 from keygrouping_service.run import run
 from keygrouping_service.settings import ServiceSettings
 
 
 @given(st.floats(0.01, 1), st.floats(1, 10))
 def test_pauses_grow_to_a_limit(first: float, most: float) -> None:
-    pauses = list(islice(kafka.backoff(first, most), 20))
+    pauses = list(islice(clients.backoff(first, most), 20))
     assert pauses[0] <= 1.3 * first
     assert all(pause <= 1.3 * most for pause in pauses)
     assert pauses[-1] >= 0.7 * most
@@ -46,7 +46,7 @@ def test_pauses_grow_to_a_limit(first: float, most: float) -> None:
 
 async def test_a_call_that_a_client_gave_up_is_an_error_and_a_cancellation_stays_one() -> None:
     async def call(given_up: asyncio.Future[None]) -> None:
-        with kafka.given_up_calls():
+        with clients.given_up_calls():
             await given_up
 
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -80,10 +80,10 @@ async def test_a_retry_goes_on_until_it_works_and_not_with_what_cannot() -> None
     async def forbidden() -> None:
         raise GroupAuthorizationFailedError("g")
 
-    assert await kafka.retry(third_time_lucky, "finding it") == "here"
+    assert await clients.retry(third_time_lucky, "finding it") == "here"
     with pytest.raises(GroupAuthorizationFailedError):
-        await kafka.retry(forbidden, "reading")
-    assert not kafka.can_be_retried(ValueError())
+        await clients.retry(forbidden, "reading")
+    assert not can_be_retried(ValueError())
 
 
 class Sent:
@@ -197,8 +197,8 @@ class Reader:
 
 async def test_the_lag_is_not_known_before_the_end_was_seen() -> None:
     reader: Any = Reader()
-    clients = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader)
-    owned = OwnedPartition(TopicPartition("t", 0), Committed(7), clients, "group", asyncio.Event(), Bisection())
+    connections = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader)
+    owned = OwnedPartition(TopicPartition("t", 0), Committed(7), connections, "group", asyncio.Event(), Bisection())
     assert owned.lag is None
     await owned.poll(10, 0.0)
     assert owned.lag is None
@@ -211,9 +211,9 @@ async def test_what_was_left_out_is_forgotten_once_it_is_committed() -> None:
     async def commit(*_: object) -> None: ...
 
     reader: Any = Reader()
-    clients = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader, commit)
+    connections = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader, commit)
     bisection = Bisection()
-    owned = OwnedPartition(TopicPartition("t", 0), Committed(0), clients, "group", asyncio.Event(), bisection)
+    owned = OwnedPartition(TopicPartition("t", 0), Committed(0), connections, "group", asyncio.Event(), bisection)
     for offset in (3, 5):
         bisection.failed(Suspects(offset, offset + 1, 1), MessageSizeTooLargeError())
         assert not bisection.doubted(offset)
@@ -242,8 +242,8 @@ class OwnState(Reader):
 
 def own_state(*, broken: bool) -> OwnedPartition:
     reader: Any = OwnState(broken)
-    clients = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader)
-    return OwnedPartition(TopicPartition("state", 0), Committed(0), clients, "group", asyncio.Event(), Bisection())
+    connections = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader)
+    return OwnedPartition(TopicPartition("state", 0), Committed(0), connections, "group", asyncio.Event(), Bisection())
 
 
 async def test_no_record_of_its_own_state_is_left_out_whatever_work_fails_with_after_it_was_read() -> None:
@@ -308,7 +308,7 @@ def test_a_service_ends_with_0_when_it_returns() -> None:
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (kafka.Fatal("topic 'x' is missing"), "fatal: topic 'x' is missing"),
+        (Fatal("topic 'x' is missing"), "fatal: topic 'x' is missing"),
         (GroupAuthorizationFailedError("g"), "fatal: Kafka refuses: [Error 30] GroupAuthorizationFailedError: g"),
     ],
 )
@@ -338,14 +338,14 @@ async def test_a_taken_port_is_told_in_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(kafka.Fatal, match="KEYGROUPING_HTTP_PORT"):
+        with pytest.raises(Fatal, match="KEYGROUPING_HTTP_PORT"):
             async with serving(create_app("test", lambda: True), "127.0.0.1", taken.getsockname()[1]):
                 pass
 
 
 def test_modules_import_without_the_compiler() -> None:
     """numba takes seconds to import; services that don't route must not pay for it."""
-    code = "import sys, keygrouping_service.partitions; sys.exit('numba' in sys.modules)"
+    code = "import sys, keygrouping_service.kafka.runner; sys.exit('numba' in sys.modules)"
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
 
 

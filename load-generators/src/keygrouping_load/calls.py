@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from keygrouping_service.kafka import Fatal
+from keygrouping_service.errors import Fatal
 
 from keygrouping_load.settings import HttpLoadSettings
 

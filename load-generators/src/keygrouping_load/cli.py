@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from keygrouping.version import version
-from keygrouping_service.kafka import Fatal
+from keygrouping_service.errors import Fatal
 from keygrouping_service.run import run
 from keygrouping_service.settings import EXIT_SETTINGS, load
 

@@ -8,7 +8,7 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 
-from keygrouping_service.kafka import Fatal
+from keygrouping_service.errors import Fatal
 
 from keygrouping_load.report import Outcome, Report
 from keygrouping_load.sender import READY

@@ -18,9 +18,9 @@ import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from keygrouping.version import add_version
-from keygrouping_service import kafka
-from keygrouping_service.kafka import Fatal
-from keygrouping_service.progress import partitions_of
+from keygrouping_service.errors import Fatal, can_be_retried
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.progress import partitions_of
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
@@ -135,7 +135,7 @@ class Sender:
         try:
             await (await self._producer.send_batch(batch, self._settings.events_topic, partition=partition))
         except KafkaError as error:
-            if not kafka.can_be_retried(error):
+            if not can_be_retried(error):
                 raise
             self.report.failed += len(places)
             return
@@ -171,10 +171,10 @@ async def send_slot(settings: EventLoadSettings, slot: int) -> Report:
     """Sends the events of this slot when the leader says so, and gives the report."""
     schedule = Schedule(settings.rate, settings.events, slot, settings.processes)
     # Not idempotent: a batch that was given up would leave a gap after which the broker takes no other.
-    producer = kafka.producer(
+    producer = clients.producer(
         settings, idempotent=False, compression=settings.compression, batch_bytes=settings.batch_bytes
     )
-    async with kafka.started(kafka.admin(settings)) as admin, kafka.started(producer):
+    async with clients.started(clients.admin(settings)) as admin, clients.started(producer):
         partitions = len(await partitions_of(admin, settings.events_topic))
         if not partitions:
             raise Fatal(f"topic {settings.events_topic} does not exist: create it first")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from keygrouping.workload import Workload
-from keygrouping_service.batches import partition_of
+from keygrouping_service.records.batches import partition_of
 
 _START = b'{"number":%d,"weight":%d'
 _PADDED = b'%b,"padding":"%b"}'

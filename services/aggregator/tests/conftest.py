@@ -22,9 +22,9 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_local.records import Record, read_all, read_results
 from keygrouping_local.topics import environment_of, settings_for
-from keygrouping_service import kafka
-from keygrouping_service.progress import END, Progress, read_progress
-from keygrouping_service.topics import create_topics, topics_of
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.progress import END, Progress, read_progress
+from keygrouping_service.kafka.topics import create_topics, topics_of
 
 JOB = '{"window": 1000, "lateness": 0, "aggregates": [{"name": "n", "op": "count"}]}'
 WORKERS = 6
@@ -141,10 +141,10 @@ class Pipeline:
 async def pipeline(broker: EmbeddedBroker, application: str, tmp_path: Path) -> AsyncIterator[Pipeline]:
     run = Pipeline(broker, application, tmp_path)
     async with contextlib.AsyncExitStack() as stack:
-        run.admin = await stack.enter_async_context(kafka.started(kafka.admin(run.settings)))
+        run.admin = await stack.enter_async_context(clients.started(clients.admin(run.settings)))
         await create_topics(run.admin, topics_of(run.settings, partitions=2, max_workers=WORKERS))
-        producer = kafka.producer(run.settings, transactional_id=f"{application}-stand-in")
-        run.producer = await stack.enter_async_context(kafka.started(producer))
+        producer = clients.producer(run.settings, transactional_id=f"{application}-stand-in")
+        run.producer = await stack.enter_async_context(clients.started(producer))
         yield run
         for process in run.processes.values():
             process.kill()

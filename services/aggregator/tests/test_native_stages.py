@@ -9,8 +9,8 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from keygrouping.partial import Partial
-from keygrouping_service import kafka
-from keygrouping_service.progress import END, Committed, Progress, commit_progress
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.progress import END, Committed, Progress, commit_progress
 
 pytestmark = pytest.mark.kafka
 Pipeline = Any  # the fixture's class, of which conftest.py is the only home
@@ -132,7 +132,7 @@ async def test_partials_that_come_twice_and_what_is_no_partial_change_nothing(pi
     poison = [{"events": 1 << 64}, {"events": -7}, {"end": (1 << 63) - 1}, {"epoch": 1 << 70}, {"weight": 10**300}]
     damaged = [json.dumps({**members, **one}).encode() for one in poison]
     foreign = [b"", b"{", b'{"v":1}', Partial(0, 0, 1000, 3, 3, 5, 9, 1, {}).encode(), None, *damaged]
-    async with kafka.started(kafka.producer(settings)) as producer:
+    async with clients.started(clients.producer(settings)) as producer:
         for value in [partial, other, partial, *foreign, other]:
             await producer.send_and_wait(settings.partials_topic, value, b"k", partition=0)
     await vouch(pipeline, END)
@@ -148,7 +148,7 @@ async def test_it_is_told_how_late_each_window_became_final(pipeline: Pipeline) 
     settings = pipeline.settings
     now = int(time.time()) * 1000
     windows = [(0, now - 40_000), (0, now - 40_000), (1, now - 40_000), (1, now + 60_000), (0, 0)]
-    async with kafka.started(kafka.producer(settings)) as producer:
+    async with clients.started(clients.producer(settings)) as producer:
         for number, (partition, start) in enumerate(windows):
             value = Partial(0, start, start + 1000, 1, 1, number, number, 1, {"n": 1}).encode()
             await producer.send_and_wait(settings.partials_topic, value, b"k%d" % number, partition=partition)
@@ -169,7 +169,7 @@ async def test_it_is_told_how_late_each_window_became_final(pipeline: Pipeline) 
 async def vouch(pipeline: Pipeline, time_ms: int) -> None:
     """Commits as workers that have nothing to write."""
     settings = pipeline.settings
-    async with kafka.started(kafka.reader(settings, group_id=settings.group("worker"))) as consumer:
+    async with clients.started(clients.reader(settings, group_id=settings.group("worker"))) as consumer:
         consumer.assign([TopicPartition(settings.routed_topic, p) for p in range(6)])
         await commit_progress(consumer, settings.routed_topic, {p: Committed(0, Progress(time_ms)) for p in range(6)})
 
@@ -204,13 +204,13 @@ async def test_results_are_exact_though_what_has_been_read_is_deleted_and_all_is
 
 async def purged(pipeline: Pipeline, topic: str, partitions: list[int]) -> bool:
     """Whether each of the partitions has lost what it began with."""
-    async with kafka.started(kafka.reader(pipeline.settings)) as reader:
+    async with clients.started(clients.reader(pipeline.settings)) as reader:
         starts = await reader.beginning_offsets([TopicPartition(topic, partition) for partition in partitions])
     return all(start > 0 for start in starts.values())
 
 
 async def test_routed_records_that_no_router_wrote_go_to_dead_letters(pipeline: Pipeline) -> None:
-    async with kafka.started(kafka.producer(pipeline.settings)) as producer:
+    async with clients.started(clients.producer(pipeline.settings)) as producer:
         await producer.send_and_wait(pipeline.settings.routed_topic, b"no key", None, partition=2)
     await pipeline.route([(2, b"k", 10)], watermark=END)
     pipeline.start("worker-0")

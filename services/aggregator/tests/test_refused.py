@@ -6,7 +6,7 @@ from keygrouping.partial import Partial
 from keygrouping_aggregator import work
 from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.work import Closer
-from keygrouping_service.progress import MIN_TIME, Committed, Progress
+from keygrouping_service.kafka.progress import MIN_TIME, Committed, Progress
 
 JOB = '{"window": 100, "lateness": 0, "aggregates": [{"name": "n", "op": "count"}]}'
 

@@ -12,7 +12,7 @@ from keygrouping.partial import Partial, RecordError, Result, encode_receipt
 from keygrouping.receipt import MODULUS
 from keygrouping_aggregator import windows as module
 from keygrouping_aggregator.windows import OpenWindows
-from keygrouping_service.progress import END, MIN_TIME
+from keygrouping_service.kafka.progress import END, MIN_TIME
 
 JOB = JobSpec.from_json(
     {

@@ -7,8 +7,9 @@ from keygrouping.partial import Partial
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.topics import settings_for
 from keygrouping_observer.latency import Sample, Samples, counts_of, look_up, quantile
-from keygrouping_service import kafka, metrics
-from keygrouping_service.topics import create_topics, topics_of
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.topics import create_topics, topics_of
+from keygrouping_service.observability import metrics
 
 NOW = 1_700_000_000_000
 
@@ -65,17 +66,17 @@ async def test_events_are_found_however_large_the_batches_and_others_are_left_ou
     broker: EmbeddedBroker, application: str
 ) -> None:
     settings = settings_for(broker.bootstrap_servers, application)
-    async with kafka.started(kafka.admin(settings)) as admin:
+    async with clients.started(clients.admin(settings)) as admin:
         await create_topics(admin, topics_of(settings, 1, 3))
-    async with kafka.started(kafka.producer(settings, linger_ms=50)) as producer:
+    async with clients.started(clients.producer(settings, linger_ms=50)) as producer:
         for worker in range(2):
             for offset in range(1000):
                 time = NOW + offset if offset != 500 else NOW - 10 * 86_400_000
                 await producer.send(settings.routed_topic, b"x" * 200, b"k", worker, time)
         await producer.flush()
     wanted = {w: [Sample(0.0, offset, NOW + 2000) for offset in (0, 500, 999, 5000)] for w in range(3)}
-    reader = kafka.reader(settings, committed=False, wait_ms=1, max_partition_fetch_bytes=1000)
-    async with kafka.started(reader):
+    reader = clients.reader(settings, committed=False, wait_ms=1, max_partition_fetch_bytes=1000)
+    async with clients.started(reader):
         for _ in range(2):
             assert sorted(await look_up(reader, settings.routed_topic, wanted)) == [1.001, 1.001, 2.0, 2.0]
         assert await look_up(reader, settings.routed_topic, {}) == []

@@ -20,9 +20,9 @@ from keygrouping.partial import Partial
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Shape
 from keygrouping_local.records import Record, read_all
-from keygrouping_service import kafka
-from keygrouping_service.batches import partition_of
-from keygrouping_service.progress import END, Progress, partitions_of
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.progress import END, Progress, partitions_of
+from keygrouping_service.records.batches import partition_of
 from prometheus_client.parser import text_string_to_metric_families
 
 pytestmark = pytest.mark.kafka
@@ -160,7 +160,7 @@ async def test_snapshots_agree_with_the_library_through_kills_repetitions_and_ch
     chance, settings = random.Random(7), deployment.settings
     await begin(deployment, "observer-0", instance_id="observer")
     offsets = [0] * 8
-    async with kafka.started(kafka.producer(settings, transactional_id=settings.application)) as producer:
+    async with clients.started(clients.producer(settings, transactional_id=settings.application)) as producer:
         for number, workers in enumerate([3, 8, 8, 2, 3, 3]):
             async with producer.transaction():
                 for time, key, value in chunk(chance, number, offsets, workers):
@@ -224,7 +224,7 @@ async def route(deployment: Deployment, rows: list[tuple[int, bytes]]) -> int:
     settings = deployment.settings
     progress = Progress(END).encode()
     async with (
-        kafka.started(kafka.producer(settings, transactional_id=f"{settings.application}-r")) as producer,
+        clients.started(clients.producer(settings, transactional_id=f"{settings.application}-r")) as producer,
         producer.transaction(),
     ):
         for worker, key in rows:
@@ -238,7 +238,7 @@ async def route(deployment: Deployment, rows: list[tuple[int, bytes]]) -> int:
 async def test_of_several_replicas_one_observes_and_another_takes_over(deployment: Deployment) -> None:
     await begin(deployment, "observer-0", "observer-1")
     settings, chance, offsets = deployment.settings, random.Random(3), [0] * 4
-    async with kafka.started(kafka.producer(settings, transactional_id=settings.application)) as producer:
+    async with clients.started(clients.producer(settings, transactional_id=settings.application)) as producer:
         for number in range(3):
             async with producer.transaction():
                 for time, key, value in chunk(chance, number, offsets, 4):

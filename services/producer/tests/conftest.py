@@ -22,7 +22,7 @@ from aiokafka.admin import NewTopic
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_producer.filling import Partitions
 from keygrouping_producer.settings import ProducerSettings
-from keygrouping_service import kafka
+from keygrouping_service.kafka import clients
 
 PARTITIONS = 4
 PATIENCE = 90.0
@@ -78,7 +78,7 @@ class Cluster:
         """The events topic, dead-letters and positions."""
         settings = self.settings()
         forever = {"retention.ms": "-1"}
-        async with kafka.started(kafka.admin(settings)) as admin:
+        async with clients.started(clients.admin(settings)) as admin:
             await admin.create_topics(
                 [
                     NewTopic(settings.events_topic, PARTITIONS, 1, topic_configs=forever),
@@ -91,7 +91,7 @@ class Cluster:
         """All committed records of the events topic (or another one), by partition."""
         tps = [TopicPartition(topic or self.settings().events_topic, p) for p in range(partitions)]
         found: Records = {p: [] for p in range(partitions)}
-        async with kafka.started(kafka.reader(self.settings())) as consumer:
+        async with clients.started(clients.reader(self.settings())) as consumer:
             consumer.assign(tps)
             await consumer.seek_to_beginning(*tps)
             ends = await consumer.end_offsets(tps)
@@ -178,7 +178,7 @@ class Service:
 async def cluster(broker: EmbeddedBroker, topic_prefix: str, tmp_path: Path) -> AsyncIterator[Cluster]:
     """Topics of this test on the shared broker; its processes are ended afterwards."""
     made = Cluster(broker, topic_prefix, tmp_path)
-    await kafka.retry(made.create_topics, "creating the topics")
+    await clients.retry(made.create_topics, "creating the topics")
     yield made
     for process in _running(made.processes):
         process.kill()

@@ -19,8 +19,8 @@ from keygrouping_producer.ingest import Ingest, Place, Record, Refused, Unavaila
 from keygrouping_producer.plan import Pace, Plan
 from keygrouping_producer.replay import Replayer, Status
 from keygrouping_producer.settings import ProducerSettings
-from keygrouping_service.app import create_app
-from keygrouping_service.limits import limit_requests
+from keygrouping_service.http.app import create_app
+from keygrouping_service.http.limits import limit_requests
 
 
 class FakeIntake:

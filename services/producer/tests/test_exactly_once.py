@@ -21,7 +21,7 @@ from keygrouping_producer.plan import Pace, Plan
 from keygrouping_producer.replay import Replay
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_producer.sources.flights import Flights
-from keygrouping_service import kafka
+from keygrouping_service.kafka import clients
 from keygrouping_service.testing import Cluster as Brokers
 
 Cluster = Any  # the fixtures' classes, of which conftest.py is the only home
@@ -165,8 +165,8 @@ async def test_a_process_that_starts_when_its_leader_is_gone_changes_nothing(clu
 async def test_a_slot_is_shut_out_though_it_has_recorded_nothing_yet(cluster: Cluster) -> None:
     settings = cluster.settings()
     partition = TopicPartition(settings.events_topic, 3)
-    late = kafka.producer(settings, transactional_id=settings.transactional_id("producer", 3))
-    async with kafka.started(late):
+    late = clients.producer(settings, transactional_id=settings.transactional_id("producer", 3))
+    async with clients.started(late):
         await fence_predecessors(settings, first=1)
         with pytest.raises((ProducerFenced, InvalidProducerEpoch)):
             async with late.transaction():

@@ -20,9 +20,9 @@ from keygrouping_producer.api import NDJSON, event_routes, replay_routes
 from keygrouping_producer.ingest import Ingest, Intake, Unavailable, parse
 from keygrouping_producer.replay import Replayer
 from keygrouping_producer.settings import ProducerSettings
-from keygrouping_service.app import create_app, serving
-from keygrouping_service.batches import Outbox
-from keygrouping_service.limits import limit_requests
+from keygrouping_service.http.app import create_app, serving
+from keygrouping_service.http.limits import limit_requests
+from keygrouping_service.records.batches import Outbox
 
 from .test_api import FakeReplay, check_problem
 

@@ -9,8 +9,7 @@ from functools import cache
 from typing import Any, Literal
 
 from keygrouping.grouping.registry import describe
-from keygrouping_router.models import (
-    TOP,
+from keygrouping_router.api.shapes import (
     AvailableGrouping,
     DryRun,
     FillingReport,
@@ -33,6 +32,7 @@ from keygrouping_router.models import (
     Thresholds,
     WorkersReport,
 )
+from keygrouping_router.limits import TOP
 from keygrouping_router.naming import named
 
 STRANGE = [

@@ -15,11 +15,12 @@ import uvicorn
 from fastapi import FastAPI, Header, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from keygrouping_router.api import router_app
+from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.api.page import SecurityHeaders, add_page
-from keygrouping_router.control_plane import ControlPlane
-from keygrouping_router.models import History, Model, PlanHistory
+from keygrouping_router.api.shapes import History, Model, PlanHistory
 from keygrouping_router.naming import key_of
-from keygrouping_service.app import serving
+from keygrouping_router.replica import new_replica
+from keygrouping_service.http.app import serving
 from keygrouping_service.store.memory import MemoryStore
 
 from .page_double import Double
@@ -212,9 +213,9 @@ class RouterSite:
 
     async def _run(self) -> None:
         settings = settings_of(interval=0.5, workers=4)
-        plane = ControlPlane(settings, MemoryStore(), most_workers=16)
-        await plane.start()
-        async with plane.running(), serving(router_app(plane, settings), "127.0.0.1", 0) as port:
+        plane = ControlPlane(new_replica(settings, MemoryStore(), 16), settings.max_batch)
+        await plane.replica.start()
+        async with plane.replica.running(), serving(router_app(plane, settings), "127.0.0.1", 0) as port:
             self._port.set_result(port)
             seed = 0
             while not self._end.is_set():

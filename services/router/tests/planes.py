@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 from aiokafka import ConsumerRecord
-from keygrouping_router.control_plane import ControlPlane
-from keygrouping_router.routing import Routed, Usable
+from keygrouping_router.api.control_plane import ControlPlane
+from keygrouping_router.data.extract import Routed, Usable
+from keygrouping_router.replica import new_replica
 from keygrouping_router.settings import RouterSettings
 from keygrouping_router.times import Times
 from keygrouping_service.store import MOST_BYTES, Entry, Record, Store, Unavailable
@@ -81,7 +82,8 @@ def settings_of(**changes: Any) -> RouterSettings:
 
 
 def new_plane(store: Store, time: FakeTime, most_workers: int = 64, **settings: Any) -> ControlPlane:
-    return ControlPlane(settings_of(**settings), store, most_workers, times=time.times())
+    given = settings_of(**settings)
+    return ControlPlane(new_replica(given, store, most_workers, times=time.times()), given.max_batch)
 
 
 def usable_of(keys: Sequence[bytes]) -> Usable:
@@ -90,15 +92,22 @@ def usable_of(keys: Sequence[bytes]) -> Usable:
 
 
 def route(plane: ControlPlane, keys: Sequence[bytes], now: float) -> Routed:
-    return plane.route(usable_of(keys), now)
+    return route_batch(plane, usable_of(keys), now)
+
+
+def route_batch(plane: ControlPlane, usable: Usable, now: float) -> Routed:
+    """As the data path does."""
+    routed = plane.replica.active.route(usable, now)
+    plane.replica.traffic.record(usable, routed, now)
+    return routed
 
 
 async def end_interval(planes: Sequence[ControlPlane], time: FakeTime) -> None:
     """All of them follow the control document until they know of each other, and then end an interval together."""
     for _ in range(2):
-        await asyncio.gather(*(plane.core.follow() for plane in planes))
-    number = math.floor((START + time.passed) / planes[0].core.interval)
-    await asyncio.gather(*(plane.core.end_interval(number) for plane in planes))
+        await asyncio.gather(*(plane.replica.follow() for plane in planes))
+    number = math.floor((START + time.passed) / planes[0].replica.interval)
+    await asyncio.gather(*(plane.replica.end_interval(number) for plane in planes))
 
 
 @cache

@@ -26,7 +26,7 @@ async def real_app(**given: Any) -> FastAPI:
     time = FakeTime()
     plane = new_plane(MemoryStore(), time, grouping="level-fill")
     plane.watch(CaughtUp())
-    await plane.start()
+    await plane.replica.start()
     for _ in range(2):
         route(plane, skewed(2000, 0.3, 1) + _STRANGE * 20, time.passed)
         time.passed += 10

@@ -11,30 +11,41 @@ import pytest
 from keygrouping.grouping import create
 from keygrouping.hashing import hash_keys
 from keygrouping.measure import lambda_
-from keygrouping_router import trial
-from keygrouping_router.control_plane import ControlPlane
-from keygrouping_router.core import BY_AUTO
-from keygrouping_router.errors import Degraded, Refused, Stale, Unknown
-from keygrouping_router.models import (
-    Changes,
+from keygrouping_router.api.control_plane import ControlPlane
+from keygrouping_router.api.shapes import (
     GroupingChange,
     IntervalReport,
-    KeyQuery,
     ServerEvent,
     ShadowChange,
     ShadowGrouping,
     WorkersChange,
 )
-from keygrouping_router.worker_stage import WorkerStage
-from keygrouping_service import metrics
+from keygrouping_router.control.feed import Event
+from keygrouping_router.errors import Degraded, Refused, Stale, Unknown
+from keygrouping_router.knowledge import trial
+from keygrouping_router.knowledge.keyspace import KeyQuery
+from keygrouping_router.replica import BY_AUTO, new_replica
+from keygrouping_router.scaling.worker_stage import WorkerStage
+from keygrouping_service.observability import metrics
 from keygrouping_service.store.memory import MemoryStore
 
-from .planes import START, FakeTime, Unsteady, end_interval, new_plane, route, settings_of, skewed, usable_of
+from .planes import (
+    START,
+    FakeTime,
+    Unsteady,
+    end_interval,
+    new_plane,
+    route,
+    route_batch,
+    settings_of,
+    skewed,
+    usable_of,
+)
 
 
 async def started(time: FakeTime | None = None, **settings: Any) -> ControlPlane:
     plane = new_plane(MemoryStore(), time or FakeTime(), **settings)
-    await plane.start()
+    await plane.replica.start()
     return plane
 
 
@@ -137,40 +148,42 @@ async def test_an_order_holds_from_the_next_batch_on_and_is_in_the_history() -> 
     assert lambda_(loads) < 1.1
     thresholds = await plane.set_thresholds({"threshold": 0.5}, partial=True, expected=grouping.version, by="api")
     assert {entry.name: entry.value for entry in thresholds.settings}["threshold"] == 0.5
-    assert plane.core.steering.explain(b"key-1000").width == 3, "what was learned is kept"
+    assert plane.replica.active.explain(b"key-1000").width == 3, "what was learned is kept"
     assert [entry.what for entry in (await plane.history(9)).entries] == ["thresholds", "grouping", "workers"]
     epochs = [entry.epoch for entry in (await plane.plans(9)).entries]
     assert epochs == sorted(epochs, reverse=True) and len(epochs) == 4
-    assert (await plane.plan()).epoch == plane.epoch == epochs[0]
+    assert (await plane.plan()).epoch == plane.replica.epoch == epochs[0]
 
 
 async def test_the_plan_in_force_has_the_epoch_in_force_whatever_that_came_by() -> None:
     store, time = MemoryStore(), FakeTime()
     plane = new_plane(store, time, grouping="w-choices", sharing="shared")
-    await plane.start()
+    await plane.replica.start()
     route(plane, skewed(2000, 0.5, 1), 0.0)
     time.passed = 10.0
     await end_interval([plane], time)
     made = await plane.plan()
-    assert made.epoch == plane.epoch and made.round is not None
-    plane.not_below(made.epoch + 7)
+    assert made.epoch == plane.replica.epoch and made.round is not None
+    plane.replica.not_below(made.epoch + 7)
     assert await plane.plan() == made.model_copy(update={"epoch": made.epoch + 7})
     again = new_plane(store, time, grouping="w-choices", sharing="shared")
-    again.not_below(made.epoch)
+    again.replica.not_below(made.epoch)
     assert ((await again.plan()).epoch, (await again.plan()).round) == (made.epoch, None)
-    await again.start()
-    assert (await again.plan(), again.epoch) == (made, made.epoch), "the plan came after its epoch"
-    again.not_below(made.epoch - 1)
+    await again.replica.start()
+    assert (await again.plan(), again.replica.epoch) == (made, made.epoch), "the plan came after its epoch"
+    again.replica.not_below(made.epoch - 1)
     assert await again.plan() == made
     await again.set_workers(WorkersChange(workers=5), expected=None, by="api")
-    assert ((await again.plan()).epoch, (await again.plan()).round) == (again.epoch, None), "that was for other workers"
+    assert ((await again.plan()).epoch, (await again.plan()).round) == (again.replica.epoch, None), (
+        "that was for other workers"
+    )
 
 
 async def test_orders_that_cannot_be_carried_out_change_nothing() -> None:
     time = FakeTime()
     store = Unsteady(time)
     plane = new_plane(store, time, most_workers=12)
-    await plane.start()
+    await plane.replica.start()
     before = (await plane.grouping(), await plane.workers(), await plane.thresholds())
     with pytest.raises(Refused, match="at most 12"):
         await plane.set_workers(WorkersChange(workers=13), expected=None, by="api")
@@ -228,7 +241,7 @@ async def test_dry_runs_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> 
     plane, under_way, seen = await started(), threading.Lock(), []
     compare = trial.compare
 
-    def alone(*given: Any) -> Changes:
+    def alone(*given: Any) -> trial.Changes:
         seen.append(under_way.acquire(blocking=False))
         try:
             sleep(0.01)
@@ -266,7 +279,7 @@ async def test_a_comparison_that_has_ended_leaves_no_metric() -> None:
 
 async def test_an_interval_ends_once_however_early_it_is_woken_and_whatever_the_clock_is_set_to() -> None:
     time = FakeTime()
-    core = (await started(time)).core
+    core = (await started(time)).replica
     first = core.number
     time.passed = 9.9999
     await core._end()
@@ -296,8 +309,10 @@ class Stage:
 
 
 async def plane_with(stage: Stage, time: FakeTime, **settings: Any) -> ControlPlane:
-    plane = ControlPlane(settings_of(**settings), MemoryStore(), 8, stage=stage, times=time.times())
-    await plane.start()
+    plane = ControlPlane(
+        new_replica(settings_of(**settings), MemoryStore(), 8, stage=stage, times=time.times()), 10_000
+    )
+    await plane.replica.start()
     return plane
 
 
@@ -306,7 +321,7 @@ async def test_workers_drain_and_lags_are_told() -> None:
     plane = await plane_with(stage, time, workers=3, grouping="shuffle")
     assert (await plane.workers()).total_lag is None
     stage.lags = {**dict.fromkeys(range(8), 0), 1: 5, 4: 7}
-    await plane.core.watch_workers()
+    await plane.replica.watch_workers()
     route(plane, [b"k"] * 300, 0.0)
     change = WorkersChange(workers=3, capacities={"0": 2.0})
     await plane.set_workers(change, expected=None, by="api")
@@ -318,7 +333,7 @@ async def test_workers_drain_and_lags_are_told() -> None:
     assert [item.lag for item in report.items] == [0, 5, 0, 0, 7, 0, 0, 0]
     assert [item.load_of_ideal for item in report.items[:3]] == pytest.approx([2 / 3, 4 / 3, 4 / 3])
     stage.away = True
-    await plane.core.watch_workers()
+    await plane.replica.watch_workers()
     assert {item.lag for item in (await plane.workers()).items} == {None}
 
 
@@ -329,7 +344,7 @@ async def test_with_auto_w_follows_more_workers_at_once_and_fewer_with_patience(
     async def look(members: int, seconds: float) -> int:
         time.passed += seconds
         stage.members = members
-        await plane.core.watch_workers()
+        await plane.replica.watch_workers()
         return (await plane.workers()).workers
 
     assert await look(5, 0) == 3, "fixed"
@@ -346,18 +361,18 @@ async def test_with_auto_w_follows_more_workers_at_once_and_fewer_with_patience(
 async def test_partitions_that_are_added_are_noticed() -> None:
     stage, time, store = Stage(), FakeTime(), MemoryStore()
     wider = new_plane(store, time, workers=8)
-    await wider.start()
+    await wider.replica.start()
     await wider.set_workers(WorkersChange(workers=12), expected=None, by="api")
-    plane = ControlPlane(settings_of(workers=8), store, 8, stage=stage, times=time.times())
-    await plane.start()
+    plane = ControlPlane(new_replica(settings_of(workers=8), store, 8, stage=stage, times=time.times()), 10_000)
+    await plane.replica.start()
     assert ((await plane.workers()).workers, (await plane.workers()).max_workers) == (8, 8)
     stage.lags = dict.fromkeys(range(10), 0)
-    await plane.core.watch_workers()
+    await plane.replica.watch_workers()
     report = await plane.workers()
     assert (report.workers, report.max_workers, len(report.items)) == (10, 10, 10), "as many as were wanted, or nearly"
     assert set(route(plane, skewed(2000, 0.0, 1), 0.0).workers) == set(range(10))
     stage.lags = dict.fromkeys(range(16), 0)
-    await plane.core.watch_workers()
+    await plane.replica.watch_workers()
     assert (await plane.workers()).workers == 12
     await plane.set_workers(WorkersChange(workers=16), expected=None, by="api")
 
@@ -367,10 +382,10 @@ async def test_capacities_renew_what_heeds_them_and_nothing_else() -> None:
     groupings = [ShadowGrouping(name="consistent"), ShadowGrouping(name="pkg")]
     await plane.set_shadow(ShadowChange(groupings=groupings, sample=1.0), expected=None, by="api")
     route(plane, skewed(2000, 0.5, 1), 0.0)
-    core = plane.core
-    routing, (heeds, other), epoch = core.steering.grouping, core.traffic.shadow.candidates, plane.epoch
+    core = plane.replica
+    routing, (heeds, other), epoch = core.active.grouping, core.traffic.shadow.candidates, plane.replica.epoch
     await plane.set_workers(WorkersChange(workers=4, capacities={"0": 2.0}), expected=None, by="api")
-    assert (core.steering.grouping, plane.epoch) == (routing, epoch)
+    assert (core.active.grouping, plane.replica.epoch) == (routing, epoch)
     renewed, kept = core.traffic.shadow.candidates
     assert kept is other and renewed.rehearsal is not heeds.rehearsal and renewed.used == {"capacities": [2.0]}
     await plane.set_shadow(ShadowChange(groupings=groupings[1:]), expected=None, by="api")
@@ -379,9 +394,9 @@ async def test_capacities_renew_what_heeds_them_and_nothing_else() -> None:
     assert core.traffic.shadow is not comparison, "loads are judged by other capacities from now on"
     assert core.traffic.shadow.candidates == [kept]
     await plane.set_grouping(GroupingChange(name="consistent"), expected=None, by="api")
-    epoch = plane.epoch
+    epoch = plane.replica.epoch
     await plane.set_workers(WorkersChange(workers=4, capacities={}), expected=None, by="api")
-    assert plane.epoch > epoch and core.steering.control.routing_settings == {}
+    assert plane.replica.epoch > epoch and core.active.control.routing_settings == {}
 
 
 @pytest.mark.parametrize(
@@ -466,11 +481,11 @@ async def test_a_listener_that_is_too_slow_is_cut_off_and_nobody_else() -> None:
     slow_task, quick_task = asyncio.ensure_future(anext(slow)), asyncio.create_task(collected(quick))
     await asyncio.sleep(0)
     for number in range(150):
-        plane.core.feed.publish(ServerEvent("plan", await plane.plan(), number))
+        plane.replica.feed.publish(Event("plan", plane.replica.plans.newest(), number))
         await asyncio.sleep(0)
     await slow_task
     assert len(await collected(slow)) < 150
-    plane.core.feed.close()
+    plane.replica.feed.close()
     assert len(await quick_task) == 150
 
 
@@ -498,7 +513,7 @@ async def test_weights_count() -> None:
     plane = await started(grouping="key", workers=2)
     usable = usable_of([b"a", b"b", b"a"])
     usable.weights = np.array([2.5, 1.0, 3.0])
-    plane.route(usable, 0.0)
+    route_batch(plane, usable, 0.0)
     report = await plane.keyspace(KeyQuery())
     assert {entry.key: entry.count for entry in report.keys} == {"a": 5.5, "b": 1.0}
     assert sum(report.loads) == 6.5

@@ -4,9 +4,9 @@ import importlib
 import pkgutil
 
 import keygrouping_router
-from keygrouping_router.clock import REASONS
-from keygrouping_router.watched_store import Shape
-from keygrouping_service import metrics
+from keygrouping_router.control.watched_store import Shape
+from keygrouping_router.data.lateness import REASONS
+from keygrouping_service.observability import metrics
 from keygrouping_service.store.memory import MemoryStore
 from prometheus_client import REGISTRY
 
@@ -19,7 +19,7 @@ def routed(worker: int) -> float | None:
 
 async def test_each_worker_has_a_count_before_its_first_event() -> None:
     before = next(worker for worker in range(200, 250) if routed(worker) is None)
-    await new_plane(MemoryStore(), FakeTime(), workers=before + 1, most_workers=256).start()
+    await new_plane(MemoryStore(), FakeTime(), workers=before + 1, most_workers=256).replica.start()
     assert routed(before) == 0
 
 

@@ -15,12 +15,12 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_router import service
-from keygrouping_router.clock import PartitionClock
-from keygrouping_router.routing import Judged, sort_out_late
+from keygrouping_router.data.extract import Judged, sort_out_late
+from keygrouping_router.data.lateness import PartitionClock
 from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
-from keygrouping_service import kafka
-from keygrouping_service.kafka import Fatal
+from keygrouping_service.errors import Fatal
+from keygrouping_service.kafka import clients
 from keygrouping_service.settings import names_of
 from keygrouping_service.testing import Cluster, until
 from prometheus_client import REGISTRY
@@ -95,7 +95,7 @@ async def send_batch(settings: RouterSettings, codec: str | None, rows: list[tup
         max_request_size=1 << 30,
         request_timeout_ms=60_000,
     )
-    async with kafka.started(producer):
+    async with clients.started(producer):
         batch = producer.create_batch()
         for key, value in rows:
             assert batch.append(key=key, value=value, timestamp=START_MS)

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from keygrouping.receipt import Receipt
 from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
-from keygrouping_service import metrics
-from keygrouping_service.end_of_input import InputNotRoutedError, finish_input
-from keygrouping_service.kafka import Fatal
-from keygrouping_service.progress import END, Progress
+from keygrouping_service.errors import Fatal
+from keygrouping_service.kafka.end_of_input import InputNotRoutedError, finish_input
+from keygrouping_service.kafka.progress import END, Progress
+from keygrouping_service.observability import metrics
 from keygrouping_service.store.testing import free_port
 from keygrouping_service.testing import Cluster, until
 

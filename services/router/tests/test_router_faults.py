@@ -16,7 +16,7 @@ from aiokafka.errors import ProducerFenced
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
-from keygrouping_service import kafka
+from keygrouping_service.kafka import clients
 from keygrouping_service.settings import names_of
 from keygrouping_service.testing import Cluster, until
 
@@ -167,8 +167,8 @@ async def test_a_router_that_was_fenced_takes_its_partition_up_again(
     task = asyncio.create_task(serve(settings, stop))
     written = await feed(cluster, settings.events_topic, lambda rounds: rounds == 3)
     await assert_exactly(cluster, settings, written)
-    usurper = kafka.producer(settings, transactional_id=settings.transactional_id("router", 0))
-    async with kafka.started(usurper):
+    usurper = clients.producer(settings, transactional_id=settings.transactional_id("router", 0))
+    async with clients.started(usurper):
         await cluster.write(settings.events_topic, [(b"k", b"after")], 0, START_MS)
         await assert_exactly(cluster, settings, written | {b"after"})
         with pytest.raises(ProducerFenced):

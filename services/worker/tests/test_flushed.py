@@ -3,8 +3,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import orjson
-from keygrouping_service import metrics
-from keygrouping_service.progress import Committed, Progress
+from keygrouping_service.kafka.progress import Committed, Progress
+from keygrouping_service.observability import metrics
 from keygrouping_worker.settings import WorkerSettings
 from keygrouping_worker.work import Flusher
 

@@ -16,7 +16,7 @@ from typing import Any
 from keygrouping.aggregate.exact import Total
 from keygrouping.job import JobSpec
 from keygrouping.partial import Result, decode_receipt
-from keygrouping_service.progress import END
+from keygrouping_service.kafka.progress import END
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery

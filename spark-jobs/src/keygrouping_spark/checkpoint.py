@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from keygrouping.aggregate.base import Aggregate, roles_of
-from keygrouping_service.kafka import Fatal
+from keygrouping_service.errors import Fatal
 from pyspark.sql import SparkSession
 
 from keygrouping_spark.kafka import read_offsets

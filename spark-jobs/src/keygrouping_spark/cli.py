@@ -13,14 +13,15 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from keygrouping.version import add_version
-from keygrouping_service.app import create_app, serving
-from keygrouping_service.kafka import admin, can_be_retried, reader, retry, started
+from keygrouping_service.errors import can_be_retried
+from keygrouping_service.http.app import create_app, serving
+from keygrouping_service.http.workers_in_use import WorkersInUse
+from keygrouping_service.kafka.clients import admin, reader, retry, started
+from keygrouping_service.kafka.premises_check import checked
+from keygrouping_service.kafka.purging import purging
 from keygrouping_service.kubernetes import Kubernetes
-from keygrouping_service.premises_check import checked
-from keygrouping_service.purging import purging
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
-from keygrouping_service.workers_in_use import WorkersInUse
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 

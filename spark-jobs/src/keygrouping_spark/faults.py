@@ -1,7 +1,7 @@
 """What is wrong with a record of `partials`, in native Spark expressions.
 
-The same that `keygrouping_service.partials.check` and the aggregates' `decode` ask in the native runner: what gets past
-here can be merged without an error, an overflow or a window that never closes.
+The same that `keygrouping_service.kafka.partials.check` and the aggregates' `decode` ask in the native runner: what
+gets past here can be merged without an error, an overflow or a window that never closes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from keygrouping.job import MAX_KEY_BYTES, JobSpec
 from keygrouping.partial import MEMBERS, PATTERNS, VERSION
-from keygrouping_service.partials import LONG_KEY, NO_KEY, OTHER_JOB, RULES, rules_of, told
+from keygrouping_service.kafka.partials import LONG_KEY, NO_KEY, OTHER_JOB, RULES, rules_of, told
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType

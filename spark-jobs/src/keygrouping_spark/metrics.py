@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from keygrouping_service import metrics
+from keygrouping_service.observability import metrics
 
 from keygrouping_spark.kafka import read_offsets
 

@@ -1,8 +1,8 @@
 """Commits the event-time progress of Spark's queries, which know nothing of it, and tells them what is complete.
 
-Both loops read a horizon (see `keygrouping_service.progress`) at every step, and vouch for the newest one that the
-query's finished batches have reached. The aggregator's loop has a step more: before it commits a time, the query must
-have closed the windows until then, for which it waits for a mark.
+Both loops read a horizon (see `keygrouping_service.kafka.progress`) at every step, and vouch for the newest one that
+the query's finished batches have reached. The aggregator's loop has a step more: before it commits a time, the query
+must have closed the windows until then, for which it waits for a mark.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from keygrouping.job import JobSpec
-from keygrouping_service.horizons import Horizons
-from keygrouping_service.progress import END, MIN_TIME, Committed, Horizon, Progress
+from keygrouping_service.kafka.progress import END, MIN_TIME, Committed, Horizon, Progress
+from keygrouping_service.kafka.upstream_watermarks import Horizons
 
 from keygrouping_spark.reports import Reading
 

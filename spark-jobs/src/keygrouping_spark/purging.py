@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from keygrouping.job import JobSpec
-from keygrouping_service.progress import Committed, stage_watermark
-from keygrouping_service.purging import Purger, Ripening, Sample, readers_of
+from keygrouping_service.kafka.progress import Committed, stage_watermark
+from keygrouping_service.kafka.purging import Purger, Ripening, Sample, readers_of
 
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_spark.stages import Stage

@@ -9,8 +9,9 @@ import re
 import time
 from collections.abc import Callable
 
-from keygrouping_service import metrics
-from keygrouping_service.kafka import Fatal, backoff
+from keygrouping_service.errors import Fatal
+from keygrouping_service.kafka.clients import backoff
+from keygrouping_service.observability import metrics
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery

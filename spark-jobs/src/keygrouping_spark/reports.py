@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from keygrouping.instants import ms_of
-from keygrouping_service.progress import MIN_TIME
+from keygrouping_service.kafka.progress import MIN_TIME
 
 from keygrouping_spark.kafka import read_offsets
 

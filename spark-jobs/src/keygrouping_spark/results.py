@@ -3,7 +3,8 @@ Kafka transaction.
 
 Spark runs a batch again after a crash. Its number is the metadata of an offset that the transaction commits to a group
 of its own; a batch whose number is there was written before and is skipped. As that group has no members, the broker
-forgets it after a while without results: then the copy of the offset counts (see `keygrouping_service.positions`).
+forgets it after a while without results: then the copy of the offset counts
+(see `keygrouping_service.kafka.positions`).
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping.partial import Result
-from keygrouping_service import metrics
-from keygrouping_service.batches import Outbox, origin_headers
-from keygrouping_service.final_results import FinalResults
-from keygrouping_service.kafka import Fatal, admin, close, producer, reader, retry, started
-from keygrouping_service.positions import Positions
-from keygrouping_service.progress import read_offsets
-from keygrouping_service.transactions import AnswerUnknown
+from keygrouping_service.errors import Fatal
+from keygrouping_service.kafka.clients import admin, close, producer, reader, retry, started
+from keygrouping_service.kafka.positions import Positions
+from keygrouping_service.kafka.progress import read_offsets
+from keygrouping_service.kafka.transactions import AnswerUnknown
+from keygrouping_service.observability import metrics
+from keygrouping_service.observability.final_results import FinalResults
+from keygrouping_service.records.batches import Outbox, origin_headers
 
 from keygrouping_spark.kafka import LARGEST_REQUEST
 from keygrouping_spark.settings import SparkSettings

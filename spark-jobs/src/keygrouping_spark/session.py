@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keygrouping_service.kafka import Fatal
+from keygrouping_service.errors import Fatal
 from py4j.protocol import Py4JError
 from pyspark import SparkConf
 from pyspark.errors import PySparkException

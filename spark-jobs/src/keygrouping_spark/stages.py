@@ -16,13 +16,21 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from keygrouping.job import JobSpec
 from keygrouping.partial import Result
-from keygrouping_service import metrics
-from keygrouping_service.kafka import Fatal, producer, retry, started
-from keygrouping_service.positions import Positions
-from keygrouping_service.progress import Committed, Horizon, Upstream, commit_progress, partitions_of, stage_watermark
-from keygrouping_service.starts import created_again, find_starts, read_last
-from keygrouping_service.topic_ids import UNKNOWN, read_topic_id, same_topic
-from keygrouping_service.watermarks import show_watermark
+from keygrouping_service.errors import Fatal
+from keygrouping_service.kafka.clients import producer, retry, started
+from keygrouping_service.kafka.positions import Positions
+from keygrouping_service.kafka.progress import (
+    Committed,
+    Horizon,
+    Upstream,
+    commit_progress,
+    partitions_of,
+    stage_watermark,
+)
+from keygrouping_service.kafka.starts import created_again, find_starts, read_last
+from keygrouping_service.kafka.topic_ids import UNKNOWN, read_topic_id, same_topic
+from keygrouping_service.kafka.watermarks import show_watermark
+from keygrouping_service.observability import metrics
 from pyspark.sql import DataFrame, SparkSession
 
 from keygrouping_spark import aggregator, worker

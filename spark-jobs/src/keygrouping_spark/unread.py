@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
-from keygrouping_service import metrics
-from keygrouping_service.kafka import Fatal
-from keygrouping_service.retention import Retention
+from keygrouping_service.errors import Fatal
+from keygrouping_service.kafka.retention import Retention
+from keygrouping_service.observability import metrics
 
 log = logging.getLogger(__name__)
 

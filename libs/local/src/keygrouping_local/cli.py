@@ -15,7 +15,7 @@ from keygrouping.job import JobError, JobSpec
 from keygrouping.printable import printable
 from keygrouping.version import add_version
 from keygrouping_producer.sources.times import AUTO, TIME_FORMATS
-from keygrouping_service.kafka import Fatal
+from keygrouping_service.errors import Fatal
 from keygrouping_service.settings import PREFIX, ServiceSettings, describe_faults
 from keygrouping_spark.support import UnsupportedAggregate, require_native
 from pydantic import ValidationError

@@ -16,11 +16,12 @@ from typing import NamedTuple, Protocol
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping.job import JobSpec
-from keygrouping_service import kafka
-from keygrouping_service.end_of_input import finish_input
-from keygrouping_service.progress import END, Committed, partitions_of, read_progress
+from keygrouping_service.errors import can_be_retried
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.end_of_input import finish_input
+from keygrouping_service.kafka.progress import END, Committed, partitions_of, read_progress
+from keygrouping_service.kafka.topics import Topic, create_topics, topics_of
 from keygrouping_service.settings import PREFIX, ServiceSettings
-from keygrouping_service.topics import Topic, create_topics, topics_of
 
 from keygrouping_local.comparison import Comparison, check_run
 from keygrouping_local.errors import LocalError
@@ -82,8 +83,8 @@ class Deployment:
 
     async def __aenter__(self) -> "Deployment":
         self._stack.callback(self._kill_all)
-        self.admin = await self._stack.enter_async_context(kafka.started(kafka.admin(self.settings)))
-        self.producer = await self._stack.enter_async_context(kafka.started(kafka.producer(self.settings)))
+        self.admin = await self._stack.enter_async_context(clients.started(clients.admin(self.settings)))
+        self.producer = await self._stack.enter_async_context(clients.started(clients.producer(self.settings)))
         topics = topics_of(self.settings, self._shape.partitions, self._shape.max_workers)
         await create_topics(self.admin, [*topics, Topic(f"{self.settings.application}.progress", 1)])
         return self
@@ -178,7 +179,7 @@ class Deployment:
     async def is_routed(self) -> bool:
         """Whether the routers have committed everything that `events` holds."""
         topic = self.settings.events_topic
-        async with kafka.started(kafka.reader(self.settings)) as probe:
+        async with clients.started(clients.reader(self.settings)) as probe:
             tps = [TopicPartition(topic, p) for p in await partitions_of(self.admin, topic)]
             ends = await probe.end_offsets(tps)
         committed = await self.committed("router")
@@ -232,7 +233,7 @@ class Deployment:
         try:
             return await condition()
         except Exception as error:
-            if not kafka.can_be_retried(error):
+            if not can_be_retried(error):
                 raise
             return False
 

@@ -14,9 +14,9 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from keygrouping.measure import Distribution, Measures
 from keygrouping.partial import Partial, RecordError, Result
 from keygrouping.receipt import Receipt
-from keygrouping_service import kafka
-from keygrouping_service.partials import check_members
-from keygrouping_service.progress import END, Committed, partitions_of, read_progress, stage_watermark
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.partials import check_members
+from keygrouping_service.kafka.progress import END, Committed, partitions_of, read_progress, stage_watermark
 from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.consumed import Consumed
@@ -77,14 +77,14 @@ class Observer:
 
     async def __aenter__(self) -> Self:
         settings = self._settings
-        self._admin = await self._stack.enter_async_context(kafka.started(kafka.admin(settings)))
-        self._probe = await self._stack.enter_async_context(kafka.started(kafka.reader(settings, committed=False)))
-        self._reader = await self._stack.enter_async_context(kafka.started(kafka.reader(settings)))
+        self._admin = await self._stack.enter_async_context(clients.started(clients.admin(settings)))
+        self._probe = await self._stack.enter_async_context(clients.started(clients.reader(settings, committed=False)))
+        self._reader = await self._stack.enter_async_context(clients.started(clients.reader(settings)))
         self._http = await self._stack.enter_async_context(httpx.AsyncClient(timeout=1.0))
         self._partitions = {topic: await self._tps(topic) for topic in self._topics()}
         await self._begin_reading()
         # A broker that has just begun has no coordinator for the group yet.
-        routed = await kafka.retry(
+        routed = await clients.retry(
             lambda: self._committed("router", settings.events_topic), "reading the routers' progress"
         )
         self._consumed = Consumed({partition: entry.offset or 0 for partition, entry in routed.items()})

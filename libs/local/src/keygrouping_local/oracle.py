@@ -13,9 +13,9 @@ from typing import Any
 
 from keygrouping.aggregate import Answer
 from keygrouping.job import FieldValue, JobSpec, Rejection, picker
-from keygrouping_service.batches import QUARANTINED
-from keygrouping_service.bisection import REFUSED, UNPROCESSABLE
-from keygrouping_service.fetching import TOO_LARGE, UNDECODABLE
+from keygrouping_service.records.batches import QUARANTINED
+from keygrouping_service.records.bisection import REFUSED, UNPROCESSABLE
+from keygrouping_service.records.fetching import TOO_LARGE, UNDECODABLE
 from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.oracle_reading import Reading, read

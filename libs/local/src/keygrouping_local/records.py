@@ -5,9 +5,9 @@ from typing import NamedTuple, TypeAlias
 
 from aiokafka import ConsumerRecord, TopicPartition
 from keygrouping.partial import Result
-from keygrouping_service import kafka
-from keygrouping_service.lenient import read_leniently
-from keygrouping_service.progress import partitions_of
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.progress import partitions_of
+from keygrouping_service.records.surrogateescape import read_leniently
 from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.errors import LocalError
@@ -38,9 +38,9 @@ async def read_all(settings: ServiceSettings, topic: str) -> AsyncIterator[list[
     """
     partitions = await _partitions(settings, topic)
     read_leniently()
-    async with kafka.started(kafka.reader(settings, committed=False)) as probe:
+    async with clients.started(clients.reader(settings, committed=False)) as probe:
         ends = await probe.end_offsets(partitions)
-    async with kafka.started(kafka.reader(settings, max_partition_fetch_bytes=4 << 20)) as consumer:
+    async with clients.started(clients.reader(settings, max_partition_fetch_bytes=4 << 20)) as consumer:
         consumer.assign(partitions)
         await consumer.seek_to_beginning(*partitions)
         behind = {tp for tp in partitions if ends[tp] > await consumer.position(tp)}
@@ -106,7 +106,7 @@ async def dead_letters(settings: ServiceSettings) -> dict[tuple[int, int], str]:
 
 
 async def _partitions(settings: ServiceSettings, topic: str) -> list[TopicPartition]:
-    async with kafka.started(kafka.admin(settings)) as admin:
+    async with clients.started(clients.admin(settings)) as admin:
         partitions = await partitions_of(admin, topic)
     if not partitions:
         raise LocalError(f"topic {topic} does not exist")

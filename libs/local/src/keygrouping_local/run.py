@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keygrouping.printable import printable
-from keygrouping_service import kafka
-from keygrouping_service.end_of_input import finish_input
+from keygrouping_service.errors import can_be_retried
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.end_of_input import finish_input
+from keygrouping_service.kafka.topics import Topic, create_topics, topics_of
 from keygrouping_service.settings import PREFIX, ServiceSettings
-from keygrouping_service.topics import Topic, create_topics, topics_of
 from rich.console import Console
 
 from keygrouping_local.accounts import Accounts, add_lines, take_accounts
@@ -119,7 +120,7 @@ class Run:
                     return await self._watch(settings, services, observer, view, about)
 
     async def _prepare_topics(self, settings: ServiceSettings) -> None:
-        async with kafka.started(kafka.admin(settings)) as admin:
+        async with clients.started(clients.admin(settings)) as admin:
             if self._turn.predecessor:
                 await delete_topics(admin, f"{self._turn.predecessor}.")
                 shutil.rmtree(self._options.data_dir / self._turn.predecessor, ignore_errors=True)
@@ -167,7 +168,7 @@ class Run:
         try:
             return await asyncio.wait_for(observer.look(url), _PATIENCE_SECONDS)
         except Exception as error:
-            if not kafka.can_be_retried(error):
+            if not can_be_retried(error):
                 raise
             return None
 

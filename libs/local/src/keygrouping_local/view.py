@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 import orjson
 from keygrouping.partial import Result
 from keygrouping.printable import printable
-from keygrouping_service.progress import END, MIN_TIME
+from keygrouping_service.kafka.progress import END, MIN_TIME
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 from aiokafka.errors import KafkaError
 from keygrouping_service.arguments import take_no_arguments
-from keygrouping_service.kafka import Fatal
+from keygrouping_service.errors import Fatal
 
 from keygrouping_local import archives
 from keygrouping_local.broker import EmbeddedBroker

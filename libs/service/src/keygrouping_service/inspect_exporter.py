@@ -16,15 +16,17 @@ from keygrouping.inspection import Ceiling, Wanted, Watch
 from keygrouping.job import JobSpec
 from numpy.typing import NDArray
 
-from keygrouping_service import kafka, metrics
-from keygrouping_service.app import serving
-from keygrouping_service.inspect_api import AdviceView, State, advice_view, exporter_app
-from keygrouping_service.lenient import read_leniently
+from keygrouping_service.errors import can_be_retried
+from keygrouping_service.http.app import serving
+from keygrouping_service.http.inspect_api import AdviceView, State, advice_view, exporter_app
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.topic_fetching import Event, batch_of, kept_by
+from keygrouping_service.kafka.topic_reading import connection
+from keygrouping_service.kafka.topic_slices import MOST, Slice, TopicGone, TopicSlices
+from keygrouping_service.observability import metrics
+from keygrouping_service.records.surrogateescape import read_leniently
 from keygrouping_service.run import run
 from keygrouping_service.settings import ApiSettings
-from keygrouping_service.topic_fetching import Event, batch_of, kept_by
-from keygrouping_service.topic_reading import connection
-from keygrouping_service.topic_slices import MOST, Slice, TopicGone, TopicSlices
 
 log = logging.getLogger(__name__)
 
@@ -81,11 +83,11 @@ class Exporter:
     async def _read_for_ever(self) -> None:
         """Raises what a retry won't fix."""
         slices = TopicSlices(self._settings, self._wanted.topic, kept_by(self._job), MOST)
-        pauses = kafka.backoff()
+        pauses = clients.backoff()
         while True:
             state, why = await self._session(slices)
             if self.state == "reading":
-                pauses = kafka.backoff()
+                pauses = clients.backoff()
             self._say(state, why)
             await self._pass(next(pauses))
 
@@ -93,12 +95,12 @@ class Exporter:
         """Reads as long as it can, and says why not any longer."""
         topic = self._wanted.topic
         try:
-            with kafka.given_up_calls():
+            with clients.given_up_calls():
                 await self._follow(slices, await slices.topic_id())
         except (TopicGone, UnknownTopicOrPartitionError):
             return "missing", f"topic {topic} is not there, or may not be seen: waiting for it"
         except Exception as error:
-            if not kafka.can_be_retried(error):
+            if not can_be_retried(error):
                 raise
             said = " ".join(str(error).split()) or type(error).__name__
             return "unreachable", f"topic {topic} can't be read, trying again: {said}"

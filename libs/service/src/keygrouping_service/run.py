@@ -13,11 +13,11 @@ from typing import Any
 from aiokafka.errors import KafkaError
 from keygrouping.printable import printable
 
-from keygrouping_service.kafka import Fatal, can_be_retried
-from keygrouping_service.logs import set_up_logging
-from keygrouping_service.loop_lag import measure_loop_lag
+from keygrouping_service.errors import Fatal, can_be_retried
+from keygrouping_service.observability.logs import set_up_logging
+from keygrouping_service.observability.loop_lag import measure_loop_lag
+from keygrouping_service.observability.tracing import tracing
 from keygrouping_service.settings import ServiceSettings
-from keygrouping_service.tracing import tracing
 
 log = logging.getLogger(__name__)
 

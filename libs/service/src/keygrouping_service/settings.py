@@ -22,7 +22,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_v
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from keygrouping_service.store.url import parse_url
+from keygrouping_service.store_url import parse_url
 from keygrouping_service.tokens import FORM
 from keygrouping_service.tokens import parse as tokens_of
 

@@ -15,8 +15,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import GroupIdNotFound, for_code
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
-from keygrouping_service.kafka import can_be_retried, close
-from keygrouping_service.progress import Committed, partitions_of, read_progress
+from keygrouping_service.errors import can_be_retried
+from keygrouping_service.kafka.clients import close
+from keygrouping_service.kafka.progress import Committed, partitions_of, read_progress
 
 Row = tuple[bytes | None, bytes | None]
 """Key and value of a record."""

@@ -11,7 +11,7 @@ from typing import Any
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, RecordError, Result
 from keygrouping.receipt import MODULUS
-from keygrouping_service.partials import MOST_WORKERS, OFFSET_BITS, check
+from keygrouping_service.kafka.partials import MOST_WORKERS, OFFSET_BITS, check
 
 
 @dataclass(slots=True)

@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping
 from functools import partial
 
 from keygrouping.partial import RecordError
-from keygrouping_service import metrics
-from keygrouping_service.batches import Outbox, origin_headers, partition_of
-from keygrouping_service.final_results import FinalResults
-from keygrouping_service.flushing import FlushingStage
-from keygrouping_service.horizons import Follower
-from keygrouping_service.owned import OwnedPartition, Record
-from keygrouping_service.progress import Horizon, Progress, Upstream
+from keygrouping_service.kafka.flushing import FlushingStage
+from keygrouping_service.kafka.owned import OwnedPartition, Record
+from keygrouping_service.kafka.progress import Horizon, Progress, Upstream
+from keygrouping_service.kafka.upstream_watermarks import Follower
+from keygrouping_service.observability import metrics
+from keygrouping_service.observability.final_results import FinalResults
+from keygrouping_service.records.batches import Outbox, origin_headers, partition_of
 
 from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.windows import OpenWindows

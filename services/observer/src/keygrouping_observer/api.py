@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query
-from keygrouping_service.app import create_app
-from keygrouping_service.auth import Auth
-from keygrouping_service.limits import limit_requests
-from keygrouping_service.openapi import problems
+from keygrouping_service.http.app import create_app
+from keygrouping_service.http.auth import Auth
+from keygrouping_service.http.limits import limit_requests
+from keygrouping_service.http.openapi import problems
 
 from keygrouping_observer.audit.report import MOST, AuditBoard, AuditReport
 from keygrouping_observer.report import DistributionReport

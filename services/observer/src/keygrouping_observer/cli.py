@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from keygrouping_service import kafka
-from keygrouping_service.app import serving
 from keygrouping_service.arguments import take_no_arguments
-from keygrouping_service.partitions import PartitionRunner
-from keygrouping_service.premises_check import checked
+from keygrouping_service.http.app import serving
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.premises_check import checked
+from keygrouping_service.kafka.runner import PartitionRunner
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
@@ -32,7 +32,7 @@ async def serve(settings: ObserverSettings, stop: asyncio.Event) -> None:
     )
     app = observer_app(settings, board, audit_board, lambda: runner.ready and audit.ready)
     async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
-        await kafka.retry(lambda: prepare_topics(settings), "preparing the observer's topics")
+        await clients.retry(lambda: prepare_topics(settings), "preparing the observer's topics")
         if await checked(settings, stop, reads=("routed", "partials"), writes=("dead_letters",)):
             await _run_both(runner, audit, stop)
 

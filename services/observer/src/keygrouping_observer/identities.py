@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import mmh3
 from keygrouping.partial import Partial
-from keygrouping_service.partials import OFFSET_BITS
-from keygrouping_service.topic_ids import same_topic
+from keygrouping_service.kafka.partials import OFFSET_BITS
+from keygrouping_service.kafka.topic_ids import same_topic
 
 _HASH_BITS = 128
 _PARTITION_BITS = 32

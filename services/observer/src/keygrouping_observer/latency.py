@@ -19,8 +19,8 @@ import mmh3
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from keygrouping.partial import Partial
-from keygrouping_service import metrics
-from keygrouping_service.final_results import HISTORICAL_MS
+from keygrouping_service.observability import metrics
+from keygrouping_service.observability.final_results import HISTORICAL_MS
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from keygrouping.partial import Partial, RecordError
-from keygrouping_service import metrics
-from keygrouping_service.owned import Record
-from keygrouping_service.partials import check
+from keygrouping_service.kafka.owned import Record
+from keygrouping_service.kafka.partials import check
+from keygrouping_service.observability import metrics
 
 from keygrouping_observer.figures import figures_of
 from keygrouping_observer.identities import Identities

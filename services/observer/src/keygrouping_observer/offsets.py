@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from keygrouping_service.progress import partitions_of, read_progress
+from keygrouping_service.kafka.progress import partitions_of, read_progress
 
 from keygrouping_observer.identities import Source
 from keygrouping_observer.settings import ObserverSettings

@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from keygrouping_service import metrics
-from keygrouping_service.kafka import Fatal
-from keygrouping_service.owned import OwnedPartition
-from keygrouping_service.progress import partitions_of
-from keygrouping_service.topic_ids import read_topic_id, same_topic
+from keygrouping_service.errors import Fatal
+from keygrouping_service.kafka.owned import OwnedPartition
+from keygrouping_service.kafka.progress import partitions_of
+from keygrouping_service.kafka.topic_ids import read_topic_id, same_topic
+from keygrouping_service.observability import metrics
 
 from keygrouping_observer.settings import ObserverSettings
 from keygrouping_observer.snapshots import KEPT

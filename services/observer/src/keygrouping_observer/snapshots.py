@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from keygrouping_service import metrics
+from keygrouping_service.observability import metrics
 from prometheus_client import Gauge
 
 from keygrouping_observer.figures import Totals

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
-from keygrouping_service.kafka import Fatal
-from keygrouping_service.owned import OwnedPartition
+from keygrouping_service.errors import Fatal
+from keygrouping_service.kafka.owned import OwnedPartition
 
 from keygrouping_observer import widths
 from keygrouping_observer.figures import Totals

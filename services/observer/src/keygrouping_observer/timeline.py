@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from keygrouping_service import metrics
-from keygrouping_service.owned import Record
+from keygrouping_service.kafka.owned import Record
+from keygrouping_service.observability import metrics
 
 _MOST_AHEAD_MS = 60_000
 """A record whose time is further ahead of the clock was written by a wrong clock: it counts at the time before it."""

@@ -12,12 +12,14 @@ import time
 
 import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from keygrouping_service import kafka, metrics
-from keygrouping_service.batches import Outbox, origin_headers
-from keygrouping_service.lenient import read_leniently
-from keygrouping_service.owned import OwnedPartition
-from keygrouping_service.progress import Committed, Progress, commit_progress
-from keygrouping_service.workers_in_use import WorkersInUse
+from keygrouping_service.errors import can_be_retried
+from keygrouping_service.http.workers_in_use import WorkersInUse
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.owned import OwnedPartition
+from keygrouping_service.kafka.progress import Committed, Progress, commit_progress
+from keygrouping_service.observability import metrics
+from keygrouping_service.records.batches import Outbox, origin_headers
+from keygrouping_service.records.surrogateescape import read_leniently
 
 from keygrouping_observer.latency import look_up
 from keygrouping_observer.observation import Observation
@@ -47,11 +49,11 @@ class ObserverStage:
         """One incarnation."""
         settings, board = self._settings, self._board
         async with contextlib.AsyncExitStack() as stack:
-            reader = kafka.reader(settings, max_partition_fetch_bytes=settings.fetch_bytes)
-            probe = kafka.reader(settings, committed=False, wait_ms=1, max_partition_fetch_bytes=_PROBED_BYTES)
-            registrar = kafka.reader(settings, group_id=settings.observer_group)
+            reader = clients.reader(settings, max_partition_fetch_bytes=settings.fetch_bytes)
+            probe = clients.reader(settings, committed=False, wait_ms=1, max_partition_fetch_bytes=_PROBED_BYTES)
+            registrar = clients.reader(settings, group_id=settings.observer_group)
             for consumer in (reader, probe, registrar):
-                await stack.enter_async_context(kafka.started(consumer))
+                await stack.enter_async_context(clients.started(consumer))
             stack.callback(board.stand_by)
             board.state = "restoring"
             state, rows = await restore(owned)
@@ -137,7 +139,7 @@ class _Incarnation:
         try:
             found = await look(self._settings, self._owned.admin, self._probe, _now_ms())
         except Exception as error:
-            if not kafka.can_be_retried(error):
+            if not can_be_retried(error):
                 raise
             log.warning("offsets can't be read now: %r", error)
         else:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
-from keygrouping_service.auth import Auth
-from keygrouping_service.media import JSON, LINES, media_type, wrong_media
-from keygrouping_service.problems import Problem, describe
+from keygrouping_service.http.auth import Auth
+from keygrouping_service.http.media import JSON, LINES, media_type, wrong_media
+from keygrouping_service.http.problems import Problem, describe
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from keygrouping_producer.ingest import Ingest, Intake, Place, Refused, Unavailable

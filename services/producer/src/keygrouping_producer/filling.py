@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from aiokafka import AIOKafkaProducer
-from keygrouping_service.batches import Outbox, partition_of
+from keygrouping_service.records.batches import Outbox, partition_of
 
 from keygrouping_producer.position import Place, Run
 from keygrouping_producer.sources.base import Block, Fault, Rounds

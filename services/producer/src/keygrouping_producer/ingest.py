@@ -12,8 +12,9 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
-from keygrouping_service import kafka, metrics, tracing
-from keygrouping_service.batches import Header, Outbox, partition_of
+from keygrouping_service.kafka import clients
+from keygrouping_service.observability import metrics, tracing
+from keygrouping_service.records.batches import Header, Outbox, partition_of
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 from pydantic_core import from_json, to_json
 
@@ -153,7 +154,7 @@ class Ingest:
     async def run(self) -> None:
         """Keeps a producer connected until cancelled; raises what can't be retried."""
         while True:
-            await kafka.retry(self._serve, "connecting the HTTP producer")
+            await clients.retry(self._serve, "connecting the HTTP producer")
 
     @contextlib.contextmanager
     def place(self) -> Iterator[Place]:
@@ -207,8 +208,8 @@ class Ingest:
 
     async def _serve(self) -> None:
         settings = self._settings
-        producer = kafka.producer(settings, compression=settings.compression, batch_bytes=settings.batch_bytes)
-        async with kafka.started(producer):
+        producer = clients.producer(settings, compression=settings.compression, batch_bytes=settings.batch_bytes)
+        async with clients.started(producer):
             self._dropped.clear()
             self._producer = producer
             try:

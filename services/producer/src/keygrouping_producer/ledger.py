@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from aiokafka import TopicPartition
 from aiokafka.errors import UnknownTopicOrPartitionError
-from keygrouping_service import kafka
-from keygrouping_service.positions import Positions
-from keygrouping_service.progress import partitions_of, read_offsets
-from keygrouping_service.topic_ids import read_topic_id
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.positions import Positions
+from keygrouping_service.kafka.progress import partitions_of, read_offsets
+from keygrouping_service.kafka.topic_ids import read_topic_id
 
 from keygrouping_producer.position import Place
 from keygrouping_producer.settings import MOST_PROCESSES, ProducerSettings
@@ -35,8 +35,8 @@ async def read_places(settings: ProducerSettings) -> Stored:
     """Where the replay stands; the copies count where the broker has forgotten the positions."""
     topic, group = settings.events_topic, settings.positions_group
     async with (
-        kafka.started(kafka.admin(settings)) as admin,
-        kafka.started(kafka.reader(settings, committed=False)) as probe,
+        clients.started(clients.admin(settings)) as admin,
+        clients.started(clients.reader(settings, committed=False)) as probe,
     ):
         partitions = [TopicPartition(topic, partition) for partition in await partitions_of(admin, topic)]
         if not partitions:
@@ -60,7 +60,7 @@ async def fence_predecessors(settings: ProducerSettings, first: int) -> None:
 
     async def fence(slot: int) -> None:
         identity = settings.transactional_id("producer", slot)
-        async with at_once, kafka.started(kafka.producer(settings, transactional_id=identity)):
+        async with at_once, clients.started(clients.producer(settings, transactional_id=identity)):
             pass
 
     try:

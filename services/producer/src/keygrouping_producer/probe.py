@@ -22,10 +22,10 @@ from typing import Any, ClassVar
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from keygrouping.job import JobSpec, parse_path
 from keygrouping.partial import Partial, Result
-from keygrouping_service import kafka
 from keygrouping_service.arguments import take_no_arguments
-from keygrouping_service.kafka import Fatal
-from keygrouping_service.progress import partitions_of
+from keygrouping_service.errors import Fatal
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.progress import partitions_of
 from keygrouping_service.run import run
 from keygrouping_service.settings import JobSettings, load
 from pydantic import Field
@@ -91,7 +91,10 @@ class Probe:
         settings = self._settings
         await self._ask_router("/readyz")
         await self._ask_router("/keyspace")
-        async with kafka.started(kafka.admin(settings)) as admin, kafka.started(kafka.reader(settings)) as reader:
+        async with (
+            clients.started(clients.admin(settings)) as admin,
+            clients.started(clients.reader(settings)) as reader,
+        ):
             topics = (settings.partials_topic, settings.results_topic)
             tps = [TopicPartition(topic, p) for topic in topics for p in await partitions_of(admin, topic)]
             reader.assign(tps)

@@ -13,7 +13,9 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 
-from keygrouping_service import kafka, metrics
+from keygrouping_service.errors import Fatal
+from keygrouping_service.kafka import clients
+from keygrouping_service.observability import metrics
 from pydantic import BaseModel, ConfigDict
 
 from keygrouping_producer.ledger import fence_predecessors
@@ -67,7 +69,7 @@ class ProcessReplay:
         try:
             await asyncio.wait([stopping, *listening], return_when=asyncio.FIRST_COMPLETED)
             if not self._stopping.is_set():
-                raise kafka.Fatal("one of the producer's processes has ended; its last lines stand above")
+                raise Fatal("one of the producer's processes has ended; its last lines stand above")
         finally:
             await self._end_children()
             for task in (stopping, *listening):
@@ -126,7 +128,7 @@ class ProcessReplay:
 
     async def _fence(self) -> None:
         fencing = asyncio.create_task(
-            kafka.retry(lambda: fence_predecessors(self._settings, first=0), "settling what an earlier start left")
+            clients.retry(lambda: fence_predecessors(self._settings, first=0), "settling what an earlier start left")
         )
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait([fencing, stopping], return_when=asyncio.FIRST_COMPLETED)

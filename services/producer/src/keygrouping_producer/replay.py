@@ -16,11 +16,13 @@ from typing import Any, Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
-from keygrouping_service import kafka, metrics
-from keygrouping_service.batches import Outbox
-from keygrouping_service.positions import Positions
+from keygrouping_service.errors import Fatal, can_be_retried
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.positions import Positions
+from keygrouping_service.kafka.topic_ids import UNKNOWN
+from keygrouping_service.observability import metrics
+from keygrouping_service.records.batches import Outbox
 from keygrouping_service.settings import PREFIX
-from keygrouping_service.topic_ids import UNKNOWN
 from pydantic import BaseModel
 
 from keygrouping_producer.filling import Filler, Target
@@ -64,7 +66,7 @@ class Replayer(Protocol):
     """A running replay, in this process or in several."""
 
     async def run(self) -> None:
-        """Works until `stop`; raises `kafka.Fatal` if it can't go on."""
+        """Works until `stop`; raises `Fatal` if it can't go on."""
 
     async def switch(self, plan: Plan) -> None:
         """Begins a new run of `plan`; returns when the broker has recorded it."""
@@ -130,20 +132,20 @@ class Replay:
             self._deadline = None
 
     async def _run_sessions(self) -> None:
-        delays = kafka.backoff()
+        delays = clients.backoff()
         while not self._stopping:
             started = self._clock()
             try:
-                with kafka.given_up_calls():
+                with clients.given_up_calls():
                     await self._session()
             except SourceError as error:
-                raise kafka.Fatal(str(error)) from error
+                raise Fatal(str(error)) from error
             except Exception as error:
-                if not kafka.can_be_retried(error):
+                if not can_be_retried(error):
                     raise
                 self._note_fencing(error)
                 if self._clock() - started > _FENCED_WITHIN:
-                    delays = kafka.backoff()
+                    delays = clients.backoff()
                 delay = next(delays)
                 log.warning("the replay is interrupted, going on in %.1f s: %s", delay, error or type(error).__name__)
                 if not self._stopping:
@@ -213,14 +215,14 @@ class Replay:
     async def _session(self) -> None:
         """The life of one producer: from the fencing of its predecessor to the first error, switch or stop."""
         settings = self._settings
-        producer = kafka.producer(
+        producer = clients.producer(
             settings,
             transactional_id=settings.transactional_id("producer", self._slot),
             transaction_timeout_ms=round(settings.transaction_timeout * 1000),
             compression=settings.compression,
             batch_bytes=settings.batch_bytes,
         )
-        async with kafka.started(producer):
+        async with clients.started(producer):
             if not self._led():  # A later start fences this producer, or has before it was here to be fenced.
                 self.stop()
                 return
@@ -236,14 +238,14 @@ class Replay:
         stored, partitions, self._topic_id = await read_places(self._settings)
         run = self._run or resume(stored.values(), self._settings.plan(), partitions, self._slots)
         if run.partitions > partitions:
-            raise kafka.Fatal(
+            raise Fatal(
                 f"the replay began on {run.partitions} partitions, but topic {self._settings.events_topic!r} has "
                 f"{partitions} now, so it was created again: to begin again, set {PREFIX}PRODUCER_APPLICATION to a "
                 f"name other than {self._settings.application!r}"
             )
         own = range(self._slot, run.partitions, self._slots)
         if not own:
-            raise kafka.Fatal(f"{self._slots} processes are too many for {run.partitions} partitions")
+            raise Fatal(f"{self._slots} processes are too many for {run.partitions} partitions")
         self._run = run
         self._switched.clear()
         return run, places_in(run, stored, own)
@@ -315,7 +317,7 @@ class Replay:
             return
         self._fenced.append(self._clock())
         if len(self._fenced) == _FENCED_LIMIT and self._fenced[-1] - self._fenced[0] < _FENCED_WITHIN:
-            raise kafka.Fatal(
+            raise Fatal(
                 f"another producer of the application {self._settings.application!r} is running: "
                 "stop it, or set another KEYGROUPING_APPLICATION"
             )

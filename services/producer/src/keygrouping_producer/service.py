@@ -7,9 +7,9 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from keygrouping_service.app import create_app, serving
-from keygrouping_service.limits import limit_requests
-from keygrouping_service.premises_check import checked
+from keygrouping_service.http.app import create_app, serving
+from keygrouping_service.http.limits import limit_requests
+from keygrouping_service.kafka.premises_check import checked
 
 from keygrouping_producer.api import event_routes, replay_routes
 from keygrouping_producer.ingest import Ingest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from keygrouping_service.problems import Problem, describe
+from keygrouping_service.http.problems import Problem, describe
 
 from keygrouping_producer.ingest import Record, parse
 

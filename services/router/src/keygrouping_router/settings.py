@@ -10,9 +10,10 @@ from keygrouping.grouping import GroupingError
 from keygrouping_service.settings import ApiSettings, StageSettings, StoreSettings
 from pydantic import Field, Json, model_validator
 
-from keygrouping_router.control import Control
+from keygrouping_router.control.orders import Sharing
+from keygrouping_router.control.state import Control
 from keygrouping_router.errors import Refused
-from keygrouping_router.models import MAX_TRACKED
+from keygrouping_router.limits import MAX_TRACKED
 
 
 class RouterSettings(StageSettings, StoreSettings, ApiSettings):
@@ -72,7 +73,7 @@ class RouterSettings(StageSettings, StoreSettings, ApiSettings):
 
     def control(self) -> Control:
         """What is in force at the first start."""
-        shares = "shared" if "redis" in self.store_url.partition(":")[0] else "independent"
+        shares: Sharing = "shared" if "redis" in self.store_url.partition(":")[0] else "independent"
         return Control(
             grouping=self.grouping,
             settings=self.grouping_settings,

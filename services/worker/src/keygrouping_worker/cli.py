@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from keygrouping_service import metrics
-from keygrouping_service.app import create_app, serving
 from keygrouping_service.arguments import take_no_arguments
-from keygrouping_service.partitions import PartitionRunner
-from keygrouping_service.premises import Role
-from keygrouping_service.premises_check import checked
-from keygrouping_service.purging import Purger, Ripening, purging, readers_of
+from keygrouping_service.http.app import create_app, serving
+from keygrouping_service.kafka.premises import Role
+from keygrouping_service.kafka.premises_check import checked
+from keygrouping_service.kafka.purging import Purger, Ripening, purging, readers_of
+from keygrouping_service.kafka.runner import PartitionRunner
+from keygrouping_service.observability import metrics
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 

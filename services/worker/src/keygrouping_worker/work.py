@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from keygrouping_service import metrics
-from keygrouping_service.batches import origin_headers, partition_of
-from keygrouping_service.flushing import FlushingStage
-from keygrouping_service.horizons import Follower
-from keygrouping_service.owned import OwnedPartition, Record
-from keygrouping_service.progress import Horizon, Upstream
+from keygrouping_service.kafka.flushing import FlushingStage
+from keygrouping_service.kafka.owned import OwnedPartition, Record
+from keygrouping_service.kafka.progress import Horizon, Upstream
+from keygrouping_service.kafka.upstream_watermarks import Follower
+from keygrouping_service.observability import metrics
+from keygrouping_service.records.batches import origin_headers, partition_of
 
 from keygrouping_worker.accumulator import Accumulator, Unusable
 from keygrouping_worker.settings import WorkerSettings

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.grouping._wide_keys import WideKeys
-from keygrouping.grouping.base import BaseGrouping, next_epoch
+from keygrouping.grouping.base import BaseGrouping
 from keygrouping.grouping.protocol import HotKey
 from keygrouping.settings import Settings, setting
 
@@ -55,7 +55,7 @@ class SharedWidths(BaseGrouping[SharedSettingsType]):
         if not self.shared:
             raise ValueError(f"{self.name!r} goes by its own counts: it has statistics for others if `shared` is true")
         self._advance(self._now if now is None else now)
-        return {"epoch": self.epoch, "workers": self._workers, **self._statistics()}
+        return {"workers": self._workers, **self._statistics()}
 
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The next widths; raises ValueError if these are not statistics for the present number of workers.
@@ -74,23 +74,20 @@ class SharedWidths(BaseGrouping[SharedSettingsType]):
         after = self._wide.next(widths if shares else self._wide.widths(0), self._now, cold)
         most = max((share / widths.get(key, cold) for key, share in shares.items()), default=0.0)
         plan = self._wide.plan(after, self._workers, cold, self._now)
-        epoch = next_epoch(self.epoch, statistics, plan["moved_keys"] > 0)
-        return {"epoch": epoch, **plan, "feasible": most * self._workers <= 1 + _ROUNDING}
+        return {"changed": plan["moved_keys"] > 0, **plan, "feasible": most * self._workers <= 1 + _ROUNDING}
 
     def apply(self, plan: Mapping[str, Any]) -> None:
         """Route by this plan; raises ValueError, and changes nothing, if it is none for the present workers."""
         if not self.shared:
             raise ValueError(f"{self.name!r} goes by its own counts: it takes plans if `shared` is true")
         try:
-            epoch = int(plan["epoch"])
-            if epoch <= self.epoch:
-                return
+            changed = bool(plan["changed"])
             if plan["workers"] != self._workers:
                 raise ValueError(f"it is for {plan['workers']!r} workers instead of {self._workers}")
             self._wide = WideKeys.from_data(plan["keys"], self._workers, self._now)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not a plan for {self._workers} workers: {error}") from error
-        self._epoch += epoch - self.epoch
+        self._epoch += changed
 
     @abstractmethod
     def _advance(self, now: float) -> None:

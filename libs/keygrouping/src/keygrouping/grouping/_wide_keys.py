@@ -74,7 +74,7 @@ class WideKeys:
         return dict(zip(hot["hash"].tolist(), hot["width"].tolist(), strict=True))
 
     def plan(self, after: "WideKeys", workers: int, cold_width: int, now: float) -> dict[str, Any]:
-        """What becomes of these keys as a plan without epoch: `keys` are [hash, width, time of change, hot since].
+        """What becomes of these keys as the rows of a plan: `keys` are [hash, width, time of change, hot since].
 
         Times are seconds from the moment of planning, so never above 0.
         """

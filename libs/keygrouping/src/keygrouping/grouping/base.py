@@ -1,7 +1,7 @@
 """What the groupings share: the number of workers, the epoch, the frame of snapshots, single events as batches."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
@@ -168,15 +168,3 @@ def loads_from(state: Any, workers: int) -> Weights:
     if loads.shape != (workers,) or not np.all(np.isfinite(loads)) or np.any(loads < 0):
         raise ValueError(f"needs {workers} loads")
     return loads
-
-
-def next_epoch(present: int, statistics: Sequence[Mapping[str, Any]], changed: bool) -> int:
-    """The epoch of a plan, above that of all sources if it changes anything for one of them.
-
-    A source that lags behind its peers (their statistics say so) can't know what the plan changes for them.
-    """
-    try:
-        latest = max([present, *(int(source["epoch"]) for source in statistics)])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"statistics without an epoch: {error}") from error
-    return latest + (changed or present < latest)

@@ -15,7 +15,7 @@ import numpy as np
 from keygrouping.grouping._greedy import heaviest_first
 from keygrouping.grouping._placement import Placement, Seen
 from keygrouping.grouping._ticks import Ticks
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays, next_epoch
+from keygrouping.grouping.base import BaseGrouping, kernel_arrays
 from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.hashing import SEED, hash_key, worker_of
 from keygrouping.settings import Settings, setting
@@ -79,7 +79,7 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
     def statistics(self, now: float | None = None) -> dict[str, Any]:
         """`sketch`: counts of keys, see SpaceSaving.to_data; `buckets`: the weight of each bucket."""
         self._now = max(self._now, self._now if now is None else now)
-        return {"epoch": self._epoch, **self._end_interval().to_data()}
+        return self._end_interval().to_data()
 
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The next placement; raises ValueError if these are not statistics for as many buckets as there are now.
@@ -98,17 +98,16 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
         merged = Seen.nothing(theta, buckets)
         for part in parts:
             merged.add(part)
-        return self._numbered(self._plan(merged), statistics)
+        return self._compared(self._plan(merged))
 
     def apply(self, plan: Mapping[str, Any]) -> None:
         """Route by this plan; raises ValueError, and changes nothing, if it is none for the present workers."""
         try:
-            epoch = int(plan["epoch"])
+            changed = bool(plan["changed"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a plan: {error}") from error
-        if epoch > self._epoch:
-            self._placement = Placement.parsed(plan, self._workers, len(self._placement.bucket_workers))
-            self._epoch = epoch
+        self._placement = Placement.parsed(plan, self._workers, len(self._placement.bucket_workers))
+        self._epoch += changed
 
     def explain(self, key: bytes | str) -> Explanation:
         hashed = hash_key(key)
@@ -146,7 +145,9 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
         """Plan if the interval has passed and there were events in it."""
         self._now = max(now, self._now)
         if self._intervals is not None and self._intervals.passed(self._now):
-            self.apply(self._numbered(self._plan(self._end_interval()), ()))
+            plan = self._compared(self._plan(self._end_interval()))
+            if plan["changed"]:
+                self.apply(plan)
 
     def _end_interval(self) -> Seen:
         seen = self._seen
@@ -167,9 +168,9 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
         loads = np.bincount(placed, items, self._workers).astype(float)
         return self._report(seen, placement, loads, float(items.max()))
 
-    def _numbered(self, plan: dict[str, Any], statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _compared(self, plan: dict[str, Any]) -> dict[str, Any]:
         changed = any(plan[name] != column for name, column in self._placement.to_data().items())
-        return {"epoch": next_epoch(self._epoch, statistics, changed), **plan}
+        return {"changed": changed, **plan}
 
     def _report(self, seen: Seen, placement: Placement, loads: Weights, heaviest: float) -> dict[str, Any]:
         mean = float(loads.mean())

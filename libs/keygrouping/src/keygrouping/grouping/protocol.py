@@ -207,15 +207,16 @@ class Planned(Grouping, Protocol):
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The next plan, as plain JSON data, out of the statistics of all sources (their order doesn't matter).
 
-        It changes nothing, and holds at least `epoch` (that in force, the latest of all sources, if nothing changes,
-        else one above it), `moved_keys` (how many keys change their workers), `moved_state` (weight of state that
-        has to be migrated; 0 where partials are merged instead), `feasible` (whether the loads can be balanced by it)
-        and `hot_keys` (how many are wider than `cold_width`).
+        It changes nothing, and holds at least `changed` (whether a source that goes by the plan before would route
+        otherwise by it), `moved_keys` (how many keys change their workers), `moved_state` (weight of state that has to
+        be migrated; 0 where partials are merged instead), `feasible` (whether the loads can be balanced by it) and
+        `hot_keys` (how many are wider than `cold_width`).
+        A plan has no number: whoever owns the sources numbers it, if that is needed.
         Raises ValueError if these are not statistics for the present number of workers.
         """
 
     def apply(self, plan: Mapping[str, Any]) -> None:
-        """Route by this plan from now on; one with an epoch not above that in force is ignored.
+        """Route by this plan from now on, whatever it was before; a new epoch if the plan says `changed`.
 
         Raises ValueError, and changes nothing, if it is no plan for the present number of workers.
         """

@@ -105,6 +105,6 @@ def _applied(groupings: Sequence[Planned], statistics: Sequence[Mapping[str, Any
     if not groupings:
         return {}
     plan = groupings[0].plan(statistics)
-    for grouping in groupings:
+    for grouping in groupings if plan["changed"] else ():
         grouping.apply(plan)
     return plan

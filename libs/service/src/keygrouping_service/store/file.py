@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import orjson
 
-from keygrouping_service.kafka import Fatal
+from keygrouping_service.errors import Fatal
 from keygrouping_service.store.decoding import version_of
 from keygrouping_service.store.memory import MemoryStore, State
 from keygrouping_service.store.protocol import Entry, Record, Unanswered, Unavailable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keygrouping_service.store.protocol import Store
-from keygrouping_service.store.url import FileUrl, MemoryUrl, parse_url
+from keygrouping_service.store_url import FileUrl, MemoryUrl, parse_url
 
 if TYPE_CHECKING:
     from keygrouping_service.settings import StoreSettings

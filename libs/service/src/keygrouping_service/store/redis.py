@@ -19,7 +19,7 @@ from redis.exceptions import AuthenticationError, RedisClusterException, RedisEr
 from keygrouping_service.settings import StoreSettings
 from keygrouping_service.store.decoding import MOST_BYTES, MOST_VERSIONS, Unreadable, decode, too_large
 from keygrouping_service.store.protocol import Conflict, Entry, Record, Unanswered, Unavailable
-from keygrouping_service.store.url import RedisUrl
+from keygrouping_service.store_url import RedisUrl
 
 _FAULTS = (RedisError, RedisClusterException, OSError, ValueError)
 """What the client raises; ValueError when a password file can't be read."""

@@ -13,8 +13,8 @@ from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import JobSpec
 from keygrouping.partial import RecordError
 from keygrouping.receipt import Receipt, Tally, time_of_window
-from keygrouping_service import metrics
-from keygrouping_service.progress import END, MIN_TIME
+from keygrouping_service.kafka.progress import END, MIN_TIME
+from keygrouping_service.observability import metrics
 
 from keygrouping_observer.audit.inputs import KINDS, Difference, Lane, Letters
 from keygrouping_observer.audit.windows import PREFIX, Window, Windows

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from keygrouping.receipt import Tally
-from keygrouping_service.progress import END, MIN_TIME
+from keygrouping_service.kafka.progress import END, MIN_TIME
 from pydantic import BaseModel, Field
 
 from keygrouping_observer.audit.books import Books

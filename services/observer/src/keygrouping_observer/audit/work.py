@@ -14,12 +14,13 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 from keygrouping.receipt import MOST
-from keygrouping_service import kafka, metrics
-from keygrouping_service.kafka import Fatal
-from keygrouping_service.lenient import read_leniently
-from keygrouping_service.owned import OwnedPartition, Record
-from keygrouping_service.progress import MIN_TIME, Progress, partitions_of, read_progress, stage_watermark
-from keygrouping_service.topic_ids import read_topic_id
+from keygrouping_service.errors import Fatal, can_be_retried
+from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.owned import OwnedPartition, Record
+from keygrouping_service.kafka.progress import MIN_TIME, Progress, partitions_of, read_progress, stage_watermark
+from keygrouping_service.kafka.topic_ids import read_topic_id
+from keygrouping_service.observability import metrics
+from keygrouping_service.records.surrogateescape import read_leniently
 
 from keygrouping_observer.audit.books import Books, Origin
 from keygrouping_observer.audit.report import AuditBoard
@@ -58,10 +59,10 @@ class AuditStage:
         """One incarnation."""
         settings = self._settings
         async with contextlib.AsyncExitStack() as stack:
-            reader = kafka.reader(settings, wait_ms=_WAIT_MS, max_partition_fetch_bytes=settings.fetch_bytes)
-            probe = kafka.reader(settings, committed=False)
+            reader = clients.reader(settings, wait_ms=_WAIT_MS, max_partition_fetch_bytes=settings.fetch_bytes)
+            probe = clients.reader(settings, committed=False)
             for consumer in (reader, probe):
-                await stack.enter_async_context(kafka.started(consumer))
+                await stack.enter_async_context(clients.started(consumer))
             stack.callback(self._stand_by)
             routed_id = await read_topic_id(owned.admin, settings.routed_topic)
             books = Books(settings.events_topic, settings.routed_topic, settings.job, routed_id, _now_ms)
@@ -175,7 +176,7 @@ class _Incarnation:
             try:
                 target = await self._look()
             except Exception as error:
-                if not kafka.can_be_retried(error):
+                if not can_be_retried(error):
                     raise
                 log.warning("how far the results are can't be read now: %r", error)
             else:

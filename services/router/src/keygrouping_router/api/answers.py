@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
-from keygrouping_service.openapi import Responses
+from keygrouping_service.http.openapi import Responses
 
 from keygrouping_router.api.examples import EXAMPLES
-from keygrouping_router.models import Model
+from keygrouping_router.api.shapes import Model
 
 JSON = "application/json"
 

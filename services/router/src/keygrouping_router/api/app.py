@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
-from keygrouping_service.app import create_app
-from keygrouping_service.auth import Auth
-from keygrouping_service.limits import limit_requests
-from keygrouping_service.problems import problem_response
+from keygrouping_service.http.app import create_app
+from keygrouping_service.http.auth import Auth
+from keygrouping_service.http.limits import limit_requests
+from keygrouping_service.http.problems import problem_response
 from keygrouping_service.settings import ApiSettings
 
-from keygrouping_router.api.events import events_routes
-from keygrouping_router.api.grouping import grouping_routes
 from keygrouping_router.api.guard import Guard
-from keygrouping_router.api.keyspace import keyspace_routes
 from keygrouping_router.api.openapi import describe_api
-from keygrouping_router.api.overrides import overrides_routes
 from keygrouping_router.api.page import SecurityHeaders, add_page
-from keygrouping_router.api.plan import plan_routes
-from keygrouping_router.api.ready import readiness_routes
+from keygrouping_router.api.plane import Plane
 from keygrouping_router.api.renderings import RenderedOnce, Renderings
-from keygrouping_router.api.shadow import shadow_routes
-from keygrouping_router.api.thresholds import thresholds_routes
-from keygrouping_router.api.workers import workers_routes
+from keygrouping_router.api.resources.events import events_routes
+from keygrouping_router.api.resources.grouping import grouping_routes
+from keygrouping_router.api.resources.keyspace import keyspace_routes
+from keygrouping_router.api.resources.overrides import overrides_routes
+from keygrouping_router.api.resources.plan import plan_routes
+from keygrouping_router.api.resources.ready import readiness_routes
+from keygrouping_router.api.resources.shadow import shadow_routes
+from keygrouping_router.api.resources.thresholds import thresholds_routes
+from keygrouping_router.api.resources.workers import workers_routes
 from keygrouping_router.errors import Degraded, Refused, Stale, Unknown
-from keygrouping_router.plane import Plane
 
 STATUSES: dict[type[Exception], int] = {Unknown: 404, Stale: 412, Refused: 422, Degraded: 503}
 """How an order that is not carried out is answered."""

@@ -6,7 +6,7 @@ import re
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Header, Response
-from keygrouping_service.problems import Problem
+from keygrouping_service.http.problems import Problem
 
 Answer = TypeVar("Answer")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keygrouping_router import models
+from keygrouping_router.api import shapes
 
 _KEY: dict[str, Any] = {
     "key": "DE",
@@ -114,8 +114,8 @@ _DONE: dict[str, Any] = {
     "notes": [],
 }
 
-EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
-    models.KeyReport: {
+EXAMPLES: dict[type[shapes.Model], dict[str, Any]] = {
+    shapes.KeyReport: {
         **_KEY,
         "home": 3,
         "candidates": [1, 3],
@@ -123,9 +123,9 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
         "why": "a heavy key with 41.20 % of the weight (fair share 25.00 %) fills workers 1 (planned 21.00 %, "
         "room 20.80 %), 3 (planned 20.20 %, room 20.00 %) to the level; widened 110.0 s ago: the plan",
     },
-    models.KeySpaceReport: {**_HEAD, "keys": [_KEY], "total": 213},
-    models.Thresholds: {"grouping": "level-fill", "version": 7, "done": None, "settings": [_SETTING]},
-    models.DryRun: {
+    shapes.KeySpaceReport: {**_HEAD, "keys": [_KEY], "total": 213},
+    shapes.Thresholds: {"grouping": "level-fill", "version": 7, "done": None, "settings": [_SETTING]},
+    shapes.DryRun: {
         "dry_run": True,
         "changes": {
             "hot_keys": {"before": 1, "after": 2},
@@ -136,7 +136,7 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
         },
         "settings": [_SETTING],
     },
-    models.History: {
+    shapes.History: {
         "entries": [
             {
                 "at": "2026-01-31T12:00:00.000Z",
@@ -148,7 +148,7 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
             }
         ]
     },
-    models.WorkersReport: {
+    shapes.WorkersReport: {
         "workers": 1,
         "mode": "fixed",
         "max_workers": 10,
@@ -169,8 +169,8 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
         "version": 7,
         "done": None,
     },
-    models.WorkersChange: {"workers": 6, "capacities": {"0": 2.0}},
-    models.GroupingReport: {
+    shapes.WorkersChange: {"workers": 6, "capacities": {"0": 2.0}},
+    shapes.GroupingReport: {
         "name": "level-fill",
         "settings": {"eps": 0.01},
         "version": 7,
@@ -180,11 +180,11 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
         "observe_only": False,
         "available": [{"name": "shuffle", "meaning": "round robin, whatever the key", "settings": []}],
     },
-    models.GroupingChange: {"name": "w-choices", "settings": {}},
-    models.PlanReport: _PLAN,
-    models.PlanInForce: {**_PLAN, "filling": _FILLING},
-    models.PlanHistory: {"entries": [_PLAN]},
-    models.ShadowReport: {
+    shapes.GroupingChange: {"name": "w-choices", "settings": {}},
+    shapes.PlanReport: _PLAN,
+    shapes.PlanInForce: {**_PLAN, "filling": _FILLING},
+    shapes.PlanHistory: {"entries": [_PLAN]},
+    shapes.ShadowReport: {
         "sample": 1.0,
         "sampled_part": 1.0,
         "sampled_events": 12500,
@@ -194,13 +194,13 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
         "version": 7,
         "done": None,
     },
-    models.ShadowDryRun: {
+    shapes.ShadowDryRun: {
         "dry_run": True,
         "sample": 0.1,
         "sampled_events": 12500,
         "groupings": [_SHADOW | {"name": "level-fill", "in_force": True}, _SHADOW],
     },
-    models.OverridesReport: {
+    shapes.OverridesReport: {
         "version": 7,
         "done": _DONE,
         "epoch": 4,
@@ -219,9 +219,9 @@ EXAMPLES: dict[type[models.Model], dict[str, Any]] = {
             }
         ],
     },
-    models.OverrideChange: {"action": "pin", "worker": 3, "seconds": 3600.0},
-    models.ShadowChange: {"groupings": [{"name": "pkg"}, {"name": "w-choices"}], "sample": 0.1},
-    models.Readiness: {
+    shapes.OverrideChange: {"action": "pin", "worker": 3, "seconds": 3600.0},
+    shapes.ShadowChange: {"groupings": [{"name": "pkg"}, {"name": "w-choices"}], "sample": 0.1},
+    shapes.Readiness: {
         "status": "ready",
         "assigned": [0, 1],
         "caught_up": True,

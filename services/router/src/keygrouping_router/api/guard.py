@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import Depends
-from keygrouping_service.auth import Auth
-from keygrouping_service.openapi import Responses, problems
+from keygrouping_service.http.auth import Auth
+from keygrouping_service.http.openapi import Responses, problems
 
 from keygrouping_router.api.renderings import Renderings
 

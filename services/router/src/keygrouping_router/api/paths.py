@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Path, Request
-from keygrouping_service.problems import Problem
+from keygrouping_service.http.problems import Problem
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from keygrouping_router.naming import BadKey, key_of

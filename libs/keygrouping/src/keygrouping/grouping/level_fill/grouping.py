@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from keygrouping.grouping._ticks import Ticks
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from, next_epoch
+from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.level_fill.buckets import resized
 from keygrouping.grouping.level_fill.keys import Keys
 from keygrouping.grouping.level_fill.message import Plan
@@ -124,14 +124,12 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         chosen = self._settings
         estimates, shares = self._estimates.next(seen, chosen.memory, self._threshold(), chosen.evidence, sets)
         placement = self._placed(shares)
-        epoch = next_epoch(self.epoch, statistics, changed=True)
-        return self._planned(epoch, shares.keys, placement, estimates).to_data()
+        return self._planned(shares.keys, placement, estimates).to_data()
 
     def apply(self, plan: Mapping[str, Any]) -> None:
         parsed = Plan.parsed(plan, self._workers, len(self._arrays.owners))
-        if parsed.epoch > self.epoch:
-            self._install(parsed)
-            self._epoch += parsed.epoch - self.epoch
+        self._install(parsed)
+        self._epoch += 1
 
     def explain(self, key: bytes | str) -> Explanation:
         hashed = hash_key(key)
@@ -265,7 +263,6 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         known = np.where(tracked, keys["known"], 0)
         places = np.repeat(keys["start"] - np.cumsum(known) + known, known) + np.arange(int(known.sum()))
         return {
-            "epoch": self.epoch,
             "workers": self._workers,
             "whole": whole,
             "mass": arrays.mass,
@@ -290,9 +287,9 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         heaviest_rock = rock_share(shares, fair, eps, split_light=split)
         return Placement(owners, shares.keys, heaviest_rock, fair, fair, None, 0)
 
-    def _planned(self, epoch: int, before: Keys, placement: Placement, estimates: Estimates) -> Plan:
+    def _planned(self, before: Keys, placement: Placement, estimates: Estimates) -> Plan:
         moved_keys = moved(before, placement.keys, self._workers)
-        return Plan.made(epoch, placement, estimates, self._fair(), self._settings.eps, moved_keys)
+        return Plan.made(placement, estimates, self._fair(), self._settings.eps, moved_keys)
 
     def _install(self, plan: Plan) -> None:
         """Route by a plan for the present number of workers; counts, loads and level go on."""
@@ -337,7 +334,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             keys = plan.placement.keys.within(self._workers, owners)
             shares = Shares(keys, estimates.cold, estimates.events, estimates.interval, self._outside)
             placement = self._placed(shares, move_buckets=False)
-            self._install(self._planned(self._epoch, keys, placement, estimates))
+            self._install(self._planned(keys, placement, estimates))
             self._remember(before, counted=False)
 
     def _state(self) -> Any:

@@ -21,7 +21,6 @@ _ROUNDING = 1e-9
 class Plan:
     """What a source needs to know of a plan, and what it tells of it."""
 
-    epoch: int
     placement: Placement
     estimates: Estimates
     """What outlasts the plan."""
@@ -33,14 +32,11 @@ class Plan:
     """Whether hot keys are so few that balance is up to the cold ones."""
 
     @classmethod
-    def made(
-        cls, epoch: int, placement: Placement, estimates: Estimates, fair: Weights, eps: float, moved_keys: int
-    ) -> "Plan":
+    def made(cls, placement: Placement, estimates: Estimates, fair: Weights, eps: float, moved_keys: int) -> "Plan":
         """Out of what was planned; `fair`: share that each worker should have."""
         shares = placement.keys.shares
         largest = float((placement.loads / fair).max())
         return cls(
-            epoch,
             placement,
             estimates,
             moved_keys,
@@ -72,7 +68,6 @@ class Plan:
                 int(data["moved_buckets"]),
             )
             plan = cls(
-                int(data["epoch"]),
                 placement,
                 Estimates.parsed(data["estimates"], buckets),
                 int(data["moved_keys"]),
@@ -101,7 +96,7 @@ class Plan:
         """
         placement, keys = self.placement, self.placement.keys
         return {
-            "epoch": self.epoch,
+            "changed": True,
             "workers": len(placement.loads),
             "moved_keys": self.moved_keys,
             "moved_state": 0.0,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from, next_epoch
+from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.grouping.table.compact import MAX_EXPONENT
 from keygrouping.grouping.table.interval import Interval, Numbers, Outcome, limited
@@ -145,7 +145,6 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         self._now = max(self._now, self._now if now is None else now)
         statistics = self._end_interval()
         return {
-            "epoch": self._epoch,
             "keys": statistics.hashes.tolist(),
             "cost": statistics.cost.tolist(),
             "state": statistics.state.tolist(),
@@ -161,24 +160,22 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         keys had to go to a worker that they overload.
         """
         parts = [Statistics.parsed(source, self._workers) for source in statistics]
-        return self._numbered(self._plan(parts), statistics)
+        return self._plan(parts)
 
     def apply(self, plan: Mapping[str, Any]) -> None:
         """Route by this plan; raises ValueError, and changes nothing, if it is none for the present workers."""
         try:
-            epoch, planned_for = int(plan["epoch"]), plan["workers"]
+            changed, planned_for = bool(plan["changed"]), plan["workers"]
             entries = np.array(plan["table"], np.int64).reshape(-1, 2)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not a plan: {error}") from error
-        if epoch <= self._epoch:
-            return
         hashes, workers = entries[:, 0], entries[:, 1]
         if planned_for != self._workers or np.any((workers < 0) | (workers >= self._workers)):
             raise ValueError(f"not a plan for {self._workers} workers")
         if len(np.unique(hashes)) != len(hashes):
             raise ValueError("a plan with two workers for one key")
         self._keys.route_to(hashes, workers, self._workers, self._now)
-        self._epoch = epoch
+        self._epoch += changed
 
     def explain(self, key: bytes | str) -> Explanation:
         hashed = hash_key(key)
@@ -225,10 +222,11 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         intervals = int((self._now - self._started) / self._settings.interval)
         passed, self._intervals = intervals - self._intervals, intervals
         if passed > 0:
-            plan = self._numbered(self._plan([self._end_interval()]), ())
+            plan = self._plan([self._end_interval()])
             for _ in range(min(passed, self._settings.window) - 1):
                 self._end_interval()
-            self.apply(plan)
+            if plan["changed"]:
+                self.apply(plan)
 
     def _end_interval(self) -> Statistics:
         statistics = Statistics(*self._keys.counted(), self._background)
@@ -253,14 +251,12 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         table = _pairs(merged.hashes[away], outcome.worker[away])
         return self._report(interval, merged.hashes, outcome, table)
 
-    def _numbered(self, plan: dict[str, Any], statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return {"epoch": next_epoch(self._epoch, statistics, plan["table"] != self._table()), **plan}
-
     def _report(
         self, interval: Interval, hashes: NDArray[np.int64], outcome: Outcome, table: list[list[int]]
     ) -> dict[str, Any]:
         moved = outcome.worker != interval.worker
         return {
+            "changed": table != self._table(),
             "workers": self._workers,
             "table": table,
             "moves": _pairs(hashes[moved], interval.worker[moved], outcome.worker[moved]),

@@ -1,0 +1,1 @@
+"""What every HTTP interface of the services has in common."""

@@ -1,0 +1,1 @@
+"""Clients of Kafka, the loop over a topic's partitions, and progress in event time."""

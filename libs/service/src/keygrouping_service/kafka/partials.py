@@ -1,0 +1,113 @@
+"""What every reader of `partials` asks of a partial before it believes it.
+
+The rules are arithmetic that holds for numbers and for columns of Spark alike, so that both runners ask the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from keygrouping.aggregate.base import MOST_EVENTS
+from keygrouping.job import MAX_KEY_BYTES, MAX_WEIGHT, JobSpec
+from keygrouping.partial import Partial, RecordError
+
+from keygrouping_service.kafka.progress import END
+
+OFFSET_BITS = 47
+MOST_WORKERS = 1 << 16
+MOST_EPOCH = 1 << 53
+
+NO_KEY = "the record has no key"
+LONG_KEY = f"the key has more than {MAX_KEY_BYTES} bytes"
+OTHER_JOB = "its aggregates are not the job's: written for another job"
+
+
+class Rule(NamedTuple):
+    """What is true of the partials that workers write.
+
+    `holds` gets an object with the members of a partial, numbers or columns, and gives a boolean of the same kind;
+    the rules before it hold for them already.
+    """
+
+    members: tuple[str, ...]
+    says: str
+    holds: Callable[[Any], Any]
+
+
+RULES = (
+    Rule(("worker",), f"must be in [0, {MOST_WORKERS})", lambda p: (p.worker >= 0) & (p.worker < MOST_WORKERS)),
+    Rule(("epoch",), f"must be in [0, {MOST_EPOCH})", lambda p: (p.epoch >= 0) & (p.epoch < MOST_EPOCH)),
+    Rule(
+        ("first", "last"),
+        "must be offsets of a partition",
+        lambda p: (p.first >= 0) & (p.first <= p.last) & (p.last < 1 << OFFSET_BITS),
+    ),
+    Rule(
+        ("events", "first", "last"),
+        f"must be as many events as there are offsets, or less, from 1 to {MOST_EVENTS}",
+        lambda p: (p.events >= 1) & (p.events <= MOST_EVENTS) & (p.events <= p.last - p.first + 1),
+    ),
+    Rule(
+        ("weight", "events"),
+        f"must be a weight from 0 to {MAX_WEIGHT:g} for each event",
+        lambda p: (p.weight >= 0) & (p.weight <= p.events * MAX_WEIGHT) & (p.weight <= sys.float_info.max),
+    ),
+)
+"""Those that ask nothing of the job."""
+
+
+def rules_of(job: JobSpec) -> tuple[Rule, ...]:
+    """Those that ask for the windows of a job."""
+    return _rules_of_windows(job.window_ms, job.window_offset_ms)
+
+
+@functools.cache
+def _rules_of_windows(length: int, offset: int) -> tuple[Rule, ...]:
+    return (
+        Rule(
+            ("start", "end"),
+            "must be a window of event times that there are",
+            lambda p: (p.end >= 1) & (p.end <= END) & (p.start >= -length) & (p.start <= END),
+        ),
+        Rule(
+            ("start", "end"),
+            f"must be a window of this job, whose windows have {length} ms",
+            lambda p: (p.end - p.start == length) & ((p.start - offset) % length == 0),
+        ),
+    )
+
+
+def told(rule: Rule) -> str:
+    """What is asked, in words."""
+    return f"{' and '.join(rule.members)} {rule.says}"
+
+
+def check(key: bytes | None, partial: Partial, job: JobSpec) -> None:
+    """Raises `RecordError` for members that no worker of this job writes: they could hold a window open for ever,
+    or spoil what they are merged with. The Spark aggregator asks the same, see `keygrouping_spark.faults`.
+    """
+    check_members(key, partial)
+    _require(partial, rules_of(job))
+    names = {aggregate.name for aggregate in job.aggregates}
+    if partial.aggregates.keys() != names:
+        wrong = ", ".join(sorted(partial.aggregates.keys() ^ names))[:200]
+        raise RecordError(f"{OTHER_JOB} ({wrong} missing or too many)")
+
+
+def check_members(key: bytes | None, partial: Partial) -> None:
+    """The part of `check` that asks nothing of the job."""
+    if key is None:
+        raise RecordError(NO_KEY)
+    if len(key) > MAX_KEY_BYTES:
+        raise RecordError(f"{LONG_KEY}: {len(key)}")
+    _require(partial, RULES)
+
+
+def _require(partial: Partial, rules: tuple[Rule, ...]) -> None:
+    for rule in rules:
+        if not rule.holds(partial):
+            found = " and ".join(str(getattr(partial, name)) for name in rule.members)
+            raise RecordError(f"{told(rule)}, not {found}")

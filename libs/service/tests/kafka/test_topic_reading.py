@@ -1,0 +1,294 @@
+"""`keygrouping inspect` on a real topic: what it reads, and that it leaves no trace."""
+
+import asyncio
+import json
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Self
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import NewPartitions
+from keygrouping.cli import main
+from keygrouping.inspection import Extraction, InspectionError, Sample, Silence
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_service.kafka import topic_fetching, topic_reading
+from keygrouping_service.kafka.topic_reading import TopicReading, open_topic
+from keygrouping_service.testing import Cluster, until
+
+pytestmark = pytest.mark.kafka
+SIZES = (500, 1500, 0)
+LOOKS = 10
+
+
+@pytest.fixture
+async def cluster(broker: EmbeddedBroker) -> AsyncIterator[Cluster]:
+    async with Cluster(broker.bootstrap_servers) as found:
+        yield found
+
+
+@pytest.fixture
+async def topic(cluster: Cluster, topic_prefix: str) -> str:
+    """Three partitions: keys that are no UTF-8, one of them hot, and records without key."""
+    name = f"{topic_prefix}-events"
+    await cluster.create(**{name.replace("-", "__"): len(SIZES)})
+    for partition, size in enumerate(SIZES):
+        rows = [(b"\xffhot" if n % 2 else b"key-%d" % n, b'{"n": 2}') for n in range(size)]
+        await cluster.write(name, rows, partition, timestamp_ms=1_700_000_000_000 + partition)
+    await cluster.write(name, [(None, b"x")] * 3, 0)
+    return name
+
+
+def untold(done: int, total: int) -> None:
+    """Progress that nobody looks at."""
+
+
+def reading(cluster: Cluster, topic: str, *, sample: int | None = None, follow: bool = False) -> TopicReading:
+    return open_topic(
+        topic,
+        Extraction(),
+        bootstrap_servers=cluster.bootstrap_servers,
+        sample=sample,
+        follow=follow,
+        progress=untold,
+    )
+
+
+async def traces(cluster: Cluster) -> tuple[set[str], int]:
+    """All topics, and the number of consumer groups."""
+    return set(await cluster.admin.list_topics()), len(await cluster.admin.list_consumer_groups())
+
+
+async def test_the_command_reads_all_and_leaves_no_trace(
+    cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = await traces(cluster)
+    arguments = ["inspect", "--topic", topic, "--bootstrap-servers", cluster.bootstrap_servers, "--json"]
+    options = ["--workers", "4", "--groupings", "key", "shuffle", "--interval", "500", "--weight", "field=n"]
+    await asyncio.to_thread(main, [*arguments, *options])
+    printed = capsys.readouterr()
+    data = json.loads(printed.out)
+    assert printed.err == ""
+    assert (data["source"]["events"], data["source"]["weight"]) == (2000, 4000.0)
+    assert data["source"]["left_out"] == {"invalid-json": 3} and data["source"]["sample"] is None
+    assert (data["source"]["followed"], data["source"]["silence"]) == (0, None)
+    for part in (data["source"], *data["trend"]):
+        assert (part["earliest_ms"], part["latest_ms"]) == (1_700_000_000_000, 1_700_000_000_001)
+    assert [each["events"] for each in data["partitions"]["loads"]] == list(SIZES)
+    assert data["partitions"]["lambda"] == 3 * 1500 / 2000
+    assert data["keys"]["top"][0] | {"key": ""} == data["keys"]["top"][0] | {"key": "", "share": 0.5}
+    assert data["keys"]["top"][0]["key"].startswith("base64url:_2hvd")
+    assert await traces(cluster) == before
+
+
+async def test_a_sample_is_spread_over_all_partitions(cluster: Cluster, topic: str) -> None:
+    sampled = reading(cluster, topic, sample=1000)
+    batches = await asyncio.to_thread(lambda: list(sampled.batches()))
+    taken = Counter(int(p) for batch in batches if batch.partitions is not None for p in batch.partitions)
+    assert sum(taken.values()) + sum(sampled.left_out.values()) == 1000
+    assert sampled.sample == Sample(size=1000, of=sum(SIZES) + 3, records=1000) and sampled.followed == 0
+    assert abs(taken[1] - 1000 * 1500 / 2003) <= 1
+    numbers = [int(key[4:]) for batch in batches for key in batch.keys if key.startswith(b"key-")]
+    assert min(numbers) < 300 and max(numbers) > 1200
+
+
+async def test_offsets_without_records_are_told_from_records(cluster: Cluster, topic_prefix: str) -> None:
+    name = f"{topic_prefix}-events"
+    await cluster.create(**{name.replace("-", "__"): 1})
+    producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=topic_prefix)
+    async with producer:
+        for number in range(20):
+            async with producer.transaction():
+                await producer.send_and_wait(name, b"", b"%d" % number)
+    sampled = reading(cluster, name, sample=20)
+    await asyncio.to_thread(lambda: list(sampled.batches()))
+    assert sampled.sample == Sample(size=20, of=40, records=10)
+
+
+async def test_values_are_not_kept(cluster: Cluster, topic_prefix: str) -> None:
+    name = f"{topic_prefix}-events"
+    await cluster.create(**{name.replace("-", "__"): 1})
+    size, count = 100_000, 600
+    await cluster.write(name, [(b"%d" % number, b"x" * size) for number in range(count)])
+
+    def most() -> int:
+        tracemalloc.start()
+        try:
+            assert sum(len(batch.keys) for batch in reading(cluster, name).batches()) == count
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert await asyncio.to_thread(most) < size * count / 2
+
+
+class Follower:
+    """A reading that is followed in a thread; use as an async context manager."""
+
+    def __init__(self, reading: TopicReading) -> None:
+        self.reading = reading
+        self.keys: list[bytes] = []
+        self._wanted: Callable[[], bool] = lambda: False
+        self._done = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._thread = asyncio.create_task(asyncio.to_thread(self._read))
+        self._ends = False
+
+    async def until(self, wanted: Callable[[], bool]) -> None:
+        """Returns when this is true after a look at the topic."""
+        self._done.clear()
+        self._wanted = wanted
+        waiting = asyncio.create_task(self._done.wait())
+        await asyncio.wait([waiting, self._thread], timeout=60, return_when=asyncio.FIRST_COMPLETED)
+        assert self._done.is_set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self._ends = True
+        await self._thread
+
+    def _read(self) -> None:
+        batches = self.reading.batches()
+        try:
+            for batch in batches:
+                self.keys += batch.keys
+                if self._wanted():
+                    self._loop.call_soon_threadsafe(self._done.set)
+                if self._ends:
+                    return
+        finally:
+            batches.close()
+
+
+async def test_it_follows_what_comes(cluster: Cluster, topic: str) -> None:
+    async with Follower(reading(cluster, topic, sample=0, follow=True)) as follower:
+        await follower.until(lambda: follower.reading.sample is not None)
+        await cluster.write(topic, [(b"new", b""), (None, b"")], 2)
+        await follower.until(lambda: bool(follower.keys and follower.reading.left_out))
+    assert follower.keys == [b"new"] and follower.reading.followed == 1
+    assert follower.reading.sample == Sample(size=0, of=sum(SIZES) + 3, records=0)
+
+
+async def test_what_is_followed_is_no_part_of_the_sample(cluster: Cluster, topic: str) -> None:
+    async with Follower(reading(cluster, topic, sample=300, follow=True)) as follower:
+        await follower.until(lambda: len(follower.keys) + follower.reading.left_out.total() == 300)
+        await cluster.write(topic, [(b"new", b"")] * 3000, 2)
+        await follower.until(lambda: follower.reading.followed == 3000)
+    assert follower.keys.count(b"new") == 3000
+    assert follower.reading.sample == Sample(size=300, of=sum(SIZES) + 3, records=300)
+
+
+async def knows(cluster: Cluster, topic: str, partition: int) -> bool:
+    """Whether the producer has heard of a partition: the broker tells of a new one when it is ready for it."""
+    await cluster.producer.client.force_metadata_update()
+    return partition in (cluster.producer.client.cluster.partitions_for_topic(topic) or ())
+
+
+async def test_partitions_that_are_added_are_followed(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_reading, "_REFRESH_MS", 500)
+    async with Follower(reading(cluster, topic, sample=0, follow=True)) as follower:
+        await follower.until(lambda: follower.reading.sample is not None)
+        await cluster.write(topic, [(b"old", b"")], 0)
+        await follower.until(lambda: bool(follower.keys))
+        await cluster.admin.create_partitions({topic: NewPartitions(len(SIZES) + 1)})
+        await until(lambda: knows(cluster, topic, len(SIZES)))
+        await cluster.write(topic, [(b"%d" % number, b"") for number in range(10)], len(SIZES))
+        await follower.until(lambda: len(follower.keys) == 11)
+        await cluster.write(topic, [(b"after", b"")], 0)
+        await follower.until(lambda: len(follower.keys) == 12)
+    assert follower.keys == [b"old", *(b"%d" % number for number in range(10)), b"after"]
+    assert follower.reading.partitions == len(SIZES) + 1
+
+
+async def test_a_broker_that_goes_away_is_told(
+    broker: EmbeddedBroker, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_fetching, "_PATIENCE", 2.0)
+
+    def read() -> None:
+        batches = reading(cluster, topic, sample=1000).batches()
+        next(batches)
+        broker.kill()
+        with pytest.raises(InspectionError, match=r"nothing came for 2 s from partitions 0, 1.*its brokers run"):
+            list(batches)
+
+    try:
+        await asyncio.wait_for(asyncio.to_thread(read), 60)
+    finally:
+        await asyncio.to_thread(broker.start)
+
+
+async def test_while_it_is_followed_a_broker_may_come_back(
+    broker: EmbeddedBroker, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_fetching, "_SILENCE", 2.0)
+    async with Follower(reading(cluster, topic, sample=0, follow=True)) as follower:
+        await follower.until(lambda: follower.reading.sample is not None)
+        await cluster.write(topic, [(b"before", b"")], 1)
+        await follower.until(lambda: bool(follower.keys))
+        assert follower.reading.silence is None
+        killed = time.time()
+        await asyncio.to_thread(broker.kill)
+        try:
+            await follower.until(lambda: follower.reading.silence is not None)
+            silence = follower.reading.silence
+        finally:
+            await asyncio.to_thread(broker.start)
+        assert isinstance(silence, Silence) and (silence.partitions, silence.of) == (3, 3)
+        assert abs(silence.since_ms / 1000 - killed) < 2
+        await follower.until(lambda: follower.reading.silence is None)
+        await cluster.write(topic, [(b"after", b"")], 1)
+        await follower.until(lambda: len(follower.keys) == 2)
+    assert follower.keys == [b"before", b"after"]
+
+
+async def test_a_topic_that_is_not_there_is_told_and_not_made(cluster: Cluster, topic_prefix: str) -> None:
+    missing = f"{topic_prefix}-missing"
+    with pytest.raises(InspectionError, match=f"topic {missing} does not exist"):
+        await asyncio.to_thread(lambda: list(reading(cluster, missing).batches()))
+    assert missing not in await cluster.admin.list_topics()
+
+
+async def test_a_topic_that_is_deleted_meanwhile_is_not_made_again(cluster: Cluster, topic: str) -> None:
+    follower = reading(cluster, topic, follow=True)
+
+    def read_on() -> None:
+        batches = follower.batches()
+        since = 0
+        try:
+            for batch in batches:
+                since += deleted.is_set()
+                if since == LOOKS:
+                    return
+                if not batch.keys:
+                    loop.call_soon_threadsafe(at_end.set)
+        except InspectionError:
+            return
+        finally:
+            batches.close()
+
+    loop, at_end, deleted = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    following = asyncio.create_task(asyncio.to_thread(read_on))
+    await asyncio.wait_for(at_end.wait(), 60)
+    await cluster.admin.delete_topics([topic])
+    deleted.set()
+    await asyncio.wait_for(following, 60)
+    assert topic not in await cluster.admin.list_topics()
+
+
+async def test_settings_that_will_not_do_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEYGROUPING_SECURITY_PROTOCOL", "SASL_SSL")
+    with pytest.raises(InspectionError, match="needs KEYGROUPING_SASL_USERNAME"):
+        open_topic("t", Extraction(), bootstrap_servers="h:1", sample=None, follow=False, progress=untold)
+
+
+def test_the_salt_of_the_command_is_no_unknown_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEYGROUPING_INSPECT_SALT", "secret")
+    opened = open_topic("t", Extraction(), bootstrap_servers="h:1", sample=None, follow=False, progress=untold)
+    assert opened.name == "t"

@@ -1,0 +1,1 @@
+"""The resources of the HTTP interface, a module each."""

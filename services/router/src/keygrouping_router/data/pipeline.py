@@ -1,0 +1,225 @@
+"""The data path of an input partition: reads events, routes them, and commits the decision with the offsets."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from keygrouping_service.kafka.owned import OwnedPartition
+from keygrouping_service.kafka.progress import floor_of_resuming, partitions_of
+from keygrouping_service.kafka.topic_ids import read_topic_id
+from keygrouping_service.observability import metrics
+from keygrouping_service.records.batches import QUARANTINED, Header, Outbox, origin_headers
+
+from keygrouping_router.data.accounting import Traffic
+from keygrouping_router.data.active_grouping import ActiveGrouping
+from keygrouping_router.data.extract import Extractor, Judged, Record, Records, Usable, parts, sort_out_late
+from keygrouping_router.data.lateness import REASONS, PartitionClock
+from keygrouping_router.data.receipts import Entry, Ledger
+from keygrouping_router.data.scheduling import Scheduler
+from keygrouping_router.settings import RouterSettings
+
+log = logging.getLogger(__name__)
+
+_QUIET_SECONDS = 0.5
+"""Longest wait for records, so that idleness and shutdown are noticed in time."""
+
+_MOST_BYTES = 2 << 20
+"""Most bytes of one transaction: they are compressed at one stretch, in which no heartbeat is sent."""
+
+_FETCHED = 2500
+"""Most records that are taken from what was fetched at one stretch."""
+
+_STRETCH = 1000
+"""Records that are packed at one stretch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Partition counts of the topics that the router writes to, and the largest record that it takes (bytes)."""
+
+    late: int
+    dead_letters: int
+    quarantine: int
+    routed: int
+    largest: int
+
+
+class Pipeline:
+    """Routes the input partitions that this replica owns; all share one active grouping, so that it sees all loads."""
+
+    def __init__(
+        self,
+        settings: RouterSettings,
+        topics: Topics,
+        active: ActiveGrouping,
+        traffic: Traffic,
+        not_below: Callable[[int], None],
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._job = settings.job
+        self._extractor = Extractor(settings.job)
+        self._scheduler = Scheduler()
+        self._active = active
+        self._traffic = traffic
+        self._not_below = not_below
+        self._skipping: set[int] = set()
+        for field in self._job.fields:
+            metrics.SKIPPED_FIELDS.labels(field.pointer).inc(0)
+
+    async def work(self, owned: OwnedPartition) -> None:
+        """Routes one input partition until the service stops."""
+        idle_timeout = self._settings.idle_timeout
+        self._not_below(owned.progress.epoch)
+        clock = PartitionClock(
+            owned.progress, self._job.lateness_ms, self._job.confirmations, idle_timeout, time.monotonic()
+        )
+        ledger = await self._open_ledger(owned)
+        if owned.progress.resuming:
+            await self._resume(owned, clock)
+        while not owned.stopping:
+            records = await self._next_batch(owned)
+            if not records:
+                await self._rest(owned, clock, ledger)
+                continue
+            clock.saw_records(time.monotonic())
+            if clock.must_resume:
+                await self._resume(owned, clock)
+            for part in parts(records, _MOST_BYTES):
+                behind_gap = part[-1].offset >= owned.skipped_to
+                after = owned.position if part[-1] is records[-1] and behind_gap else part[-1].offset + 1
+                outbox, entry = owned.outbox(), ledger.entry(after, owned.skipped_to if behind_gap else 0)
+                entry.consume(part)
+                entry.leave_out(owned.left_out(after))
+                await self._route(part, outbox, clock, entry)
+                outbox.end_with(self._settings.receipts_topic, entry.records)
+                await owned.submit(outbox, after, clock.progress(self._active.epoch))
+        await owned.settle()
+
+    async def _open_ledger(self, owned: OwnedPartition) -> Ledger:
+        routed = self._settings.routed_topic
+        routed_id = await read_topic_id(owned.admin, routed)
+        return Ledger(owned.topic_id, owned.partition, (routed, routed_id), self._job, owned.offset)
+
+    async def _next_batch(self, owned: OwnedPartition) -> Records:
+        """Records for one transaction: what is there, and what comes within `linger` after the first of them.
+
+        They are all before what retention has deleted unread, or all behind it: a receipt has one range.
+        """
+        most, alone = self._settings.max_batch, owned.careful
+        records = await owned.poll(min(most, _FETCHED), _QUIET_SECONDS)
+        if not records or alone or owned.careful:
+            return records
+        deadline = time.monotonic() + self._settings.linger
+        while len(records) < most and not owned.stopping and (left := deadline - time.monotonic()) > 0:
+            records += await owned.poll(min(most - len(records), _FETCHED), left)
+            if records[-1].offset < owned.skipped_to:
+                break
+        return records
+
+    async def _rest(self, owned: OwnedPartition, clock: PartitionClock, ledger: Ledger) -> None:
+        """No records: commits idleness when it is due, and a position that moved over transaction markers."""
+        await owned.settle()
+        if clock.is_due(time.monotonic()) and owned.position >= await owned.end():
+            clock.go_idle(int(time.time() * 1000))
+            log.info("%s[%d] is idle", owned.tp.topic, owned.partition)
+        elif owned.position == owned.committed.offset:
+            return
+        outbox = owned.outbox()
+        if owned.position != owned.committed.offset:
+            entry = ledger.entry(owned.position, owned.skipped_to)
+            entry.leave_out(owned.left_out(owned.position))
+            outbox.end_with(self._settings.receipts_topic, entry.records)
+        await owned.commit(outbox, owned.position, clock.progress(self._active.epoch))
+
+    async def _resume(self, owned: OwnedPartition, clock: PartitionClock) -> None:
+        """Comes back from an idle time; see `PartitionClock` for the order of the steps."""
+        await owned.settle()
+        epoch = self._active.epoch
+        await owned.commit(None, owned.committed.offset or 0, clock.resuming(epoch))
+        topic = self._settings.events_topic
+        partitions = await partitions_of(owned.admin, topic)
+        progress = await owned.group_progress(partitions)
+        clock.resume(floor_of_resuming(progress, owned.partition, self._job.lateness_ms))
+        log.info("%s[%d] has events again", owned.tp.topic, owned.partition)
+
+    async def _route(self, records: Records, outbox: Outbox, clock: PartitionClock, entry: Entry) -> None:
+        if not records:
+            return
+        judged = await self._extractor.extract(records, int(time.time() * 1000))
+        if judged.skipped:
+            self._report_skipped(judged.skipped)
+        now = time.monotonic()
+        judged = sort_out_late(judged, clock)
+        if judged.late or judged.rejected:
+            self._dead_letter(judged, outbox, entry)
+        usable = self._quarantine(judged.usable, outbox, entry)
+        if not usable.keys:
+            return
+        await self._scheduler.run(self._stretches(usable, outbox, now, entry))
+        metrics.BATCH_SECONDS.observe(time.monotonic() - now)
+
+    def _stretches(self, usable: Usable, outbox: Outbox, now: float, entry: Entry) -> Iterator[None]:
+        """Routes and packs the events of a batch, stretch by stretch."""
+        routed = self._active.route(usable, now)
+        self._traffic.record(usable, routed, now)
+        yield
+        packed = 0
+        for worker, indexes in routed.shares():
+            outbox.pass_on(self._settings.routed_topic, worker, [usable.records[i] for i in indexes.tolist()])
+            entry.route(worker, usable, indexes)
+            metrics.ROUTED.labels(str(worker)).inc(len(indexes))
+            packed += len(indexes)
+            if packed >= _STRETCH:
+                packed = 0
+                yield
+
+    def _report_skipped(self, skipped: Mapping[int, Records]) -> None:
+        """Counts values of the wrong type; the first of each field is logged."""
+        for position, records in skipped.items():
+            field, first = self._job.fields[position], records[0]
+            metrics.SKIPPED_FIELDS.labels(field.pointer).inc(len(records))
+            if position not in self._skipping:
+                self._skipping.add(position)
+                log.warning(
+                    "%s[%d] at offset %d: field %r is not %s, so its aggregates skip it as if it were missing; "
+                    "keygrouping_router_skipped_fields_total counts how often",
+                    *(first.topic, first.partition, first.offset, field.pointer, field.wanted),
+                )
+
+    def _dead_letter(self, judged: Judged, outbox: Outbox, entry: Entry) -> None:
+        """Late and unusable records go to their topics, with headers that say why."""
+        entry.set_late([record for record, _ in judged.late])
+        entry.dead_letter([record for record, _ in judged.rejected])
+        for record, verdict in judged.late:
+            reason, detail = REASONS[verdict]
+            topic, partitions = self._settings.late_topic, self._topics.late
+            self._send_on(outbox, record, topic, partitions, origin_headers(record, reason, detail))
+            metrics.LATE.labels(reason).inc()
+        for record, rejection in judged.rejected:
+            topic, partitions = self._settings.dead_letters_topic, self._topics.dead_letters
+            headers = origin_headers(record, rejection.reason, rejection.detail)
+            self._send_on(outbox, record, topic, partitions, headers)
+            metrics.DEAD.labels(rejection.reason).inc()
+
+    def _quarantine(self, usable: Usable, outbox: Outbox, entry: Entry) -> Usable:
+        """Events of quarantined keys go to their topic; the rest is to be routed."""
+        chosen = self._active.quarantined(usable.keys)
+        if chosen is None:
+            return usable
+        aside = usable.where(chosen)
+        entry.dead_letter(aside.records)
+        topic = self._settings.quarantine_topic or self._settings.dead_letters_topic
+        for record in aside.records:
+            headers = origin_headers(record, QUARANTINED, "its key is quarantined: GET /overrides says until when")
+            self._send_on(outbox, record, topic, self._topics.quarantine, headers)
+        metrics.QUARANTINED.inc(len(aside.records))
+        return usable.where(~chosen)
+
+    @staticmethod
+    def _send_on(outbox: Outbox, record: Record, topic: str, partitions: int, headers: list[Header]) -> None:
+        partition = record.partition % partitions
+        outbox.append(topic, partition, record.timestamp, record.key, record.value, headers)

@@ -1,0 +1,1 @@
+"""Plans that routers make together, and who takes part in them."""

@@ -1,0 +1,1 @@
+"""The number of workers: what runs, and what should."""

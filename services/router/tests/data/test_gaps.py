@@ -1,0 +1,27 @@
+"""What retention deletes while a transaction is gathered."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from keygrouping_router.data.pipeline import Pipeline
+
+
+class Owned:
+    """A partition of which offsets 3 to 9 are deleted after 0 to 2 were read."""
+
+    careful = stopping = False
+    skipped_to = position = 0
+
+    def __init__(self) -> None:
+        self._polls = iter([(3, 0, 3), (10, 10, 0), (12, 10, 2)])
+
+    async def poll(self, *_: float) -> list[Any]:
+        self.position, self.skipped_to, count = next(self._polls)
+        return [SimpleNamespace(offset=self.position - count + n) for n in range(count)]
+
+
+async def test_no_transaction_reaches_over_a_gap() -> None:
+    pipeline = Pipeline.__new__(Pipeline)
+    pipeline._settings = cast(Any, SimpleNamespace(max_batch=100, linger=10.0))
+    owned = cast(Any, Owned())
+    assert [record.offset for record in await pipeline._next_batch(owned)] == [0, 1, 2]

@@ -55,6 +55,9 @@ load-http: .venv/installed ## calls of router and producer; ARGS="--router-url h
 test: install ## the tests, with a real broker and Spark; a selection by ARGS="-k NAME"
 	$(PYTEST_ALL) -m "not long and not fault and not matrix and not cluster and not network and not soak" $(ARGS)
 
+test-units: .venv/installed ## the libraries' tests that need no broker: minutes, on any Python that is supported
+	$(PYTEST_ALL) -m "not kafka and not spark and not long" libs/keygrouping libs/service $(ARGS)
+
 test-long: install ## the tests that take longest: mixed runners, outages and changes in mid-stream; CI runs them, too
 	$(PYTEST_ALL) -m long $(ARGS)
 
@@ -164,4 +167,4 @@ $(UV):
 .tools/archives/made: .tools/jars/installed.json
 	-@$(BIN)/python -m keygrouping_local.warmup && touch $@
 
-.PHONY: help install run load load-http test test-long test-faults test-matrix test-network test-soak lint format version docs site monitoring chart test-chart test-cluster images push bench clean
+.PHONY: help install run load load-http test test-units test-long test-faults test-matrix test-network test-soak lint format version docs site monitoring chart test-chart test-cluster images push bench clean

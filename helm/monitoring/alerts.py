@@ -228,8 +228,9 @@ BALANCE = (
         "15m",
         "warning",
         "The busiest worker in {{ $labels.namespace }} has {{ $value | humanize }} times the average load",
-        "Keys are being split, and yet λ after routing, over all routers, is {{ $value | humanize }}: the grouping in "
-        "force, or its thresholds, do not fit this traffic, and the busiest worker limits all of them.",
+        "Keys are being split, and yet λ after routing, over all routers, is {{ $value | humanize }}: a heavy key "
+        "is pinned by an override, or the grouping in force or its thresholds do not fit this traffic. The busiest "
+        "worker limits all of them.",
     ),
     Alert(
         "KeygroupingOverrideOverloads",

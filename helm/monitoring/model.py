@@ -30,6 +30,15 @@ def by_release(expr: str) -> str:
     return _BY_NAMESPACE.sub(rf"\1 (namespace, {RELEASE}", expr)
 
 
+_PLACE = "{{ $labels.namespace }}"
+_NAMED = f'{_PLACE}{{{{ with index $labels "{RELEASE}" }}}}/{{{{ . }}}}{{{{ end }}}}'
+
+
+def naming_release(text: str) -> str:
+    """A template that names the release, where it is known, wherever it names the namespace."""
+    return text.replace(_NAMED, _PLACE).replace(_PLACE, _NAMED)
+
+
 @dataclass(frozen=True, slots=True)
 class Recording:
     """A series that is computed from others; several with one name and different labels make up one series.
@@ -72,7 +81,7 @@ class Alert:
     """What is wrong while `expr` gives anything for as long as `lasts` (a duration of Prometheus).
 
     `expr` is written by namespace; see `by_release`. `summary` and `description` are Prometheus' templates over
-    `$labels` and `$value`.
+    `$labels` and `$value`; see `naming_release`.
     """
 
     name: str
@@ -84,6 +93,8 @@ class Alert:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "expr", by_release(self.expr))
+        object.__setattr__(self, "summary", naming_release(self.summary))
+        object.__setattr__(self, "description", naming_release(self.description))
 
     @property
     def runbook(self) -> str:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from monitoring.alerts import ALERTS
 from monitoring.boards.kit import scoped
-from monitoring.model import RELEASE, by_release
+from monitoring.model import RELEASE, by_release, naming_release
 from monitoring.recordings import RECORDINGS
 from monitoring.writing import prometheus_rules
 
@@ -90,22 +90,83 @@ def test_one_release_keeps_no_alert_of_another_quiet() -> None:
         assert "namespace" not in equal or RELEASE in equal
 
 
+def test_the_texts_say_which_release_it_is_where_that_is_known(promtool: str, tmp_path: Path) -> None:
+    (alert,) = (alert for alert in ALERTS if alert.name == "KeygroupingEventsExpiring")
+    (tmp_path / "rules.yaml").write_text(prometheus_rules())
+    places = {"ns/r": {"namespace": "ns", RELEASE: "r"}, "ns": {"namespace": "ns"}}
+    plain = "Retention is about to delete 5 records that k-router in {} has not read"
+    fires = [
+        {
+            "exp_labels": {**labels, "group": "k-router", "severity": alert.severity},
+            "exp_annotations": {
+                "summary": plain.format(place),
+                "description": re.sub(r"{{ \$value .*?}}", "5", alert.description).replace(
+                    "{{ $labels.group }}", "k-router"
+                ),
+                "runbook_url": alert.runbook,
+            },
+        }
+        for place, labels in places.items()
+    ]
+    content = {
+        "rule_files": ["rules.yaml"],
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [
+                    {
+                        "series": "keygrouping_expiring_records" + written({**labels, "group": "k-router"}),
+                        "values": "5x20",
+                    }
+                    for labels in places.values()
+                ],
+                "alert_rule_test": [{"eval_time": "15m", "alertname": alert.name, "exp_alerts": fires}],
+            }
+        ],
+    }
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(content))
+    done = subprocess.run(
+        [promtool, "test", "rules", tmp_path / "tests.yaml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_text_names_a_namespace_without_its_release() -> None:
+    for alert in ALERTS:
+        for text in (alert.summary, alert.description):
+            assert naming_release(text) == text, alert.name
+
+
 # scraping
 
 
 def scrape_configs() -> list[dict[str, Any]]:
-    (text,) = (text for text in re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.S | re.M) if "scrape" in text)
-    return list(yaml.safe_load(text)["scrape_configs"])
+    """Those for pods."""
+    return shown_configs()[0]
+
+
+def shown_configs() -> list[list[dict[str, Any]]]:
+    """Of each block that the page shows: for pods, and for processes outside Kubernetes."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.S | re.M)
+    return [list(yaml.safe_load(text)["scrape_configs"]) for text in blocks if "scrape" in text]
 
 
 def test_the_page_shows_a_prometheus_how_to_scrape(promtool: str, tmp_path: Path) -> None:
-    (config,) = scrape_configs()
-    assert config.pop("kubernetes_sd_configs") == [{"role": "pod"}], "Debian's promtool knows no Kubernetes"
-    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump({"scrape_configs": [config]}))
-    done = subprocess.run(
-        [promtool, "check", "config", tmp_path / "prometheus.yaml"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    pods, processes = shown_configs()
+    assert pods[0].pop("kubernetes_sd_configs") == [{"role": "pod"}], "Debian's promtool knows no Kubernetes"
+    for number, configs in enumerate((pods, processes)):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(yaml.safe_dump({"scrape_configs": configs}))
+        done = subprocess.run([promtool, "check", "config", file], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_processes_outside_kubernetes_bring_the_labels_that_rules_go_by() -> None:
+    _, processes = shown_configs()
+    for config in processes:
+        for group in config["static_configs"]:
+            assert set(group["labels"]) == {"namespace", RELEASE}
+    assert len({config["job_name"] for config in processes}) == len(processes) > 1
 
 
 def relabelled(pod: dict[str, str], rules: list[dict[str, Any]]) -> dict[str, str] | None:

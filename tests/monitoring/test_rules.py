@@ -691,8 +691,9 @@ def only(rules: dict[str, Any], alert: str) -> dict[str, Any]:
 
 
 def written(template: str, case: Case) -> str:
-    """A template's text, given the labels and how the value reads."""
+    """A template's text, given the labels and how the value reads; no case has a release."""
     labels = case.labels or {}
+    template = re.sub(r"{{ with index \$labels .*?{{ end }}", "", template)
     text = re.sub(r"{{ \$labels\.(\w+) }}", lambda match: labels.get(match[1], ""), template)
     return re.sub(r"{{ \$value \| [^}]+ }}", case.value, text)
 

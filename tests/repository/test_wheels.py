@@ -100,5 +100,6 @@ def test_it_is_imported_where_only_its_dependencies_are(built: Path, package: st
 def siblings(package: str) -> set[str]:
     """The other packages of the workspace that it needs, those included that they need."""
     names = {PROJECTS[other]["project"]["name"]: other for other in PROJECTS}
-    direct = {names[one] for one in PROJECTS[package]["project"]["dependencies"] if one in names}
+    required = (one.partition("[")[0] for one in PROJECTS[package]["project"]["dependencies"])
+    direct = {names[one] for one in required if one in names}
     return direct.union(*(siblings(other) for other in direct))

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from keygrouping.grouping import Planned, create, shared_settings
 from keygrouping.grouping.level_fill import VARIANTS, LevelFill
 from keygrouping.grouping.level_fill.buckets import owners_for, resized
-from keygrouping.grouping.level_fill.plan import Keys, Shares, place
+from keygrouping.grouping.level_fill.keys import Keys
+from keygrouping.grouping.level_fill.plan import Shares, place
 from keygrouping.grouping.protocol import Hashes
 from keygrouping.hashing import hash_keys
 

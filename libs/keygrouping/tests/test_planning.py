@@ -160,7 +160,7 @@ def transcribed(  # noqa: C901 -- the paper's own pseudocode, which is to be com
 
 def test_the_example_of_figure_4_step_by_step() -> None:
     """7, 4, 5 at one worker and 2, 1, 1 at another: absolute balance is 10 each."""
-    from keygrouping.grouping.table.planning_kernel import fill_bins, place, prepare
+    from keygrouping.grouping.table.planning_kernel import Orders, Work, fill_bins, place, prepare
 
     rows = np.zeros(6, ROW)
     rows["cost"] = [7, 4, 5, 2, 1, 1]
@@ -168,17 +168,18 @@ def test_the_example_of_figure_4_step_by_step() -> None:
     bins = np.zeros(2, BIN)
     bins["first"], bins["end"] = [0, 3], [3, 6]
     falling = np.array([0, 2, 1, 3, 4, 5])
-    staying, waiting = np.ones(6, np.int64), np.zeros(6, np.int64)
+    waiting = np.zeros(6, np.int64)
+    work = Work(rows, np.ones(6, np.int64), waiting, bins, Orders(falling, falling, falling))
 
     def state() -> tuple[list[float], list[float]]:
         return bins["load"].tolist(), sorted(rows["cost"][waiting > 0].tolist(), reverse=True)
 
     def step(row: int) -> tuple[int, bool]:
-        return place(rows, staying, waiting, bins, falling, falling, row, 10.0, 10.0)
+        return place(work, row, 10.0, 10.0)
 
-    fill_bins(rows, staying, bins, np.zeros(2))
+    fill_bins(work, np.zeros(2))
     assert state() == ([16, 4], [])
-    prepare(rows, staying, waiting, bins, falling, 10.0)
+    prepare(work, 10.0)
     assert state() == ([9, 4], [7])
     assert step(0) == (1, True)  # 7 takes the place of 2
     assert state() == ([9, 9], [2])

@@ -6,6 +6,8 @@ from keygrouping_service.kafka.requests import TopicIdsRequest
 from keygrouping_service.kafka.topic_ids import NO_ID, UNKNOWN, read_topic_ids, topic_id_text
 from keygrouping_service.testing import Cluster
 
+pytestmark = pytest.mark.kafka
+
 
 async def test_a_topic_keeps_its_id_and_one_that_is_made_again_gets_another(cluster: Cluster, application: str) -> None:
     first, other = f"{application}-first", f"{application}-other"

@@ -74,18 +74,33 @@ def test_a_partition_of_which_nothing_is_known_is_shown_at_the_begin_of_time() -
             "events[1] holds results back: nothing of it is known yet, with 7 offsets unread",
         ),
         (Standing("events", 1, Progress(TEN), 0), "no partition is behind another: event time is 1970-01-01T10:00:00Z"),
+        (
+            Standing("events", 1, Progress(TEN - 400), 9),
+            "no partition is behind another: event time is 1970-01-01T10:00:00Z",
+        ),
     ],
 )
 def test_the_partition_that_holds_results_back_is_named_with_the_reason(behind: Standing, verdict: str) -> None:
     others = [Standing("events", 0, Progress(TEN), 0), Standing("events", 2, Progress(TEN, idle=True), 0)]
-    first, *rows = report({"router": [behind, *others]}).splitlines()
+    first, *rows = report({"router": [behind, *others]}, TEN).splitlines()
     assert first == f"router: {verdict}"
     assert [row.split()[0] for row in rows if row] == ["events[1]", "events[0]", "events[2]"]
 
 
+def test_partitions_that_are_ahead_of_the_clock_are_named() -> None:
+    hour = 3_600_000
+    found = [
+        Standing("events", number, Progress(time), 0) for number, time in enumerate((TEN, TEN + hour, TEN + 5_000))
+    ]
+    lines = report({"router": found, "worker": found}, TEN).splitlines()
+    (line,) = (line for line in lines if "ahead of the clock" in line)
+    assert line == "  ahead of the clock by up to 1 h 0 min: events[1]"
+    assert "ahead of the clock" not in report({"router": found}, TEN + hour)
+
+
 def test_idle_and_finished_partitions_hold_nothing_back() -> None:
     found = [Standing("events", 0, Progress(TEN, idle=True), 0), Standing("events", 1, Progress(END), 0)]
-    text = report({"router": found, "worker": []})
+    text = report({"router": found, "worker": []}, TEN)
     assert "router: nothing is held back, as all partitions are idle or finished" in text
     assert "worker: its input does not exist" in text
 

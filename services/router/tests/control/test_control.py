@@ -106,6 +106,13 @@ def test_capacities_go_to_groupings_that_take_account_of_them() -> None:
     assert environment().with_workers(change, MOST).routing_settings == {}
 
 
+def test_capacities_of_more_workers_than_routed_has_partitions_now_are_no_reason_to_refuse_another_w() -> None:
+    """As after `routed` was created again with fewer partitions: W would follow nobody any more."""
+    before = environment().model_copy(update={"capacities": {1: 2.0, MOST + 5: 3.0}})
+    after = before.with_workers(WorkersChange(workers=4), MOST)
+    assert (after.workers, after.capacities) == (4, before.capacities)
+
+
 def test_only_what_can_be_shared_is_planned_in_rounds() -> None:
     for grouping, together in (("key", False), ("pkg", False), ("mixed", True), ("dkg", True), ("w-choices", True)):
         control = environment(grouping=grouping, sharing="shared")

@@ -1,6 +1,6 @@
-"""Compiled routing of DAGreedy; needs numba. For the arrays see `dagreedy`."""
+"""Compiled routing of DAGreedy; needs numba."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,18 @@ from keygrouping.compiled import kernel
 from keygrouping.grouping._kernels import home_of
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 from keygrouping.keyspace._space_saving_kernel import update
+
+
+class Arrays(NamedTuple):
+    """All that routing reads and changes; for the shapes and records see `dagreedy`."""
+
+    loads: NDArray[np.float64]
+    counters: NDArray[Any]
+    sketch: NDArray[Any]
+    table: NDArray[Any]
+    visits: NDArray[np.int32]
+    hot_until: NDArray[np.int64]
+    totals: NDArray[Any]
 
 
 @kernel
@@ -47,21 +59,12 @@ def add_row(table: NDArray[Any], visits: NDArray[np.int32], state: Any, hashed: 
 
 
 @kernel
-def route_dagreedy(
-    hashes: Hashes,
-    weights: Weights,
-    loads: NDArray[np.float64],
-    counters: NDArray[Any],
-    sketches: NDArray[Any],
-    table: NDArray[Any],
-    visits: NDArray[np.int32],
-    hot_until: NDArray[np.int64],
-    states: NDArray[Any],
-) -> Workers:
+def route_dagreedy(hashes: Hashes, weights: Weights, arrays: Arrays) -> Workers:
     """Hot keys to the best worker for them, others to their home; all state goes along."""
     routed = np.empty(len(hashes), np.int32)
     weighted = len(weights) > 0
-    state, sketch = states[0], sketches[0]
+    loads, counters, table, visits = arrays.loads, arrays.counters, arrays.table, arrays.visits
+    state, sketch = arrays.totals[0], arrays.sketch[0]
     for i in range(len(hashes)):
         hashed = hashes[i, 0]
         weight = weights[i] if weighted else 1.0
@@ -73,7 +76,7 @@ def route_dagreedy(
             if row < 0 and state.rows < len(visits):
                 row = add_row(table, visits, state, hashed, worker)
             if row >= 0:
-                hot_until[row] = state.slide + 1
+                arrays.hot_until[row] = state.slide + 1
         if row >= 0:
             worker = best_worker(loads, visits[row], state.slide)
             if state.slide - visits[row, worker] > 1:

@@ -1,6 +1,6 @@
 """Compiled routing of Distribution-aware Key Grouping; needs numba."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,24 +11,28 @@ from keygrouping.grouping.protocol import Hashes, Weights, Workers
 from keygrouping.keyspace._space_saving_kernel import update
 
 
+class Arrays(NamedTuple):
+    """Where keys, ascending by hash, and buckets are placed, and what has been counted of both."""
+
+    keys: NDArray[np.int64]
+    key_workers: Workers
+    bucket_workers: Workers
+    buckets: Weights
+    counters: NDArray[Any]
+    sketch: NDArray[Any]
+
+
 @kernel
-def route_distribution_aware(
-    hashes: Hashes,
-    weights: Weights,
-    keys: NDArray[np.int64],
-    key_workers: Workers,
-    bucket_workers: Workers,
-    buckets: Weights,
-    counters: NDArray[Any],
-    sketches: NDArray[Any],
-) -> Workers:
-    """Each of the ascending `keys` to its worker, others to that of their bucket; `buckets` and sketch go along."""
+def route_distribution_aware(hashes: Hashes, weights: Weights, arrays: Arrays) -> Workers:
+    """Each placed key to its worker, others to that of their bucket; the counts go along."""
+    keys, key_workers, bucket_workers = arrays.keys, arrays.key_workers, arrays.bucket_workers
+    buckets, counters, sketch = arrays.buckets, arrays.counters, arrays.sketch[0]
     routed = np.empty(len(hashes), np.int32)
     weighted = len(weights) > 0
     for i in range(len(hashes)):
         hashed = hashes[i, 0]
         weight = weights[i] if weighted else 1.0
-        update(counters, sketches[0], hashed, weight)
+        update(counters, sketch, hashed, weight)
         bucket = home_of(hashed, len(buckets))
         buckets[bucket] += weight
         at = np.searchsorted(keys, hashed)

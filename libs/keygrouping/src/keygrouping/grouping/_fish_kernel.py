@@ -1,6 +1,6 @@
-"""Compiled routing of FISH; needs numba. For the arrays see `fish`."""
+"""Compiled routing of FISH; needs numba."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,18 @@ from keygrouping.compiled import kernel
 from keygrouping.grouping._kernels import home_of
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 from keygrouping.keyspace._space_saving_kernel import update
+
+
+class Arrays(NamedTuple):
+    """All that routing reads and changes. Per worker, in seconds: what an event would wait, the work it had lately, the
+    time that it takes for a weight of 1; the counters of keys and their sketch; and the state of the epoch."""
+
+    waiting: Weights
+    recent: Weights
+    service: Weights
+    counters: NDArray[Any]
+    sketch: NDArray[Any]
+    totals: NDArray[Any]
 
 
 @kernel
@@ -68,23 +80,12 @@ def least_waiting(first: int, second: int, width: int, waiting: Weights, recent:
 
 
 @kernel
-def route_fish(
-    hashes: Hashes,
-    weights: Weights,
-    waiting: Weights,
-    recent: Weights,
-    service: Weights,
-    counters: NDArray[Any],
-    sketches: NDArray[Any],
-    states: NDArray[Any],
-) -> Workers:
-    """Each event to the candidate of its key that lets it wait least; all state goes along.
-
-    Per worker, in seconds: what an event would wait, the work it had lately, the time that it takes for a weight of 1.
-    """
+def route_fish(hashes: Hashes, weights: Weights, arrays: Arrays) -> Workers:
+    """Each event to the candidate of its key that lets it wait least; all state goes along."""
     routed = np.empty(len(hashes), np.int32)
     weighted = len(weights) > 0
-    state, sketch = states[0], sketches[0]
+    waiting, recent, service, counters = arrays.waiting, arrays.recent, arrays.service, arrays.counters
+    state, sketch = arrays.totals[0], arrays.sketch[0]
     workers = len(waiting)
     for i in range(len(hashes)):
         if state.events == state.epoch_events:

@@ -84,23 +84,23 @@ class DaGreedy(BaseGrouping[DaGreedySettings]):
         return self._epoch + int(self._totals["changes"][0])
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
-        from keygrouping.grouping._dagreedy_kernel import route_dagreedy
+        from keygrouping.grouping._dagreedy_kernel import Arrays, route_dagreedy
 
         hashes, weights = kernel_arrays(hashes, weights, 1)
         if not len(hashes):
             return np.empty(0, np.int32)
         self._advance(now)
-        return route_dagreedy(
-            hashes,
-            weights,
+        counted = self._sketch
+        arrays = Arrays(
             self._loads,
-            self._sketch.counters,
-            self._sketch.sketch,
+            counted.counters,
+            counted.sketch,
             self._table,
             self._visits,
             self._hot_until,
             self._totals,
         )
+        return route_dagreedy(hashes, weights, arrays)
 
     def explain(self, key: bytes | str) -> Explanation:
         from keygrouping._probing import find

@@ -65,23 +65,16 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
         return self._settings.interval is None
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
-        from keygrouping.grouping._distribution_aware_kernel import route_distribution_aware
+        from keygrouping.grouping._distribution_aware_kernel import Arrays, route_distribution_aware
 
         hashes, weights = kernel_arrays(hashes, weights, 1)
         if not len(hashes):
             return np.empty(0, np.int32)
         self._advance(now)
         placed, seen = self._placement, self._seen
-        return route_distribution_aware(
-            hashes,
-            weights,
-            placed.keys,
-            placed.key_workers,
-            placed.bucket_workers,
-            seen.buckets,
-            seen.sketch.counters,
-            seen.sketch.sketch,
-        )
+        places = (placed.keys, placed.key_workers, placed.bucket_workers)
+        arrays = Arrays(*places, seen.buckets, seen.sketch.counters, seen.sketch.sketch)
+        return route_distribution_aware(hashes, weights, arrays)
 
     def statistics(self, now: float | None = None) -> dict[str, Any]:
         """`sketch`: counts of keys, see SpaceSaving.to_data; `buckets`: the weight of each bucket."""

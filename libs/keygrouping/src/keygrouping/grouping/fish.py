@@ -100,22 +100,15 @@ class Fish(BaseGrouping[FishSettings]):
         return self._waiting.copy()
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
-        from keygrouping.grouping._fish_kernel import route_fish
+        from keygrouping.grouping._fish_kernel import Arrays, route_fish
 
         hashes, weights = kernel_arrays(hashes, weights, 2)
         if not len(hashes):
             return np.empty(0, np.int32)
         self._advance(now)
-        return route_fish(
-            hashes,
-            weights,
-            self._waiting,
-            self._recent,
-            self._service,
-            self._sketch.counters,
-            self._sketch.sketch,
-            self._totals,
-        )
+        counted = self._sketch
+        arrays = Arrays(self._waiting, self._recent, self._service, counted.counters, counted.sketch, self._totals)
+        return route_fish(hashes, weights, arrays)
 
     def explain(self, key: bytes | str) -> Explanation:
         first = worker_of(hash_key(key, SEED), self._workers)

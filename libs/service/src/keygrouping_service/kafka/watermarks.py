@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +23,10 @@ from keygrouping_service.settings import ServiceSettings, load
 
 _STAGES = ("router", "worker", "aggregator")
 _SHOWN = 5
+_LEAST_BEHIND = 1000
+"""Milliseconds that no partition counts as behind: all of them write at moments of their own."""
+_LEAST_AHEAD = 60_000
+"""Milliseconds that event time may be ahead of the clock: clocks of machines differ."""
 
 
 def show_watermark(group: str, partition: int, progress: Progress) -> None:
@@ -75,13 +80,18 @@ def _next(entry: Committed, first: int) -> int:
     return first if entry.offset is None else entry.offset
 
 
-def report(standings: Mapping[str, list[Standing]]) -> str:
-    """The table of each stage, and a sentence that names the partition that holds it back."""
-    return "\n".join(line for stage, found in standings.items() for line in (*_lines(stage, found), ""))
+def report(standings: Mapping[str, list[Standing]], now: float) -> str:
+    """The table of each stage, and a sentence that names the partition that holds it back.
+
+    `now` is in ms since 1970; what is ahead of it comes of clocks that are fast, and is told.
+    """
+    return "\n".join(line for stage, found in standings.items() for line in (*_lines(stage, found, now), ""))
 
 
-def _lines(stage: str, found: list[Standing]) -> Iterable[str]:
+def _lines(stage: str, found: list[Standing], now: float) -> Iterable[str]:
     yield f"{stage}: {_verdict(stage, found)}"
+    if stage == "router":
+        yield from _ahead(found, now)
     furthest = max((each.progress.time for each in found if each.progress.time != END), default=MIN_TIME)
     for each in found[:_SHOWN]:
         state = "idle" if each.progress.idle else "active"
@@ -90,6 +100,17 @@ def _lines(stage: str, found: list[Standing]) -> Iterable[str]:
         yield f"  {each.name:<32} {when:<24} behind {behind:<12} unread {each.unread:<12,} {state}"
     if len(found) > _SHOWN:
         yield f"  and {len(found) - _SHOWN} more that are further"
+
+
+def _ahead(found: list[Standing], now: float) -> Iterable[str]:
+    ahead = [
+        each for each in found if not _holds_nothing_back(each.progress) and each.progress.time > now + _LEAST_AHEAD
+    ]
+    if ahead:
+        span = _span(max(each.progress.time for each in ahead) - now)
+        names = ", ".join(each.name for each in ahead[:_SHOWN]) + (", ..." if len(ahead) > _SHOWN else "")
+        yield f"  ahead of the clock by up to {span}: {names}"
+        yield "  clocks of whoever writes there are fast: what has the right time is late until then"
 
 
 def _verdict(stage: str, found: list[Standing]) -> str:
@@ -102,7 +123,7 @@ def _verdict(stage: str, found: list[Standing]) -> str:
     if last.progress.time == MIN_TIME:
         return f"{last.name} holds results back: nothing of it is known yet, with {last.unread:,} offsets unread"
     furthest = max(each.progress.time for each in active)
-    if furthest == last.progress.time:
+    if furthest - last.progress.time < _LEAST_BEHIND:
         return f"no partition is behind another: event time is {_instant(furthest)}"
     why = f"{last.unread:,} offsets of it are unread" if last.unread else "all of it is read"
     who = f"the {stage} stage has yet to read them" if last.unread else "whoever writes to it is behind"
@@ -119,7 +140,7 @@ def _instant(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _span(milliseconds: int) -> str:
+def _span(milliseconds: float) -> str:
     hours, seconds = divmod(round(milliseconds / 1000), 3600)
     minutes, seconds = divmod(seconds, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
@@ -140,7 +161,7 @@ async def _read(settings: ServiceSettings) -> dict[str, list[Standing]]:
 def main() -> int:
     """Prints the watermarks of all stages; gives the exit code."""
     take_no_arguments("python -m keygrouping_service.kafka.watermarks", about=__doc__)
-    sys.stdout.write(report(asyncio.run(_read(load(ServiceSettings)))))
+    sys.stdout.write(report(asyncio.run(_read(load(ServiceSettings))), time.time() * 1000))
     return 0
 
 

@@ -222,10 +222,11 @@ class Control:
     def with_workers(self, change: WorkersChange, most: int) -> Self:
         """With another W of at most `most`, or one that follows the running workers from now on."""
         workers = self.workers if change.workers == "auto" else change.workers
-        capacities = self.capacities if change.capacities is None else change.capacities
+        given = change.capacities
+        capacities = self.capacities if given is None else given
         if workers > most:
             raise Refused(f"workers must be at most {most}, the partitions of the routed topic, not {workers}")
-        beyond = sorted(worker for worker in capacities if worker >= most)
+        beyond = sorted(worker for worker in given or () if worker >= most)
         if beyond:
             raise Refused(f"capacities for workers {beyond}: there are at most {most}, numbered from 0")
         changed = replace(self, capacities=capacities)

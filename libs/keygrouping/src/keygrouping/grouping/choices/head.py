@@ -140,26 +140,15 @@ class HeadGrouping(SharedWidths[HeadSettingsType], Generic[HeadSettingsType]):
         return min(2, self._workers)
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
-        from keygrouping.grouping.choices.head_kernel import route_head
+        from keygrouping.grouping.choices.head_kernel import Arrays, route_head
 
         hashes, weights = kernel_arrays(hashes, weights, 2)
         if not len(hashes):
             return np.empty(0, np.int32)
         self._advance(now)
         keys, workers = self._keys, self._workers
-        return route_head(
-            hashes,
-            weights,
-            workers,
-            self._tree,
-            first_leaf(workers),
-            keys.counters,
-            keys.sketch,
-            self._counts,
-            self._rules,
-            self._wide.table,
-            self.shared,
-        )
+        arrays = Arrays(self._tree, keys.counters, keys.sketch, self._counts, self._rules, self._wide.table)
+        return route_head(hashes, weights, arrays, workers, first_leaf(workers), self.shared)
 
     def bear(self, loads: Weights) -> None:
         self._tree = tree_of(loads_of(self._tree, self._workers) + loads)

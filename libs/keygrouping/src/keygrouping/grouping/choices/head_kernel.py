@@ -1,7 +1,7 @@
 """Compiled routing of D-Choices and W-Choices; needs numba."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,18 @@ from keygrouping.grouping.protocol import Hashes, Weights, Workers
 from keygrouping.keyspace._space_saving_kernel import enter
 
 Indices = NDArray[np.int64]
+
+
+class Arrays(NamedTuple):
+    """All that routing reads and changes: the tree of loads, counters and their sketch, `head.COUNTS`, `head.RULES`,
+    and the table of `WideKeys`."""
+
+    tree: Weights
+    counters: NDArray[Any]
+    sketch: NDArray[Any]
+    counts: NDArray[Any]
+    rules: NDArray[Any]
+    wide: NDArray[Any]
 
 
 @kernel
@@ -123,29 +135,18 @@ def least_loaded_choice(
 
 
 @kernel
-def route_head(
-    hashes: Hashes,
-    weights: Weights,
-    workers: int,
-    tree: Weights,
-    leaf: int,
-    counters: NDArray[Any],
-    sketches: NDArray[Any],
-    all_counts: NDArray[Any],
-    all_rules: NDArray[Any],
-    wide: NDArray[Any],
-    planned: bool,
-) -> Workers:
+def route_head(hashes: Hashes, weights: Weights, arrays: Arrays, workers: int, leaf: int, planned: bool) -> Workers:
     """Route events one after the other; all but the rules changes as it goes along. `leaf` is the tree's first one.
 
-    If `planned`, the head and the widths of its keys are those of `wide`, the table of `WideKeys`.
+    If `planned`, the head and the widths of its keys are those of the plan.
     """
+    tree, counters, wide = arrays.tree, arrays.counters, arrays.wide
     loads = tree[leaf : leaf + workers]
     routed = np.empty(len(hashes), np.int32)
     weighted = len(weights) > 0
     order = np.arange(workers)
     swapped = np.empty(workers, np.int64)
-    sketch, counts, rules = sketches[0], all_counts[0], all_rules[0]
+    sketch, counts, rules = arrays.sketch[0], arrays.counts[0], arrays.rules[0]
     for i in range(len(hashes)):
         weight = weights[i] if weighted else 1.0
         slot = find(counters, hashes[i, 0])

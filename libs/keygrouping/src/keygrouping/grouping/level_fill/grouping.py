@@ -15,8 +15,9 @@ from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping._virtual_workers import capacities_of
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.level_fill.buckets import owners_for, resized
+from keygrouping.grouping.level_fill.keys import Keys
 from keygrouping.grouping.level_fill.message import Plan
-from keygrouping.grouping.level_fill.plan import ROCK, Keys, Placement, Shares, moved, place, rock_share
+from keygrouping.grouping.level_fill.plan import ROCK, Placement, Shares, moved, place, rock_share
 from keygrouping.grouping.level_fill.settings import LevelFillSettings
 from keygrouping.grouping.level_fill.shares import Counts, Estimates, Seen
 from keygrouping.grouping.level_fill.state import CAUSES, RULES, WAYS, Arrays
@@ -300,11 +301,11 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         """Route by a plan for the present number of workers; counts, loads and level go on."""
         from keygrouping.grouping.level_fill.install_kernel import install
 
-        before, keys = self._arrays, plan.placement.keys
+        before = self._arrays
         self._arrays = before._replace(owners=plan.placement.owners, pool=np.zeros_like(before.pool))
         self._take(plan)
         self._arrays.state["now"] = self._now
-        install(*self._arrays, before.pool, keys.hashes, keys.shares, keys.width, keys.known, keys.members)
+        install(self._arrays, before.pool, plan.placement.keys)
 
     def _take(self, plan: Plan | None) -> None:
         """Know a plan, without any change of the tracked keys."""
@@ -416,15 +417,13 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     def _remember(self, before: Arrays, *, counted: bool) -> None:
         from keygrouping.grouping.level_fill.install_kernel import remember
 
-        remember(*self._arrays.counters, *before.counters, counted)
+        remember(self._arrays, before, counted)
 
     def _refit(self, *, slack: bool) -> None:
         """Hold tracked keys to these settings where they were classified by others; `slack`: that is certain."""
         from keygrouping.grouping.level_fill.install_kernel import refit
 
-        arrays = self._arrays
-        slots = np.flatnonzero(arrays.tracked)
-        refit(slots, arrays.hashes, arrays.keys, arrays.pool, self._workers, arrays.state, arrays.rules, slack)
+        refit(np.flatnonzero(self._arrays.tracked), self._arrays, slack)
 
 
 def _around(arrays: Arrays, hashed: int) -> Arrays:
@@ -446,4 +445,4 @@ def _poured(keys: Keys, k: int) -> PouredKey:
 def _routed(arrays: Arrays, hashes: Hashes, weights: Weights) -> Workers:
     from keygrouping.grouping.level_fill.route_kernel import route_levels
 
-    return route_levels(hashes, weights, *arrays)
+    return route_levels(hashes, weights, arrays)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from keygrouping.grouping.base import loads_from
-from keygrouping.grouping.level_fill.plan import Keys, Placement
+from keygrouping.grouping.level_fill.keys import Keys
+from keygrouping.grouping.level_fill.plan import Placement
 from keygrouping.grouping.level_fill.shares import Estimates
 from keygrouping.grouping.protocol import Weights, Workers
 

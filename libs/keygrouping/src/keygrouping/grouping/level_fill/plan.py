@@ -16,10 +16,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping.grouping.level_fill.keys import Keys, Members, Numbers, Wanted
 from keygrouping.grouping.level_fill.state import LIGHT, above_level
 from keygrouping.grouping.protocol import Weights, Workers
 
-Numbers = NDArray[np.int64]
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 ROCK = 1.1
@@ -29,59 +29,6 @@ _NOISE = 3.0
 _MARGIN = 3.0
 _LEAST_ROOM = 0.5
 """Of the mean room: what is less is left to chance, as long as few events make shares uncertain, too."""
-
-
-@dataclass(frozen=True)
-class Keys:
-    """Tracked keys, by hash; all arrays have one entry per key but the last two, which have one per member."""
-
-    hashes: Numbers
-    shares: Weights
-    width: Numbers
-    """Members in use."""
-    known: Numbers
-    """Members in use and remembered."""
-    members: Workers
-    """Those of the first key, then those of the next; the primary first, those in use before those remembered."""
-    taken: Weights
-    """Planned share of the key on each member; 0 for those that are only remembered."""
-
-    @classmethod
-    def none(cls) -> "Keys":
-        """No key."""
-        numbers = np.empty(0, np.int64)
-        return cls(numbers, np.empty(0), numbers, numbers, np.empty(0, np.int32), np.empty(0))
-
-    def within(self, workers: int, owners: Workers) -> "Keys":
-        """Without members that are gone; a key that has lost all of them is at its owner."""
-        key_of = np.repeat(np.arange(len(self.hashes)), self.known)
-        position = np.arange(len(key_of)) - np.repeat(np.cumsum(self.known) - self.known, self.known)
-        used = position < np.repeat(self.width, self.known)
-        stays = self.members < workers
-        known = np.bincount(key_of[stays], minlength=len(self.hashes))
-        width = np.bincount(key_of[stays & used], minlength=len(self.hashes))
-        homeless = np.flatnonzero(known == 0)
-        at = np.searchsorted(key_of[stays], homeless)
-        members = np.insert(self.members[stays], at, owners[self.hashes[homeless] & (len(owners) - 1)])
-        taken = np.insert(self.taken[stays], at, 0.0)
-        known, width = np.maximum(known, 1), np.maximum(width, 1)
-        return Keys(self.hashes, self.shares, width, known, members.astype(np.int32), taken)
-
-    def taken_of(self, hashed: int) -> dict[int, float]:
-        """What is planned of a key for each of its members; empty for an unknown one."""
-        at = int(np.searchsorted(self.hashes, hashed))
-        if at == len(self.hashes) or self.hashes[at] != hashed:
-            return {}
-        first = int(self.known[:at].sum())
-        part = slice(first, first + int(self.known[at]))
-        return dict(zip(self.members[part].tolist(), self.taken[part].tolist(), strict=True))
-
-    def used(self, workers: int) -> Numbers:
-        """Position of the key x W + worker for all members in use."""
-        key_of = np.repeat(np.arange(len(self.hashes)), self.known)
-        position = np.arange(len(key_of)) - np.repeat(np.cumsum(self.known) - self.known, self.known)
-        used = position < np.repeat(self.width, self.known)
-        return key_of[used] * workers + self.members[used]
 
 
 @dataclass(frozen=True)
@@ -145,28 +92,28 @@ def place(
     width, known = keys.width.copy(), keys.known.copy()
     space = _space(keys, hot, workers)
     start = np.cumsum(space) - space
-    pool, taken = _spread(keys.members, known, start, int(space.sum())), np.zeros(int(space.sum()))
+    size = int(space.sum())
+    members = Members(_spread(keys.members, known, start, size), start, known, space, width, np.zeros(size))
     order = _heaviest_first(keys)
 
     moved_buckets = steps.relieve(owners, shares.cold, loads, limit, tolerance if move_buckets else np.inf)
-    strictly = bool(hot.any())
-    removed = steps.give_up(keys.shares, hot, order, pool, start, width, loads, limit, tolerance, strictly)
+    rocks, poured = order[~hot[order]], order[hot[order]]
+    strictly = bool(len(poured))
+    removed = steps.give_up(rocks, keys.shares, members, loads, limit, tolerance, strictly)
     width[~hot] = 1
-    taken[start[~hot]] = keys.shares[~hot]
-    ways = (pool, start, known, space, width, taken)
-    caps = caps_of(keys.shares, workers, widths)
-    steps.place(removed, keys.hashes, keys.shares, caps, *ways, loads, limit, split_light)
-    room = np.maximum(0.0, limit - loads)
-    poured, level = order[hot[order]], None
+    members.taken[start[~hot]] = keys.shares[~hot]
+    wanted = Wanted(keys.hashes, keys.shares, caps_of(keys.shares, workers, widths))
+    steps.place(removed, wanted, members, loads, limit, split_light)
+    room, level = np.maximum(0.0, limit - loads), None
     if len(poured):
         level = steps.water_level(loads, fair, float(keys.shares[hot].sum()))
         free = np.maximum(0.0, level * fair - loads)
         loads = loads + free
         least = min(tolerance, _LEAST_ROOM * float(free.mean()))
-        steps.pour(poured, keys.hashes, keys.shares, *ways, free, least)
+        steps.pour(poured, wanted, members, free, least)
         loads = loads - free
-    members, taken = _gathered(pool, known, start), _gathered(taken, known, start)
-    placed = Keys(keys.hashes, keys.shares, width, known, members, taken)
+    pool, taken = _gathered(members.pool, known, start), _gathered(members.taken, known, start)
+    placed = Keys(keys.hashes, keys.shares, width, known, pool, taken)
     return Placement(owners, placed, heaviest_rock, loads, room, level, moved_buckets)
 
 

@@ -1,4 +1,8 @@
-"""Compiled routing of level-fill; needs numba."""
+"""Compiled routing of level-fill; needs numba.
+
+`arrays` are those of a source. What has to do with a tracked key gets its record `key` of `arrays.keys`, too: a view,
+so what is changed in it stays.
+"""
 
 import math
 from typing import Any
@@ -9,7 +13,7 @@ from numpy.typing import NDArray
 from keygrouping._splitmix import GAMMA, mix, unit
 from keygrouping.compiled import kernel
 from keygrouping.grouping._kernels import home_of
-from keygrouping.grouping.level_fill.state import BY_LEVEL, BY_SPILL, INLINE, LIGHT, MOST_TRACKED, WAYS
+from keygrouping.grouping.level_fill.state import BY_LEVEL, BY_SPILL, INLINE, LIGHT, MOST_TRACKED, WAYS, Arrays
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 
 _HIGH = np.uint64(32)
@@ -31,10 +35,10 @@ def set_of(hashed: np.int64, slots: int) -> Any:
 def find(hashes: NDArray[np.int64], hashed: np.int64) -> Any:
     """The slot of a key, -1 if it has none."""
     first = set_of(hashed, len(hashes))
-    for slot in range(first, first + WAYS):
-        if hashes[slot] == hashed:
-            return slot
-    return np.int64(-1)
+    found = np.int64(-1)
+    for way in range(WAYS):  # All of them: eight comparisons at once cost less than a branch.
+        found = first + way if hashes[first + way] == hashed else found
+    return found
 
 
 @kernel
@@ -76,10 +80,9 @@ def classify(key: Any, hashed: np.int64, share: float, workers: int, state: Any,
 
 
 @kernel
-def track(
-    key: Any, slot: Any, hashed: np.int64, share: float, home: int, pool: Workers, workers: int, state: Any, rules: Any
-) -> None:
+def track(key: Any, slot: Any, hashed: np.int64, share: float, home: int, arrays: Arrays) -> None:
     """Begin to know a key by itself: it stays at home until that is full."""
+    state, workers = arrays.state[0], len(arrays.loads)
     key.since = state.now
     key.hot_since = key.widened = np.nan
     key.full = key.tried = -1
@@ -87,8 +90,8 @@ def track(
     key.width = key.known = 1
     key.at = key.cause = 0
     key.hot = key.planned = False
-    classify(key, hashed, share, workers, state, rules)
-    key.current = pool[key.start] = home
+    classify(key, hashed, share, workers, state, arrays.rules[0])
+    key.current = arrays.pool[key.start] = home
 
 
 @kernel
@@ -116,34 +119,39 @@ def knows(key: Any, pool: Workers, worker: int) -> bool:
 
 
 @kernel
-def newcomer(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: Weights, state: Any) -> Any:
-    """The position in the pool of the next worker for a key whose members are full, -1 if there is none."""
+def stranger(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: Weights, level: float) -> Any:
+    """A worker that never was a member of a key and takes it now; -1: there is none.
+
+    For a light key the one of its next hash, if that has less than its primary. For a hot one the first in its ring,
+    which begins at its home, that is below the level: of those where the plan has seen room, else of all others.
+    """
     workers = len(loads)
-    for i in range(key.width, key.known):
-        if loads[pool[key.start + i]] < state.level:
-            return key.start + i
-    found = -1
     if not key.hot:
         worker = choice(hashed, key.width, workers)
-        if loads[worker] < loads[pool[key.start]] and not knows(key, pool, worker):
-            found = worker
-    else:
-        first = home_of(hashed, workers)
-        for planned in (True, False):
-            for i in range(workers):
-                worker = first + i if first + i < workers else first + i - workers
-                if loads[worker] < state.level and (room[worker] > 0.0) == planned and not knows(key, pool, worker):
-                    found = worker
-                    break
-            if found >= 0:
-                break
-    if found < 0:
+        return worker if loads[worker] < loads[pool[key.start]] and not knows(key, pool, worker) else -1
+    first = home_of(hashed, workers)
+    for planned in (True, False):
+        for i in range(workers):
+            worker = first + i if first + i < workers else first + i - workers
+            if loads[worker] < level and (room[worker] > 0.0) == planned and not knows(key, pool, worker):
+                return worker
+    return -1
+
+
+@kernel
+def newcomer(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: Weights, state: Any) -> Any:
+    """The position in the pool of the next worker for a key whose members are full, -1 if there is none."""
+    for i in range(key.width, key.known):  # Those that it has had before come first: they hold its state already.
+        if loads[pool[key.start + i]] < state.level:
+            return key.start + i
+    worker = stranger(key, hashed, pool, loads, room, state.level)
+    if worker < 0:
         return -1
-    if make_room(key, pool, workers, state):
+    if make_room(key, pool, len(loads), state):
         key.known += 1
     elif key.known == key.width:
         return -1
-    pool[key.start + key.known - 1] = found
+    pool[key.start + key.known - 1] = worker  # Without room it takes the place of the one remembered last.
     return key.start + key.known - 1
 
 
@@ -186,28 +194,14 @@ def rank(bits: np.int64, tracked: bool, way: int) -> Any:
 
 
 @kernel
-def enter(
-    hashes: NDArray[np.int64],
-    counts: Weights,
-    errors: Weights,
-    begun: Weights,
-    tracked: NDArray[np.bool_],
-    hashed: np.int64,
-    mass: float,
-) -> Any:
-    """Let a key take over the smallest counter of its set that no tracked key has; its slot, -1 if there is none."""
-    first = set_of(hashed, len(hashes))
-    bits = counts.view(np.int64)
+def smallest(bits: NDArray[np.int64], tracked: NDArray[np.bool_], hashed: np.int64) -> Any:
+    """The slot of the smallest counter in a key's set that no tracked key has, -1: there is none; bits of counts."""
+    first = set_of(hashed, len(bits))  # Were it given, the compiler would check eight times whether it is negative.
     least = rank(bits[first], tracked[first], 0)
     for way in range(1, WAYS):
         least = min(least, rank(bits[first + way], tracked[first + way], way))
     slot = first + (least & np.int64(WAYS - 1))
-    if tracked[slot]:
-        return np.int64(-1)
-    errors[slot] = counts[slot]
-    hashes[slot] = hashed
-    begun[slot] = mass
-    return slot
+    return np.int64(-1) if tracked[slot] else slot
 
 
 @kernel
@@ -221,31 +215,70 @@ def crowded(tracked: NDArray[np.bool_], slot: Any) -> bool:
 
 
 @kernel
-def route_levels(
-    events: Hashes,
-    weights: Weights,
-    hashes: NDArray[np.int64],
-    counts: Weights,
-    errors: Weights,
-    begun: Weights,
-    tracked: NDArray[np.bool_],
-    keys: NDArray[Any],
-    pool: Workers,
-    owners: Workers,
-    cold: Weights,
-    loads: Weights,
-    room: Weights,
-    slowness: Weights,
-    states: NDArray[Any],
-    all_rules: NDArray[Any],
-) -> Workers:
-    """Route events one after the other; all but the owners, the room, the slowness and the rules goes on with them."""
+def promote(slot: Any, hashed: np.int64, weight: float, mass: float, arrays: Arrays) -> bool:
+    """Track a key that is heavy for certain if there is room; `weight`: that of the event that has just been counted.
+
+    `mass`: the weight of all events before that one. A full set takes a key that is hot all the same.
+    """
+    certain = arrays.counts[slot] - arrays.errors[slot]
+    share = certain / (mass + weight - arrays.begun[slot])
+    if share <= arrays.rules[0].hot_share and crowded(arrays.tracked, slot):
+        return False
+    bucket = hashed & (len(arrays.owners) - 1)
+    arrays.tracked[slot] = True
+    arrays.cold[bucket] -= certain - weight  # The event itself was not added there.
+    track(arrays.keys[slot], slot, hashed, share, arrays.owners[bucket], arrays)
+    return True
+
+
+@kernel
+def turn(key: Any, pool: Workers, loads: Weights, level: float) -> bool:
+    """Use the next of the other members that is below the level; False if there is none."""
+    at = key.at + 1
+    for _ in range(1, key.width):
+        if at == key.width:
+            at = 0
+        if loads[pool[key.start + at]] < level:
+            key.at = at
+            key.current = pool[key.start + at]
+            return True
+        at += 1
+    return False
+
+
+@kernel
+def spill(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: Weights, state: Any) -> None:
+    """Widen a key whose members are all full, if it may be; else go on to the next member where that has less.
+
+    So the members of a key that is as wide as it may be stay alike above the level.
+    """
+    limit = state.hot_limit if key.hot else state.light_limit + key.slack
+    if loads[key.current] >= limit and key.width < key.cap and key.tried != state.number:
+        if widen(key, hashed, pool, loads, room, state):
+            return
+        key.tried = state.number
+    if key.width > 1:
+        at = key.at + 1 if key.at + 1 < key.width else 0
+        if loads[pool[key.start + at]] < loads[key.current]:
+            key.at = at
+            key.current = pool[key.start + at]
+
+
+@kernel
+def route_levels(events: Hashes, weights: Weights, arrays: Arrays) -> Workers:
+    """Route events one after the other; all arrays but owners, room, slowness and rules change as it goes along.
+
+    What every event needs is in this one loop or in functions of few arrays: passing all of them on would take longer
+    than to route. The words that every event changes are local variables, and so in registers; `state` has them
+    whenever somebody else looks: at a new level and at the end.
+    """
     routed = np.empty(len(events), np.int32)
     weighted = len(weights) > 0
-    workers = len(loads)
-    buckets, sets = len(owners) - 1, np.uint64(len(hashes) // WAYS - 1)
-    bits = counts.view(np.int64)
-    state, rules = states[0], all_rules[0]
+    hashes, counts, errors, begun, tracked = arrays.hashes, arrays.counts, arrays.errors, arrays.begun, arrays.tracked
+    keys, pool, owners, cold = arrays.keys, arrays.pool, arrays.owners, arrays.cold
+    loads, room, slowness = arrays.loads, arrays.room, arrays.slowness
+    workers, buckets, bits = len(loads), len(owners) - 1, counts.view(np.int64)
+    state, rules = arrays.state[0], arrays.rules[0]
     mass, squares, until = state.mass, state.squares, state.until
     level, light_limit = state.level, state.light_limit
     for i in range(len(events)):
@@ -256,22 +289,12 @@ def route_levels(
         until -= 1
         hashed = events[i, 0]
         weight = weights[i] if weighted else 1.0
-        bucket = hashed & buckets
-        first = np.int64((np.uint64(hashed) >> _HIGH) & sets) * WAYS
-        slot = np.int64(-1)
-        for j in range(WAYS):
-            slot = first + j if hashes[first + j] == hashed else slot
+        # Count the key. It gets no counter, and is cold, where all counters of its set belong to tracked keys.
+        slot = find(hashes, hashed)
         if slot < 0:
-            least = rank(bits[first], tracked[first], 0)
-            for j in range(1, WAYS):
-                least = min(least, rank(bits[first + j], tracked[first + j], j))
-            slot = first + (least & np.int64(WAYS - 1))
-            if tracked[slot]:
-                slot = np.int64(-1)
-            else:
-                errors[slot] = counts[slot]
-                hashes[slot] = hashed
-                begun[slot] = mass
+            slot = smallest(bits, tracked, hashed)
+            if slot >= 0:
+                errors[slot], hashes[slot], begun[slot] = counts[slot], hashed, mass
         known = False
         if slot >= 0:
             counts[slot] += weight
@@ -279,47 +302,21 @@ def route_levels(
             if not known:
                 certain = counts[slot] - errors[slot]
                 if certain >= rules.evidence * state.unit and certain >= rules.threshold * mass:
-                    share = certain / (mass + weight - begun[slot])
-                    known = share > rules.hot_share or not crowded(tracked, slot)
-                    if known:
-                        tracked[slot] = True
-                        cold[bucket] -= certain - weight
-                        track(keys[slot], slot, hashed, share, owners[bucket], pool, workers, state, rules)
+                    known = promote(slot, hashed, weight, mass, arrays)
         if known:
+            # A tracked key fills one member after the other up to the level. That all are full holds until it rises.
             key = keys[slot]
-            worker = key.current
-            if loads[worker] >= (light_limit if key.width == 1 and not key.hot else level):
-                full = True
-                if key.full != state.number:
-                    at = key.at + 1
-                    for _ in range(1, key.width):
-                        if at == key.width:
-                            at = 0
-                        if loads[pool[key.start + at]] < level:
-                            key.at = at
-                            key.current = worker = pool[key.start + at]
-                            full = False
-                            break
-                        at += 1
-                if full and key.full != state.number:
+            if loads[key.current] >= (light_limit if key.width == 1 and not key.hot else level):
+                if key.full != state.number and not turn(key, pool, loads, level):
                     key.full = state.number
                     certain, counted = counts[slot] - errors[slot], mass + weight - begun[slot]
                     reestimate(key, hashed, certain, counted, workers, state, rules)
-                if (
-                    full
-                    and loads[worker] >= (state.hot_limit if key.hot else light_limit + key.slack)
-                    and key.width < key.cap
-                    and key.tried != state.number
-                ):
-                    full = not widen(key, hashed, pool, loads, room, state)
-                    key.tried = state.number if full else key.tried
-                    worker = key.current
-                if full and key.width > 1:
-                    at = key.at + 1 if key.at + 1 < key.width else 0
-                    if loads[pool[key.start + at]] < loads[worker]:
-                        key.at = at
-                        key.current = worker = pool[key.start + at]
+                if key.full == state.number:
+                    spill(key, hashed, pool, loads, room, state)
+            worker = key.current
         else:
+            # A cold key follows its bucket; a part of the hashes may go to a second worker.
+            bucket = hashed & buckets
             worker = owners[bucket]
             cold[bucket] += weight
             if state.flexible and loads[worker] >= level and unit(mix(np.uint64(hashed))) <= rules.flexible:

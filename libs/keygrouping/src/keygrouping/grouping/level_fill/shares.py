@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.grouping.base import loads_from
-from keygrouping.grouping.level_fill.plan import Keys, Numbers, Shares
+from keygrouping.grouping.level_fill.keys import Keys, Numbers
+from keygrouping.grouping.level_fill.plan import Shares
 from keygrouping.grouping.level_fill.state import MOST_TRACKED
 from keygrouping.grouping.protocol import Weights, Workers
 

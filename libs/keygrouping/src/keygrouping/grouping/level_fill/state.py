@@ -103,7 +103,7 @@ _TIMES = ("since", "hot_since", "widened")
 
 
 class Arrays(NamedTuple):
-    """All that routing reads and changes, in the order in which the kernel wants it."""
+    """All that routing reads and changes; kernels take it as it is."""
 
     hashes: NDArray[np.int64]
     """The counters of the sketch, sets of WAYS one after the other: their keys, 0 where there is none."""
@@ -153,11 +153,6 @@ class Arrays(NamedTuple):
             state,
             rules,
         )
-
-    @property
-    def counters(self) -> tuple[NDArray[np.int64], Weights, Weights, Weights, NDArray[np.bool_], NDArray[Any]]:
-        """Those with an entry for each counter."""
-        return self[:6]
 
     @property
     def mass(self) -> float:

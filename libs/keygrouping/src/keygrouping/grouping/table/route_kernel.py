@@ -1,6 +1,6 @@
 """Compiled routing by a table of keys that also counts what each key costs; needs numba."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,17 @@ from keygrouping.compiled import kernel
 from keygrouping.grouping._kernels import home_of
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 from keygrouping.grouping.table.slot import EMPTY, TRACKED
+
+
+class Arrays(NamedTuple):
+    """What is known of keys, and of the load that none of them brings."""
+
+    slots: NDArray[Any]
+    """The hash table, of `slot.SLOT`."""
+    known: NDArray[np.int64]
+    """One number: how many keys are in it."""
+    background: Weights
+    """Load of each worker by keys without a slot."""
 
 
 @kernel
@@ -30,22 +41,15 @@ def lay_out(slots: NDArray[Any], keys: NDArray[Any]) -> NDArray[np.int64]:
 
 @kernel
 def route_by_table(
-    hashes: Hashes,
-    weights: Weights,
-    start: int,
-    routed: Workers,
-    slots: NDArray[Any],
-    known: NDArray[np.int64],
-    limit: int,
-    background: Weights,
-    now: float,
+    hashes: Hashes, weights: Weights, start: int, routed: Workers, arrays: Arrays, limit: int, now: float
 ) -> int:
-    """Route events from `start` on into `routed`; slots, known[0] (keys in them) and background change.
+    """Route events from `start` on into `routed`; the arrays change.
 
     A key that is not known yet gets a slot while there are fewer than `limit`; the weight of later ones counts as
     background of their homes. It stops before an event whose key would fill the slots by more than half, and says
     how far it has come.
     """
+    slots, known, background = arrays.slots, arrays.known, arrays.background
     weighted = len(weights) > 0
     for i in range(start, len(hashes)):
         weight = weights[i] if weighted else 1.0

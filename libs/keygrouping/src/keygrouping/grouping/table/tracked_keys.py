@@ -57,13 +57,14 @@ class TrackedKeys:
 
     def route(self, hashes: Hashes, weights: Weights, background: Weights, now: float) -> Workers:
         """The workers of these events; counts their weights, those of keys that can't be tracked in `background`."""
-        from keygrouping.grouping.table.route_kernel import route_by_table
+        from keygrouping.grouping.table.route_kernel import Arrays, route_by_table
 
         routed = np.empty(len(hashes), np.int32)
         limit = self._entries + self._capacity
         done = 0
         while True:
-            done = route_by_table(hashes, weights, done, routed, self._slots, self._known, limit, background, now)
+            arrays = Arrays(self._slots, self._known, background)
+            done = route_by_table(hashes, weights, done, routed, arrays, limit, now)
             if done == len(hashes):
                 return routed
             self._replace(*self._keys(), slots=2 * len(self._slots))

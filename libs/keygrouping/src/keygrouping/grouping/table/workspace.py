@@ -87,11 +87,12 @@ class Workspace:
 
     def trial(self, moved_back: int) -> Trial:
         """Go through the phases after moving back that many keys of the table, those with the least state first."""
-        from keygrouping.grouping.table.planning_kernel import balance
+        from keygrouping.grouping.table.planning_kernel import Orders, Work, balance
 
         rows, bins, staying = self._rows, self._bins.copy(), self._cleaned(moved_back)
-        orders = (self._preferred, self._heaviest, self._all_heaviest)
-        row, worker, refused = balance(rows, staying, bins, *orders, self._background, self._mean, self._limit)
+        orders = Orders(self._preferred, self._heaviest, self._all_heaviest)
+        work = Work(rows, staying, np.zeros(len(rows), np.int64), bins, orders)
+        row, worker, refused = balance(work, self._background, self._mean, self._limit)
         placed = rows[row]
         away = int(staying[rows["origin"] != rows["home"]].sum()) + int(np.count_nonzero(worker != placed["home"]))
         staying_state = rows["state"] * staying

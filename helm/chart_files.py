@@ -483,8 +483,12 @@ def examples() -> dict[Path, str]:
     }
 
 
+_DASHBOARD = re.compile(r'(?m)^(  ([\w.-]+\.json): )"\{\\n  \\"annotations\\".*$')
+
+
 def _settled(manifests: str) -> str:
-    """The manifests with a word in place of what is random: the content of Secrets."""
+    """The manifests with a word in place of what is random, the content of Secrets, or stands in a file: dashboards."""
+    manifests = _DASHBOARD.sub(r"\1<files/dashboards/\2>", manifests)
     documents = manifests.split("---\n")
     for index, document in enumerate(documents):
         if "\nkind: Secret\n" in document:

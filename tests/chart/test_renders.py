@@ -103,6 +103,13 @@ def test_examples_render_to_what_is_kept(helm: str) -> None:
         assert path.read_text() == text, f"{path.relative_to(CHART)} is out of date: run `make chart`"
 
 
+def test_a_dashboard_stands_in_its_file_and_an_example_only_names_it() -> None:
+    kept = (CHART / "examples" / "production" / "rendered.yaml").read_text()
+    names = [path.name for path in (CHART / "files" / "dashboards").glob("*.json")]
+    assert names and all(f"{name}: <files/dashboards/{name}>" in kept for name in names)
+    assert "schemaVersion" not in kept
+
+
 def test_plain_manifests_are_up_to_date(helm: str) -> None:
     del helm
     made = chart_files.manifests()

@@ -135,7 +135,9 @@ def least_loaded_choice(
 
 
 @kernel
-def route_head(hashes: Hashes, weights: Weights, arrays: Arrays, workers: int, leaf: int, planned: bool) -> Workers:
+def route_head(  # noqa: PLR0915 -- what one event needs stays in one loop
+    hashes: Hashes, weights: Weights, arrays: Arrays, workers: int, leaf: int, planned: bool
+) -> Workers:
     """Route events one after the other; all but the rules changes as it goes along. `leaf` is the tree's first one.
 
     If `planned`, the head and the widths of its keys are those of the plan.
@@ -149,6 +151,7 @@ def route_head(hashes: Hashes, weights: Weights, arrays: Arrays, workers: int, l
     sketch, counts, rules = arrays.sketch[0], arrays.counts[0], arrays.rules[0]
     for i in range(len(hashes)):
         weight = weights[i] if weighted else 1.0
+        # Count the key; the five lines of `update` are faster here.
         slot = find(counters, hashes[i, 0])
         if not counters[slot].used:
             slot = enter(counters, sketch, hashes[i, 0])
@@ -156,6 +159,7 @@ def route_head(hashes: Hashes, weights: Weights, arrays: Arrays, workers: int, l
         counter.count += weight
         sketch.total += weight
         counts.events += 1.0
+        # Is it of the head, and how many workers may it use? Its tag is the clock at which it came in.
         if planned:
             key = wide[find(wide, hashes[i, 0])]
             hot = key.used != 0
@@ -169,6 +173,7 @@ def route_head(hashes: Hashes, weights: Weights, arrays: Arrays, workers: int, l
             if counts.until_review <= 0:
                 review(counters, sketch.total, counts, rules, workers)
             width = counts.width
+        # A key of the head goes to the next, or the least loaded, of all or of so many; another to one of its two.
         if hot and rules.round_robin:
             worker = counts.turn + 1 if counts.turn + 1 < workers else 0
             counts.turn = worker

@@ -49,7 +49,7 @@ def new_baby(item: Any, hashed: np.int64, width: int, rules: Any) -> None:
 
 
 @kernel
-def route_legacy(
+def route_legacy(  # noqa: C901, PLR0915 -- the public code's own steps, in its order
     hashes: Hashes,
     routed: Workers,
     start: int,

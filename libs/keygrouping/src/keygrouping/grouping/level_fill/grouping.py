@@ -9,18 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from keygrouping.grouping._ticks import Ticks
-from keygrouping.grouping._virtual_workers import capacities_of
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
-from keygrouping.grouping.level_fill.buckets import owners_for, resized
+from keygrouping.grouping.level_fill.buckets import resized
 from keygrouping.grouping.level_fill.keys import Keys
 from keygrouping.grouping.level_fill.message import Plan
-from keygrouping.grouping.level_fill.plan import ROCK, Placement, Shares, moved, place, rock_share
+from keygrouping.grouping.level_fill.plan import Placement, Shares, moved, place, rock_share
 from keygrouping.grouping.level_fill.settings import LevelFillSettings
 from keygrouping.grouping.level_fill.shares import Counts, Estimates, Seen
-from keygrouping.grouping.level_fill.state import CAUSES, RULES, WAYS, Arrays
+from keygrouping.grouping.level_fill.sizes import capacities_for, empty_arrays, hot_from, tracked_from
+from keygrouping.grouping.level_fill.state import CAUSES, WAYS, Arrays
 from keygrouping.grouping.protocol import (
     CHECKS,
     Explanation,
@@ -34,11 +33,6 @@ from keygrouping.grouping.protocol import (
 )
 from keygrouping.hashing import SEED, hash_key
 
-_MOST_COUNTERS = 1 << 20
-_BUCKETS_PER_WORKER = 64
-_FEWEST_BUCKETS = 4096
-"""So up to 64 workers share one table: where there are fewer buckets for fewer workers, about half of the keys move."""
-_HOT_NOISE = 0.5
 _REPORTED = 0.25
 _URGENT = (1.1, 4.0)
 
@@ -52,7 +46,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     seen room. Counting begins anew with each interval; estimated shares, owners and members outlast it.
 
     Besides the plan at the end of an interval there are urgent ones inside of it (see `CHECKS` and `urgent`): made of
-    `glimpse` in place of `statistics`, they leave counts, loads and level alone.
+    `interim_statistics` in place of `statistics`, they leave counts, loads and level alone.
 
     Memory: per worker up to 64 counters with their keys (180 bytes each) and 128 buckets (12 bytes each), of them at
     least 4096 in all; and the plan in force.
@@ -67,7 +61,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         super().__init__(workers, settings)
         self._ticks = None if self._settings.interval is None else Ticks(self._settings.interval)
         self._checked = 0
-        self._arrays = self._empty(workers)
+        self._arrays = empty_arrays(self._settings, workers)
         self._outside = np.zeros(workers)
         """Weight of this interval that others have routed to each worker."""
         self._take(None)
@@ -117,7 +111,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._begin_interval()
         return seen
 
-    def glimpse(self) -> dict[str, Any]:
+    def interim_statistics(self) -> dict[str, Any]:
         """As `statistics`, of the interval so far, which goes on: for an urgent plan."""
         return self._seen(whole=False)
 
@@ -245,11 +239,11 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         ended = self._ticks.passed(self._now)
         due = sum(self._ticks.part(self._now) >= check for check in CHECKS)
         if ended:
-            counts = self.glimpse() | {"whole": True}
+            counts = self.interim_statistics() | {"whole": True}
             self._begin_interval()
             self._apply_own(counts)
         elif due > self._checked and self.urgent:
-            self._apply_own(self.glimpse())
+            self._apply_own(self.interim_statistics())
         self._checked = due
 
     def _begin_interval(self) -> None:
@@ -314,7 +308,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._plan = plan
         if plan is not None:
             arrays.room[:] = plan.placement.room
-            least = 0.0 if self._settings.split == "all" else self._hot_share(self._workers)
+            least = 0.0 if self._settings.split == "all" else hot_from(self._settings, self._workers)
             arrays.rules["hot_share"] = max(plan.placement.heaviest_rock, least)
             arrays.state["flexible"] = plan.flexible and self._settings.flexible > 0
 
@@ -323,44 +317,15 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         return Estimates.none(len(self._arrays.owners)) if self._plan is None else self._plan.estimates
 
     def _threshold(self) -> float:
-        return 1 / min(_MOST_COUNTERS, self._settings.counters * self._workers)
-
-    def _capacities(self, workers: int) -> Weights:
-        capacities = capacities_of(self._settings.capacities, workers)
-        relative: Weights = capacities * (workers / capacities.sum())
-        return relative
+        return tracked_from(self._settings, self._workers)
 
     def _fair(self) -> Weights:
-        return self._capacities(self._workers) / self._workers
-
-    def _empty(self, workers: int) -> Arrays:
-        """Arrays for this many workers with nothing in them."""
-        chosen, capacities = self._settings, self._capacities(workers)
-        counters = min(_MOST_COUNTERS, chosen.counters * workers)
-        most = max(_MOST_COUNTERS, 2 * workers)
-        buckets = min(max(_FEWEST_BUCKETS, _BUCKETS_PER_WORKER * workers), most)
-        owners = owners_for(capacities, 1 << (buckets - 1).bit_length())
-        return Arrays.empty(max(WAYS, 1 << (counters - 1).bit_length()), owners, capacities, self._rules(workers))
-
-    def _rules(self, workers: int) -> NDArray[Any]:
-        chosen, rules = self._settings, np.zeros(1, RULES)
-        for name in ("eps", "noise", "slack", "evidence", "flexible"):
-            rules[name] = getattr(chosen, name)
-        rules["hot_noise"] = _HOT_NOISE
-        rules["threshold"] = 1 / min(_MOST_COUNTERS, chosen.counters * workers)
-        rules["hot_share"] = self._hot_share(workers)
-        rules["caps"] = chosen.widths
-        rules["split_light"] = chosen.split == "all"
-        return rules
-
-    def _hot_share(self, workers: int) -> float:
-        """The share above which a key is hot without a plan."""
-        return (1 if self._settings.split == "all" else ROCK) * (1 + self._settings.eps) / workers
+        return capacities_for(self._settings, self._workers) / self._workers
 
     def _resized(self) -> None:
         """New workers take an equal part of each old one's buckets, and the tracked keys are placed anew."""
         before, plan = self._arrays, self._plan
-        self._arrays, self._outside = self._empty(self._workers), np.zeros(self._workers)
+        self._arrays, self._outside = empty_arrays(self._settings, self._workers), np.zeros(self._workers)
         owners = self._arrays.owners
         owners[:] = resized(before.owners, len(before.loads), len(owners), self._workers)
         self._arrays.state["changes"] = before.state["changes"]
@@ -381,7 +346,10 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def _restore_state(self, state: Any, shift: float) -> None:
         began, checked = Ticks.checked(state["began"], shift), int(state["checked"])
-        arrays, outside = self._empty(self._workers).filled(state, shift), loads_from(state["outside"], self._workers)
+        arrays, outside = (
+            empty_arrays(self._settings, self._workers).filled(state, shift),
+            loads_from(state["outside"], self._workers),
+        )
         data = state["plan"]
         plan = None if data is None else Plan.parsed(data, self._workers, len(arrays.owners))
         self._arrays, self._outside, self._checked = arrays, outside, checked
@@ -392,7 +360,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def _take_over(self, other: Self) -> bool:
         """Without a snapshot, which would hold up routing for as long as thousands of keys take to be written down."""
-        own, before = self._empty(self._workers), other._arrays
+        own, before = empty_arrays(self._settings, self._workers), other._arrays
         self._now, self._epoch, self._checked = other._now, other._epoch, other._checked
         self._outside = other._outside.copy()
         if self._ticks is not None:

@@ -265,7 +265,9 @@ def spill(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: Weigh
 
 
 @kernel
-def route_levels(events: Hashes, weights: Weights, arrays: Arrays) -> Workers:
+def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one loop
+    events: Hashes, weights: Weights, arrays: Arrays
+) -> Workers:
     """Route events one after the other; all arrays but owners, room, slowness and rules change as it goes along.
 
     What every event needs is in this one loop or in functions of few arrays: passing all of them on would take longer

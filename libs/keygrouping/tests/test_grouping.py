@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keygrouping.grouping import Grouping, GroupingError, SnapshotError, create, describe, names, schema
-from keygrouping.hashing import hash_keys
+from keygrouping.grouping import Grouping, GroupingError, SnapshotError, Space, create, describe, names, schema
+from keygrouping.hashing import SEED, hash_key, hash_keys
 from keygrouping.workload import workload
 
 TABLE: dict[str, object] = {"interval": 1, "window": 2, "tracked_keys": 12}
@@ -142,6 +143,12 @@ def test_the_next_event_goes_where_the_explanation_says(name: str, stream: list[
             assert routed in explanation.candidates or grouping.epoch > epoch
 
 
+def innermost(spaces: Sequence[Space], hashed: int) -> str | None:
+    """The last space that holds a key."""
+    held = [space.name for space in spaces if space.hashes is None or hashed in space.hashes.tolist()]
+    return held[-1] if held else None
+
+
 @every_grouping
 @settings(max_examples=10)
 @given(stream=batches, workers=st.integers(1, 12))
@@ -157,9 +164,11 @@ def test_hot_keys_are_those_wider_than_cold_ones_and_in_a_space(name: str, strea
         assert len(by_name) == len(spaces) and all(space.meaning for space in spaces)
         for space in spaces:
             assert space.size >= 0 and (space.name == "baby" or space.capacity is None or space.size <= space.capacity)
+        for space in spaces:
+            assert space.hashes is None or len(space.hashes) == space.size
         for key, _ in batch[1][:3]:
             explanation = grouping.explain(key_of(key))
-            assert explanation.space is None or by_name[explanation.space].size > 0
+            assert explanation.space == innermost(spaces, hash_key(key_of(key), grouping.seeds[0] if spaces else SEED))
             if explanation.hot_since is not None:
                 assert explanation.width > grouping.cold_width and 0 <= explanation.hot_since <= now - 100.0
 

@@ -361,7 +361,7 @@ class Double:
     def _spaces(self) -> list[dict[str, Any]]:
         found = [self._space(rank) for rank in range(min(len(self.keys), 100))]
         return [
-            {"name": name, "size": found.count(name), "capacity": capacity, "meaning": meaning}
+            {"name": name, "size": (size := found.count(name)), "kept": size, "capacity": capacity, "meaning": meaning}
             for name, (capacity, meaning) in SPACES.items()
         ]
 

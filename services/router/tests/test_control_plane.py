@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from keygrouping.grouping import create
+from keygrouping.grouping import create, live_names
 from keygrouping.hashing import hash_keys
 from keygrouping.measure import lambda_
 from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.api.shapes import (
     GroupingChange,
     IntervalReport,
+    OverrideChange,
     ServerEvent,
     ShadowChange,
     ShadowGrouping,
@@ -517,3 +518,24 @@ async def test_weights_count() -> None:
     report = await plane.keyspace(KeyQuery())
     assert {entry.key: entry.count for entry in report.keys} == {"a": 5.5, "b": 1.0}
     assert sum(report.loads) == 6.5
+
+
+@pytest.mark.parametrize("grouping", live_names())
+async def test_spaces_are_parts_of_the_tracked_keys_and_as_large_as_what_is_listed_of_them(grouping: str) -> None:
+    time = FakeTime()
+    plane = await started(time, grouping=grouping, workers=6, tracked_keys=50)
+    for seed in range(3):
+        route(plane, skewed(3000, 0.4, seed), time.passed)
+        time.passed += 10
+        await end_interval([plane], time)
+    route(plane, skewed(3000, 0.4, 9), time.passed)
+    time.passed += 1
+    change = OverrideChange.model_validate({"action": "whole", "seconds": 60})
+    await plane.set_override(b"key-1000", change, expected=None, by="me")
+    report = await plane.keyspace(KeyQuery(limit=1000))
+    assert sum(space.size for space in report.spaces) <= report.tracked_keys == report.total
+    for space in report.spaces:
+        listed = await plane.keyspace(KeyQuery(space=space.name, limit=1000))
+        assert listed.total == space.size == sum(key.space == space.name for key in report.keys)
+        assert {key.space for key in listed.keys} <= {space.name}
+    assert (await plane.keyspace(KeyQuery(space="nowhere"))).total == 0

@@ -72,8 +72,11 @@ class Overview:
 
     def _view(self, *parts: Knowledge) -> KeySpaceView:
         active = self._active
-        capacities = active.control.capacity_by_worker
-        return KeySpaceView(parts, active.explain, active.cold_width, capacities, self._explained_at)
+        return KeySpaceView(
+            *(parts, active.explain, active.cold_width, active.control.capacity_by_worker, self._explained_at),
+            spaces=active.grouping.spaces(),
+            outside=active.overridden,
+        )
 
     def _explained_at(self) -> float:
         """The time (seconds since 1970) from which the ages in explanations count."""

@@ -450,7 +450,7 @@ async def test_a_comparison_goes_on_unharmed_while_the_next_one_is_made_ready() 
 
 
 def metric(name: str, **labels: str) -> float | None:
-    return REGISTRY.get_sample_value(f"keygrouping_router_{name}", labels)
+    return REGISTRY.get_sample_value(f"keygrouping_{name}", labels)
 
 
 async def test_metrics_tell_what_overrides_there_are_when_they_end_and_what_they_send() -> None:
@@ -458,20 +458,23 @@ async def test_metrics_tell_what_overrides_there_are_when_they_end_and_what_they
     await site.set(HOT, "pin", worker=3)
     await site.set(b"key-2000", "pin", worker=1, seconds=2 * MINUTE)
     await site.set(b"key-3000", "quarantine-worker")
-    assert metric("overrides", action="pin") == 2 and metric("overrides", action="quarantine-worker") == 1
-    assert metric("overrides", action="split") == metric("resting_overrides") == 0
-    assert metric("override_end_timestamp_seconds", action="pin") == START + MINUTE
-    assert metric("override_end_timestamp_seconds", action="split") is None
-    before = metric("overridden_total", worker="3") or 0.0
+    assert metric("router_overrides", action="pin") == 2 and metric("router_overrides", action="quarantine-worker") == 1
+    assert metric("router_overrides", action="split") == metric("router_resting_overrides") == 0
+    assert metric("router_override_end_timestamp_seconds", action="pin") == START + MINUTE
+    assert metric("router_override_end_timestamp_seconds", action="split") is None
+    before = metric("router_overridden_total", worker="3") or 0.0
     keys = skewed(2000, 0.4, 1)
     route(site.plane, keys, site.time.passed)
-    assert (metric("overridden_total", worker="3") or 0.0) - before == keys.count(HOT)
+    assert (metric("router_overridden_total", worker="3") or 0.0) - before == keys.count(HOT)
     await site.plane.set_workers(WorkersChange(workers=3), expected=None, by="me")
-    assert metric("resting_overrides") == 1, "of the key that was pinned to worker 3"
+    assert metric("router_resting_overrides") == 1, "of the key that was pinned to worker 3"
     await site.plane.end_override(HOT, expected=None, by="me")
-    assert metric("override_end_timestamp_seconds", action="pin") == START + 2 * MINUTE
+    assert metric("router_override_end_timestamp_seconds", action="pin") == START + 2 * MINUTE
     await site.plane.end_override(b"key-2000", expected=None, by="me")
-    assert metric("override_end_timestamp_seconds", action="pin") is None and metric("overrides", action="pin") == 0
+    assert (
+        metric("router_override_end_timestamp_seconds", action="pin") is None
+        and metric("router_overrides", action="pin") == 0
+    )
 
 
 async def test_plans_of_all_routers_fill_around_a_pinned_key() -> None:

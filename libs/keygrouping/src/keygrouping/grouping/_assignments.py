@@ -67,9 +67,9 @@ class Assignments:
         worker = find_worker(self.tables[young], hashed)
         return find_worker(self.tables[1 - young], hashed) if worker is None else worker
 
-    def sizes(self) -> tuple[int, int]:
-        """Number of young and of old keys; those seen in both generations count twice."""
-        young, old = (len(known) for known in self._known())
+    def hashes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The young and the old keys; those seen in both generations are in both."""
+        young, old = (known["hash"] for known in self._known())
         return young, old
 
     def is_young(self, hashed: int) -> bool:

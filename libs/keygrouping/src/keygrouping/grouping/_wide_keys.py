@@ -38,6 +38,12 @@ class WideKeys:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def hashes(self) -> NDArray[np.int64]:
+        """All keys."""
+        hashes: NDArray[np.int64] = self.table["hash"][self.table["used"] != 0]
+        return hashes
+
     def known(self) -> NDArray[Any]:
         """A copy of all keys, the widest first, equal ones by hash."""
         used: NDArray[Any] = self.table[self.table["used"] != 0]

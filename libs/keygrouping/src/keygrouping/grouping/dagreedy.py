@@ -126,8 +126,11 @@ class DaGreedy(BaseGrouping[DaGreedySettings]):
     def spaces(self) -> tuple[Space, ...]:
         hot, sketch = int(self._totals["rows"][0]), self._sketch
         return (
-            Space("sketch", len(sketch), 2 * sketch.capacity, "keys counted in this slide"),
-            Space("hot", hot, self._settings.hot_keys, "hot keys, with the workers where they were lately"),
+            Space("sketch", len(sketch), 2 * sketch.capacity, "keys counted in this slide", sketch.hashes),
+            Space(
+                *("hot", hot, self._settings.hot_keys, "hot keys, with the workers where they were lately"),
+                self._hashes_by_row(),
+            ),
         )
 
     def hot(self, limit: int) -> list[HotKey]:

@@ -123,13 +123,12 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
         return Explanation(home if worker == home else None, (worker,), 1, share, None, why, space)
 
     def spaces(self) -> tuple[Space, ...]:
-        buckets, sketch = len(self._placement.bucket_workers), self._seen.sketch
+        buckets, sketch, placed = len(self._placement.bucket_workers), self._seen.sketch, self._placement.keys
+        every, most = "hash buckets, in one of which every key is that isn't heavy", int(1 / self._settings.theta)
         return (
-            Space("sketch", len(sketch), 2 * sketch.capacity, "keys counted in this interval"),
-            Space("buckets", buckets, buckets, "hash buckets, in one of which every key is that isn't heavy"),
-            Space(
-                "placed", len(self._placement.keys), int(1 / self._settings.theta), "heavy keys with their own place"
-            ),
+            Space("sketch", len(sketch), 2 * sketch.capacity, "keys counted in this interval", sketch.hashes),
+            Space("buckets", buckets, buckets, every, None),
+            Space("placed", len(placed), most, "heavy keys with their own place", placed),
         )
 
     def hot(self, limit: int) -> list[HotKey]:

@@ -92,10 +92,12 @@ class DStream(BaseGrouping[DStreamSettings]):
 
     def spaces(self) -> tuple[Space, ...]:
         known = self._predictor
-        announced = int(np.count_nonzero(known.synopsis["announced"][: len(known)]))
+        candidates = known.synopsis[: len(known)]
+        announced = candidates["hash"][candidates["announced"] != 0]
+        most, often = len(known.synopsis), "candidates that were drawn often enough to be hot"
         return (
-            Space("predictor", len(known), len(known.synopsis), "candidates: keys that were drawn lately"),
-            Space("announced", announced, len(known.synopsis), "candidates that were drawn often enough to be hot"),
+            Space("predictor", len(known), most, "candidates: keys that were drawn lately", candidates["hash"]),
+            Space("announced", len(announced), most, often, announced),
         )
 
     def hot(self, limit: int) -> list[HotKey]:

@@ -129,10 +129,10 @@ class Fish(BaseGrouping[FishSettings]):
         return Explanation(first, candidates, width, share, None, why, space)
 
     def spaces(self) -> tuple[Space, ...]:
-        sketch, hot = self._sketch, self._sketch.tagged
+        sketch, hot = self._sketch, self._sketch.tagged_hashes
         return (
-            Space("sketch", len(sketch), 2 * sketch.capacity, "keys that have a counter"),
-            Space("hot", hot, 2 * sketch.capacity, "keys that were hot at the end of the last epoch"),
+            Space("sketch", len(sketch), 2 * sketch.capacity, "keys that have a counter", sketch.hashes),
+            Space("hot", len(hot), 2 * sketch.capacity, "keys that were hot at the end of the last epoch", hot),
         )
 
     def hot(self, limit: int) -> list[HotKey]:

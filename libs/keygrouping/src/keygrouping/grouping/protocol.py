@@ -50,6 +50,8 @@ class Space(NamedTuple):
     """The most that it is meant to hold; None: nothing bounds it."""
     meaning: str
     """Which keys are in it; one phrase for people."""
+    hashes: NDArray[np.int64] | None
+    """Those keys, by the first of the grouping's seeds; None: every key that is in no later space."""
 
 
 @dataclass(frozen=True)

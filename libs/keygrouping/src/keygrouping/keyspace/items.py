@@ -47,11 +47,10 @@ class ItemTable:
     def __len__(self) -> int:
         return int(np.count_nonzero(self.items["space"]))
 
-    def sizes(self) -> tuple[int, int, int]:
-        """Number of keys in the baby, teenage and old space."""
-        spaces = self.items["space"]
-        baby, teenage, old = (int(np.count_nonzero(spaces == space)) for space in (BABY, TEENAGE, OLD))
-        return baby, teenage, old
+    def hashes_in(self, space: int) -> NDArray[np.int64]:
+        """The keys in the baby, teenage or old space."""
+        hashes: NDArray[np.int64] = self.items["hash"][self.items["space"] == space]
+        return hashes
 
     def find(self, hashed: int) -> Any | None:
         """A view of the item of this hash, or None."""

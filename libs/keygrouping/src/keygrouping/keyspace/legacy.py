@@ -36,11 +36,11 @@ class LegacyKeySpace(ItemTable):
         self.baby_capacity = distinct_keys // 2
         super().__init__(max(_LEAST_LIMIT, 4 * distinct_keys), _FIRST_ROOM)
 
-    def sizes(self) -> tuple[int, int, int]:
-        """Number of keys in the baby, teenage and old space, without those of which only the width is known."""
-        spaces = self.items["space"][self.items["count"] > 0]
-        baby, teenage, old = (int(np.count_nonzero(spaces == space)) for space in (BABY, TEENAGE, OLD))
-        return baby, teenage, old
+    def hashes_in(self, space: int) -> NDArray[np.int64]:
+        """The keys in the baby, teenage or old space, without those of which only the width is known."""
+        known = self.items[self.items["count"] > 0]
+        hashes: NDArray[np.int64] = known["hash"][known["space"] == space]
+        return hashes
 
     def catch_up(self, done: int, due: int) -> int:
         """Make the passes after number `done` up to number `due` (the first is 1), and count the dropped widths.

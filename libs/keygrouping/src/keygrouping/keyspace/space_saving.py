@@ -92,9 +92,11 @@ class SpaceSaving:
         return int(self.sketch["tags_dropped"][0])
 
     @property
-    def tagged(self) -> int:
-        """Number of counters with a tag other than zero."""
-        return int(np.count_nonzero((self.counters["used"] != 0) & (self.counters["tag"] != 0)))
+    def tagged_hashes(self) -> NDArray[np.int64]:
+        """The keys that have a counter with a tag other than zero."""
+        tagged = (self.counters["used"] != 0) & (self.counters["tag"] != 0)
+        hashes: NDArray[np.int64] = self.counters["hash"][tagged]
+        return hashes
 
     def update(self, hashes: NDArray[np.int64], weights: NDArray[np.float64] | None = None) -> None:
         """Count n events by their keys' hashes, shape (n,); weights (n,), None stands for ones."""
@@ -107,6 +109,12 @@ class SpaceSaving:
                 f"hashes and weights must have the same shape (n,), not {hashes.shape} and {weights.shape}"
             )
         update_all(self.counters, self.sketch, hashes, weights)
+
+    @property
+    def hashes(self) -> NDArray[np.int64]:
+        """The keys that have a counter."""
+        hashes: NDArray[np.int64] = self.counters["hash"][self.counters["used"] != 0]
+        return hashes
 
     def find(self, hashed: int) -> Any | None:
         """A view of a key's counter, or None; it holds until the next update."""

@@ -34,7 +34,9 @@ _HEAD: dict[str, Any] = {
     "events": 1250000,
     "total_keys": 213,
     "tracked_keys": 213,
-    "spaces": [{"name": "hot", "size": 1, "capacity": 128, "meaning": "tracked keys that several workers share"}],
+    "spaces": [
+        {"name": "hot", "size": 1, "kept": 1, "capacity": 128, "meaning": "tracked keys that several workers share"}
+    ],
     "loads": [25010.0, 24990.0, 25000.0, 25000.0],
     "lambda": 1.0004,
     "std_dev": 0.01,

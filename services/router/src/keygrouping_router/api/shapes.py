@@ -113,8 +113,9 @@ class SpaceReport(Model):
     """A part of the KeySpace: keys that are kept in the same way."""
 
     name: str
-    size: int = Field(description="keys in it now", ge=0)
-    capacity: int | None = Field(description="most keys that it holds, null without limit")
+    size: int = Field(description="tracked keys that are in it now: so many does `GET /keyspace?space=` list", ge=0)
+    kept: int = Field(description="what the grouping of the router that was asked has in it, tracked or not", ge=0)
+    capacity: int | None = Field(description="most that the grouping keeps in it, null without limit")
     meaning: str
 
 

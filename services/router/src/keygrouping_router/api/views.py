@@ -273,7 +273,7 @@ def _key_members(state: KeyState) -> dict[str, Any]:
         "width": state.width,
         "hot": state.hot,
         "workers": [] if explanation is None else list(explanation.candidates),
-        "space": None if explanation is None else explanation.space,
+        "space": state.space,
         "first_seen": moment(state.first_seen),
         "last_seen": moment(state.last_seen),
         "hot_since": moment(state.hot_since),

@@ -107,7 +107,7 @@ class Traffic:
 
     def knowledge(self, replica: str) -> Knowledge:
         """What this replica knows now."""
-        active, tracker, recent = self._active, self._tracker, self._balance.recent
+        tracker, recent = self._tracker, self._balance.recent
         counts, widths = tracker.counts(), self.observe_widths()
         metrics.TRACKED_KEYS.set(len(counts))
         return Knowledge(
@@ -122,7 +122,6 @@ class Traffic:
             loads=recent.loads.copy(),
             before=(self._loads_before if self._whole_before is None else self._whole_before).copy(),
             spread=recent.sample.copy(),
-            spaces=tuple(active.grouping.spaces()),
         )
 
     def _remember(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from keygrouping.grouping import Explanation, Filled, Filling, Grouping, Overrides, Planned, UrgentlyPlanned
-from keygrouping.hashing import hash_keys
+from keygrouping.hashing import hash_key, hash_keys
 from keygrouping_service.observability import metrics
 from numpy.typing import NDArray
 
@@ -162,6 +162,11 @@ class ActiveGrouping:
             candidates = tuple(layout.shared[worker] for worker in explained.candidates)
             explained = replace(explained, home=home, candidates=candidates)
         return self._overridden(key, explained)
+
+    @property
+    def overridden(self) -> set[int]:
+        """The hashes of the keys that the grouping does not decide on, as an override does."""
+        return {hash_key(key) for key in self._by_key if key not in self.overrides.layout.resting}
 
     def _overridden(self, key: bytes, explained: Explanation) -> Explanation:
         entry = self._by_key.get(key)

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Annotated, Any
 
 import numpy as np
-from keygrouping.grouping import Space
 from keygrouping.keyspace import SpaceSaving
 from keygrouping.measure import MOST_PAIRS, KeySample
 from numpy.typing import NDArray
@@ -55,7 +54,6 @@ async def knowledge_to_data(known: Knowledge) -> dict[str, Any]:
         "loads": known.loads.tolist(),
         "before": known.before.tolist(),
         "spread": known.spread.to_data(),
-        "spaces": [space._asdict() for space in known.spaces],
     }
 
 
@@ -88,7 +86,6 @@ async def knowledge_from_data(data: Mapping[str, Any]) -> Knowledge:
         loads=np.array(told.loads, np.float64),
         before=np.array(told.before, np.float64),
         spread=KeySample.from_data(told.spread, max(MOST_PAIRS, 4 * len(told.loads))),
-        spaces=tuple(Space(**dict(space)) for space in told.spaces),
     )
 
 
@@ -96,15 +93,6 @@ _Load = Annotated[float, Field(ge=0, le=1e150)]
 _Loads = Annotated[list[_Load], Field(min_length=1, max_length=MAX_WORKERS)]
 _Width = Annotated[int, Field(ge=0, le=MAX_WORKERS)]
 _Hash = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-
-
-class _StoredSpace(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    size: Annotated[int, Field(ge=0)]
-    capacity: int | None
-    meaning: str
 
 
 class _Told(BaseModel):
@@ -124,7 +112,6 @@ class _Told(BaseModel):
     loads: _Loads
     before: _Loads
     spread: dict[str, Any]
-    spaces: list[_StoredSpace] = Field(max_length=20)
 
 
 def _packed(values: Any, kind: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 from keygrouping.grouping import Explanation, Space
 from keygrouping.keyspace import SpaceSaving
 from keygrouping.measure import KeySample, lambda_, std_dev
+from numpy.typing import NDArray
 
 from keygrouping_router.knowledge.balance import Loads, capacities_of
 from keygrouping_router.knowledge.tracker import Sighting
@@ -57,7 +58,6 @@ class Knowledge:
     loads: Loads
     before: Loads
     spread: KeySample
-    spaces: tuple[Space, ...]
 
 
 _UNSEEN = Sighting(None, 0.0)
@@ -85,6 +85,18 @@ class KeyState:
     hot_since: float
     explanation: Explanation | None
     """Why it goes where it goes, which nobody can say of a key without a name."""
+    space: str | None
+    """Name of the space that it is in."""
+
+
+class SpaceState(NamedTuple):
+    """One of the grouping's spaces: how many tracked keys are in it, and what the grouping itself has there."""
+
+    name: str
+    size: int
+    kept: int
+    capacity: int | None
+    meaning: str
 
 
 @dataclass(frozen=True)
@@ -102,7 +114,7 @@ class KeySpaceSummary:
     events: int
     total_keys: int
     tracked_keys: int
-    spaces: Sequence[Space]
+    spaces: Sequence[SpaceState]
     loads: list[float]
     lambda_: float
     std_dev: float
@@ -124,7 +136,8 @@ class KeySpaceView:
 
     Replicas that route to another number of workers than the first, as while one changes, add their counts, but not
     their loads, which are judged by the capacities of the workers (1 where none is given). `explained_at` is the time
-    (seconds since 1970) from which the ages in explanations count.
+    (seconds since 1970) from which the ages in explanations count; `spaces` are those of the grouping that explains,
+    which does not decide on the keys `outside` (hashes).
     """
 
     def __init__(
@@ -134,6 +147,8 @@ class KeySpaceView:
         cold_width: int,
         capacities: Mapping[int, float],
         explained_at: Callable[[], float],
+        spaces: Sequence[Space] = (),
+        outside: Collection[int] = (),
     ) -> None:
         self._parts = parts
         self._explain = explain
@@ -142,7 +157,8 @@ class KeySpaceView:
         self._alike = [part for part in parts if len(part.loads) == len(parts[0].loads)]
         self.replicas = sorted(part.replica for part in parts)
         self.events = sum(part.events for part in parts)
-        self.spaces = list(parts[0].spaces)
+        self._spaces = spaces
+        self._outside = outside
         self.loads: Loads = np.sum([part.loads for part in self._alike], axis=0)
         given = capacities_of(capacities, len(self.loads))
         self.lambda_ = lambda_(self.loads, given)
@@ -177,20 +193,39 @@ class KeySpaceView:
                 widths[hashed] = max(width, widths.get(hashed, 0))
         return widths
 
+    @cached_property
+    def spaces(self) -> list[SpaceState]:
+        """The spaces of the grouping, each with how many of the counted keys are in it."""
+        sizes = np.bincount(self._places(self.counts.hashes) + 1, minlength=len(self._spaces) + 1)[1:].tolist()
+        return [
+            SpaceState(one.name, size, one.size, one.capacity, one.meaning)
+            for one, size in zip(self._spaces, sizes, strict=True)
+        ]
+
+    def _places(self, hashes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The number of the space that each of these keys is in, -1 for none; of several it is the last one."""
+        places = np.full(len(hashes), -1)
+        for number, space in enumerate(self._spaces):
+            places[... if space.hashes is None else np.isin(hashes, space.hashes)] = number
+        places[np.isin(hashes, np.fromiter(self._outside, np.int64))] = -1
+        return places
+
     async def page(self, query: KeyQuery) -> tuple[list[KeyState], int]:
         """The keys that were asked for, and how many match in all; lets other tasks run between slices."""
         rows = await self._matching(query)
         wanted = rows[query.offset : query.offset + query.limit]
+        names = [*(space.name for space in self._spaces), None]
+        spaces = [names[place] for place in self._places(np.array(wanted, np.int64)).tolist()]
+        pairs = list(zip(wanted, spaces, strict=True))
         entries: list[KeyState] = []
-        for start in range(0, len(wanted), _SLICE):
-            entries += [self.entry(hashed) for hashed in wanted[start : start + _SLICE]]
+        for start in range(0, len(pairs), _SLICE):
+            entries += [self._entry(hashed, space) for hashed, space in pairs[start : start + _SLICE]]
             await asyncio.sleep(0)
         return entries, len(rows)
 
-    def entry(self, hashed: int) -> KeyState:
-        """What is known of a key that is counted."""
+    def _entry(self, hashed: int, space: str | None) -> KeyState:
         name = self.name(hashed)
-        return self._state(hashed, name, None if name is None else self._explain(name))
+        return self._state(hashed, name, None if name is None else self._explain(name), space)
 
     def name(self, hashed: int) -> bytes | None:
         """The key of a hash; None if it is not known."""
@@ -199,9 +234,10 @@ class KeySpaceView:
 
     def state(self, key: bytes, hashed: int) -> KeyState:
         """What is known of any key, and why it goes where it goes."""
-        return self._state(hashed, key, self._explain(key))
+        explanation = self._explain(key)
+        return self._state(hashed, key, explanation, explanation.space)
 
-    def _state(self, hashed: int, name: bytes | None, explanation: Explanation | None) -> KeyState:
+    def _state(self, hashed: int, name: bytes | None, explanation: Explanation | None, space: str | None) -> KeyState:
         width = self.widths.get(hashed, self._cold_width if explanation is None else explanation.width)
         hot = width > self._cold_width
         return KeyState(
@@ -214,6 +250,7 @@ class KeySpaceView:
             self._last_seen(hashed),
             self._hot_since(hashed, explanation) if hot else 0.0,
             explanation,
+            space,
         )
 
     def _weight(self, hashed: int) -> _Weight:
@@ -247,7 +284,7 @@ class KeySpaceView:
             names = await self._of_each(rows, self.name)
             rows = [hashed for hashed, name in zip(rows, names, strict=True) if (name or b"").startswith(query.prefix)]
         if query.space is not None:
-            rows = await self._in_space(rows, query.space)
+            rows = self._in_space(rows, query.space)
         if query.sort != "share":
             rows = await self._ordered(rows, query.sort)
         return rows
@@ -259,13 +296,10 @@ class KeySpaceView:
             found += map(look, rows[start : start + _STRETCH])
         return found
 
-    async def _in_space(self, rows: list[int], space: str) -> list[int]:
-        found: list[int] = []
-        for start in range(0, len(rows), _SLICE):
-            named_rows = ((hashed, self.name(hashed)) for hashed in rows[start : start + _SLICE])
-            found += [hashed for hashed, name in named_rows if name is not None and self._explain(name).space == space]
-            await asyncio.sleep(0)
-        return found
+    def _in_space(self, rows: list[int], name: str) -> list[int]:
+        number = next((number for number, space in enumerate(self._spaces) if space.name == name), None)
+        hashes = np.array(rows, np.int64)
+        return [] if number is None else list(hashes[self._places(hashes) == number].tolist())
 
     async def _ordered(self, rows: list[int], sort: str) -> list[int]:
         """Widest first, newest first, or by name; what is not known comes last."""

@@ -1,7 +1,7 @@
-// The spaces of the KeySpace: how full each is, and what it is for. Choosing one shows its keys.
+// The spaces of the KeySpace: counted keys in each, how full it is, and what it is for. Choosing one shows its keys.
 
 import { Rows, byId, element, fill, set, show, write } from "./dom.js";
-import { whole } from "./format.js";
+import { count, whole } from "./format.js";
 
 export class Spaces {
   #rows;
@@ -31,10 +31,10 @@ function spaceRow(chosen) {
     update(space) {
       write(button, space.name);
       set(button, "title", `Show the keys of ${space.name}`);
-      write(size, space.capacity === null ? `${whole(space.size)} keys` : `${whole(space.size)} of ${whole(space.capacity)}`);
+      write(size, count(space.size, "key"));
       show(track, space.capacity !== null);
-      fill(bar, space.capacity ? space.size / space.capacity : 0);
-      write(meaning, space.meaning);
+      fill(bar, space.capacity ? space.kept / space.capacity : 0);
+      write(meaning, space.capacity === null ? space.meaning : `${space.meaning}; it holds ${whole(space.kept)} of ${whole(space.capacity)}`);
     },
   };
 }

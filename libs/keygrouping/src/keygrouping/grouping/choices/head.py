@@ -167,11 +167,11 @@ class HeadGrouping(SharedWidths[HeadSettingsType], Generic[HeadSettingsType]):
 
     def spaces(self) -> tuple[Space, ...]:
         keys, threshold = self._keys, self._settings.threshold
-        head = len(self._wide) if self.shared else keys.tagged
+        head = self._wide.hashes if self.shared else keys.tagged_hashes
         most = int(self._workers / (_LEAVE * threshold))
         return (
-            Space("sketch", len(keys), 2 * keys.capacity, "keys that have a counter"),
-            Space("head", head, most, f"hot keys, from {threshold:g} / W of all weight on"),
+            Space("sketch", len(keys), 2 * keys.capacity, "keys that have a counter", keys.hashes),
+            Space("head", len(head), most, f"hot keys, from {threshold:g} / W of all weight on", head),
         )
 
     def _hot_since(self, counter: Any, hashed: int) -> float | None:

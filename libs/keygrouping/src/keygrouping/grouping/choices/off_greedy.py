@@ -61,7 +61,7 @@ class OffGreedy(BaseGrouping[Settings]):
         return Explanation(None, (worker,), 1, self._share(weight), None, why, "learned")
 
     def spaces(self) -> tuple[Space, ...]:
-        return (Space("learned", len(self._keys), None, "keys that it was told of, each with its worker"),)
+        return (Space("learned", len(self._keys), None, "keys that it was told of, each with its worker", self._keys),)
 
     def hot(self, limit: int) -> list[HotKey]:
         heaviest = zip(self._keys[: max(0, limit)].tolist(), self._weights.tolist(), strict=False)

@@ -56,10 +56,11 @@ class Sticky(BaseGrouping[StickySettingsType]):
 
     def spaces(self) -> tuple[Space, ...]:
         most = self._settings.remembered_keys
-        young, old = self._assignments.sizes()
+        young, old = self._assignments.hashes()
+        passing = "keys that are forgotten if they aren't seen before the young space is full"
         return (
-            Space("old", old, most, "keys that are forgotten if they aren't seen before the young space is full"),
-            Space("young", young, most, "keys seen lately, each with its worker"),
+            Space("old", len(old), most, passing, old),
+            Space("young", len(young), most, "keys seen lately, each with its worker", young),
         )
 
     @abstractmethod

@@ -168,13 +168,14 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def spaces(self) -> tuple[Space, ...]:
         arrays, slots = self._arrays, len(self._arrays.hashes)
-        tracked = int(np.count_nonzero(arrays.tracked))
-        hot = int(np.count_nonzero(arrays.keys["width"][arrays.tracked] > 1))
-        cold = int(np.count_nonzero((arrays.counts > 0) & ~arrays.tracked))
+        cold = arrays.hashes[(arrays.counts > 0) & ~arrays.tracked]
+        wide = arrays.keys["width"] > 1
+        tracked, hot = arrays.hashes[arrays.tracked & ~wide], arrays.hashes[arrays.tracked & wide]
+        known = f"keys from {100 * self._threshold():.2g} % on, of one worker"
         return (
-            Space("cold", cold, slots, "counted keys that the owner of their hashes has"),
-            Space("tracked", tracked - hot, slots, f"keys from {100 * self._threshold():.2g} % on, of one worker"),
-            Space("hot", hot, slots, "tracked keys that several workers share"),
+            Space("cold", len(cold), slots, "counted keys that the owner of their hashes has", cold),
+            Space("tracked", len(tracked), slots, known, tracked),
+            Space("hot", len(hot), slots, "tracked keys that several workers share", hot),
         )
 
     def filling(self, limit: int) -> Filling | None:

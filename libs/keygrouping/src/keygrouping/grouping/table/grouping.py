@@ -193,10 +193,11 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
         return Explanation(None if routed else home, (worker,), 1, share, age, why, space)
 
     def spaces(self) -> tuple[Space, ...]:
-        tracked, entries = self._settings.tracked_keys, self._keys.entry_count
+        entries, _ = self._keys.entries()
+        home, tracked, most = self._keys.at_home(), self._settings.tracked_keys, self._table_capacity()
         return (
-            Space("tracked", len(self._keys) - entries, tracked, "keys with statistics, each at home"),
-            Space("table", entries, self._table_capacity(), "keys in the routing table, each away from home"),
+            Space("tracked", len(home), tracked, "keys with statistics, each at home", home),
+            Space("table", len(entries), most, "keys in the routing table, each away from home", entries),
         )
 
     def _table_capacity(self) -> int:

@@ -46,11 +46,6 @@ class TrackedKeys:
         return int(self._known[0])
 
     @property
-    def entry_count(self) -> int:
-        """Number of keys in the routing table."""
-        return self._entries
-
-    @property
     def cost(self) -> float:
         """The weight of all keys in this interval."""
         return float(self._slots["cost"].sum())
@@ -90,6 +85,11 @@ class TrackedKeys:
         entries = self._slots[self._slots["kind"] == ROUTED]
         entries = entries[np.argsort(entries["hash"])]
         return entries["hash"], entries["worker"].astype(np.int64)
+
+    def at_home(self) -> NDArray[np.int64]:
+        """The hashes of all keys that are not in the routing table."""
+        hashes: NDArray[np.int64] = self._slots["hash"][self._slots["kind"] == TRACKED]
+        return hashes
 
     def roll(self) -> None:
         """Begin a new interval."""

@@ -250,7 +250,7 @@ def test_late_events_and_dead_letters_are_counted_where_they_are(kind: str) -> N
         entry = ledger.entry(first + 10, 0)
         batch = events(10, start=first)
         entry.consume(batch)
-        (entry.set_late if kind == "late" else entry.bury)([batch[4]])
+        (entry.set_late if kind == "late" else entry.dead_letter)([batch[4]])
         rest = [r for r in batch if r is not batch[4]]
         entry.route(0, Usable(rest, [], np.zeros(9, np.int64)), np.arange(9))
         for value in entry.records({("routed", 0): [(first, 9)]}):

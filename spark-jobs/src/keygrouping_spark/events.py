@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from keygrouping.instants import RFC_3339
 from keygrouping.job import MOST_IN_TEXT, UNIT_MS, Field, JobSpec, Source, parse_path
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -24,7 +25,7 @@ _JSON_OPTIONS = {
     "maxStringLen": _UNLIMITED,
 }
 _WHOLE = "BIGINT"
-_ISO = r"^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,3})\d*)?(?:[Zz]|([+-])(\d\d):(\d\d))$"
+_ISO = rf"^{RFC_3339}\z"
 
 
 def needs_headers(job: JobSpec) -> bool:

@@ -10,11 +10,14 @@ import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+RFC_3339 = r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))"
+"""All of a time as text, as a regular expression of Python and of Java: day, clock, fraction, and the offset's sign,
+hours and minutes. Its digits are ASCII ones.
+"""
+
+_TEXT = re.compile(RFC_3339, re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_RFC_3339 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
-)
 _MOST_DIGITS = 40
 """Most digits of a number of seconds: more would only cost time."""
 
@@ -29,14 +32,14 @@ def ms_of_rfc3339(text: str) -> int | None:
 
     Any number of digits may follow the point. There is no second 60 and no hour 24.
     """
-    found = _RFC_3339.fullmatch(text)
+    found = _TEXT.fullmatch(text)
     if found is None:
         return None
-    *numbers, fraction, sign, hours, minutes = found.groups()
+    day, clock, fraction, sign, hours, minutes = found.groups()
     if int(hours or 0) > 23 or int(minutes or 0) > 59:
         return None
     try:
-        local = ms_of(datetime(*map(int, numbers)))  # type: ignore[arg-type]
+        local = ms_of(datetime(*map(int, (*day.split("-"), *clock.split(":")))))  # type: ignore[arg-type]
     except ValueError:
         return None
     offset = 60_000 * (60 * int(hours or 0) + int(minutes or 0))

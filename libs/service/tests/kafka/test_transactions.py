@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import InvalidProducerEpoch, KafkaError, NotCoordinatorError
 from aiokafka.producer.producer import TransactionContext
 from aiokafka.producer.sender import BaseHandler, Sender
@@ -23,6 +24,7 @@ from aiokafka.protocol.produce import ProduceRequest
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.proxy import Api, Match, Proxy, Stray
 from keygrouping_service import settings as settings_module
+from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import Progress
@@ -61,6 +63,16 @@ async def copy(owned: OwnedPartition) -> None:
             outbox.pass_on(target, owned.partition, records)
             await owned.submit(outbox, owned.position, Progress(owned.position))
     await owned.settle()
+
+
+async def test_a_cluster_that_names_no_broker_yet_is_one_to_wait_for(
+    settings: StageSettings, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AIOKafkaClient, "get_random_node", lambda _: None)
+    with pytest.raises(KafkaError, match="names no broker yet") as caught:
+        async with clients.started(clients.producer(settings, transactional_id=application)):
+            raise AssertionError("it has found a coordinator")
+    assert can_be_retried(caught.value)
 
 
 @asynccontextmanager

@@ -287,7 +287,7 @@ async def test_no_end_that_stands_in_the_store_stops_a_router(until: str) -> Non
     bad = {**entry.value, "overrides": [{**override, "until": until}]}
     await site.store.put("control", bad, expected=entry.version)
     late = new_plane(site.store, site.time, replica="late", grouping="level-fill", sharing="shared", workers=6)
-    await late.start()
+    await late.replica.start()
     assert len(route(late, skewed(2000, 0.4, 1), 1.0).workers) == 2000
     await site.follow()
     assert site.workers_of(HOT) == [1]
@@ -297,9 +297,9 @@ async def test_a_router_that_has_set_an_override_follows_it_once_as_all_others_d
     site = await Site(2).start()
     site.time.passed = 0.123456
     await site.plane.set_override(HOT, change_of("pin", worker=1), expected=None, by="api (me)")
-    epoch = site.plane.epoch
+    epoch = site.plane.replica.epoch
     await site.follow()
-    assert [plane.epoch for plane in site.planes] == [epoch, epoch]
+    assert [plane.replica.epoch for plane in site.planes] == [epoch, epoch]
 
 
 async def test_capacities_stay_with_their_workers() -> None:

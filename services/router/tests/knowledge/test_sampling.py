@@ -3,6 +3,7 @@
 import math
 import threading
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -209,6 +210,6 @@ def test_what_is_and_what_would_be_are_played_at_the_same_time(monkeypatch: pyte
 
     monkeypatch.setattr(trial, "_play", together)
     control, slices = Control(grouping="pkg", workers=4), slices_of(skewed(5000, 0.5, 1))
-    assert tried(control, control.model_copy(update={"workers": 5}), slices).lambda_.after is not None
-    shadows = control.model_copy(update={"shadow": (ShadowGrouping(name="key"),)})
+    assert tried(control, replace(control, workers=5), slices).lambda_.after is not None
+    shadows = replace(control, shadow=(ShadowGrouping(name="key"),))
     assert len(trial.side_by_side(InForce(control, new_grouping(control), 10.0), shadows, slices)) == 2

@@ -119,10 +119,19 @@ def admin(settings: ServiceSettings) -> AIOKafkaAdminClient:
 async def started(client: Any) -> AsyncIterator[Any]:
     """Starts a consumer, producer or admin client, and closes it whatever state it is in."""
     try:
-        await client.start()
+        await _start(client)
         yield client
     finally:
         await close(client)
+
+
+async def _start(client: Any) -> None:
+    """aiokafka asserts that it knows a broker; just after an outage brokers answer before they count as alive, and
+    the list that they give is empty."""
+    try:
+        await client.start()
+    except AssertionError as error:
+        raise KafkaConnectionError("the cluster names no broker yet") from error
 
 
 async def close(client: Any) -> None:

@@ -90,7 +90,7 @@ class _Course:
             loads += self._route(keys[begin:end])
             begin = end
             if check < 1 and any(each.urgent for each in self._urgent):
-                plan = self._urgent[0].plan([each.glimpse() for each in self._urgent])
+                plan = self._urgent[0].plan([each.interim_statistics() for each in self._urgent])
                 for each in self._urgent:
                     each.apply(plan)
         measures = self._distribution.interval()
@@ -123,5 +123,5 @@ class _Course:
         began = time.perf_counter()
         plan = self._planned[0].plan(statistics)
         self._plan_times.append(time.perf_counter() - began)
-        for each in self._planned:
+        for each in self._planned if plan["changed"] else ():
             each.apply(plan)

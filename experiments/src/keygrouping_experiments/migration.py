@@ -78,7 +78,8 @@ def _adjust(router: Planned, loads: NDArray[np.float64], state: float) -> Adjust
     began = perf_counter()
     plan = router.plan(statistics)
     seconds = perf_counter() - began
-    router.apply(plan)
+    if plan["changed"]:
+        router.apply(plan)
     return Adjustment(
         loads, plan["moved_state"] / state, len(plan["table"]), 1 + plan["max_overload"], plan["feasible"], seconds
     )

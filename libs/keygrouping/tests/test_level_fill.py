@@ -202,9 +202,9 @@ class TestPlans:
         assert not source.urgent
         source.route_batch(events(1), None, 0.0)
         assert source.urgent
-        glimpse = source.glimpse()
-        source.apply(source.plan([glimpse]))
-        assert source.glimpse()["mass"] == glimpse["mass"] and source.urgent
+        interim = source.interim_statistics()
+        source.apply(source.plan([interim]))
+        assert source.interim_statistics()["mass"] == interim["mass"] and source.urgent
         source.apply(source.plan([source.statistics()]))
         source.route_batch(events(2), None, 0.0)
         assert not source.urgent
@@ -299,7 +299,7 @@ class TestPlans:
         cold = np.random.default_rng(1).integers(-(2**63), 2**63, (size, 1))
         cold[::2] = HASHES[0]
         source.route_batch(cold, None, 0.0)
-        plan = source.plan([source.glimpse()])
+        plan = source.plan([source.interim_statistics()])
         assert plan["lambda"] < 1.5 * plan["level"]
 
     def test_few_light_keys_fill_many_workers_evenly_beside_cold_hashes(self) -> None:
@@ -391,7 +391,7 @@ class TestPlans:
         grouping.route_batch(events(1), None, 0.0)
         grouping.route_batch(events(2), None, 60.0)
         assert "by no plan yet" in grouping.explain(KEYS[0]).why and "planned" not in grouping.explain(KEYS[0]).why
-        grouping.apply(grouping.plan([grouping.glimpse()]))
+        grouping.apply(grouping.plan([grouping.interim_statistics()]))
         before = grouping.explain(KEYS[0])
         other = built(interval=None, counters=16)
         assert other.adopt(grouping) and before.hot_since == before.age == 60

@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_router import service
+from keygrouping_router.data import pipeline
 from keygrouping_router.data.extract import Judged, sort_out_late
 from keygrouping_router.data.lateness import PartitionClock
 from keygrouping_router.service import serve
@@ -183,7 +183,7 @@ async def test_whatever_our_own_code_fails_with_at_a_record_only_that_one_is_lef
         b"memory": MemoryError(),
         b"depth": RecursionError("too deep"),
     }
-    monkeypatch.setattr(service, "sort_out_late", fail_at(poison, sort_out_late))
+    monkeypatch.setattr(pipeline, "sort_out_late", fail_at(poison, sort_out_late))
     values = [b"good"] * 400
     for place, value in zip((3, 200, 399), poison, strict=True):
         values[place] = value

@@ -1,7 +1,6 @@
 """Laws of the control document: what it refuses, who wins, and that nothing of it is lost."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -109,7 +108,7 @@ def test_capacities_go_to_groupings_that_take_account_of_them() -> None:
 
 def test_capacities_of_more_workers_than_routed_has_partitions_now_are_no_reason_to_refuse_another_w() -> None:
     """As after `routed` was created again with fewer partitions: W would follow nobody any more."""
-    before = replace(environment(), capacities={1: 2.0, MOST + 5: 3.0})
+    before = environment(capacities={1: 2.0, MOST + 5: 3.0})
     after = before.with_workers(WorkersChange(workers=4), MOST)
     assert (after.workers, after.capacities) == (4, before.capacities)
 

@@ -277,8 +277,8 @@ async def test_events_of_a_key_that_is_quarantined_to_a_topic_are_told_apart_by_
     assert why.endswith("to the quarantine topic, not to a worker")
 
 
-@pytest.mark.parametrize("until", ["2099-01-01T00:00:00", "9999-12-31T23:59:59-10:00", "0001-01-01T00:00:00+10:00"])
-async def test_no_end_that_stands_in_the_store_stops_a_router(until: str) -> None:
+@pytest.mark.parametrize("until", ["2099-01-01T00:00:00", -1.0, 1e300])
+async def test_no_end_that_stands_in_the_store_stops_a_router(until: object) -> None:
     site = await Site(2).start()
     await site.set(HOT, "pin", worker=1)
     entry = await site.store.get("control")

@@ -18,7 +18,7 @@ from keygrouping_service.store.memory import MemoryStore
 from ..planes import FakeTime, end_interval, new_plane, route, skewed, usable_of
 
 
-def steering(**changes: Any) -> ActiveGrouping:
+def active(**changes: Any) -> ActiveGrouping:
     return ActiveGrouping(Control(**{"grouping": "w-choices", "workers": 10, **changes}))
 
 
@@ -29,7 +29,7 @@ def spread(by: ActiveGrouping, seed: int = 1) -> int:
 
 
 def test_what_was_learned_is_kept_by_the_same_grouping_and_not_by_another() -> None:
-    by = steering()
+    by = active()
     assert spread(by) == 10
     for changes in ({"workers": 20}, {"settings": {"threshold": 0.5}, "generation": 1}):
         by.follow(replace(by.control, **changes))
@@ -39,7 +39,7 @@ def test_what_was_learned_is_kept_by_the_same_grouping_and_not_by_another() -> N
 
 
 def test_a_grouping_made_ready_beforehand_is_the_one_that_routes() -> None:
-    by, control = steering(grouping="key"), Control(grouping="pkg", workers=3, generation=1)
+    by, control = active(grouping="key"), Control(grouping="pkg", workers=3, generation=1)
     fresh = prepared(control)
     by.follow(control, fresh)
     assert by.grouping is fresh and by.grouping.workers == 3
@@ -60,7 +60,7 @@ def test_a_plan_with_a_hot_key_is_made_before_the_first_one_is_wanted(monkeypatc
 
 
 def test_an_epoch_that_rose_after_it_was_told_of_does_not_go_back() -> None:
-    by = steering()
+    by = active()
     for seed in range(5):
         spread(by, seed)
     before = by.epoch
@@ -77,7 +77,7 @@ def test_an_epoch_that_rose_after_it_was_told_of_does_not_go_back() -> None:
 
 
 def test_a_plan_that_is_not_above_the_one_before_it_is_ignored() -> None:
-    by = steering(sharing="shared", base=40)
+    by = active(sharing="shared", base=40)
     spread(by)
     statistics = by.statistics(1.0)
     assert statistics is not None and by.planned_in_rounds
@@ -92,7 +92,7 @@ def test_a_plan_that_is_not_above_the_one_before_it_is_ignored() -> None:
 
 @pytest.mark.parametrize(("planned", "after"), [(49, 50), (50, 50), (51, 51)])
 def test_a_plan_is_taken_whose_epoch_a_partition_has_brought_before(planned: int, after: int) -> None:
-    by = steering(sharing="shared")
+    by = active(sharing="shared")
     spread(by)
     plan = by.grouping.plan([by.statistics(1.0)])  # type: ignore[attr-defined]
     by.not_below(50)
@@ -137,7 +137,7 @@ async def test_time_passes_from_plan_to_plan() -> None:
 
 @pytest.mark.parametrize("grouping", ["key", "shuffle", "pkg", "dkg", "w-choices", "mixed"])
 def test_all_events_go_to_the_workers_in_use_before_and_after_a_change(grouping: str) -> None:
-    by = steering(grouping=grouping)
+    by = active(grouping=grouping)
     for workers in (10, 50, 7, 1):
         by.follow(replace(by.control, workers=workers))
         routed = by.route(usable_of(skewed(4000, 0.2, workers)), float(workers)).workers

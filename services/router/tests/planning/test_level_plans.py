@@ -96,9 +96,9 @@ async def test_one_replica_that_finds_a_plan_urgent_gets_one_of_what_all_have_se
             route(plane, skewed(6000, 0.0, number), time.passed)
         await end_interval(planes, time)
     before = planes[0].replica.epoch
-    steering = planes[1].replica.active
+    active = planes[1].replica.active
     cold = [b"cold-%d" % number for number in range(20_000)]
-    owners = steering.grouping._arrays.owners  # type: ignore[attr-defined]
+    owners = active.grouping._arrays.owners  # type: ignore[attr-defined]
     of_one_worker = [cold[i] for i in np.flatnonzero(owners[hash_keys(cold)[:, 0] & (len(owners) - 1)] == 0)]
     for plane in planes:
         route(plane, skewed(1500, 0.0, 1), time.passed)

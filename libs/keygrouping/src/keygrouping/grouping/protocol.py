@@ -227,14 +227,14 @@ class UrgentlyPlanned(Planned, Protocol):
     """A planned grouping that can't always wait for the end of an interval.
 
     Its owner asks after each of the parts `CHECKS` of an interval whether any source finds a plan `urgent`. If so, one
-    is made of the glimpses of all sources, and applied by all: counts go on, as the interval does.
+    is made of the interim statistics of all sources, and applied by all: counts go on, as the interval does.
     """
 
     @property
     def urgent(self) -> bool:
         """Whether a plan is wanted inside of the interval."""
 
-    def glimpse(self) -> dict[str, Any]:
+    def interim_statistics(self) -> dict[str, Any]:
         """As `statistics`, of the interval so far, which goes on."""
 
 

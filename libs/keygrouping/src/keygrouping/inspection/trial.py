@@ -96,13 +96,13 @@ class Trial:
         """Inside of an interval: plan if that is urgent."""
         made = self._grouping
         if isinstance(made, UrgentlyPlanned) and made.shared and made.urgent:
-            made.apply(made.plan([made.glimpse()]))
+            _apply(made, made.interim_statistics())
 
     def end_interval(self) -> Weights:
         """Plan where that is left to the owner, and begin a new interval; gives the loads of the one that is over."""
         made = self._grouping
         if isinstance(made, Planned) and made.shared:
-            made.apply(made.plan([made.statistics()]))
+            _apply(made, made.statistics())
         self._weighed += self._interval.weighed()
         loads, self._interval = self._interval.loads, _Part(self.workers)
         return loads
@@ -139,3 +139,9 @@ class Trial:
     def settings_data(self) -> dict[str, Any]:
         """Its settings as plain JSON data."""
         return dict(self.settings)
+
+
+def _apply(grouping: Planned, statistics: dict[str, Any]) -> None:
+    plan = grouping.plan([statistics])
+    if plan["changed"]:
+        grouping.apply(plan)

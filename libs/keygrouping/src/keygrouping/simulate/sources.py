@@ -67,7 +67,7 @@ class Sources:
         planned = [each for each in self._groupings if isinstance(each, UrgentlyPlanned) and each.shared]
         if not any(grouping.urgent for grouping in planned):
             return {}
-        return _applied(planned, [grouping.glimpse() for grouping in planned])
+        return _applied(planned, [grouping.interim_statistics() for grouping in planned])
 
     def route(
         self,

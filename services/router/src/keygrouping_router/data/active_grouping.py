@@ -115,7 +115,7 @@ class ActiveGrouping:
         """What this replica adds to a plan inside of the interval; None if there are none."""
         if not isinstance(self.grouping, UrgentlyPlanned) or not self.grouping.shared:
             return None
-        return self.grouping.glimpse()
+        return self.grouping.interim_statistics()
 
     def apply(self, epoch: int, plan: Mapping[str, Any]) -> bool:
         """Routes by the plan of this number; False, and no change, if that is not above the one applied last.

@@ -43,7 +43,7 @@ class Rehearsal:
         grouping = self.grouping
         due = self._checks.due(now, interval)
         if due and isinstance(grouping, UrgentlyPlanned) and grouping.shared and grouping.urgent:
-            self._apply(grouping, grouping.glimpse())
+            self._apply(grouping, grouping.interim_statistics())
 
     def end_interval(self, now: float) -> None:
         """An interval is over: plans."""

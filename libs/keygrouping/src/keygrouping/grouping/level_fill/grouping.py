@@ -46,7 +46,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     seen room. Counting begins anew with each interval; estimated shares, owners and members outlast it.
 
     Besides the plan at the end of an interval there are urgent ones inside of it (see `CHECKS` and `urgent`): made of
-    `glimpse` in place of `statistics`, they leave counts, loads and level alone.
+    `interim_statistics` in place of `statistics`, they leave counts, loads and level alone.
 
     Memory: per worker up to 64 counters with their keys (180 bytes each) and 128 buckets (12 bytes each), of them at
     least 4096 in all; and the plan in force.
@@ -111,7 +111,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._begin_interval()
         return seen
 
-    def glimpse(self) -> dict[str, Any]:
+    def interim_statistics(self) -> dict[str, Any]:
         """As `statistics`, of the interval so far, which goes on: for an urgent plan."""
         return self._seen(whole=False)
 
@@ -238,11 +238,11 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         ended = self._ticks.passed(self._now)
         due = sum(self._ticks.part(self._now) >= check for check in CHECKS)
         if ended:
-            counts = self.glimpse() | {"whole": True}
+            counts = self.interim_statistics() | {"whole": True}
             self._begin_interval()
             self._apply_own(counts)
         elif due > self._checked and self.urgent:
-            self._apply_own(self.glimpse())
+            self._apply_own(self.interim_statistics())
         self._checked = due
 
     def _begin_interval(self) -> None:

@@ -305,9 +305,9 @@ def test_all_producers_are_made_in_one_place() -> None:
     makers = {
         path.name for path in sources if re.search(r"= AIOKafkaProducer\(|return AIOKafkaProducer\(", path.read_text())
     }
-    assert makers - {"testing.py", "__init__.py"} == {"kafka.py"}
+    assert makers - {"testing.py", "__init__.py"} == {"clients.py"}
     transactional = {path.name for path in sources if "return TransactionalProducer(" in path.read_text()}
-    assert transactional == {"kafka.py"}
+    assert transactional == {"clients.py"}
 
 
 def test_this_is_the_aiokafka_that_the_producer_was_made_for() -> None:

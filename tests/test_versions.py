@@ -34,7 +34,17 @@ def source_of(path: Path) -> Path:
 
 
 def test_all_modules_that_run_are_known() -> None:
-    services = {"router", "worker", "aggregator", "observer", "producer", "spark", "local", "load", "service.topics"}
+    services = {
+        "router",
+        "worker",
+        "aggregator",
+        "observer",
+        "producer",
+        "spark",
+        "local",
+        "load",
+        "service.kafka.topics",
+    }
     assert set(modules()) >= {"keygrouping", *(f"keygrouping_{name}" for name in services)} | SCRIPTS
 
 

@@ -553,6 +553,7 @@ def test_the_grouping_is_chosen_beside_the_comparison_that_recommends_one(site: 
 def test_a_grouping_that_is_only_observed_can_be_put_in_force(site: Site, opens: Opens) -> None:
     site.double.observe_only = True
     page = opens(site.url)
+    expect(page.get_by_label("Observe only")).to_be_checked()
     page.get_by_label("Observe only").uncheck()
     page.locator("#grouping-try").click()
     page.locator("#grouping-apply").click()

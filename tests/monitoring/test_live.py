@@ -39,7 +39,10 @@ from monitoring.boards.kit import as_json
 from monitoring.recordings import RECORDINGS, inlined
 from monitoring.writing import prometheus_rules
 
-JOB = '{"window": "1s", "lateness": "0s", "aggregates": [{"name": "events", "op": "count"}]}'
+JOB = (
+    '{"window": "1s", "lateness": "0s", "aggregates": '
+    '[{"name": "events", "op": "count"}, {"name": "total", "op": "sum", "field": "n"}]}'
+)
 EXPORTER = Path(__file__).parent / "exporter.py"
 HERE = {"namespace": "here"}
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
@@ -137,12 +140,14 @@ async def fence(deployment: Deployment) -> None:
         await asyncio.sleep(0.2)
 
 
-async def compare_groupings(router: str) -> None:
-    """Has another grouping run in the shadow, after a request for one that there isn't."""
+async def steer(router: str) -> None:
+    """Has another grouping run in the shadow, after a request for one that there isn't, and pins a key for an hour."""
     async with httpx.AsyncClient(base_url=router, timeout=PATIENCE) as client:
         for name, status in (("no-such", 422), ("pkg", 200)):
             answer = await client.put("/shadow", json={"groupings": [{"name": name}], "sample": 1.0})
             assert answer.status_code == status, answer.text
+        answer = await client.put("/overrides/pinned", json={"action": "pin", "worker": 0, "seconds": 3600})
+        assert answer.status_code == 200, answer.text
 
 
 @asynccontextmanager
@@ -161,7 +166,7 @@ async def pipeline(
     deployment.start("observer-0", interval=1, idle_timeout=0.5, router_url=router)
     writing = asyncio.create_task(keep_writing(deployment))
     try:
-        await compare_groupings(router)
+        await steer(router)
         yield [await address_of(deployment.log(name)) for name in deployment.names]
     finally:
         writing.cancel()

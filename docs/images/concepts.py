@@ -127,10 +127,10 @@ def pipeline() -> str:
 
 
 def event_time() -> str:
-    """How far each stage vouches for event time, and when a window closes."""
+    """The watermark of each stage, and when a window closes."""
     shapes = [
         HEAD,
-        '<text x="20" y="26" class="title">A window is final when every worker has vouched for its end</text>',
+        '<text x="20" y="26" class="title">A window is final once the watermark of every worker is past its end</text>',
     ]
     rows = (
         ("events 0", 520, BLUE, "router has seen up to here"),

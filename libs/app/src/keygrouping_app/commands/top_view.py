@@ -1,0 +1,77 @@
+"""What members of an app tell, as one page for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from keygrouping.printable import printable
+from rich.box import SIMPLE_HEAD
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from keygrouping_app.members import Answers, Group, Key, groups_of
+from keygrouping_app.split import seconds, split_words
+
+_WAITS = {"lane": "a lane", "key": "its call", "try": "its next try", "rate": "its rate"}
+
+
+def page(answers: Answers, rows: int) -> RenderableType:
+    """All handlers, each with so many keys; members that did not answer stand below."""
+    names = ", ".join(sorted({_safe(told["app"]) for told in answers.told})) or "no app"
+    members = f"{len(answers.told)} of {len(answers.told) + len(answers.silent)} members"
+    parts: list[RenderableType] = [f"[bold]{names}[/bold] · {members}"]
+    for group in groups_of(answers.told):
+        parts += ["", *_handler(group, rows)]
+    parts += [f"[red]{_safe(url)}: {_safe(why)}[/red]" for url, why in answers.silent.items()]
+    return Lines(*parts)
+
+
+def _handler(group: Group, rows: int) -> Iterator[RenderableType]:
+    yield f"[bold]{_safe(group.topic)}[/bold] · {_safe(group.handler)}"
+    yield _numbers(group)
+    keys = group.by_need()
+    if keys:
+        yield _keys(group, keys[:rows])
+        yield split_words(group.loads, group.span)
+
+
+def _numbers(group: Group) -> Table:
+    breakers = ", ".join(group.breakers)
+    fields = {
+        "events/s": f"{group.sum('rate'):,.1f}",
+        "lanes busy": f"{group.sum('busy'):,} of {group.sum('lanes'):,}",
+        "in memory": f"{group.sum('held_events'):,}",
+        "oldest": seconds(group.oldest) if group.oldest else "-",
+        "gap": f"{group.gap:,}",
+        "retries": f"{group.sum('retries'):,}",
+        "dead letters": f"{group.sum('dead_letters'):,}",
+        "breaker": breakers if breakers == "closed" else f"[red]{breakers}[/red]",
+    }
+    table = Table.grid(padding=(0, 2))
+    table.add_row(*(f"[dim]{name}[/dim]" for name in fields))
+    table.add_row(*(f"[bold]{value}[/bold]" for value in fields.values()))
+    return table
+
+
+def _keys(group: Group, keys: list[Key]) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("rank", justify="right", no_wrap=True)
+    table.add_column("key", overflow="fold", max_width=40)
+    for name in ("waiting", "oldest wait", "waits for", "share", "of a lane"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for rank, key in enumerate(keys, 1):
+        wait = seconds(key.wait) if key.waiting else "-"
+        of_lane = f"{key.needs / group.span:.0%}" if group.span and key.name is not None else "-"
+        table.add_row(
+            *(str(rank), _safe(key.name) if key.name is not None else "[dim]without order[/dim]"),
+            *(f"{key.waiting:,}", wait, _WAITS.get(key.what, "-")),
+            *(f"{key.needs / group.seconds:.1%}" if group.seconds else "-", of_lane),
+        )
+    return table
+
+
+def _safe(text: str) -> str:
+    """A text of others: neither the terminal nor the markup takes anything in it as meant for it."""
+    return escape(printable(text))

@@ -1,0 +1,79 @@
+"""What the calls of each key have cost of late: keys are hot by the seconds of their handler, not by their events."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from heapq import nlargest
+
+WINDOW = 30.0
+"""Seconds; what is told covers this one and the one before."""
+_MOST_KEYS = 16_384
+_KEPT_KEYS = 2048
+
+
+class _Window:
+    """Seconds and ended events by key. Where there are many keys, the lightest are forgotten, but not their seconds."""
+
+    __slots__ = ("began", "events", "keys", "seconds")
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.keys: dict[Hashable, list[float]] = {}
+        self.seconds = 0.0
+        self.events = 0
+
+    def shrink(self) -> None:
+        kept = nlargest(_KEPT_KEYS, self.keys.items(), key=lambda each: each[1][0])
+        self.keys = dict(kept)
+
+
+class Costs:
+    """Of one handler; times are seconds of the caller's clock. None: what has no order."""
+
+    def __init__(self, now: float) -> None:
+        self._before = _Window(now)
+        self._recent = _Window(now)
+
+    def add(self, key: Hashable, seconds: float, events: int, now: float) -> None:
+        """A call of a key has ended, and so many events with it."""
+        if now >= self._recent.began + WINDOW:
+            self._turn(now)
+        window = self._recent
+        window.seconds += seconds
+        window.events += events
+        found = window.keys.get(key)
+        if found is None:
+            window.keys[key] = [seconds, events]
+            if len(window.keys) > _MOST_KEYS:
+                window.shrink()
+        else:
+            found[0] += seconds
+            found[1] += events
+
+    def span(self, now: float) -> float:
+        """Seconds of time that what is told covers."""
+        if now >= self._recent.began + WINDOW:
+            self._turn(now)
+        return now - self._before.began
+
+    @property
+    def seconds(self) -> float:
+        """Of all calls, those of forgotten keys included."""
+        return self._before.seconds + self._recent.seconds
+
+    @property
+    def events(self) -> int:
+        """That have ended, those of forgotten keys included."""
+        return self._before.events + self._recent.events
+
+    def by_key(self) -> Iterator[tuple[Hashable, float, int]]:
+        """Each key with the seconds of its calls and its ended events."""
+        before, recent = self._before.keys, self._recent.keys
+        for key in before.keys() | recent.keys():
+            seconds, events = (a + b for a, b in zip(before.get(key, (0, 0)), recent.get(key, (0, 0)), strict=True))
+            yield key, seconds, int(events)
+
+    def _turn(self, now: float) -> None:
+        idle = now >= self._recent.began + 2 * WINDOW
+        self._before = _Window(now) if idle else self._recent
+        self._recent = _Window(now)

@@ -1,0 +1,199 @@
+"""What a handler is given, and what it may return."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from keygrouping_app.codecs import Codec, Topic, as_topic
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+_UNREAD: Any = object()
+
+
+class Raw(Protocol):
+    """A record as it was read; aiokafka's ConsumerRecord is one. `timestamp` is ms since the epoch."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record that was made here instead of read."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class UndecodableError(ValueError):
+    """Bytes that are not what the topic's codec reads; the event is dead-lettered without another try."""
+
+
+class Source:
+    """A partition as long as a member owns it: what its events belong to.
+
+    `events` and `bytes` are what is held of it in memory. Once `closed` nothing of it is started any more.
+    """
+
+    __slots__ = ("bytes", "closed", "events", "running", "topic")
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.events = 0
+        self.bytes = 0
+        self.running = 0
+        self.closed = False
+
+
+class Event:
+    """One record of a topic, read when it is asked for.
+
+    `identity` (`topic/partition/offset`) is the same whenever the event is handled again: sinks can drop doubles by it.
+    """
+
+    __slots__ = ("_key", "_value", "group", "raw", "since", "size", "solo", "source", "tries")
+
+    def __init__(self, raw: Raw, source: Source) -> None:
+        key, value = raw.key, raw.value
+        self.raw = raw
+        self.source = source
+        self._key = self._value = _UNREAD
+        self.group: Hashable = key
+        """What orders it: the events of one group run one after another; None: it has no order."""
+        self.size = len(value or b"") + len(key or b"")
+        self.tries = 0
+        """How often it has failed until now."""
+        self.since = 0.0
+        """When its handler's lanes took it, by the event loop's clock."""
+        self.solo = False
+        """Whether it is handled in a batch of its own, as one that it was in has failed."""
+
+    @classmethod
+    def of(
+        cls, topic: str | Topic, value: Any = None, *, key: Any = None, headers: Headers = (), time: int = 0
+    ) -> Event:
+        """An event for `App.test`: value and key are encoded by the topic's codec; time is ms since the epoch."""
+        of = as_topic(topic)
+        raw = Record(of.name, 0, -1, time, _encoded(of.key, key), _encoded(of.value, value), headers)
+        return cls(raw, Source(of))
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self.raw.topic
+
+    @property
+    def partition(self) -> int:
+        """The partition's number."""
+        return self.raw.partition
+
+    @property
+    def offset(self) -> int:
+        """The offset in the partition."""
+        return self.raw.offset
+
+    @property
+    def time(self) -> int:
+        """The record's timestamp, ms since the epoch."""
+        return self.raw.timestamp
+
+    @property
+    def headers(self) -> Headers:
+        """Names and values, as they came."""
+        return self.raw.headers
+
+    @property
+    def identity(self) -> str:
+        """`topic/partition/offset`."""
+        return f"{self.raw.topic}/{self.raw.partition}/{self.raw.offset}"
+
+    @property
+    def key(self) -> Any:
+        """The key as the topic's codec reads it (text by default); None if there is none. UndecodableError."""
+        if self._key is _UNREAD:
+            self._key = _decoded(self.source.topic.key, self.raw.key, "key", self)
+        return self._key
+
+    @property
+    def value(self) -> Any:
+        """The value as the topic's codec reads it (JSON by default); None if there is none. UndecodableError."""
+        if self._value is _UNREAD:
+            self._value = _decoded(self.source.topic.value, self.raw.value, "value", self)
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"<Event {self.identity} key={self.raw.key!r}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A record that a handler returns, to be written before its event counts as handled.
+
+    `partition` None: by the key, as Kafka's default partitioner chooses it. `time` (ms since the epoch) None: that of
+    the event. Value and key are encoded by the topic's codec.
+    """
+
+    topic: str | Topic
+    value: Any = None
+    key: Any = None
+    headers: Headers = ()
+    partition: int | None = None
+    time: int | None = None
+
+    def encoded(self, event: Event) -> Outgoing:
+        """The record as bytes; ValueError if a codec can't write it."""
+        topic = as_topic(self.topic)
+        key, value = _encoded(topic.key, self.key), _encoded(topic.value, self.value)
+        time = event.time if self.time is None else self.time
+        return Outgoing(topic.name, self.partition, time, key, value, tuple(self.headers))
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record as it is written; `partition` None: by the key."""
+
+    topic: str
+    partition: int | None
+    time: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Its bytes, but for what the format adds."""
+        named = sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + named
+
+
+def _decoded(codec: Codec, data: bytes | None, what: str, event: Event) -> Any:
+    if data is None:
+        return None
+    try:
+        return codec.decode(data)
+    except ValueError as error:
+        raise UndecodableError(f"the {what} of {event.identity} can't be read: {error}") from error
+
+
+def _encoded(codec: Codec, value: Any) -> bytes | None:
+    return value if value is None or isinstance(value, bytes) else codec.encode(value)

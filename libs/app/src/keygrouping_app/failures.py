@@ -1,0 +1,47 @@
+"""What a failed call says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import traceback
+
+from keygrouping_app.events import UndecodableError
+from keygrouping_app.scheduler import Failure
+
+_MOST_DETAIL = 1000
+_OF_EVENT_OR_CODE = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
+"""What a value that is not as expected raises, or code that is wrong: nothing that waiting makes better."""
+
+
+class Reject(Exception):
+    """Raised by a handler: the event goes to the dead letters at once, without another try."""
+
+
+class OutputError(ValueError):
+    """What a handler has returned can't be written."""
+
+
+def failure_of(error: BaseException, expired: bool) -> Failure:
+    """The failure that an exception of a handler stands for; `expired`: its deadline had passed before."""
+    detail = f"{type(error).__name__}: {error}"[:_MOST_DETAIL]
+    digest = _digest(error)
+    if expired:
+        told = f"the handler was at work longer than its timeout ({detail})"
+        return Failure("timeout", told, digest=digest, dependency=True)
+    if isinstance(error, Reject):
+        return Failure("rejected", str(error)[:_MOST_DETAIL], retry=False, digest=digest)
+    if isinstance(error, UndecodableError):
+        return Failure("undecodable", str(error)[:_MOST_DETAIL], retry=False)
+    if isinstance(error, OutputError):
+        return Failure("invalid_output", str(error)[:_MOST_DETAIL], retry=False)
+    if isinstance(error, asyncio.CancelledError):
+        return Failure("failed", "the handler was cancelled by something that it awaited", digest=digest)
+    dependency = isinstance(error, OSError) or not isinstance(error, _OF_EVENT_OR_CODE)
+    return Failure("failed", detail, digest=digest, dependency=dependency)
+
+
+def _digest(error: BaseException) -> str:
+    """12 hex digits of the type and the places that it came through, whatever its text says."""
+    places = [f"{frame.filename}:{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+    return hashlib.sha256("\n".join([type(error).__qualname__, *places]).encode()).hexdigest()[:12]

@@ -1,0 +1,245 @@
+"""Which events of a partition have ended: the first one that has not, and those behind it that have.
+
+Events end in another order than they were read in. What is committed is the offset of the first that has not ended; the
+ones behind it that have stand in the commit's metadata, so that after a crash only what had not ended runs again.
+
+Only offsets that were read are kept. What a partition skips (transaction markers, compacted records) counts as ended:
+there is nothing to do for it.
+
+The metadata is `kg1:` and base64 of a byte that says which of two forms follows, whichever is shorter:
+
+- runs: lengths, as varints, of offsets that have not ended and that have, in turn, from the committed offset on;
+- bits: one per offset from the committed one on, the lowest bit of a byte first; 1 has ended.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+MOST_METADATA = 4096
+"""Bytes that a broker takes as metadata of a commit by default (`offset.metadata.max.bytes`)."""
+
+_PREFIX = "kg1:"
+_RUNS, _BITS = b"\x00", b"\x01"
+_LARGEST_OFFSET = 2**63 - 1
+_SEVEN_BITS = 7
+_MOST_OPEN = 8 * MOST_METADATA
+
+
+class GapsError(ValueError):
+    """Metadata of a commit that is none of ours, or is damaged."""
+
+
+class Ended:
+    """Offsets that have ended, as ranges [start, stop) in order; what a commit's metadata says."""
+
+    def __init__(self, ranges: Sequence[tuple[int, int]] = ()) -> None:
+        self.ranges = tuple(ranges)
+        self._starts = [start for start, _ in self.ranges]
+
+    def __contains__(self, offset: int) -> bool:
+        place = bisect_right(self._starts, offset) - 1
+        return place >= 0 and offset < self.ranges[place][1]
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges)
+
+    def still_open(self, first: int) -> Iterator[int]:
+        """The offsets from the committed one on, up to the last that has ended, that have not."""
+        for start, stop in self.ranges:
+            yield from range(first, start)
+            first = stop
+
+
+class Gaps:
+    """The events of one partition that were read and have not ended.
+
+    `position` is the offset that is read next. `limit` is the size in bytes that the metadata never exceeds: as many
+    events are taken (`room`) as fit whatever the order in which they end. If offsets are missing in between it may not
+    fit all the same; then the ones furthest behind are left out, and would run again after a crash.
+    """
+
+    def __init__(self, position: int, ended: Ended | None = None, limit: int = MOST_METADATA) -> None:
+        self.position = position
+        self._open = dict.fromkeys(ended.still_open(position) if ended else ())  # ascending, as partitions are read
+        self._unread = set(self._open)
+        self._highest = ended.ranges[-1][1] - 1 if ended else position - 1
+        self._payload = (limit - len(_PREFIX)) // 4 * 3 - 1
+        self._first = position
+        self.known = self._highest
+        """The last offset of which the commit that was found said that it has ended."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def first(self) -> int:
+        """The first offset that has not ended: what is committed."""
+        # From a stored one on: the front of a dict is slow to find where much was deleted.
+        if self._first not in self._open:
+            self._first = next(iter(self._open), max(self.position, self.known + 1))
+        return self._first
+
+    @property
+    def span(self) -> int:
+        """How many offsets lie between the first one that has not ended and the next that nothing is known of."""
+        return max(self.position, self.known + 1) - self.first
+
+    def room(self) -> int:
+        """How many further events may be read such that the metadata fits in whatever order they end."""
+        in_bits = self._payload * 8 - self.span
+        # At worst every open event stands alone: a run of one and the run of ended ones before it.
+        in_runs = self._payload // (1 + _varint_size(2 * self.span + 2 * self._payload * 8)) - len(self._open) - 1
+        return max(0, in_bits, in_runs) + max(0, self.known + 1 - self.position)
+
+    def wants(self, offset: int) -> bool:
+        """Whether the event at an offset from `position` on has not ended yet, as far as the last commit said."""
+        return offset > self.known or offset in self._unread
+
+    def take(self, offsets: Sequence[int], position: int) -> None:
+        """Events that are wanted were read; offsets ascend and lie below `position`, where reading goes on."""
+        self._open.update(dict.fromkeys(offsets))
+        if self._unread:
+            self._unread.difference_update(offsets)
+            for gone in [offset for offset in self._unread if offset < position]:  # deleted by retention or compaction
+                self._unread.discard(gone)
+                del self._open[gone]
+        self.position = position
+
+    def end(self, offsets: Iterable[int]) -> None:
+        """Events have ended: they are handled or dead-lettered. KeyError if one was not open."""
+        still = self._open
+        for offset in offsets:
+            del still[offset]
+            if offset > self._highest:
+                self._highest = offset
+
+    def encode(self) -> str:
+        """Metadata for the commit of `first`; empty if nothing behind it has ended."""
+        runs = self._runs()
+        if not runs:
+            return ""
+        in_runs = b"".join(map(_varint, runs))
+        if (sum(runs) + 7) // 8 < min(len(in_runs), self._payload + 1):
+            return _text(_BITS + _bits(runs))
+        return _text(_RUNS + (in_runs if len(in_runs) <= self._payload else self._fitting(runs)))
+
+    def _fitting(self, runs: list[int]) -> bytes:
+        """The first runs only: in a compacted partition offsets lie so far apart that `room` can't know the rest."""
+        packed = b""
+        for still, ended in zip(runs[::2], runs[1::2], strict=True):
+            both = _varint(still) + _varint(ended)
+            if len(packed) + len(both) > self._payload:
+                break
+            packed += both
+        return packed
+
+    def _runs(self) -> list[int]:
+        """Lengths of what has not ended and what has, in turn, from `first` up to the highest that has."""
+        still = [offset for offset in self._open if offset < self._highest]
+        if not still:
+            return []
+        runs = [1]
+        for before, after in pairwise(still):
+            if after == before + 1:
+                runs[-1] += 1
+            else:
+                runs += [after - before - 1, 1]
+        return [*runs, self._highest - still[-1]]
+
+
+def decode(first: int, metadata: str | None) -> Ended:
+    """What has ended behind the committed offset `first`; nothing if there is no metadata.
+
+    GapsError if it can't be what `Gaps.encode` has made.
+    """
+    if not metadata:
+        return Ended()
+    if len(metadata) > MOST_METADATA or not metadata.startswith(_PREFIX) or first < 0:
+        raise GapsError(f"metadata of offset {first} is none of keygrouping: {metadata[:40]!r}")
+    try:
+        packed = base64.b64decode(metadata[len(_PREFIX) :], validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise GapsError(f"metadata of offset {first} is no base64: {error}") from None
+    runs = _read_runs(packed)
+    if sum(runs[::2]) > _MOST_OPEN:
+        raise GapsError(f"metadata of offset {first} has more open events than a member ever holds")
+    return Ended(list(_ranges(first, runs)))
+
+
+def _ranges(first: int, runs: Iterable[int]) -> Iterator[tuple[int, int]]:
+    offset, ended = first, False
+    for length in runs:
+        stop = offset + length
+        if length <= 0 or stop > _LARGEST_OFFSET:
+            raise GapsError(f"metadata of offset {first} has a run of {length}")
+        if ended:
+            yield offset, stop
+        offset, ended = stop, not ended
+    if ended:
+        raise GapsError(f"metadata of offset {first} ends with events that have not ended")
+
+
+def _read_runs(packed: bytes) -> list[int]:
+    form, body = packed[:1], packed[1:]
+    if form == _RUNS and body:
+        return _varints(body)
+    if form == _BITS and body and body[-1] and not body[0] & 1:
+        return _runs_of_bits(body)
+    raise GapsError(f"metadata in an unknown form, {form!r}")
+
+
+def _runs_of_bits(body: bytes) -> list[int]:
+    bits = bin(int.from_bytes(body, "little"))[:1:-1]
+    runs, place = [], 0
+    while place < len(bits):
+        other = bits.find("1" if bits[place] == "0" else "0", place)
+        stop = len(bits) if other < 0 else other
+        runs.append(stop - place)
+        place = stop
+    return runs
+
+
+def _bits(runs: list[int]) -> bytes:
+    number, place = 0, 0
+    for index, length in enumerate(runs):
+        if index % 2:
+            number |= ((1 << length) - 1) << place
+        place += length
+    return number.to_bytes((place + 7) // 8, "little")
+
+
+def _varint_size(number: int) -> int:
+    return max(1, (number.bit_length() + _SEVEN_BITS - 1) // _SEVEN_BITS)
+
+
+def _varint(number: int) -> bytes:
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+def _varints(body: bytes) -> list[int]:
+    numbers, number, shift = [], 0, 0
+    for byte in body:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(number)
+            number = shift = 0
+        elif shift > 63:
+            raise GapsError("metadata has a number that is too large")
+    if shift:
+        raise GapsError("metadata ends within a number")
+    return numbers
+
+
+def _text(packed: bytes) -> str:
+    return _PREFIX + base64.b64encode(packed).decode()

@@ -1,0 +1,149 @@
+"""Cooperative rebalancing over a client that has only the eager protocol.
+
+A member works on while the group rebalances. The leader gives everybody what they hold already, together with what they
+are to give up; a partition comes to its next owner only after the one before has ended what runs of it, has committed,
+and has joined again without it. So a handler may take longer than every timeout of the group.
+
+What members hold goes with their requests to join, what they are to give up with the answers, as user data (JSON). Each
+assignment has a number. A member that was away too long claims what it held under an old number: who holds it under a
+newer one keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import orjson
+from aiokafka import TopicPartition
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
+
+Place: TypeAlias = "tuple[str, int]"
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a member says when it joins: what it holds, what of it it is giving up, and by which assignment."""
+
+    topics: frozenset[str]
+    number: int = 0
+    holds: frozenset[Place] = frozenset()
+    leaving: frozenset[Place] = frozenset()
+
+
+@dataclass(slots=True)
+class Share:
+    """What a member is given, and what of it it has to give up."""
+
+    gets: set[Place] = field(default_factory=set)
+    gives_up: set[Place] = field(default_factory=set)
+
+
+def shares(places: Iterable[Place], claims: Mapping[str, Claim]) -> dict[str, Share]:
+    """Who gets what: as evenly as possible with as few moves as possible; what somebody else holds is not given yet."""
+    wanted = sorted(place for place in places if any(place[0] in claim.topics for claim in claims.values()))
+    held = _held(wanted, claims)
+    target = _targets(wanted, claims, held)
+    found = {member: Share() for member in claims}
+    for place in wanted:
+        owner = held.get(place)
+        if owner is None:
+            found[target[place]].gets.add(place)
+            continue
+        found[owner].gets.add(place)
+        if target[place] != owner or place in claims[owner].leaving:
+            found[owner].gives_up.add(place)
+    return found
+
+
+def _held(places: list[Place], claims: Mapping[str, Claim]) -> dict[Place, str]:
+    found: dict[Place, str] = {}
+    newest_first = sorted(claims, key=lambda member: (-claims[member].number, member))
+    for member in newest_first:
+        for place in claims[member].holds:
+            found.setdefault(place, member)
+    return {place: found[place] for place in places if place in found and place[0] in claims[found[place]].topics}
+
+
+def _targets(places: list[Place], claims: Mapping[str, Claim], held: Mapping[Place, str]) -> dict[Place, str]:
+    """The owner that each place is to have; members keep what they hold up to an even share."""
+    kept: dict[str, list[Place]] = {member: [] for member in sorted(claims)}
+    for place in places:
+        if place in held and place not in claims[held[place]].leaving:
+            kept[held[place]].append(place)
+    even, more = divmod(len(places), len(claims))
+    target: dict[Place, str] = {}
+    loads = dict.fromkeys(kept, 0)
+    for rank, member in enumerate(sorted(kept, key=lambda member: (-len(kept[member]), member))):
+        for place in kept[member][: even + (rank < more)]:
+            target[place] = member
+            loads[member] += 1
+    for place in places:
+        if place not in target:
+            able = [member for member in loads if place[0] in claims[member].topics and _may_take(place, member, held)]
+            target[place] = min(able or [held[place]], key=lambda member: (loads[member], member))
+            loads[target[place]] += 1
+    return target
+
+
+def _may_take(place: Place, member: str, held: Mapping[Place, str]) -> bool:
+    # Who gives it up, or has too much, does not get it back at once.
+    return held.get(place) != member
+
+
+class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
+    """Of one member: says what it holds, and, if the group's leader, gives shares.
+
+    `holds` and `leaving` are the caller's to keep; `gives_up` is set by each assignment.
+    """
+
+    name = "keygrouping-cooperative"
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.holds: set[Place] = set()
+        self.leaving: set[Place] = set()
+        self.gives_up: set[Place] = set()
+
+    def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
+        """What this member says when it joins."""
+        data = {"number": self.number, "holds": sorted(self.holds), "leaving": sorted(self.leaving)}
+        return ConsumerProtocolMemberMetadata(0, sorted(topics), orjson.dumps(data))
+
+    def assign(
+        self, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
+    ) -> dict[str, ConsumerProtocolMemberAssignment]:
+        """What the leader gives to all."""
+        claims = {member: _claim(metadata) for member, metadata in members.items()}
+        topics = frozenset[str]().union(*(claim.topics for claim in claims.values()))
+        places = [(topic, number) for topic in topics for number in cluster.partitions_for_topic(topic) or ()]
+        number = 1 + max(claim.number for claim in claims.values())
+        return {member: _assignment(number, share) for member, share in shares(places, claims).items()}
+
+    def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
+        """Takes note of what this member has to give up."""
+        data = orjson.loads(assignment.user_data)
+        self.number = data["number"]
+        self.gives_up = {(topic, partition) for topic, partition in data["gives_up"]}
+
+
+def _claim(metadata: ConsumerProtocolMemberMetadata) -> Claim:
+    data: dict[str, Any] = orjson.loads(metadata.user_data)
+    holds, leaving = (frozenset((topic, number) for topic, number in data[name]) for name in ("holds", "leaving"))
+    return Claim(frozenset(metadata.subscription), data["number"], holds, leaving)
+
+
+def _assignment(number: int, share: Share) -> ConsumerProtocolMemberAssignment:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(share.gets):
+        by_topic.setdefault(topic, []).append(partition)
+    data = orjson.dumps({"number": number, "gives_up": sorted(share.gives_up)})
+    return ConsumerProtocolMemberAssignment(0, sorted(by_topic.items()), data)
+
+
+def places_of(partitions: Iterable[TopicPartition]) -> set[Place]:
+    """As plain pairs."""
+    return {(tp.topic, tp.partition) for tp in partitions}

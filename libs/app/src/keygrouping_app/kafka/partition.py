@@ -1,0 +1,112 @@
+"""One partition in a member's hands: what was read of it, what has ended, and what is to be written first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from aiokafka import TopicPartition
+from aiokafka.structs import OffsetAndMetadata
+
+from keygrouping_app.codecs import Topic
+from keygrouping_app.events import Event, Outgoing, Raw, Source
+from keygrouping_app.gaps import MOST_METADATA, Ended, Gaps, GapsError, decode
+from keygrouping_app.kafka.ranges import MOST_END, End, split_end, with_end
+from keygrouping_app.kafka.transactions import Transactions
+
+log = logging.getLogger(__name__)
+
+
+class Partition(Source):
+    """An owned partition from the commit on that it was found with, up to its end if it has one."""
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        topic: Topic,
+        found: OffsetAndMetadata,
+        dirty: asyncio.Event,
+        end: End | None = None,
+        transactions: Transactions | None = None,
+    ) -> None:
+        super().__init__(topic)
+        self.tp = tp
+        self.dirty = dirty
+        """Wakes who commits for it."""
+        self.transactions = transactions
+        """None: at least once."""
+        self.gaps = Gaps(found.offset, _ended(tp, found), MOST_METADATA - MOST_END if end else MOST_METADATA)
+        self.outgoing: list[Outgoing] = []
+        """What handlers have returned and dead letters, to be written before the next commit."""
+        self.lost = False
+        """Whether it went to another member without our doing: nothing of it is committed any more."""
+        self.paused = False
+        """Whether it is not read any further for now, as memory or its gap is full."""
+        self.log_end: int = found.offset
+        """Behind the last record that it was seen to have in Kafka."""
+        self._committed = found
+        self._end = end
+
+    @property
+    def read(self) -> bool:
+        """Whether all up to its end was read."""
+        return self._end is not None and self.gaps.position >= self._end.offset
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic and number."""
+        return self.tp.topic, self.tp.partition
+
+    @property
+    def span(self) -> int:
+        """Offsets between what is committed and the last that is known of."""
+        return self.gaps.span
+
+    @property
+    def gap_room(self) -> int:
+        """How many further events may be read before the commit's metadata is full."""
+        return self.gaps.room()
+
+    @property
+    def lag(self) -> int:
+        """Records that have not ended, as far as it was seen in Kafka: held ones and those still to be read."""
+        end = self.log_end if self._end is None else min(self.log_end, self._end.offset)
+        return len(self.gaps) + max(0, end - self.gaps.position)
+
+    def take(self, records: Sequence[Raw], position: int) -> list[Event]:
+        """The events among records that have not ended already; reading goes on at `position`, or at the end."""
+        wants = self.gaps.wants
+        if self._end is not None and position > (end := max(self._end.offset, self.gaps.position)):
+            records, position = [raw for raw in records if raw.offset < end], end
+        if not records or records[0].offset <= self.gaps.known:
+            records = [raw for raw in records if wants(raw.offset)]
+        self.gaps.take([raw.offset for raw in records], position)
+        return [Event(raw, self) for raw in records]
+
+    def room(self, events: int, size: int) -> int:
+        """How many records may be read of it, given how many events and bytes of it may be held."""
+        return 0 if self.bytes >= size else min(self.gaps.room(), events - self.events)
+
+    def end(self, events: Sequence[Event], outgoing: Sequence[Outgoing]) -> None:
+        """Events have ended, and this is to be written."""
+        if outgoing:
+            self.outgoing += outgoing
+        self.gaps.end([event.raw.offset for event in events])
+
+    def due(self) -> OffsetAndMetadata | None:
+        """What is to be committed now; None if nothing has changed since the last commit."""
+        now = OffsetAndMetadata(self.gaps.first, with_end(self.gaps.encode(), self._end))
+        return None if now == self._committed else now
+
+    def committed(self, what: OffsetAndMetadata) -> None:
+        """A commit was answered."""
+        self._committed = what
+
+
+def _ended(tp: TopicPartition, found: OffsetAndMetadata) -> Ended:
+    try:
+        return decode(found.offset, split_end(found.metadata)[0])
+    except GapsError as error:
+        log.warning("%s[%d]: %s; every event from the committed offset on is handled", tp.topic, tp.partition, error)
+        return Ended()

@@ -1,0 +1,502 @@
+"""The app on Kafka: reading into the lanes, writing what handlers return, committing what has ended.
+
+An event's life: it is read, waits for its key and a lane, runs (and runs again after a failure), and has ended when its
+handler has returned or its dead letter is made. What it returned is written, and then it is committed as ended: alone,
+by the gaps in the commit's metadata, whatever still runs before it. Until then it counts as not ended. With
+`exactly_once` both happen in one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import CommitFailedError, OffsetOutOfRangeError, ProducerFenced
+from aiokafka.structs import OffsetAndMetadata
+
+from keygrouping_app.dead_letters import dead_letter
+from keygrouping_app.events import Event, Outgoing
+from keygrouping_app.handlers import AppError, Handler
+from keygrouping_app.kafka.clients import Settings, backoff, given_up_calls, may_pass, started
+from keygrouping_app.kafka.member import Member, NotNowError
+from keygrouping_app.kafka.partition import Partition
+from keygrouping_app.kafka.ranges import End, begin, committed_of, is_over, offsets_at, split_end
+from keygrouping_app.kafka.transactions import Transactions, write_all
+from keygrouping_app.lanes import Lanes, OnEnd
+from keygrouping_app.scheduler import Failure
+
+log = logging.getLogger(__name__)
+
+_POLL_MS = 100
+_FULL_SECONDS = 0.1
+_LEAST_READ = 100
+_END_SECONDS = 0.5
+_LOOK_SECONDS = 5.0
+_GRACE = 5.0
+"""Seconds beyond a handler's timeout that what runs is waited for."""
+
+
+class Runner:
+    """One member's work. `handlers` with what makes the lanes in which they run, by topic."""
+
+    def __init__(self, settings: Settings, handlers: Mapping[str, tuple[Handler, Callable[[OnEnd], Lanes]]]) -> None:
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.seen = time.time()
+        """When it last saw its partitions in Kafka, as a member of the group; at first, when it began."""
+        self._settings = settings
+        self._handlers = handlers
+        self._lanes: dict[str, Lanes] = {topic: lanes_with(self._on_end) for topic, (_, lanes_with) in handlers.items()}
+        self._member = Member(settings, handlers, self)
+        self._beginning: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._transacting: dict[Partition, asyncio.Task[None]] = {}
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changed = False
+        self._room, self._dirty, self._committed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """The app's."""
+        return self._settings.group
+
+    @property
+    def until(self) -> str:
+        """Where the app ends; empty if it runs on."""
+        return str(self._settings.until or "")
+
+    @property
+    def held(self) -> list[Partition]:
+        """All its partitions."""
+        return list(self.partitions.values())
+
+    @property
+    def lanes(self) -> list[Lanes]:
+        """Of all handlers."""
+        return list(self._lanes.values())
+
+    @property
+    def joined(self) -> bool:
+        """Whether the group has given it its partitions."""
+        return self._member.joined
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Works until `stop` is set or the range is over; then what runs ends, all is committed, and the group is left.
+
+        Raises what can't be retried, AppError for topics that are missing.
+        """
+        async with AsyncExitStack() as stack:
+            for lanes in self._lanes.values():
+                stack.push_async_callback(lanes.end)
+                await lanes.begin()
+            connection = self._settings.connection
+            self._admin = await stack.enter_async_context(started(AIOKafkaAdminClient(**connection)))
+            await self._require_topics()
+            self._reader = await stack.enter_async_context(started(self._new_reader()))
+            if self._settings.start != "earliest":
+                await begin(self._settings, self._admin, self._reader, self._handlers, stop)
+            self._producer = await stack.enter_async_context(
+                started(AIOKafkaProducer(**connection, enable_idempotence=True, acks="all"))
+            )
+            for lanes in self._lanes.values():
+                stack.callback(lanes.close)
+            await self._work(stop)
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        loops = [
+            asyncio.create_task(each())
+            for each in (self._keep_reading, self._keep_committing, self._keep_looking, self._member.keep)
+        ]
+        reading, *_ = loops
+        stopping = asyncio.create_task(stop.wait())
+        failures = [self._failure, self._member.failure, *(lanes.failure for lanes in self._lanes.values())]
+        over = asyncio.create_task(self._reach_end())
+        ends: list[asyncio.Future[Any]] = [stopping, over, *loops, *failures]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done() or over.done():
+                reading.cancel()
+                await asyncio.gather(*(self._drain(each, for_good=True) for each in list(self.partitions.values())))
+                self.partitions.clear()
+        finally:
+            tasks = [stopping, over, *loops, *self._beginning.values(), *self._transacting.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for end in ends:
+            if end.done() and not end.cancelled():
+                end.result()
+
+    async def _reach_end(self) -> None:
+        """Returns when the group has committed all up to the end; never if there is none."""
+        while True:
+            await asyncio.sleep(_END_SECONDS)
+            if self._settings.until is None or not all(each.read for each in self.partitions.values()):
+                continue
+            try:
+                with given_up_calls():
+                    if await is_over(self._settings, self._admin, self._handlers):
+                        log.info("every event up to the end of the range is handled (until: %s)", self._settings.until)
+                        return
+            except Exception as error:
+                if not may_pass(error):
+                    raise
+                log.warning("cannot check whether the range has been handled, trying again: %r", error)
+
+    # Which partitions are ours.
+
+    def gain(self, tp: TopicPartition) -> None:
+        """See `Owner`."""
+        task = asyncio.create_task(self._begin(tp))
+        self._beginning[tp] = task
+        task.add_done_callback(self._begun)
+
+    async def give_up(self, tp: TopicPartition) -> None:
+        """See `Owner`."""
+        if (task := self._beginning.pop(tp, None)) is not None:
+            task.cancel()
+        if (partition := self.partitions.get(tp)) is not None:
+            await self._drain(partition)
+            self.partitions.pop(tp, None)
+            self._end_transactions(partition)
+            self._changed = True
+
+    def lose(self, tp: TopicPartition) -> None:
+        """See `Owner`."""
+        if (task := self._beginning.pop(tp, None)) is not None:
+            task.cancel()
+        if (partition := self.partitions.pop(tp, None)) is not None:
+            log.warning(
+                "%s[%d] is another member's, or may be: what runs of it is stopped if it can be, and runs again there",
+                *tp,
+            )
+            partition.lost = True
+            self._lanes[tp.topic].abandon(partition)
+            self._end_transactions(partition)
+            self._changed = True
+            self._committed.set()
+
+    def may_start(self, until: float) -> None:
+        """See `Owner`."""
+        for lanes in self._lanes.values():
+            lanes.may_start(until)
+
+    async def _begin(self, tp: TopicPartition) -> None:
+        handler, _ = self._handlers[tp.topic]
+        transactions = None
+        if handler.exactly_once:
+            transactions = Transactions(self._settings, tp, partial(self._find_start, tp))
+        try:
+            found, end = await self._found(tp, transactions)
+        except BaseException:
+            if transactions is not None:
+                await transactions.close()
+            raise
+        dirty = self._dirty if transactions is None else asyncio.Event()
+        partition = Partition(tp, handler.topic, found, dirty, end, transactions)
+        if transactions is not None:
+            task = asyncio.create_task(self._keep_transacting(partition, transactions))
+            self._transacting[partition] = task
+            task.add_done_callback(self._fail_with)
+        self.partitions[tp] = partition
+        self._changed = True
+        self._room.set()
+        if end is not None:
+            partition.dirty.set()  # from now on it stays
+
+    async def _found(
+        self, tp: TopicPartition, transactions: Transactions | None
+    ) -> tuple[OffsetAndMetadata, End | None]:
+        for pause in backoff():
+            try:
+                with given_up_calls():
+                    found = await (self._find_start(tp) if transactions is None else transactions.begin())
+                    return found, await self._find_end(tp, found)
+            except Exception as error:
+                if not may_pass(error):
+                    raise
+                log.warning("%s[%d]: cannot read the committed offset, trying again: %r", *tp, error)
+            await asyncio.sleep(pause)
+        raise AssertionError
+
+    def _end_transactions(self, partition: Partition) -> None:
+        if (task := self._transacting.get(partition)) is not None:
+            task.cancel()
+
+    def _begun(self, task: asyncio.Task[None]) -> None:
+        for tp in [tp for tp, other in self._beginning.items() if other is task]:
+            del self._beginning[tp]
+        self._fail_with(task)
+
+    def _fail_with(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) and not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def _find_start(self, tp: TopicPartition) -> OffsetAndMetadata:
+        """What is committed; the first record there is if nothing is."""
+        committed = await committed_of(self._admin, self._settings.group, [tp])
+        if tp in committed:
+            return committed[tp]
+        return OffsetAndMetadata((await offsets_at(self._reader, [tp], "earliest"))[tp], "")
+
+    async def _find_end(self, tp: TopicPartition, found: OffsetAndMetadata) -> End | None:
+        """Where the partition ends: as it was committed, or as it is decided now; None if it does not."""
+        until = self._settings.until
+        if until is None:
+            return None
+        _, stored = split_end(found.metadata)
+        if stored is not None and stored.asked == until:
+            return stored
+        return End((await offsets_at(self._reader, [tp], until))[tp], until)
+
+    async def _drain(self, partition: Partition, *, for_good: bool = False) -> None:
+        """Starts nothing of it any more, and returns when what runs has ended or is too late, and all is committed.
+
+        `for_good`: or when it is clear that nothing can be committed.
+        """
+        lanes = self._lanes[partition.tp.topic]
+        lanes.withdraw(partition)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + lanes.handler.timeout + _GRACE
+        while partition.running and loop.time() < deadline and not partition.lost:
+            await _wait(self._room, deadline - loop.time())
+        if partition.running:
+            log.warning(
+                "%s[%d]: %d handlers did not end in time; their events will be handled again",
+                *partition.tp,
+                partition.running,
+            )
+        while not partition.lost and partition.due() is not None:
+            if for_good and self._member.is_cut_off:
+                log.warning(
+                    "%s[%d]: the group does not answer, so what ended since the last commit runs again", *partition.tp
+                )
+                return
+            partition.dirty.set()
+            await _wait(self._committed, 1.0)
+
+    # Reading.
+
+    async def _keep_reading(self) -> None:
+        pauses = backoff()
+        while True:
+            try:
+                with given_up_calls():
+                    await self._read()
+            except OffsetOutOfRangeError:
+                await self._skip_deleted()
+            except Exception as error:
+                if not may_pass(error):
+                    raise
+                log.warning("reading failed, trying again: %r", error)
+                await asyncio.sleep(next(pauses))
+
+    async def _read(self) -> None:
+        if self._changed:
+            self._changed = False
+            unread = {tp: partition for tp, partition in self.partitions.items() if not partition.read}
+            self._reader.assign(list(unread))
+            for tp, partition in unread.items():
+                self._reader.seek(tp, partition.gaps.position)
+        rooms = self._rooms()
+        if not rooms:
+            # Full, or nothing is ours: what is not asked for is not fetched either.
+            await _wait(self._room, _FULL_SECONDS)
+            return
+        owned = {tp: self.partitions[tp] for tp in rooms}
+        fetched = await self._reader.getmany(*rooms, timeout_ms=_POLL_MS, max_records=min(rooms.values()))
+        for tp, partition in owned.items():
+            position = await self._reader.position(tp)
+            if self.partitions.get(tp) is not partition:
+                continue  # lost meanwhile, and perhaps ours again from another position on
+            if not partition.closed and position >= partition.gaps.position:
+                self._lanes[tp.topic].offer(partition.take(fetched.get(tp, ()), position))
+                self._changed |= partition.read
+                if (tp not in fetched or partition.read) and partition.due() is not None:
+                    partition.dirty.set()
+
+    def _rooms(self) -> dict[TopicPartition, int]:
+        """How many records may be read of each partition that has room for some."""
+        share = max(1, len(self.partitions))
+        events, size = max(1, self._settings.max_events // share), self._settings.max_bytes // share
+        least = max(1, min(events // 4, _LEAST_READ))
+        open_ones = {tp: each for tp, each in self.partitions.items() if not each.closed and not each.read}
+        rooms = {tp: each.room(events, size) for tp, each in open_ones.items()}
+        for tp, each in open_ones.items():
+            each.paused = rooms[tp] < least
+        return {tp: room for tp, room in rooms.items() if room >= least}
+
+    async def _skip_deleted(self) -> None:
+        """Goes on behind what retention has deleted unread. AppError if a partition ends before what was committed."""
+        tps = [tp for tp, partition in self.partitions.items() if not partition.read]
+        firsts, ends = await self._reader.beginning_offsets(tps), await self._reader.end_offsets(tps)
+        for tp, partition in self.partitions.items():
+            position = partition.gaps.position
+            if tp in ends and position > ends[tp]:
+                raise AppError(
+                    [
+                        f"{tp.topic}[{tp.partition}] ends at {ends[tp]}, before offset {position}, up to which group "
+                        f"{self._settings.group} has read: the topic has lost records or was created again. To begin "
+                        "at its beginning: kafka-consumer-groups --reset-offsets --to-earliest"
+                    ]
+                )
+            if tp in firsts and position < firsts[tp]:
+                partition.take((), firsts[tp])
+                log.error("%s[%d]: retention deleted %d offsets unread", *tp, partition.gaps.position - position)
+                self._dirty.set()
+        self._changed = True
+
+    async def _keep_looking(self) -> None:
+        while True:
+            try:
+                with given_up_calls():
+                    await self._look()
+            except Exception as error:
+                if not may_pass(error):
+                    raise
+                log.warning("the ends of the partitions can't be seen, trying again: %r", error)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        """How far Kafka's partitions go, also of those that are not read for now; of its topics, if it has none."""
+        if not self.joined:
+            return
+        ends = await self._reader.end_offsets(
+            [*self.partitions] or [TopicPartition(each, 0) for each in self._handlers]
+        )
+        for tp, end in ends.items():
+            if tp in self.partitions:
+                self.partitions[tp].log_end = end
+        self.seen = time.time()
+
+    # What has ended.
+
+    def _on_end(self, ended: list[Event], outputs: list[Outgoing], failure: Failure | None) -> None:
+        partition = ended[0].source
+        assert isinstance(partition, Partition)
+        self._room.set()
+        if partition.lost:
+            return
+        if failure is not None:
+            log.warning("%r goes to %s: %s: %s", ended[0], self._settings.dead_letters, failure.reason, failure.detail)
+            to, app = self._settings.dead_letters, self._settings.group
+            outputs = [dead_letter(event, failure, to, app) for event in ended]
+        partition.end(ended, outputs)
+        partition.dirty.set()
+
+    async def _keep_committing(self) -> None:
+        pauses = backoff()
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            pause = self._settings.commit_interval
+            try:
+                with given_up_calls():
+                    await self._commit()
+                pauses = backoff()
+            except (NotNowError, CommitFailedError):
+                pause = _FULL_SECONDS
+                self._dirty.set()
+            except Exception as error:
+                if not may_pass(error):
+                    raise
+                pause = next(pauses)
+                self._dirty.set()
+                log.warning("cannot commit progress, trying again in %.1f s: %r", pause, error)
+            await asyncio.sleep(pause)
+
+    async def _commit(self) -> None:
+        partitions = [each for each in self.partitions.values() if not each.lost and each.transactions is None]
+        # Taken in one go: a commit speaks of nothing whose outputs are not written.
+        due = {partition: what for partition in partitions if (what := partition.due()) is not None}
+        await self._write({partition: partition.outgoing for partition in due})
+        offsets = {partition.tp: what for partition, what in due.items() if not partition.lost}
+        if offsets:
+            await self._member.commit(offsets)
+        for partition, what in due.items():
+            partition.committed(what)
+        self._committed.set()
+
+    async def _write(self, outgoing: dict[Partition, list[Outgoing]]) -> None:
+        for partition in outgoing:
+            partition.outgoing = []
+        try:
+            await write_all(self._producer, [one for each in outgoing.values() for one in each])
+        except BaseException:
+            # Some may be written: they are written again, which at least once allows.
+            for partition, each in outgoing.items():
+                partition.outgoing = each + partition.outgoing
+            raise
+
+    async def _keep_transacting(self, partition: Partition, transactions: Transactions) -> None:
+        pauses = backoff()
+        try:
+            while True:
+                await partition.dirty.wait()
+                partition.dirty.clear()
+                pause = self._settings.commit_interval
+                try:
+                    await self._transact(partition, transactions)
+                    pauses = backoff()
+                except ProducerFenced as error:
+                    log.warning("%s[%d] belongs to another member: %r", *partition.tp, error)
+                    asyncio.get_running_loop().call_soon(self._member.lose_all)
+                    return
+                except Exception as error:
+                    if not may_pass(error):
+                        raise
+                    pause = next(pauses)
+                    partition.dirty.set()
+                    log.warning("%s[%d]: trying again in %.1f s: %r", *partition.tp, pause, error)
+                await asyncio.sleep(pause)
+        finally:
+            del self._transacting[partition]
+            await transactions.close()
+
+    async def _transact(self, partition: Partition, transactions: Transactions) -> None:
+        # Taken in one go: a transaction speaks of nothing whose outputs are not in it.
+        what, outgoing = partition.due(), partition.outgoing
+        if what is None:
+            return
+        partition.outgoing = []
+        try:
+            await transactions.commit(what, outgoing)
+        except BaseException:
+            partition.outgoing = outgoing + partition.outgoing
+            raise
+        partition.committed(what)
+        self._committed.set()
+
+    # The clients.
+
+    def _new_reader(self) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            **self._settings.connection,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_committed",
+        )
+
+    async def _require_topics(self) -> None:
+        there = set(await self._admin.list_topics())
+        missing = [topic for topic in (*self._handlers, self._settings.dead_letters) if topic not in there]
+        if missing:
+            raise AppError(
+                f"topic {topic!r} does not exist on {self._settings.brokers}: create it "
+                f"(kafka-topics --create --topic {topic})"
+                for topic in missing
+            )
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Until it is set or the time is over; who waits first takes it back."""
+    try:
+        await asyncio.wait_for(event.wait(), max(0.0, seconds))
+        event.clear()
+    except TimeoutError:
+        return

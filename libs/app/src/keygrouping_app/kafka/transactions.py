@@ -1,0 +1,179 @@
+"""What one partition's handlers return, its offset and its gaps, in transactions.
+
+Each input partition has a transactional id of its own. Who begins to own it starts a producer of that id before it asks
+what is committed: that ends a transaction that a former owner has left open, and fences the owner, which may only have
+slept. (aiokafka commits offsets in transactions without the group's generation, so the group does not fence it.)
+
+A transactional request whose answer does not come may arrive later, inside of the next transaction of the same epoch
+(KAFKA-17754). So the first one without an answer is the producer's last: nothing is sent in its epoch any more, and the
+next producer's fences what is still under way. Whether the transaction was committed is told by what is committed then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError, NodeNotReadyError, ProducerFenced
+from aiokafka.protocol.transaction import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+)
+from aiokafka.structs import OffsetAndMetadata
+
+from keygrouping_app.events import Outgoing
+from keygrouping_app.kafka.clients import Settings, backoff, given_up_calls, may_pass, started
+from keygrouping_app.kafka.stable import until_stable
+
+log = logging.getLogger(__name__)
+
+_ONCE = (AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest)
+_TIMEOUT = 60.0
+"""Seconds that a transaction may take; the broker aborts one that is open for longer."""
+
+
+class UnansweredError(KafkaError):  # type: ignore[misc]
+    """It is not known whether a transactional request was done, and it may still be."""
+
+
+class Transactions:
+    """Of one partition, one after another. `find` gives what is committed."""
+
+    def __init__(
+        self, settings: Settings, tp: TopicPartition, find: Callable[[], Awaitable[OffsetAndMetadata]]
+    ) -> None:
+        self._settings = settings
+        self._tp = tp
+        self._find = find
+        self._committed = OffsetAndMetadata(-1, "")
+        self._clients = AsyncExitStack()
+        self._producer: OnceProducer | None = None
+
+    async def begin(self) -> OffsetAndMetadata:
+        """Fences whoever had the partition before, and gives what is committed, which nobody else changes from now on.
+
+        Tries again while the broker is away; it may be called again, to go on with a new producer.
+        """
+        for pause in backoff():
+            try:
+                with given_up_calls():
+                    self._committed = await self._begin()
+                return self._committed
+            except Exception as error:
+                if not may_pass(error):
+                    raise
+                log.warning("%s[%d]: cannot begin a transaction, trying again: %r", *self._tp, error)
+            await asyncio.sleep(pause)
+        raise AssertionError
+
+    async def _begin(self) -> OffsetAndMetadata:
+        await self.close()
+        producer = OnceProducer(
+            **self._settings.connection,
+            transactional_id=f"{self._settings.group}-{self._tp.topic}-{self._tp.partition}",
+            transaction_timeout_ms=int(_TIMEOUT * 1000),
+            acks="all",
+        )
+        await self._clients.enter_async_context(started(producer))
+        self._producer = producer
+        await until_stable(producer.client, self._settings.group, [self._tp])
+        return await self._find()
+
+    async def commit(self, what: OffsetAndMetadata, outgoing: Sequence[Outgoing]) -> None:
+        """Writes records and commits as one; returns when it is done.
+
+        ProducerFenced if another member has the partition. After any other error nothing of it was done.
+        """
+        try:
+            await self._try(what, outgoing)
+        except (KafkaError, TimeoutError, OSError) as error:
+            if isinstance(error, ProducerFenced) or not may_pass(error):
+                raise
+            before = self._committed
+            found = await self.begin()
+            if found == before:
+                raise
+            if found != what:
+                raise ProducerFenced("another member has committed meanwhile") from error
+            log.warning("%s[%d]: a transaction was committed, although its answer was lost: %r", *self._tp, error)
+        self._committed = what
+
+    async def close(self) -> None:
+        """Ends the producer; a transaction that is open is aborted by the next one, or by the broker in time."""
+        clients, self._clients, self._producer = self._clients, AsyncExitStack(), None
+        await clients.aclose()
+
+    async def _try(self, what: OffsetAndMetadata, outgoing: Sequence[Outgoing]) -> None:
+        if self._producer is None:
+            raise UnansweredError("the producer of the transaction before is gone")
+        writing = asyncio.create_task(self._write(self._producer, what, outgoing))
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                await asyncio.wait([writing, self._producer.unanswered], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            writing.cancel()
+        if not writing.done():
+            self._producer.unanswered.result()
+        try:
+            with given_up_calls():
+                await writing
+        except AssertionError as error:  # so aiokafka tells of its own end
+            raise UnansweredError("the producer has ended") from error
+
+    async def _write(self, producer: OnceProducer, what: OffsetAndMetadata, outgoing: Sequence[Outgoing]) -> None:
+        await producer.begin_transaction()
+        await write_all(producer, outgoing)
+        await producer.send_offsets_to_transaction({self._tp: what}, self._settings.group)
+        await producer.commit_transaction()
+
+
+class OnceProducer(AIOKafkaProducer):  # type: ignore[misc]
+    """A transactional producer that sends nothing any more once a transactional request was not answered."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.unanswered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails when nothing is sent any more."""
+        self.unanswered.add_done_callback(_seen)
+        self._send_on = self.client.send
+        self.client.send = self._answered
+
+    async def _answered(self, node: int, request: object, **options: Any) -> Any:
+        if self.unanswered.done():
+            raise UnansweredError("a transactional request of this producer was not answered")
+        try:
+            return await self._send_on(node, request, **options)
+        except NodeNotReadyError:
+            raise  # nothing was sent
+        except KafkaError as error:
+            if isinstance(request, _ONCE) and not self.unanswered.done():
+                told = UnansweredError(f"the answer to {type(request).__name__} is unknown ({error!r})")
+                self.unanswered.set_exception(told)
+            raise
+
+
+async def write_all(producer: AIOKafkaProducer, outgoing: Sequence[Outgoing]) -> None:
+    """Returns when all records are written."""
+    sent = [
+        await producer.send(
+            one.topic,
+            one.value,
+            one.key,
+            one.partition,
+            one.time if one.time >= 0 else None,
+            headers=list(one.headers),
+        )
+        for one in outgoing
+    ]
+    await asyncio.gather(*sent)
+
+
+def _seen(future: asyncio.Future[None]) -> None:
+    if not future.cancelled():
+        future.exception()

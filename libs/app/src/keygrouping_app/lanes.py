@@ -1,0 +1,406 @@
+"""Where handlers run: coroutine functions on lanes of the event loop, plain functions on threads (or in processes:
+`process_lanes`).
+
+A lane of the event loop is one task for its whole life, so an event costs none, and `asyncio.timeout` and the like
+find the task that they stand in. Context variables live as long as the lane: set them where a handler begins. A
+deadline cancels the coroutine. A thread can't be stopped: one that is late keeps its lane and its key until it
+returns, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+from keygrouping_app.costs import Costs
+from keygrouping_app.events import Event, Outgoing, Source
+from keygrouping_app.failures import failure_of
+from keygrouping_app.handlers import Function, Handler, outputs_of
+from keygrouping_app.scheduler import Call, Failure
+from keygrouping_app.tally import HANDLED, Tally, Typical
+
+log = logging.getLogger(__name__)
+
+OnEnd: TypeAlias = Callable[[list[Event], list[Outgoing], Failure | None], None]
+"""Told of events that have ended, with what the handler has returned for them, or why they have failed for good."""
+
+QUICK_SECONDS = 0.005
+"""How long lanes go on without a turn of the event loop while handlers never wait, and what is handed over at once."""
+_MOST_AHEAD = 256
+"""Calls that are handed to threads beyond the lanes there are, while calls are quick."""
+
+
+class Lanes:
+    """The lanes of one handler; a `function` is the handler's with what lifespans give already bound."""
+
+    def __init__(self, handler: Handler, on_end: OnEnd) -> None:
+        self.handler = handler
+        self.scheduler = handler.scheduler()
+        self.tally = Tally()
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self.costs = Costs(self._loop.time())
+        self._timer: asyncio.TimerHandle | None = None
+        self.failure: asyncio.Future[None] = self._loop.create_future()
+        """Fails with what should never happen: an error outside of handlers. Its events have not ended."""
+
+    async def begin(self) -> None:
+        """Returns when it can work; AppError if it can't."""
+
+    async def end(self) -> None:
+        """Returns when nothing is left of it; what runs is not waited for."""
+        self.close()
+
+    def offer(self, events: Iterable[Event]) -> None:
+        """Takes events; those of which the key can't be read end at once."""
+        events, now = list(events), self._loop.time()
+        for event in events:
+            event.since = now
+        self.scheduler.offer(events if self.handler.key is None else self._readable(events))
+        self._rouse()
+
+    def _readable(self, events: Iterable[Event]) -> list[Event]:
+        good = []
+        for event in events:
+            try:
+                self.handler.set_group(event)
+            except Exception as error:
+                failure = failure_of(error, expired=False)
+                self.tally.dead[failure.reason] += 1
+                self.tally.ended += 1
+                self._on_end([event], [], failure)
+            else:
+                good.append(event)
+        return good
+
+    def withdraw(self, source: Source) -> None:
+        """Starts nothing of a source any more; what runs of it may end."""
+        self.scheduler.withdraw(source)
+        self._rouse()
+
+    def abandon(self, source: Source) -> None:
+        """Like `withdraw`, but what can be cancelled is: somebody else has the source already."""
+        self.withdraw(source)
+
+    def may_start(self, until: float) -> None:
+        """Starts nothing from this moment of the event loop's clock on; what runs may end."""
+        was_over = self._loop.time() >= self.scheduler.until
+        self.scheduler.until = until
+        if was_over:
+            self._rouse()
+
+    def close(self) -> None:
+        """Starts nothing any more; what runs on the event loop is cancelled."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _rouse(self) -> None:
+        raise NotImplementedError
+
+    def _is_late(self, call: Call) -> None:
+        raise NotImplementedError
+
+    def _started(self, call: Call) -> None:
+        if self._timer is None:
+            self._arm(call.deadline)
+
+    def _ended(self, call: Call, result: Any, error: BaseException | None) -> float:
+        """Gives the time of its end."""
+        outputs, failure = _NO_OUTPUTS, None
+        if result is not None:
+            try:
+                outputs = outputs_of(result, call.events[-1])
+            except ValueError as wrong:
+                error = wrong
+        if error is not None:
+            failure = failure_of(error, call.expired)
+        now = self._loop.time()
+        self._finish(call, outputs, failure, now - call.started, now)
+        return now
+
+    def _record_end(self, call: Call, outputs: list[Outgoing], failure: Failure | None, seconds: float) -> None:
+        self._finish(call, outputs, failure, seconds, self._loop.time())
+
+    def _finish(self, call: Call, outputs: list[Outgoing], failure: Failure | None, seconds: float, now: float) -> None:
+        scheduler, tally = self.scheduler, self.tally
+        circuit = scheduler.circuit
+        was_open = circuit is not None and circuit.is_open
+        tally.add(HANDLED if failure is None else failure.reason, seconds)
+        ended = scheduler.finish(call, now, failure)
+        self.costs.add(call.queue.key, seconds, len(ended), now)
+        if ended:
+            tally.ended += len(ended)
+            if failure is not None:
+                tally.dead[failure.reason] += len(ended)
+            self._on_end(ended, outputs, failure)
+        elif failure is not None:
+            self._watch()
+        if circuit is not None and circuit.is_open is not was_open:
+            self._tell_breaker(failure)
+            self._rouse()
+
+    def _tell_breaker(self, failure: Failure | None) -> None:
+        name = self.handler.name
+        if failure is None:
+            log.warning("%s works again: its circuit breaker is closed", name)
+        else:
+            log.warning(
+                "%s: most calls fail, so its circuit breaker is open and one call at a time is tried: %s",
+                name,
+                failure.detail,
+            )
+
+    def _arm(self, moment: float) -> None:
+        if self._timer is not None:
+            if self._timer.when() <= moment:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(moment, self._ring)
+
+    def _ring(self) -> None:
+        assert self._timer is not None
+        # The event loop rings up to its clock's resolution too early.
+        now = max(self._loop.time(), self._timer.when())
+        self._timer = None
+        self.scheduler.wake(now)
+        for call in self.scheduler.expire(now):
+            self._is_late(call)
+        self._rouse()
+        self._watch()
+
+    def _watch(self) -> None:
+        now = self._loop.time()
+        # What is due already waits for a lane, not for the clock.
+        moments = (self.scheduler.next_start(now), self.scheduler.next_deadline())
+        if coming := [moment for moment in moments if moment is not None and moment > now]:
+            self._arm(min(coming))
+
+
+class LoopLanes(Lanes):
+    """Runs a coroutine function."""
+
+    def __init__(self, handler: Handler, function: Function, on_end: OnEnd) -> None:
+        super().__init__(handler, on_end)
+        self._function = function
+        self._lanes: set[asyncio.Task[None]] = set()
+        self._resting: list[asyncio.Future[None]] = []
+        self._at_work: dict[Call, asyncio.Task[None]] = {}
+        self._turn = time.perf_counter()
+        self._closed = False
+
+    def close(self) -> None:
+        super().close()
+        self._closed = True
+        for lane in self._lanes:
+            lane.cancel()
+
+    def abandon(self, source: Source) -> None:
+        super().abandon(source)
+        for call, lane in self._at_work.items():
+            if call.events[0].source is source:
+                lane.cancel()
+
+    def _rouse(self) -> None:
+        for _ in range(0 if self._closed else self.scheduler.startable):
+            while self._resting:
+                place = self._resting.pop()
+                if not place.done():
+                    place.set_result(None)
+                    break
+            else:
+                if len(self._lanes) >= self.handler.concurrency:
+                    return
+                lane = self._loop.create_task(self._lane(), name=f"{self.handler.name}-{len(self._lanes)}")
+                lane.add_done_callback(self._lane_ended)
+                self._lanes.add(lane)
+
+    def _lane_ended(self, lane: asyncio.Task[None]) -> None:
+        if not lane.cancelled() and (error := lane.exception()) and not self.failure.done():
+            self.failure.set_exception(error)
+
+    def _is_late(self, call: Call) -> None:
+        self._at_work[call].cancel()
+
+    async def _lane(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        loop, scheduler, function, batch = self._loop, self.scheduler, self._function, bool(self.handler.batch)
+        now = loop.time()
+        while True:
+            call = scheduler.start(now)
+            if call is None:
+                await self._rest()
+                now = loop.time()
+                continue
+            if self._timer is None:
+                self._arm(call.deadline)
+            self._at_work[call] = task
+            # Here and not in a coroutine of its own, for which each event would pay.
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = await function(call.events if batch else call.events[0])
+            except asyncio.CancelledError as cancelled:
+                if self._closed:
+                    raise
+                error = cancelled
+            except Exception as broken:
+                error = broken
+            finally:
+                del self._at_work[call]
+            while task.cancelling():
+                task.uncancel()
+            now = self._ended(call, result, error)
+            if time.perf_counter() - self._turn > QUICK_SECONDS:
+                await asyncio.sleep(0)
+                self._turn = time.perf_counter()
+                now = loop.time()
+
+    async def _rest(self) -> None:
+        if self.scheduler.held:
+            self._watch()
+        place = self._loop.create_future()
+        self._resting.append(place)
+        await place
+        self._turn = time.perf_counter()
+
+
+class PooledLanes(Lanes):
+    """Runs a plain function on threads that take calls as soon as they are free.
+
+    While calls are quick, more of them are handed over than there are lanes, so that a thread takes one after another:
+    an end that the event loop has to hear of before the next call begins costs more than a quick call does. They wait
+    for the next free thread, not for one of their own, so one that hangs keeps none of them.
+    """
+
+    def __init__(self, handler: Handler, on_end: OnEnd) -> None:
+        super().__init__(handler, on_end)
+        self._calls: deque[Call] = deque()
+        self._bell: SimpleQueue[bool] = SimpleQueue()
+        self._rung = False
+        self._news: deque[Callable[[], object]] = deque()
+        self._told = False
+        self._closed = False
+        self._typical = Typical()
+
+    def close(self) -> None:
+        super().close()
+        self._closed = True
+        self._calls.clear()
+
+    @property
+    def _limited(self) -> bool:
+        """What is handed over early begins when it may: that would be too many at once for a rate."""
+        return bool(self.handler.rate or self.handler.rate_per_key)
+
+    def _call_thread(self) -> None:
+        """Calls one thread at a time: it calls the next one when it has taken a call and more are left."""
+        if self._calls and not self._rung:
+            self._rung = True
+            self._bell.put(True)
+
+    def _next_call(self) -> Call | None:
+        """Taken from those that wait, if anything may start."""
+        call = self._open_call()
+        if call is not None and self._loop.time() >= self.scheduler.until:
+            self._calls.appendleft(call)
+            return None
+        return call
+
+    def _open_call(self) -> Call | None:
+        """Taken from those that wait; those of closed sources begin no more."""
+        while True:
+            try:
+                call = self._calls.popleft()
+            except IndexError:
+                return None
+            if not call.events[0].source.closed:
+                return call
+            self._tell(partial(self._drop, call))
+
+    def _drop(self, call: Call) -> None:
+        self.scheduler.finish(call, self._loop.time(), _WITHDRAWN)
+
+    def _tell(self, news: Callable[[], object]) -> bool:
+        """Has it done on the event loop; False if nobody is there any more to hear of it."""
+        self._news.append(news)
+        if not self._told:
+            self._told = True
+            try:
+                self._loop.call_soon_threadsafe(self._hear)
+            except RuntimeError:  # the event loop has ended, and so has all that waited for this
+                return False
+        return True
+
+    def _hear(self) -> None:
+        self._told = False  # before anything is taken, so that what comes meanwhile is told of
+        while self._news:
+            self._news.popleft()()
+        self._rouse()
+
+
+class ThreadLanes(PooledLanes):
+    """Runs a plain function, each call on one of as many threads as there are lanes."""
+
+    def __init__(self, handler: Handler, function: Function, on_end: OnEnd) -> None:
+        super().__init__(handler, on_end)
+        self._function = function
+        self._threads = 0
+
+    def close(self) -> None:
+        super().close()
+        for _ in range(self._threads):
+            self._bell.put(False)
+
+    def _rouse(self) -> None:
+        ahead = 0 if self._limited else min(_MOST_AHEAD, int(QUICK_SECONDS / max(self._typical.seconds, 1e-6)))
+        while not self._closed and (call := self.scheduler.start(self._loop.time(), ahead)) is not None:
+            self._started(call)
+            if self._threads < min(self.handler.concurrency, len(self.scheduler.running)):
+                self._threads += 1
+                name = f"{self.handler.name}-{self._threads}"
+                # A daemon: one that hangs must not keep the process from its end.
+                threading.Thread(target=self._lane, name=name, daemon=True).start()
+            self._calls.append(call)
+        self._call_thread()
+        if self.scheduler.held:
+            self._watch()
+
+    def _is_late(self, call: Call) -> None:
+        event = call.events[0]
+        log.warning(
+            "%s has been at work on %r for %.0f s, longer than its timeout; a thread can't be stopped, so its lane and "
+            "its key wait for it",
+            *(self.handler.name, event, self._loop.time() - call.started),
+        )
+
+    def _lane(self) -> None:
+        while self._bell.get():
+            self._rung = False  # before anything is taken, so that what comes meanwhile is called for
+            while (call := self._next_call()) is not None:
+                self._call_thread()
+                if not self._work(call):
+                    return
+
+    def _work(self, call: Call) -> bool:
+        """False if nobody is there any more to hear of it."""
+        result, error = None, None
+        began = time.perf_counter()
+        try:
+            result = self._function(call.events if self.handler.batch else call.events[0])
+        except BaseException as broken:  # whatever it is, it must not end the thread
+            error = broken
+        self._typical.add(time.perf_counter() - began)
+        return self._tell(partial(self._ended, call, result, error))
+
+
+_NO_OUTPUTS: list[Outgoing] = []
+"""Never changed."""
+_WITHDRAWN = Failure("withdrawn", "its partition went to another member", retry=False)

@@ -1,0 +1,202 @@
+"""An app's metrics, in a registry of its own: what is counted is read when it is asked for, and costs nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import nlargest
+from itertools import accumulate
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from keygrouping_app.lanes import Lanes
+from keygrouping_app.overview import RANKS, Held, Work, keys_at_work
+from keygrouping_app.tally import BUCKETS, Tally
+
+Kind = Callable[..., Any]
+
+PREFIX = "keygrouping_app_"
+"""How the names begin of what an app alone has."""
+
+SEEN = "keygrouping_input_seen_timestamp_seconds"
+"""The same of an app as of the services: so the alerts on an outage of Kafka are about both."""
+
+DEFINITIONS: dict[str, tuple[Kind, str, tuple[str, ...]]] = {
+    "ready": (
+        GaugeMetricFamily,
+        "1 if the group has given the member its partitions; `until` is where the app ends, empty if it runs on.",
+        ("until",),
+    ),
+    "events_total": (CounterMetricFamily, "Events that have ended: handled, or dead letters.", ("topic",)),
+    "handler_seconds": (HistogramMetricFamily, "How long calls of the handler took.", ("topic", "outcome")),
+    "lanes": (GaugeMetricFamily, "Lanes of the handler.", ("topic",)),
+    "busy_lanes": (GaugeMetricFamily, "Lanes in which a call runs now.", ("topic",)),
+    "held_events": (GaugeMetricFamily, "Events in memory that have not ended.", ("topic",)),
+    "held_bytes": (GaugeMetricFamily, "Bytes of keys and values in memory that have not ended.", ("topic",)),
+    "lag_records": (
+        GaugeMetricFamily,
+        "Records of the member's partitions that have not ended: those in memory and those still to be read.",
+        ("topic",),
+    ),
+    "paused_partitions": (
+        GaugeMetricFamily,
+        "Partitions of the member that are not read any further, because memory or their gap is full.",
+        ("topic",),
+    ),
+    "oldest_event_age_seconds": (
+        GaugeMetricFamily,
+        "Age of the oldest event that waits in memory, by its own time; 0 if none waits.",
+        ("topic",),
+    ),
+    "key_wait_seconds": (
+        GaugeMetricFamily,
+        "How long the first event of the key has waited in memory, of the keys that wait longest.",
+        ("topic", "rank"),
+    ),
+    "key_load_ratio": (
+        GaugeMetricFamily,
+        "Seconds of the key's calls per second, in the last 30 to 60 s, of the keys with most: 1 is all that a key can "
+        "have while order holds.",
+        ("topic", "rank"),
+    ),
+    "gap_offsets": (
+        GaugeMetricFamily,
+        "Offsets between the first event that has not ended, which is committed, and the last that was read.",
+        ("topic", "partition"),
+    ),
+    "gap_room_offsets": (
+        GaugeMetricFamily,
+        "How many further events may be read before the gap in the commit's metadata is full.",
+        ("topic", "partition"),
+    ),
+    "retries_total": (CounterMetricFamily, "Further tries of events that failed.", ("topic",)),
+    "dead_letters_total": (CounterMetricFamily, "Events that failed for good.", ("topic", "reason")),
+    "processes_replaced_total": (
+        CounterMetricFamily,
+        "Processes of a handler with `processes` that were replaced: one died, or its call was late.",
+        ("topic", "why"),
+    ),
+    "breaker_state": (GaugeMetricFamily, "1 for the state that the handler's breaker is in.", ("topic", "state")),
+}
+"""Kind, meaning and labels by name, without prefix; all have the label `group` besides."""
+
+_STATES = ("closed", "open", "probing")
+
+
+class Member(Protocol):
+    """Whose metrics are told."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def until(self) -> str: ...
+    @property
+    def joined(self) -> bool: ...
+    @property
+    def seen(self) -> float: ...
+    @property
+    def lanes(self) -> Sequence[Lanes]: ...
+    @property
+    def held(self) -> Sequence[Held]: ...
+
+
+class Metrics(Collector):
+    """Of one member; those of its process among them, by their usual names."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics at this moment; to be called where nothing else runs, on the event loop."""
+        found = _Found(self._member.name)
+        now = asyncio.get_running_loop().time()
+        found.add("ready", float(self._member.joined), self._member.until)
+        held = self._member.held
+        for lanes in self._member.lanes:
+            topic = lanes.handler.topic.name
+            _of_lanes(found, topic, Work.of(lanes, now, RANKS), now)
+            _of_partitions(found, topic, [each for each in held if each.place[0] == topic])
+        yield from found.families.values()
+        seen = GaugeMetricFamily(
+            SEEN, "When the member last saw its partitions in Kafka, s since 1970.", labels=["group"]
+        )
+        seen.add_metric([self._member.name], self._member.seen)
+        yield seen
+
+    def text(self) -> bytes:
+        """In Prometheus's text format."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Now(list(self.collect())))
+        ProcessCollector(registry=registry)
+        return generate_latest(registry)
+
+
+class _Found:
+    """All families, to which values are added."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self.families = {
+            name: kind(PREFIX + name, meaning, labels=("group", *labels))
+            for name, (kind, meaning, labels) in DEFINITIONS.items()
+        }
+
+    def add(self, name: str, value: Any, *labels: str, **more: Any) -> None:
+        self.families[name].add_metric([self._group, *labels], value, **more)
+
+
+class _Now(Collector):
+    def __init__(self, found: list[Metric]) -> None:
+        self._found = found
+
+    def collect(self) -> Iterable[Metric]:
+        return self._found
+
+
+def _of_lanes(found: _Found, topic: str, work: Work, now: float) -> None:
+    lanes = work.lanes
+    scheduler = lanes.scheduler
+    _of_tally(found, topic, lanes.tally)
+    found.add("lanes", lanes.handler.concurrency, topic)
+    found.add("busy_lanes", work.busy, topic)
+    found.add("oldest_event_age_seconds", work.oldest, topic)
+    found.add("retries_total", scheduler.retried, topic)
+    for rank, each in enumerate(work.waiting, 1):
+        found.add("key_wait_seconds", now - each.first.since, topic, str(rank))
+    span = max(1.0, lanes.costs.span(now))
+    done = nlargest(RANKS, (each.done for each in keys_at_work(lanes, now) if each.key is not None))
+    for rank, seconds in enumerate(done, 1):
+        found.add("key_load_ratio", seconds / span, topic, str(rank))
+    if scheduler.circuit is not None:
+        for state in _STATES:
+            found.add("breaker_state", float(scheduler.circuit.state == state), topic, state)
+
+
+def _of_partitions(found: _Found, topic: str, held: Sequence[Held]) -> None:
+    found.add("held_events", sum(each.events for each in held), topic)
+    found.add("held_bytes", sum(each.bytes for each in held), topic)
+    found.add("lag_records", sum(each.lag for each in held), topic)
+    found.add("paused_partitions", sum(each.paused for each in held), topic)
+    for each in held:
+        found.add("gap_offsets", each.span, topic, str(each.place[1]))
+        found.add("gap_room_offsets", each.gap_room, topic, str(each.place[1]))
+
+
+def _of_tally(found: _Found, topic: str, tally: Tally) -> None:
+    bounds = (*map(str, BUCKETS), "+Inf")
+    for outcome, calls in tally.calls.items():
+        buckets = list(zip(bounds, accumulate(calls), strict=True))
+        found.add("handler_seconds", buckets, topic, outcome, sum_value=tally.seconds[outcome])
+    found.add("events_total", tally.ended, topic)
+    for reason, events in tally.dead.items():
+        found.add("dead_letters_total", events, topic, reason)
+    for why, processes in tally.replaced.items():
+        found.add("processes_replaced_total", processes, topic, why)

@@ -1,0 +1,193 @@
+"""What an app is doing at this moment, for people and for metrics: lanes, memory, which keys wait, which are hot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import Protocol
+
+from keygrouping_app.lanes import Lanes
+from keygrouping_app.scheduler import Waiting
+from keygrouping_app.split import Load, split_of, split_words
+
+RANKS = 10
+"""Keys that metrics tell of, by rank."""
+_MOST_KEYS = 100
+
+
+class Held(Protocol):
+    """What is held of a partition."""
+
+    events: int
+    bytes: int
+
+    @property
+    def place(self) -> tuple[str, int]: ...
+    @property
+    def span(self) -> int: ...
+    @property
+    def gap_room(self) -> int: ...
+    @property
+    def lag(self) -> int: ...
+    @property
+    def paused(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class Demand:
+    """Of one key: `done` are the seconds of its calls of late, those that run included, `events` what has ended.
+
+    `ahead` are the seconds that its calls need still, by the mean of those that have ended: of what runs and waits.
+    """
+
+    key: Hashable
+    done: float = 0.0
+    events: int = 0
+    running: bool = False
+    ahead: float = 0.0
+    waiting: Waiting | None = None
+
+    @property
+    def needs(self) -> float:
+        """Seconds, one call after another."""
+        return self.done + self.ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Of one handler. `oldest` is the age in seconds of the oldest event that waits, by its own time; 0: none waits."""
+
+    lanes: Lanes
+    waiting: list[Waiting]
+    """The keys whose first event has waited longest, that one first."""
+    oldest: float
+
+    @property
+    def busy(self) -> int:
+        """Lanes in which a call runs; calls that wait for a thread are in none."""
+        return min(self.lanes.handler.concurrency, len(self.lanes.scheduler.running))
+
+    @classmethod
+    def of(cls, lanes: Lanes, now: float, keys: int) -> Work:
+        """At this moment; `now` is the event loop's time."""
+        waiting = list(lanes.scheduler.waiting())
+        times = [each.first.time for each in waiting if each.first.time >= 0]
+        oldest = max(0.0, time.time() - min(times) / 1000) if times else 0.0
+        return cls(lanes, nlargest(keys, waiting, key=lambda each: now - each.first.since), oldest)
+
+
+def keys_at_work(lanes: Lanes, now: float) -> list[Demand]:
+    """The keys that have had calls of late, or have events: what they need, most first; None is what has no order."""
+    costs = lanes.costs
+    mean = costs.seconds / costs.events if costs.events else 0.0
+    found = {key: Demand(key, seconds, events) for key, seconds, events in costs.by_key()}
+    means = {key: each.done / each.events for key, each in found.items() if each.events}
+    for call in lanes.scheduler.running:
+        key, took = call.queue.key, now - call.started
+        each = found.setdefault(key, Demand(key))
+        each.running = True
+        each.done += took
+        each.ahead += max(0.0, len(call.events) * means.get(key, mean) - took)
+    for waiting in lanes.scheduler.waiting():
+        each = found.setdefault(waiting.key, Demand(waiting.key))
+        each.waiting = waiting if each.waiting is None else _together(each.waiting, waiting)
+        each.ahead += waiting.events * means.get(waiting.key, mean)
+    return sorted(found.values(), key=lambda each: -each.needs)
+
+
+def load_of(lanes: Lanes, keys: Iterable[Demand], now: float) -> Load:
+    """All that a handler has to do: what it did of late, and what is in memory."""
+    keys = list(keys)
+    running = sum(now - call.started for call in lanes.scheduler.running)
+    seconds = lanes.costs.seconds + running + sum(each.ahead for each in keys)
+    hottest = max((each.needs for each in keys if each.key is not None), default=0.0)
+    return Load(seconds, hottest, lanes.handler.concurrency)
+
+
+def as_json(lanes: Iterable[Lanes], held: Iterable[Held], now: float) -> list[dict[str, object]]:
+    """What a member does now, of each handler: which keys wait or run, which are hot, and what a split would give."""
+    held = list(held)
+    return [_handler(each, held, now) for each in lanes]
+
+
+def _handler(lanes: Lanes, held: Iterable[Held], now: float) -> dict[str, object]:
+    work = Work.of(lanes, now, _MOST_KEYS)
+    circuit = lanes.scheduler.circuit
+    topic = lanes.handler.topic.name
+    mine = [each for each in held if each.place[0] == topic]
+    return {
+        "topic": topic,
+        "handler": lanes.handler.name,
+        "lanes": lanes.handler.concurrency,
+        "busy": work.busy,
+        "breaker": "closed" if circuit is None else circuit.state,
+        "ended": lanes.tally.ended,
+        "retries": lanes.scheduler.retried,
+        "dead_letters": sum(lanes.tally.dead.values()),
+        "oldest_event_age": round(work.oldest, 3),
+        "held_events": sum(each.events for each in mine),
+        "held_bytes": sum(each.bytes for each in mine),
+        "gaps": {str(each.place[1]): each.span for each in mine},
+        **_heat(lanes, now),
+        "running": [
+            {"key": _text(call.queue.key), "seconds": round(now - call.started, 3), "event": call.events[0].identity}
+            for call in list(lanes.scheduler.running)[:_MOST_KEYS]
+        ],
+        "waiting": [
+            {
+                "key": _text(each.key),
+                "events": each.events,
+                "seconds": round(now - each.first.since, 3),
+                "for": each.what,
+                "tries": each.first.tries,
+                "event": each.first.identity,
+            }
+            for each in work.waiting
+        ],
+    }
+
+
+def _heat(lanes: Lanes, now: float) -> dict[str, object]:
+    span = lanes.costs.span(now)
+    keys = keys_at_work(lanes, now)
+    load = load_of(lanes, keys, now)
+    split = split_of([load])
+    return {
+        "span": round(span, 3),
+        "rate": round(lanes.costs.events / span, 3) if span else 0.0,
+        "load": {"seconds": round(load.seconds, 6), "hottest": round(load.hottest, 6)},
+        "split": {
+            "now": round(split.now, 6),
+            "even": round(split.lanes, 6),
+            "gain": round(split.gain, 3),
+            "words": split_words([load], span),
+        },
+        "keys": [
+            {
+                "key": _text(each.key),
+                "ordered": each.key is not None,
+                "needs": round(each.needs, 6),
+                "share": round(each.needs / load.seconds, 6) if load.seconds else 0.0,
+                "ended": each.events,
+                "running": each.running,
+                "waiting": 0 if each.waiting is None else each.waiting.events,
+                "wait": 0.0 if each.waiting is None else round(now - each.waiting.first.since, 3),
+                "for": None if each.waiting is None else each.waiting.what,
+            }
+            for each in keys[:_MOST_KEYS]
+        ],
+    }
+
+
+def _together(one: Waiting, other: Waiting) -> Waiting:
+    """What has no order waits in several places."""
+    first = min(one, other, key=lambda each: each.first.since)
+    return Waiting(one.key, one.events + other.events, first.first, first.what)
+
+
+def _text(key: object) -> str | None:
+    if isinstance(key, bytes):
+        return key.decode(errors="backslashreplace")
+    return None if key is None else str(key)

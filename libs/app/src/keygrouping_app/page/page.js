@@ -1,0 +1,111 @@
+// What this member tells at /keys, every two seconds. Keys are texts of others: they only ever become text nodes.
+
+const EVERY = 2000;
+const TIMEOUT = 10000;
+const ROWS = 10;
+const WAITS = { lane: "a lane", key: "its call", try: "its next try", rate: "its rate" };
+const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const find = (selector, parent = document) => parent.querySelector(selector);
+
+export const visible = (text) =>
+  text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (sign) => `\\u{${sign.codePointAt(0).toString(16)}}`);
+
+export function time(seconds) {
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  return seconds < 100 ? `${seconds.toFixed(1)} s` : `${number.format(seconds / 60)} min`;
+}
+
+const percent = (part, of) => (of ? `${number.format((100 * part) / of)} %` : "–");
+
+function element(name, text = "", className = "") {
+  const made = document.createElement(name);
+  made.textContent = text;
+  made.className = className;
+  return made;
+}
+
+function cell(label, text, className = "") {
+  const made = element("td", text, className);
+  made.dataset.label = label;
+  return made;
+}
+
+function tiles(handler) {
+  const gap = Math.max(0, ...Object.values(handler.gaps));
+  const figures = {
+    "Events/s": number.format(handler.rate),
+    "Lanes busy": `${number.format(handler.busy)} of ${number.format(handler.lanes)}`,
+    "In memory": number.format(handler.held_events),
+    "Oldest": handler.oldest_event_age ? time(handler.oldest_event_age) : "–",
+    "Largest gap": number.format(gap),
+    "Retries": number.format(handler.retries),
+    "Dead letters": number.format(handler.dead_letters),
+    "Breaker": handler.breaker,
+  };
+  return Object.entries(figures).map(([name, value]) => {
+    const tile = element("div");
+    const alarming = name === "Breaker" && value !== "closed";
+    tile.append(element("dt", name), element("dd", value, alarming ? "alarming" : ""));
+    return tile;
+  });
+}
+
+function row(key, rank, handler) {
+  const made = element("tr");
+  const name = element("th", "", "key");
+  name.scope = "row";
+  name.append(key.ordered ? element("bdi", visible(key.key)) : element("i", "without order"));
+  const share = cell("share", "", "share");
+  const track = element("span", "", "track");
+  const bar = element("i");
+  bar.style.width = `${100 * Math.min(1, key.share)}%`;
+  track.append(bar);
+  share.append(track, element("span", `${number.format(100 * key.share)} %`));
+  made.append(
+    cell("rank", `${rank}`, "number"), name, cell("waiting", number.format(key.waiting), "number"),
+    cell("oldest wait", key.waiting ? time(key.wait) : "–", "number"), cell("waits for", WAITS[key.for] ?? "–"),
+    share, cell("of a lane", key.ordered ? percent(key.needs, handler.span) : "–", "number"),
+  );
+  return made;
+}
+
+function card(handler) {
+  const made = find("#handler").content.cloneNode(true);
+  find("h2", made).textContent = `${visible(handler.topic)} · ${visible(handler.handler)}`;
+  find("dl", made).append(...tiles(handler));
+  find(".words", made).textContent = handler.keys.length ? handler.split.words : "No events yet.";
+  find(".words", made).dataset.hot = handler.split.now > handler.span && handler.split.gain >= 1.05;
+  find(".scroll", made).ariaLabel = `Keys of ${handler.topic}`;
+  find(".scroll", made).hidden = !handler.keys.length;
+  find("tbody", made).append(...handler.keys.slice(0, ROWS).map((key, index) => row(key, index + 1, handler)));
+  return made;
+}
+
+function say(state, words, banner = "") {
+  find("#pill").dataset.state = state;
+  if (find("#pill-text").textContent !== words) find("#pill-text").textContent = words;
+  find("#banner").hidden = !banner;
+  find("#banner").textContent = banner;
+}
+
+let shown = null;
+
+async function look() {
+  try {
+    const answer = await fetch("keys", { signal: AbortSignal.timeout(TIMEOUT) });
+    if (!answer.ok) throw new Error(`the member answers ${answer.status}`);
+    const told = await answer.json();
+    shown = new Date();
+    document.title = `${told.app} – keygrouping`;
+    find("#app").textContent = visible(told.app);
+    find("#handlers").replaceChildren(...told.handlers.map(card));
+    if (told.ready) say("live", "Live");
+    else say("stale", "Starting", "The group has not given this member its partitions yet.");
+  } catch (error) {
+    const since = shown ? ` The figures are those of ${shown.toLocaleTimeString()}.` : "";
+    say("lost", "No connection", `${error.message}.${since}`);
+  }
+  setTimeout(look, EVERY);
+}
+
+look();

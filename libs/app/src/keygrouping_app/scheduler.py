@@ -1,0 +1,385 @@
+"""Which event is handled next: a pure state machine that knows no Kafka, no clock and no event loop.
+
+Every key that has events has a queue, and the queues that may start take turns, so a key with many events gets no more
+turns than one with few. A queue whose event is running, or waits for its next try, is not among them: it keeps nobody
+from a lane. Events without order share one queue, of which as many run at once as there are lanes.
+
+What waits for its rate is not among them either, and while the breaker is open none starts but a probe.
+
+The caller offers events, starts calls while `start` gives one, and tells how each has ended. Times are seconds of a
+clock of the caller's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+from keygrouping_app.breaker import Circuit
+from keygrouping_app.events import Event, Source
+from keygrouping_app.rates import Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a call has failed: a word for what it was, a line for people, and whether another try may help.
+
+    `digest` is the same for failures at the same place of the code; empty if no code has failed. `dependency`: whether
+    something that the handler needs may be to blame, and not the event or the code: then the breaker counts it.
+    """
+
+    reason: str
+    detail: str
+    retry: bool = True
+    digest: str = ""
+    dependency: bool = False
+
+
+class _Queue:
+    """Events that wait, of one key (`serial`) or without order."""
+
+    __slots__ = ("events", "key", "serial", "source", "turn")
+
+    def __init__(self, key: Hashable, serial: bool, source: Source | None = None) -> None:
+        self.key = key
+        self.serial = serial
+        self.source = source
+        """The source of all that waits, if a batch may take any of it; None: batches have to look at each event."""
+        self.events: deque[Event] = deque()
+        self.turn = False
+        """Whether it is among those that take turns."""
+
+
+class Call:
+    """A handler at work on one event, or on several of one key."""
+
+    __slots__ = ("deadline", "events", "expired", "queue", "started")
+
+    def __init__(self, queue: _Queue, events: list[Event], started: float, deadline: float) -> None:
+        self.queue = queue
+        self.events = events
+        self.started = started
+        self.deadline = deadline
+        self.expired = False
+        """Whether it was told that its deadline has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A key of which events wait: how many, the first of them, and what for; no key: those without order."""
+
+    key: Hashable
+    events: int
+    first: Event
+    what: Literal["lane", "key", "try", "rate"]
+
+
+class Scheduler:
+    """The queues of one handler.
+
+    At most `concurrency` calls run at once, each with at most `batch` events of one key and one source and for
+    `timeout` seconds. A failed event is tried again `retries` times, after `delay(tries)` seconds each. `rate` and
+    `rate_per_key` limit how many events start a second. While `circuit` is open, calls that fail with what it counts
+    are no tries.
+    """
+
+    def __init__(  # noqa: PLR0913 -- independent settings, each with a default
+        self,
+        *,
+        concurrency: int,
+        ordered: bool = True,
+        batch: int = 1,
+        timeout: float = 60.0,
+        retries: int = 0,
+        delay: Callable[[int], float] = lambda _: 0.0,
+        rate: float | None = None,
+        rate_per_key: float | None = None,
+        circuit: Circuit | None = None,
+    ) -> None:
+        self._concurrency = concurrency
+        self._ordered = ordered
+        self._batch = batch
+        self._timeout = timeout
+        self._retries = retries
+        self._delay = delay
+        self._rate = None if rate is None else Limit(rate)
+        self._rate_per_key = None if rate_per_key is None else Limit(rate_per_key)
+        self.circuit = circuit
+        self._queues: dict[Hashable, _Queue] = {}
+        self._loose = _Queue(None, serial=False)
+        self._turns: deque[_Queue] = deque()
+        self._later: list[tuple[float, int, _Queue, Event]] = []
+        self._limited: list[tuple[float, int, _Queue]] = []
+        self._held = False
+        self._sequence = count()
+        self.until = math.inf
+        """From when on nothing may start."""
+        self.running: dict[Call, None] = {}
+        """In the order in which they were started, so of their deadlines, too."""
+        self.retried = 0
+        """How many tries were made again until now."""
+
+    def offer(self, events: Iterable[Event]) -> None:
+        """Takes events; those of a key in the order in which they are to be handled."""
+        queues, turns, loose, ordered = self._queues, self._turns, self._loose, self._ordered
+        for event in events:
+            source = event.source
+            source.events += 1
+            source.bytes += event.size
+            group = event.group if ordered else None
+            if group is None:
+                queue = loose
+                if not queue.events:
+                    queue.source = source
+            else:
+                found = queues.get(group)
+                if found is None:
+                    queue = queues[group] = _Queue(group, True, source)
+                    queue.turn = True
+                    turns.append(queue)
+                else:
+                    queue = found
+            queue.events.append(event)
+            if queue.source is not source:
+                queue.source = None
+        self._give_turn(loose)
+
+    def start(self, now: float, ahead: int = 0) -> Call | None:
+        """The next call; None if no lane is free or nothing may start yet.
+
+        `ahead`: how many calls are taken beyond those for which there are lanes, to begin as soon as one is free.
+        """
+        if self._later or self._limited:
+            self.wake(now)
+        if not self._turns or now >= self.until or len(self.running) >= self._concurrency + ahead:
+            return None
+        circuit, per_key = self.circuit, self._rate_per_key
+        gated = self._rate is not None or (circuit is not None and circuit.is_open)
+        if gated and self._is_held(now):
+            return None
+        queue = self._turns.popleft() if per_key is None else self._next_allowed(per_key, now)
+        if queue is None:
+            return None
+        queue.turn = False
+        events = self._take(queue) if self._batch > 1 else [queue.events.popleft()]
+        if not queue.serial:
+            self._give_turn(queue)
+        call = Call(queue, events, now, now + self._timeout)
+        self.running[call] = None
+        events[0].source.running += 1
+        if gated or per_key is not None:
+            self._let_through(call, now)
+        return call
+
+    def finish(self, call: Call, now: float, failure: Failure | None = None) -> list[Event]:
+        """A call has ended. Gives the events that have ended with it: all, or none if they are tried again.
+
+        What has failed of a closed source has not ended: its next owner tries it again.
+        """
+        del self.running[call]
+        source = call.events[0].source
+        source.running -= 1
+        if self.circuit is not None and (failure is not None or self.circuit.troubled):
+            self._tell(self.circuit, call, now, failure)
+        if failure is not None and not source.closed:
+            return self._failed(call, now, failure)
+        events, queue = call.events, call.queue
+        _let_go(source, events)
+        if queue.events:
+            self._give_turn(queue)
+        elif queue.serial:
+            del self._queues[queue.key]
+        return events if failure is None else []
+
+    def withdraw(self, source: Source) -> None:
+        """Closes a source: what waits of it is forgotten, what runs may end."""
+        source.closed = True
+        later = [entry for entry in self._later if entry[3].source is source]
+        self._later = [entry for entry in self._later if entry[3].source is not source]
+        heapq.heapify(self._later)
+        for _, _, queue, _ in later:
+            self._go_on(queue)
+        gone = [event for *_, event in later]
+        for queue in [*self._queues.values(), self._loose]:
+            here = [event for event in queue.events if event.source is source]
+            if here:
+                gone += here
+                queue.events = deque(event for event in queue.events if event.source is not source)
+        self._drop_empty_turns()
+        _let_go(source, gone)
+
+    def wake(self, now: float) -> None:
+        """Gives a turn to what is to be tried again by now, and to keys that have waited for their rate."""
+        while self._later and self._later[0][0] <= now:
+            _, _, queue, event = heapq.heappop(self._later)
+            queue.events.appendleft(event)
+            queue.source = None
+            self._give_turn(queue)
+        while self._limited and self._limited[0][0] <= now:
+            self._give_turn(heapq.heappop(self._limited)[2])
+
+    def next_start(self, now: float) -> float | None:
+        """When the first event may start that waits for its next try, its rate or a probe; None: none waits for it."""
+        moments = [heap[0][0] for heap in (self._later, self._limited) if heap]
+        if self._held:
+            moments.append(self._gate())
+        return min((moment for moment in moments if now < moment < float("inf")), default=None)
+
+    def next_deadline(self) -> float | None:
+        """When the first of the calls must have ended that were not told yet; None: there is none."""
+        return next((call.deadline for call in self.running if not call.expired), None)
+
+    def expire(self, now: float) -> list[Call]:
+        """The calls whose deadline has passed since this was asked last."""
+        late = [call for call in self.running if call.deadline <= now and not call.expired]
+        for call in late:
+            call.expired = True
+        return late
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs, nothing waits and nothing is to be tried again."""
+        return not (self.running or self._turns or self._later or self._limited)
+
+    @property
+    def held(self) -> bool:
+        """Whether something would start but for a rate or the breaker."""
+        return bool(self._limited) or (self._held and self._gated)
+
+    def waiting(self) -> Iterator[Waiting]:
+        """All keys of which events wait: for a lane, for the call of their key, for their next try, for their rate."""
+        running = {call.queue for call in self.running if call.queue.serial}
+        limited = {queue for *_, queue in self._limited}
+        for _, _, queue, event in self._later:
+            yield Waiting(queue.key, 1 + (len(queue.events) if queue.serial else 0), event, "try")
+        later = {queue for _, _, queue, _ in self._later if queue.serial}
+        for queue in (*self._queues.values(), self._loose):
+            if queue.events and queue not in later:
+                what: Literal["lane", "key", "rate"] = "key" if queue in running else "lane"
+                yield Waiting(queue.key, len(queue.events), queue.events[0], "rate" if queue in limited else what)
+
+    @property
+    def startable(self) -> int:
+        """How many calls could start now."""
+        return min(len(self._turns) + len(self._loose.events), self._concurrency - len(self.running))
+
+    def _take(self, queue: _Queue) -> list[Event]:
+        waiting = queue.events
+        if queue.source is not None:
+            if len(waiting) > self._batch:
+                return [waiting.popleft() for _ in range(self._batch)]
+            all_of_it = list(waiting)
+            waiting.clear()
+            return all_of_it
+        events = [waiting.popleft()]
+        first = events[0]
+        if not first.solo:
+            source = first.source
+            while waiting and len(events) < self._batch and waiting[0].source is source and not waiting[0].solo:
+                events.append(waiting.popleft())
+        return events
+
+    @property
+    def _gated(self) -> bool:
+        return self._rate is not None or (self.circuit is not None and self.circuit.is_open)
+
+    def _gate(self) -> float:
+        """From when on a call may start, as far as rate and breaker of the whole handler say."""
+        free = self._rate.free_at(None) if self._rate is not None else 0.0
+        return max(free, self.circuit.free_at) if self.circuit is not None and self.circuit.is_open else free
+
+    def _is_held(self, now: float) -> bool:
+        self._held = self._gate() > now
+        return self._held
+
+    def _let_through(self, call: Call, now: float) -> None:
+        if self._rate is not None:
+            self._rate.take(None, len(call.events), now)
+        if self._rate_per_key is not None and call.queue.serial:
+            self._rate_per_key.take(call.queue.key, len(call.events), now)
+        if self.circuit is not None and self.circuit.is_open:
+            self.circuit.probe(call)
+
+    def _next_allowed(self, limit: Limit, now: float) -> _Queue | None:
+        """The first queue that may start by its key's rate; those before it leave their turns until they may."""
+        while self._turns:
+            queue = self._turns.popleft()
+            if not queue.serial:
+                return queue
+            free = limit.free_at(queue.key)
+            if free <= now:
+                return queue
+            queue.turn = False
+            heapq.heappush(self._limited, (free, next(self._sequence), queue))
+        return None
+
+    def _tell(self, circuit: Circuit, call: Call, now: float, failure: Failure | None) -> None:
+        event = call.events[0]
+        if failure is None:
+            circuit.succeeded(call)
+        elif failure.dependency and not event.source.closed:
+            circuit.failed(call, (event.partition, event.offset), now)
+        else:
+            circuit.skipped(call, now)
+
+    def _failed(self, call: Call, now: float, failure: Failure) -> list[Event]:
+        queue = call.queue
+        if failure.dependency and self.circuit is not None and self.circuit.is_open:
+            self.retried += 1
+            queue.source = None
+            queue.events.extendleft(reversed(call.events))
+            self._give_turn(queue)
+            return []
+        if len(call.events) > 1:
+            # One of them may be to blame: each is tried by itself, and only that one fails for good.
+            for event in call.events:
+                event.solo = True
+            queue.source = None
+            queue.events.extendleft(reversed(call.events))
+            self._give_turn(queue)
+            return []
+        (event,) = call.events
+        event.tries += 1
+        if not failure.retry or event.tries > self._retries:
+            _let_go(event.source, call.events)
+            self._go_on(queue)
+            return call.events
+        self.retried += 1
+        heapq.heappush(self._later, (now + self._delay(event.tries), next(self._sequence), queue, event))
+        return []
+
+    def _go_on(self, queue: _Queue) -> None:
+        if queue.events:
+            self._give_turn(queue)
+        elif queue.serial:
+            del self._queues[queue.key]
+
+    def _give_turn(self, queue: _Queue) -> None:
+        if queue.events and not queue.turn:
+            queue.turn = True
+            self._turns.append(queue)
+
+    def _drop_empty_turns(self) -> None:
+        for queue in self._turns:
+            if not queue.events:
+                queue.turn = False
+                if queue.serial:
+                    del self._queues[queue.key]
+        self._turns = deque(queue for queue in self._turns if queue.turn)
+        for _, _, queue in self._limited:
+            if not queue.events:
+                del self._queues[queue.key]
+        self._limited = [entry for entry in self._limited if entry[2].events]
+        heapq.heapify(self._limited)
+
+
+def _let_go(source: Source, events: list[Event]) -> None:
+    """These events of it are held no longer."""
+    source.events -= len(events)
+    for event in events:
+        source.bytes -= event.size

@@ -1,0 +1,66 @@
+"""What a running app answers at each path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from keygrouping_app.metrics import Metrics
+from keygrouping_app.overview import as_json
+from keygrouping_app.serving import Answer, serving, text
+
+if TYPE_CHECKING:
+    from keygrouping_app.kafka.runner import Runner
+
+
+_PAGE = Path(__file__).with_name("page")
+_FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+
+
+def told(port: int, runner: Runner) -> AbstractContextManager[int]:
+    """Serves on a port what the runner does, while it is entered."""
+    metrics = Metrics(runner)
+
+    def ready() -> Answer:
+        if runner.joined:
+            return text(HTTPStatus.OK, "the group has given this member its partitions")
+        return text(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "the group has not given this member its partitions yet, or does not answer it",
+        )
+
+    def keys() -> Answer:
+        handlers = as_json(runner.lanes, runner.held, asyncio.get_running_loop().time())
+        found = {"app": runner.name, "ready": runner.joined, "handlers": handlers}
+        return HTTPStatus.OK, "application/json", orjson.dumps(found)
+
+    return serving(
+        port,
+        {
+            "/healthz": lambda: text(HTTPStatus.OK, "ok"),
+            "/readyz": ready,
+            "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, metrics.text()),
+            "/keys": keys,
+            **_page(),
+        },
+    )
+
+
+def _page() -> dict[str, Callable[[], Answer]]:
+    return {path: partial(_file, kind, (_PAGE / name).read_bytes()) for path, (name, kind) in _FILES.items()}
+
+
+def _file(kind: str, body: bytes) -> Answer:
+    return HTTPStatus.OK, kind, body

@@ -1,0 +1,122 @@
+"""A run of handlers without Kafka, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from keygrouping_app.events import Event, Outgoing, Record, Source
+from keygrouping_app.handlers import AppError, Function, Handler
+from keygrouping_app.lanes import LoopLanes
+from keygrouping_app.scheduler import Failure
+from keygrouping_app.virtual_time import VirtualTime
+
+_LONG = 3600.0
+"""Seconds; an outage that a test plays is shorter."""
+
+
+@dataclass(slots=True)
+class Tested:
+    """What came of a test: each event is in one of `handled` and `dead`, in the order in which they ended."""
+
+    handled: list[Event] = field(default_factory=list)
+    dead: list[tuple[Event, Failure]] = field(default_factory=list)
+    outputs: list[Outgoing] = field(default_factory=list)
+    retries: int = 0
+    seconds: float = 0.0
+    """Virtual time from the first event to the end of the last."""
+
+
+async def run_test(handlers: Iterable[Handler], events: Iterable[Event], bind: Callable[[Handler], Function]) -> Tested:
+    """Offers all events at once and returns when all have ended. AppError if an event is of a topic without handler."""
+    by_topic = {handler.topic.name: handler for handler in handlers}
+    tested = Tested()
+    waiting = _by_topic(events)
+    if strange := sorted(waiting.keys() - by_topic.keys()):
+        raise AppError(f"topic {topic!r} has no handler: declare one with @app.on({topic!r})" for topic in strange)
+    total = sum(map(len, waiting.values()))
+    done = asyncio.Event()
+
+    def on_end(ended: list[Event], outputs: list[Outgoing], failure: Failure | None) -> None:
+        tested.outputs += outputs
+        if failure is None:
+            tested.handled += ended
+        else:
+            tested.dead += [(event, failure) for event in ended]
+        if len(tested.handled) + len(tested.dead) == total:
+            done.set()
+
+    with VirtualTime() as clock:
+        begun = clock.now()
+        lanes = [LoopLanes(by_topic[topic], _on_loop(by_topic[topic], bind), on_end) for topic in waiting]
+        try:
+            for each in lanes:
+                each.offer(_placed(each.handler, waiting[each.handler.topic.name]))
+            if total:
+                ends: list[asyncio.Future[Any]] = [
+                    asyncio.ensure_future(done.wait()),
+                    *(each.failure for each in lanes),
+                ]
+                await _first([*ends, asyncio.ensure_future(_outage(lanes))])
+        finally:
+            for each in lanes:
+                each.close()
+        tested.seconds = clock.now() - begun
+    tested.retries = sum(each.scheduler.retried for each in lanes)
+    return tested
+
+
+async def _first(ends: list[asyncio.Future[Any]]) -> None:
+    done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for each in (ends[0], ends[-1]):
+        each.cancel()
+    for each in done:
+        each.result()
+
+
+async def _outage(lanes: list[LoopLanes]) -> None:
+    """AppError when a breaker has been open so long that nobody in the test will close it."""
+    while True:
+        await asyncio.sleep(_LONG)
+        now = asyncio.get_running_loop().time()
+        for each in lanes:
+            circuit = each.scheduler.circuit
+            if circuit is not None and circuit.is_open and now - circuit.opened_at > _LONG:
+                raise AppError(
+                    [
+                        f"{each.handler.name} has failed for an hour of virtual time, and its breaker is open: let it "
+                        "succeed again in the test, or declare it with breaker=None to see its dead letters"
+                    ]
+                )
+
+
+def _by_topic(events: Iterable[Event]) -> dict[str, list[Event]]:
+    found: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        found[event.topic].append(event)
+    return dict(found)
+
+
+def _placed(handler: Handler, events: list[Event]) -> list[Event]:
+    """The events as those of one partition, read with the codecs that the handler was declared with."""
+    source = Source(handler.topic)
+    placed = []
+    for offset, event in enumerate(events):
+        raw = event.raw
+        assert isinstance(raw, Record)
+        placed.append(Event(replace(raw, offset=offset), source))
+    return placed
+
+
+def _on_loop(handler: Handler, bind: Callable[[Handler], Function]) -> Function:
+    function = bind(handler)
+    if handler.is_async:
+        return function
+
+    async def run(events: Any) -> Any:
+        return function(events)
+
+    return run

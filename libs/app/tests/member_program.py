@@ -1,0 +1,107 @@
+"""An app as its users run it, which writes down what it does.
+
+member_program.py BROKERS PREFIX LOG SECONDS LANES EXACTLY_ONCE COMMIT_INTERVAL
+"""
+
+import asyncio
+import math
+import os
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+
+from aiokafka import TopicPartition
+from aiokafka.structs import OffsetAndMetadata
+from keygrouping.app import TEXT, App, Event, Output, Topic
+from keygrouping_app.kafka.member import Member
+from keygrouping_app.kafka.runner import Runner
+
+brokers, prefix, log, seconds, lanes, exactly, interval = sys.argv[1:]
+app = App(
+    f"{prefix}-group",
+    brokers=brokers,
+    dead_letters=f"{prefix}-dead",
+    session_timeout=6,  # the shortest that brokers take: what a killed member had waits for it
+    max_events=2000,
+    commit_interval=float(interval),
+)
+file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+commits = os.open(f"{log}.commits", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+ownership = os.open(f"{log}.ownership", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+commit, gain, give_up, lose, may_start = Member.commit, Runner.gain, Runner.give_up, Runner.lose, Runner.may_start
+session_end = 0.0
+
+
+async def say_commit(member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    """Commits, and writes down for which partitions the commit was answered, and when it began."""
+    began = time.monotonic_ns()
+    await commit(member, offsets)
+    os.write(commits, "".join(f"{began} {os.getpid()} {tp.partition}\n" for tp in offsets).encode())
+
+
+def say_ownership(what: str, runner: Runner, tp: TopicPartition | None = None) -> None:
+    """Writes down that it has a partition from now on, or no more, in which generation, and its session's end."""
+    generation, end = runner._member._session.generation, int(session_end * 1e9)
+    line = f"{what} {time.monotonic_ns()} {os.getpid()} {tp.partition if tp else -1} {generation} {end}\n"
+    os.write(ownership, line.encode())
+
+
+def say_gain(runner: Runner, tp: TopicPartition) -> None:
+    """It is ours."""
+    say_ownership("gain", runner, tp)
+    gain(runner, tp)
+
+
+async def say_give_up(runner: Runner, tp: TopicPartition) -> None:
+    """It is nobody's, when all that ran has ended."""
+    await give_up(runner, tp)
+    say_ownership("gone", runner, tp)
+
+
+def say_lose(runner: Runner, tp: TopicPartition) -> None:
+    """It is or may be somebody else's, perhaps while something of it runs."""
+    say_ownership("lost" if tp in runner.partitions else "gone", runner, tp)
+    lose(runner, tp)
+
+
+def note_end(runner: Runner, until: float) -> None:
+    """How long the session lasts, the last time that it was known."""
+    global session_end
+    if math.isfinite(until):
+        session_end = until
+        say_ownership("session", runner)
+    may_start(runner, until)
+
+
+Member.commit = say_commit  # type: ignore[assignment, method-assign]
+said = {"gain": say_gain, "give_up": say_give_up, "lose": say_lose, "may_start": note_end}
+for name, function in said.items():
+    setattr(Runner, name, function)
+
+
+def say(what: str, event: Event) -> None:
+    """One write of one line, so that a kill loses none that was made."""
+    line = f"{what} {time.monotonic_ns()} {os.getpid()} {event.key} {event.partition} {event.offset}\n"
+    os.write(file, line.encode())
+
+
+@app.lifespan
+async def up() -> AsyncIterator[None]:
+    """Tells that it runs: from now on it ends by SIGTERM as it should."""
+    sys.stdout.write("up\n")
+    sys.stdout.flush()
+    yield
+
+
+@app.on(f"{prefix}-in", concurrency=int(lanes), timeout=20, exactly_once=exactly == "1")
+async def work(event: Event) -> Output | None:
+    """Takes a random time."""
+    say("start", event)
+    await asyncio.sleep(random.expovariate(1 / float(seconds)))
+    say("end", event)
+    return Output(Topic(f"{prefix}-out", value=TEXT), event.identity, key=event.key) if exactly == "1" else None
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,278 @@
+"""What users write, run without Kafka by the scheduler that runs it with Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from keygrouping_app import TEXT, App, AppError, Event, Output, Reject, Retries, Topic, UndecodableError
+
+
+def orders(*keys: str, **fields: Any) -> list[Event]:
+    return [Event.of("orders", {"n": number, **fields}, key=key) for number, key in enumerate(keys)]
+
+
+async def test_the_events_of_a_key_run_one_after_another_and_keys_side_by_side() -> None:
+    app, running, order = App("billing"), set[str](), list[tuple[str, int]]()
+    most = 0
+
+    @app.on("orders", concurrency=8)
+    async def charge(event: Event) -> None:
+        nonlocal most
+        assert event.key not in running
+        running.add(event.key)
+        most = max(most, len(running))
+        await asyncio.sleep(10)
+        running.remove(event.key)
+        order.append((event.key, event.value["n"]))
+
+    began = time.perf_counter()
+    tested = await app.test(orders("a", "b", "a", "c", "a"))
+    assert time.perf_counter() - began < 20
+    assert 30 <= tested.seconds < 31
+    assert most == 3
+    assert [number for key, number in order if key == "a"] == [0, 2, 4]
+    assert len(tested.handled) == 5
+
+
+async def test_retries_take_virtual_time_and_the_last_failure_says_why() -> None:
+    app, tries = App("billing"), list[float]()
+
+    @app.on("orders", retries=Retries(times=4, first=100.0, most=400.0))
+    async def charge(event: Event) -> None:
+        tries.append(asyncio.get_running_loop().time())
+        raise RuntimeError(f"no money for {event.key}")
+
+    tested = await app.test(orders("a"))
+    ((event, failure),) = tested.dead
+    assert event.identity == "orders/0/0"
+    assert failure.reason == "failed"
+    assert failure.detail == "RuntimeError: no money for a"
+    assert len(failure.digest) == 12
+    pauses = [after - before for before, after in pairwise(tries)]
+    for pause, middle in zip(pauses, [100, 200, 400, 400], strict=True):
+        assert middle * 0.5 <= pause <= middle * 1.5 + 1
+    assert tested.retries == 4
+
+
+async def test_failures_at_one_place_have_one_digest() -> None:
+    app = App("billing")
+
+    @app.on("orders", retries=0)
+    async def charge(event: Event) -> None:
+        if event.key == "a":
+            raise RuntimeError(f"order {event.value['n']}")
+        raise RuntimeError("another place")
+
+    tested = await app.test(orders("a", "a", "b"))
+    digests = [failure.digest for _, failure in tested.dead]
+    assert len(set(digests)) == 2
+    assert len({failure.digest for event, failure in tested.dead if event.key == "a"}) == 1
+
+
+async def test_a_handler_that_hangs_is_cancelled_at_its_deadline_and_its_lane_goes_on() -> None:
+    app, cancelled = App("billing"), list[str]()
+
+    @app.on("orders", concurrency=1, timeout=30, retries=1)
+    async def charge(event: Event) -> None:
+        if event.key == "hangs":
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(event.key)
+                raise
+
+    tested = await app.test(orders("hangs", "b", "c"))
+    assert [event.key for event in tested.handled] == ["b", "c"]
+    ((_, failure),) = tested.dead
+    assert failure.reason == "timeout"
+    assert cancelled == ["hangs"] * 2
+    assert tested.seconds >= 60
+
+
+async def test_a_handler_may_have_timeouts_of_its_own() -> None:
+    app, seen = App("billing"), list[str]()
+
+    @app.on("orders", concurrency=2)
+    async def charge(event: Event) -> None:
+        try:
+            async with asyncio.timeout(5):
+                await asyncio.sleep(50)
+        except TimeoutError:
+            seen.append(event.key)
+
+    tested = await app.test(orders("a", "b", "c"))
+    assert seen == ["a", "b", "c"]
+    assert len(tested.handled) == 3
+
+
+async def test_what_is_no_use_to_try_again_is_dead_at_once() -> None:
+    app = App("billing")
+
+    @app.on("orders")
+    async def charge(event: Event) -> Output | None:
+        if event.key == "rejected":
+            raise Reject("the shop is closed")
+        if event.key == "wrong":
+            return "a text"  # type: ignore[return-value]
+        if event.key == "large":
+            return Output("receipts", "x" * 2_000_000)
+        return Output("receipts", {"of": event.value["n"]}, key=event.key)
+
+    broken = Event.of("orders", b"{", key="broken")
+    tested = await app.test([*orders("rejected", "wrong", "large", "fine"), broken])
+    assert {event.raw.key: failure.reason for event, failure in tested.dead} == {
+        b"rejected": "rejected",
+        b"wrong": "invalid_output",
+        b"large": "invalid_output",
+        b"broken": "undecodable",
+    }
+    assert tested.retries == 0
+    (output,) = tested.outputs
+    assert (output.topic, output.key, output.value) == ("receipts", b"fine", b'{"of":3}')
+
+
+@pytest.mark.parametrize("key", ["/user/id", lambda event: event.value["user"]["id"]])
+async def test_a_key_may_be_a_field_or_what_a_function_says(key: Any) -> None:
+    app, order = App("clicks"), list[int]()
+
+    @app.on("clicks", key=key, concurrency=8)
+    async def count(event: Event) -> None:
+        await asyncio.sleep(10 - event.value["n"])
+        order.append(event.value["n"])
+
+    values = [{"n": number, "user": {"id": user}} for number, user in enumerate(["x", "y", "x"])]
+    tested = await app.test([*(Event.of("clicks", value) for value in values), Event.of("clicks", {"n": 9})])
+    assert order.index(0) < order.index(2)
+    assert order[0] == 1
+    ((_, failure),) = tested.dead
+    assert failure.detail in ("the value of clicks/0/3 has no field /user/id", "KeyError: 'user'")
+
+
+async def test_a_batch_is_of_one_key_and_only_the_event_to_blame_is_dead() -> None:
+    app, batches = App("clicks"), list[tuple[str, int]]()
+
+    @app.on("orders", batch=True, retries=0)
+    def write(events: list[Event]) -> None:
+        batches.append((events[0].key, len(events)))
+        if any(event.value["n"] == 2 for event in events):
+            raise ValueError("two")
+
+    tested = await app.test(orders("a", "b", "a", "a"))
+    assert batches[:2] == [("a", 3), ("b", 1)]
+    assert [event.value["n"] for event, _ in tested.dead] == [2]
+    assert sorted(event.value["n"] for event in tested.handled) == [0, 1, 3]
+
+
+async def test_lifespans_run_around_and_give_what_handlers_ask_for() -> None:
+    app, told = App("billing"), list[str]()
+
+    @app.lifespan
+    async def url() -> AsyncIterator[str]:
+        told.append("url opens")
+        yield "http://bank"
+        told.append("url closes")
+
+    @app.lifespan
+    async def bank(url: str) -> AsyncIterator[list[str]]:
+        told.append("bank opens")
+        yield [url]
+        told.append("bank closes")
+
+    @app.on("orders")
+    async def charge(event: Event, bank: list[str]) -> None:
+        told.append(f"{event.key} at {bank[0]}")
+
+    await app.test(orders("a"))
+    assert told == ["url opens", "bank opens", "a at http://bank", "bank closes", "url closes"]
+    told.clear()
+    await app.test(orders("a"), bank=["a fake"])
+    assert told == ["url opens", "a at a fake", "url closes"]
+
+
+async def test_values_are_read_when_asked_for_and_by_the_codec_of_the_topic() -> None:
+    app, seen = App("log"), list[Any]()
+
+    @app.on(Topic("lines", value=TEXT))
+    async def read(event: Event) -> None:
+        seen.append((event.value, event.key, event.time, list(event.headers)))
+
+    event = Event.of("lines", b"caf\xc3\xa9", headers=[("a", b"1")], time=5)
+    await app.test([event])
+    assert seen == [("café", None, 5, [("a", b"1")])]
+    bad = Event.of("orders", b"{")
+    assert bad.headers == ()
+    with pytest.raises(UndecodableError, match="the value of orders/0/-1 can't be read"):
+        _ = bad.value
+
+
+async def test_all_faults_are_told_at_once_each_with_what_to_do() -> None:
+    app = App("")
+
+    @app.lifespan
+    async def bank(url: str) -> AsyncIterator[str]:
+        yield url
+
+    @app.on("orders", concurrency=0, order="value", key="user", timeout=0)  # type: ignore[arg-type]
+    async def charge(event: Event, shop: str) -> None:
+        assert event and shop
+
+    @app.on("orders")
+    def nothing() -> None: ...
+
+    with pytest.raises(AppError) as wrong:
+        await app.test([])
+    for part in (
+        "the app has no name",
+        "topic 'orders' has 2 handlers",
+        "lifespan bank: parameter 'url' is given by no lifespan before it",
+        "concurrency is 0: give a number from 1 to 100000",
+        "order is 'value': give 'key' or None",
+        "key is 'user': give a JSON pointer",
+        "timeout is 0: give seconds",
+        "parameter 'shop' is given by no lifespan: write one",
+        "it takes no argument",
+    ):
+        assert part in str(wrong.value), part
+    with pytest.raises(AppError, match="has no handlers"):
+        App("a").check()
+
+
+async def test_an_event_of_another_topic_is_a_fault_of_the_test() -> None:
+    app = App("a")
+
+    @app.on("orders")
+    async def charge(event: Event) -> None: ...
+
+    with pytest.raises(AppError, match="topic 'clicks' has no handler"):
+        await app.test([Event.of("clicks")])
+
+
+def test_importing_it_brings_nothing_but_pure_python_and_orjson() -> None:
+    """Whatever takes long to import (Kafka, numbers, web, traces) comes when it is needed: start-up stays quick."""
+    script = "import sys; before = set(sys.modules); import keygrouping.app; print(*(set(sys.modules) - before))"
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    roots = {name.partition(".")[0] for name in shown}
+    assert roots - sys.stdlib_module_names - {"_posixsubprocess"} == {"keygrouping", "keygrouping_app", "orjson"}
+
+
+def test_a_process_that_runs_an_app_collects_garbage_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, thresholds, before = App("a"), [0], gc.get_threshold()
+
+    async def serve(_: asyncio.Event) -> None:
+        thresholds.append(gc.get_threshold()[0])
+
+    monkeypatch.setattr(app, "serve", serve)
+    try:
+        app.run()
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
+    assert thresholds == [0, 100_000]

@@ -1,0 +1,32 @@
+"""What the calls of keys have cost of late."""
+
+from __future__ import annotations
+
+import pytest
+from keygrouping_app.costs import WINDOW, Costs
+
+
+def test_seconds_are_those_of_the_last_two_windows() -> None:
+    costs = Costs(0.0)
+    costs.add("a", 1.0, 1, 1.0)
+    costs.add("b", 2.0, 1, WINDOW + 1)
+    costs.add("a", 0.5, 0, WINDOW + 2)
+    assert sorted(costs.by_key()) == [("a", 1.5, 1), ("b", 2.0, 1)]
+    assert (costs.seconds, costs.events, costs.span(WINDOW + 2)) == (3.5, 2, WINDOW + 2)
+    costs.add("c", 1.0, 1, 2 * WINDOW + 1)
+    assert sorted(costs.by_key()) == [("a", 0.5, 0), ("b", 2.0, 1), ("c", 1.0, 1)]
+    assert costs.span(2 * WINDOW + 1) == WINDOW
+    assert costs.span(9 * WINDOW) == 0
+    assert (list(costs.by_key()), costs.seconds, costs.events) == ([], 0, 0)
+
+
+def test_many_keys_take_bounded_memory_and_hot_ones_stay() -> None:
+    costs = Costs(0.0)
+    for number in range(100_000):
+        costs.add(number, 0.001, 1, 1.0)
+        costs.add(f"hot-{number % 3}", 0.002, 1, 1.0)
+    found = {key: seconds for key, seconds, _ in costs.by_key()}
+    assert len(found) <= 16_384
+    assert [found[f"hot-{each}"] for each in range(3)] == [pytest.approx(66.67, rel=0.001)] * 3
+    assert costs.seconds == pytest.approx(300)
+    assert costs.events == 200_000

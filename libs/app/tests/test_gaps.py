@@ -1,0 +1,158 @@
+"""What has ended is told exactly, in as many bytes as a broker takes, and nothing else is believed."""
+
+import base64
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from keygrouping_app.gaps import MOST_METADATA, Ended, Gaps, GapsError, decode
+
+
+def filled(first: int, steps: list[int], position_after: int = 1) -> tuple[Gaps, list[int]]:
+    offsets = [first]
+    for step in steps:
+        offsets.append(offsets[-1] + step)
+    gaps = Gaps(first)
+    gaps.take(offsets, offsets[-1] + position_after)
+    return gaps, offsets
+
+
+@given(st.integers(0, 2**40), st.lists(st.integers(1, 300), max_size=80), st.randoms())
+def test_what_is_read_back_is_what_has_ended(first: int, steps: list[int], chance: random.Random) -> None:
+    gaps, offsets = filled(first, steps)
+    order = chance.sample(offsets, len(offsets))
+    ended: set[int] = set()
+    for offset in order[: chance.randrange(len(order) + 1)]:
+        gaps.end([offset])
+        ended.add(offset)
+    left = [offset for offset in offsets if offset not in ended]
+    assert gaps.first == (left[0] if left else offsets[-1] + 1)
+    told = decode(gaps.first, gaps.encode())
+    assert [offset for offset in offsets if offset >= gaps.first and offset not in told] == left
+    assert len(gaps) == len(left)
+
+
+@given(st.integers(0, 60_000), st.randoms(), st.sampled_from([120, 500, MOST_METADATA]))
+def test_as_many_as_there_is_room_for_fit_in_whatever_order_they_end(
+    run: int, chance: random.Random, limit: int
+) -> None:
+    gaps = Gaps(0, limit=limit)
+    gaps.take([0], 1)
+    while gaps.position <= run:
+        some = range(gaps.position, min(run + 1, gaps.position + gaps.room()))
+        gaps.take(some, some.stop)
+        for offset in some:
+            gaps.end([offset])
+    more = range(gaps.position, gaps.position + gaps.room())
+    gaps.take(more, more.stop)
+    for offset in chance.choice([more, more[::2], chance.sample(more, len(more) // 2)]):
+        gaps.end([offset])
+    told = decode(gaps.first, gaps.encode())
+    assert len(gaps.encode()) <= limit
+    assert all((offset in told) != (offset in gaps._open) for offset in more if offset <= gaps._highest)
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=40), st.randoms())
+def test_a_new_owner_handles_what_had_not_ended_and_commits_no_less(steps: list[int], chance: random.Random) -> None:
+    """It reads in pieces, and commits in between; offsets that had vanished by then count as ended."""
+    gaps, offsets = filled(7, steps)
+    left = set(offsets)
+    for offset in chance.sample(offsets, chance.randrange(len(offsets))):
+        gaps.end([offset])
+        left.discard(offset)
+    first, metadata = gaps.first, gaps.encode()
+    vanished: set[int] = set()
+    for _ in range(3):
+        after = Gaps(first, decode(first, metadata))
+        known = [offset for offset in offsets if offset >= first]
+        assert (after.first, decode(after.first, after.encode()).ranges) == (first, decode(first, metadata).ranges)
+        vanished |= {offset for offset in known if chance.random() < 0.1}
+        cut = chance.randrange(first, offsets[-1] + 2) if known else first
+        read = [offset for offset in known if offset < cut and after.wants(offset) and offset not in vanished]
+        left -= {offset for offset in vanished if offset < cut}
+        assert set(read) == {offset for offset in left if offset < cut}
+        assert after.room() >= len(read)
+        after.take(read, cut)
+        for offset in chance.sample(read, chance.randrange(len(read) + 1)):
+            after.end([offset])
+            left.discard(offset)
+        first, metadata = after.first, after.encode()
+        told = decode(first, metadata)
+        assert all(offset >= first for offset in left)
+        assert not any(offset in told for offset in left)
+
+
+def test_one_event_that_hangs_leaves_room_for_all_that_comes() -> None:
+    gaps = Gaps(0)
+    gaps.take([0], 1)
+    while gaps.position < 300_000:
+        some = range(gaps.position, min(300_000, gaps.position + gaps.room()))
+        assert len(some) > 500 or some.stop == 300_000
+        gaps.take(some, some.stop)
+        for offset in some:
+            gaps.end([offset])
+    assert gaps.first == 0
+    assert len(gaps.encode()) < 20
+    assert decode(0, gaps.encode()).ranges == ((1, 300_000),)
+
+
+def test_metadata_of_a_compacted_partition_fits_too_and_tells_nothing_wrong() -> None:
+    gaps = Gaps(0)
+    offsets = [number * 10**9 for number in range(3000)]
+    gaps.take(offsets, offsets[-1] + 1)
+    for offset in offsets[1::2]:
+        gaps.end([offset])
+    assert len(gaps.encode()) <= MOST_METADATA
+    told = decode(0, gaps.encode())
+    assert offsets[1] in told
+    assert not any(offset in told for offset in offsets[::2])
+
+
+def test_an_event_ends_once() -> None:
+    gaps, _ = filled(5, [])
+    gaps.end([5])
+    with pytest.raises(KeyError):
+        gaps.end([5])
+
+
+def test_nothing_is_told_of_a_commit_without_metadata() -> None:
+    assert decode(7, None).ranges == decode(7, "").ranges == ()
+    assert not Ended()
+
+
+@given(
+    st.one_of(st.text(max_size=60), st.binary(max_size=400).map(lambda raw: "kg1:" + base64.b64encode(raw).decode()))
+)
+def test_hostile_metadata_is_refused_or_tells_of_offsets_behind_the_committed_one(metadata: str) -> None:
+    try:
+        told = decode(100, metadata)
+    except GapsError:
+        return
+    stops = [100]
+    for start, stop in told.ranges:
+        assert stops[-1] < start < stop < 2**63
+        stops.append(stop)
+    assert 100 not in told
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "v2 12 3 active -",
+        "kg1:" + base64.b64encode(b"\x00\xff\xff\xff\x7f\x01").decode(),
+        "kg1:%%%",
+        "kg1:" + "A" * MOST_METADATA,
+        "kg1:" + base64.b64encode(b"\x00").decode(),
+        "kg1:" + base64.b64encode(b"\x02\x01\x01").decode(),
+        "kg1:" + base64.b64encode(b"\x00\x01").decode(),
+        "kg1:" + base64.b64encode(b"\x00\x01\x00").decode(),
+        "kg1:" + base64.b64encode(b"\x00\x01" + b"\xff" * 11 + b"\x01").decode(),
+        "kg1:" + base64.b64encode(b"\x00\x01\xff").decode(),
+        "kg1:" + base64.b64encode(b"\x01\x03").decode(),
+        "kg1:" + base64.b64encode(b"\x01\x02\x00").decode(),
+    ],
+)
+def test_damaged_metadata_is_refused(metadata: str) -> None:
+    with pytest.raises(GapsError):
+        decode(100, metadata)

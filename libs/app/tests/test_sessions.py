@@ -1,0 +1,317 @@
+"""A member that the group may have gone on without starts nothing more, and what it does then is not committed."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import UnknownMemberIdError
+from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from aiokafka.structs import OffsetAndMetadata
+from keygrouping_app import App, AppError, Event
+from keygrouping_app.events import Record
+from keygrouping_app.kafka import member
+from keygrouping_app.kafka.partition import Partition
+from keygrouping_app.kafka.runner import Runner
+from keygrouping_app.kafka.session import Session
+from keygrouping_app.lanes import LoopLanes
+from keygrouping_local.proxy import Api, Proxy
+from keygrouping_service.records.aiokafka_adapter import send_request
+from keygrouping_service.testing import Cluster, until
+
+SESSION = 6.0
+"""Brokers take none that are shorter."""
+
+
+@asynccontextmanager
+async def serving(app: App) -> AsyncIterator[asyncio.Task[None]]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(app.serve(stop))
+    try:
+        yield task
+    finally:
+        stop.set()
+        await task
+
+
+class Work:
+    """What handlers of several members note."""
+
+    def __init__(self) -> None:
+        self.starts: defaultdict[str, list[float]] = defaultdict(list)
+        self.order: defaultdict[str, list[int]] = defaultdict(list)
+        self.ended: set[tuple[int, int]] = set()
+        self.at_work: dict[str, int] = defaultdict(int)
+        self.cancelled = 0
+
+    def member(
+        self, name: str, prefix: str, brokers: str, run: Callable[[Event], Awaitable[object]], **more: Any
+    ) -> App:
+        """A member whose handler is `run`."""
+        app = App(f"{prefix}-group", brokers=brokers, dead_letters=f"{prefix}-dead", session_timeout=SESSION, **more)
+
+        @app.on(f"{prefix}-in", concurrency=4, timeout=600)
+        async def work(event: Event) -> None:
+            self.starts[name].append(asyncio.get_running_loop().time())
+            self.order[event.key].append(event.offset)
+            self.at_work[name] += 1
+            try:
+                await run(event)
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+            finally:
+                self.at_work[name] -= 1
+            self.ended.add((event.partition, event.offset))
+
+        return app
+
+
+async def create(cluster: Cluster, prefix: str, partitions: int, events: int) -> None:
+    await cluster.create(**{f"{prefix}-in": partitions, f"{prefix}-dead": 1})
+    for partition in range(partitions):
+        rows = [(b"p%d-%d" % (partition, number % 50), b"1") for number in range(events)]
+        await cluster.write(f"{prefix}-in", rows, partition)
+
+
+async def slowly(_: Event) -> None:
+    await asyncio.sleep(0.02)
+
+
+@pytest.mark.kafka
+async def test_who_hears_nothing_for_the_sessions_time_starts_nothing_until_it_does(
+    cluster: Cluster, proxy: Proxy, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its network is gone, so that nobody can tell it that others have its partitions."""
+    partitions, events = 2, 2000
+    await create(cluster, topic_prefix, partitions, events)
+    work = Work()
+    async with serving(work.member("cut", topic_prefix, proxy.bootstrap_servers, slowly)):
+        await until(lambda: len(work.starts["cut"]) > 50)
+        cut = proxy.cut()
+        async with serving(work.member("other", topic_prefix, cluster.bootstrap_servers, slowly)):
+            await until(lambda: work.starts["other"])
+            await until(lambda: len(work.starts["other"]) > 50)
+            silent, before = work.starts["cut"][-1], len(work.starts["cut"])
+            assert silent < work.starts["other"][0]
+            cut.heal()
+            await until(lambda: len(work.starts["cut"]) > before)
+            await until(lambda: len(work.ended) == partitions * events, timeout=120)
+    for key, offsets in work.order.items():
+        assert list(dict.fromkeys(offsets)) == sorted(set(offsets)), key
+    told = caplog.text
+    assert "has answered nothing for session_timeout (6 s)" in told
+    assert f"group {topic_prefix}-group has gone on without this member since generation" in told
+    found = await cluster.admin.list_consumer_group_offsets(f"{topic_prefix}-group")
+    assert {tp.partition: each.offset for tp, each in found.items()} == dict.fromkeys(range(partitions), events)
+
+
+@pytest.mark.kafka
+async def test_who_is_thrown_out_stops_what_runs_and_joins_again(
+    cluster: Cluster, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await create(cluster, topic_prefix, 1, 20)
+    work, group = Work(), f"{topic_prefix}-group"
+
+    async def hang_once(event: Event) -> None:
+        if event.offset == 3 and not work.cancelled:
+            await asyncio.Event().wait()
+
+    async with serving(work.member("only", topic_prefix, cluster.bootstrap_servers, hang_once)):
+        await until(lambda: len(work.ended) == 19)
+        (description,) = await cluster.admin.describe_consumer_groups([group])
+        ((_, _, _, _, _, ((member, *_),), *_),) = description.groups
+        coordinator = await cluster.admin.find_coordinator(group)
+        await send_request(cluster.admin, LeaveGroupRequest(group, member), coordinator)
+        await until(lambda: len(work.ended) == 20)
+    assert work.cancelled == 1
+    assert f"group {group} has gone on without this member since generation 1" in caplog.text
+
+
+@pytest.mark.kafka
+async def test_nothing_runs_any_more_when_the_group_is_left_as_the_app_can_not_go_on(
+    cluster: Cluster, proxy: Proxy, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others have its partitions from that moment on."""
+    await create(cluster, topic_prefix, 1, 500)
+    work, read = Work(), Runner._read
+
+    async def fail(runner: Runner) -> None:
+        if len(work.ended) > 20:
+            raise AppError(["it can not go on"])
+        await read(runner)
+
+    monkeypatch.setattr(Runner, "_read", fail)
+    leaving = proxy.hold(lambda request: request.api is Api.LEAVE_GROUP)
+    app = work.member("only", topic_prefix, proxy.bootstrap_servers, slowly, max_events=100)
+    task = asyncio.create_task(app.serve(asyncio.Event()))
+    try:
+        await leaving.caught()
+        assert work.at_work["only"] == 0
+        started = len(work.starts["only"])
+    finally:
+        leaving.release()
+        with suppress(AppError):
+            await task
+    assert isinstance(task.exception(), AppError)
+    assert len(work.starts["only"]) == started
+
+
+@pytest.mark.kafka
+async def test_nothing_runs_any_more_when_the_group_is_left_to_join_it_as_another_member(
+    cluster: Cluster, proxy: Proxy, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """aiokafka's consumer ends by errors that it does not know, such as of a coordinator that loads its groups."""
+    await create(cluster, topic_prefix, 1, 1500)
+    work, answered = Work(), Session.answered
+    failing = True
+
+    def answer(session: Session, request: object, told: Any, sent: float) -> None:
+        nonlocal failing
+        if isinstance(request, HeartbeatRequest) and failing:
+            failing, told.error_code = False, 14
+        answered(session, request, told, sent)
+
+    monkeypatch.setattr(Session, "answered", answer)
+    leaving = proxy.hold(lambda request: request.api is Api.LEAVE_GROUP)
+    async with serving(work.member("only", topic_prefix, proxy.bootstrap_servers, slowly)):
+        try:
+            await leaving.caught()
+            assert work.at_work["only"] == 0
+            assert len(work.ended) < 1500
+        finally:
+            leaving.release()
+        await until(lambda: len(work.ended) == 1500)
+    for key, offsets in work.order.items():
+        assert list(dict.fromkeys(offsets)) == sorted(set(offsets)), key
+
+
+@pytest.mark.kafka
+async def test_a_stop_ends_although_nothing_can_be_committed_any_more(
+    cluster: Cluster, proxy: Proxy, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await create(cluster, topic_prefix, 1, 500)
+    monkeypatch.setattr(member, "_REBALANCE_SECONDS", 1.0)
+    work, stop = Work(), asyncio.Event()
+    task = asyncio.create_task(work.member("only", topic_prefix, proxy.bootstrap_servers, slowly).serve(stop))
+    await until(lambda: len(work.ended) > 20)
+    cut = proxy.cut()
+    try:
+        ended = len(work.ended)
+        await until(lambda: len(work.ended) > ended)
+        stop.set()
+        await asyncio.wait_for(task, 60)
+    finally:
+        cut.heal()
+    assert "the group does not answer, so what ended since the last commit runs again" in caplog.text
+
+
+class Client:
+    """Gives the next answer that was laid out."""
+
+    def __init__(self) -> None:
+        self.sent: list[object] = []
+        self.answer: object = None
+
+    async def send(self, _: int, request: object, **__: object) -> object:
+        self.sent.append(request)
+        return self.answer
+
+
+class Told:
+    """A session of 6 s, and what it tells."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.client = Client()
+        self.session = Session(SESSION, lambda: self.lines.append("renewed"), lambda: self.lines.append("out"))
+        self.session.watch(SimpleNamespace(_client=self.client))
+
+    async def ask(self, request: object, code: int) -> None:
+        if isinstance(request, OffsetCommitRequest):
+            self.client.answer = SimpleNamespace(topics=[("t", [(0, code)])])
+        else:
+            self.client.answer = SimpleNamespace(error_code=code, generation_id=7)
+        await self.client.send(0, request)
+
+
+HEARTBEAT = HeartbeatRequest("g", 1, "m")
+JOIN = JoinGroupRequest("g", 6000, 6000, "m", None, "consumer", [])
+SYNC = SyncGroupRequest("g", 1, "m", None, [])
+COMMIT = OffsetCommitRequest("g", 1, "m", -1, [])
+
+
+@pytest.mark.parametrize(("request_", "code"), [(HEARTBEAT, 0), (HEARTBEAT, 27), (JOIN, 0), (SYNC, 0)])
+async def test_a_session_lasts_from_when_what_was_answered_last_was_sent(request_: object, code: int) -> None:
+    told = Told()
+    assert told.session.until == -math.inf
+    before = asyncio.get_running_loop().time()
+    await told.ask(request_, code)
+    assert before + SESSION <= told.session.until <= asyncio.get_running_loop().time() + SESSION
+    assert told.lines == ["renewed"]
+
+
+@pytest.mark.parametrize(("request_", "code"), [(HEARTBEAT, 15), (JOIN, 79), (SYNC, 27), (COMMIT, 0), (COMMIT, 27)])
+async def test_other_answers_do_not_renew_it(request_: object, code: int) -> None:
+    told = Told()
+    await told.ask(request_, code)
+    assert told.session.until == -math.inf
+    assert not told.lines
+
+
+@pytest.mark.parametrize("request_", [HEARTBEAT, JOIN, SYNC, COMMIT])
+@pytest.mark.parametrize("code", [22, 25])
+async def test_who_is_no_member_any_more_is_told_once_and_commits_nothing(request_: object, code: int) -> None:
+    told = Told()
+    await told.ask(HEARTBEAT, 0)
+    await told.ask(request_, code)
+    await told.ask(HEARTBEAT, 25)
+    assert told.lines == ["renewed", "out"]
+    assert told.session.until == -math.inf
+    sent = len(told.client.sent)
+    with pytest.raises(UnknownMemberIdError):
+        await told.ask(COMMIT, 0)
+    assert len(told.client.sent) == sent
+    await told.ask(JOIN, 0)
+    assert told.session.generation == 7
+    told.session.assigned()
+    await told.ask(COMMIT, 0)
+    assert len(told.client.sent) == sent + 2
+
+
+async def test_what_was_fetched_before_a_partition_came_back_is_not_taken_for_what_comes_next() -> None:
+    """It went away and came back while records were fetched: what lies between its new start and them would be lost."""
+    app = App("a")
+
+    @app.on("t")
+    async def work(event: Event) -> None:
+        assert event
+
+    (handler,) = app.handlers
+    runner = Runner(app.settings(), {"t": (handler, lambda on_end: LoopLanes(handler, work, on_end))})
+    tp = TopicPartition("t", 0)
+
+    def found(offset: int) -> Partition:
+        return Partition(tp, handler.topic, OffsetAndMetadata(offset, ""), asyncio.Event())
+
+    class Reader:
+        async def getmany(self, *_: TopicPartition, **__: int) -> dict[TopicPartition, list[Record]]:
+            runner.partitions[tp] = found(2)
+            return {tp: [Record("t", 0, 5, 0, b"k", b"1")]}
+
+        async def position(self, _: TopicPartition) -> int:
+            return 6
+
+    runner.partitions[tp] = found(5)
+    runner._reader = Reader()
+    await runner._read()
+    assert runner.partitions[tp].gaps.position == 2
+    assert runner.partitions[tp].events == 0

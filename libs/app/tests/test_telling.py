@@ -1,0 +1,277 @@
+"""What an app tells over HTTP, and that it is so."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+import pytest
+from aiokafka import TopicPartition
+from keygrouping_app import App, Breaker, Event, Reject
+from keygrouping_app import serving as module
+from keygrouping_app.metrics import DEFINITIONS, PREFIX, SEEN
+from keygrouping_app.serving import serving, text
+from keygrouping_app.telling import told
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_service.testing import Cluster, until
+from prometheus_client.parser import text_string_to_metric_families
+
+from .fake_runner import running
+
+
+def fetched(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    return await asyncio.to_thread(fetched, port, path)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8080", 200),
+        ("[::1]:8080", 200),
+        ("localhost", 200),
+        ("billing:8080", 200),
+        ("billing.streams.svc.cluster.local", 200),
+        ("evil.example:8080", 421),
+        ("EVIL.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("[::1", 421),
+    ],
+)
+async def test_a_page_of_another_site_can_not_read_it_under_its_own_name(host: str, status: int) -> None:
+    def ask(port: int) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", "/keys", headers={"Host": host})
+        return connection.getresponse().status
+
+    with serving(0, {"/keys": lambda: text(HTTPStatus.OK, "{}")}) as port:
+        assert await asyncio.to_thread(ask, port) == status
+
+
+def samples(body: str) -> dict[tuple[str, ...], float]:
+    """Values by name and labels, but for the buckets."""
+    return {
+        (sample.name.removeprefix(PREFIX), sample.labels["topic"], *_others(sample.labels)): sample.value
+        for family in text_string_to_metric_families(body)
+        for sample in family.samples
+        if not sample.name.endswith("_bucket") and "topic" in sample.labels
+    }
+
+
+def _others(labels: dict[str, str]) -> list[str]:
+    return [value for name, value in labels.items() if name not in ("group", "topic")]
+
+
+def an_app(release: asyncio.Event) -> App:
+    app = App("billing")
+
+    @app.on("orders", concurrency=2, retries=0, breaker=Breaker(calls=3))
+    async def charge(event: Event) -> None:
+        if event.raw.key == b"h":
+            await release.wait()
+        if event.raw.key == b"r":
+            raise Reject("closed")
+
+    return app
+
+
+async def test_metrics_say_what_is_so() -> None:
+    release = asyncio.Event()
+    with running(an_app(release), "hrbbhh", age=100) as runner, told(0, runner) as port:
+        (lanes,) = runner.lanes
+        await until(lambda: len(runner.partitions[TopicPartition("orders", 3)].gaps) == 3)
+        runner.partitions[TopicPartition("orders", 3)].log_end = 46
+        status, body = await get(port, "/metrics")
+        assert status == 200
+        shown = samples(body)
+        expected = {
+            ("handler_seconds_count", "orders", "handled"): 2,
+            ("handler_seconds_count", "orders", "rejected"): 1,
+            ("handler_seconds_count", "orders", "timeout"): 0,
+            ("lanes", "orders"): 2,
+            ("busy_lanes", "orders"): 1,
+            ("held_events", "orders"): 3,
+            ("held_bytes", "orders"): 6,
+            ("gap_offsets", "orders", "3"): 6,
+            ("gap_room_offsets", "orders", "3"): 8 * 3068 - 6,
+            ("events_total", "orders"): 3,
+            ("lag_records", "orders"): 3 + 40,
+            ("paused_partitions", "orders"): 0,
+            ("retries_total", "orders"): 0,
+            ("dead_letters_total", "orders", "rejected"): 1,
+            ("dead_letters_total", "orders", "failed"): 0,
+            ("breaker_state", "orders", "closed"): 1,
+            ("breaker_state", "orders", "open"): 0,
+        }
+        assert {name: shown[name] for name in expected} == expected
+        assert 100 <= shown["oldest_event_age_seconds", "orders"] < 160
+        assert 0 <= shown["key_wait_seconds", "orders", "1"] < 60
+        assert ("key_wait_seconds", "orders", "2") not in shown
+        assert 0 < shown["key_load_ratio", "orders", "1"] < 60
+        assert ("key_load_ratio", "orders", "3") in shown and ("key_load_ratio", "orders", "4") not in shown
+        assert 'keygrouping_app_ready{group="billing",until=""} 1.0' in body
+        assert 'keygrouping_input_seen_timestamp_seconds{group="billing"} 1.7e+09' in body
+        assert "process_start_time_seconds " in body
+        release.set()
+        await until(lambda: lanes.scheduler.idle)
+        assert samples((await get(port, "/metrics"))[1])["oldest_event_age_seconds", "orders"] == 0
+
+
+def complaints(body: str) -> str:
+    """What promtool says against it, where there is one."""
+    if (promtool := shutil.which("promtool")) is None:
+        return ""
+    command = [promtool, "check", "metrics"]
+    checked = subprocess.run(command, input=body, capture_output=True, text=True, check=False)
+    return checked.stdout + checked.stderr
+
+
+async def test_every_metric_is_there_from_the_start_by_the_conventions() -> None:
+    with running(an_app(asyncio.Event())) as runner, told(0, runner) as port:
+        _, body = await get(port, "/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(body)}
+    ours = {name for name in families if not name.startswith("process_")}
+    assert ours == {SEEN, *(PREFIX + name.removesuffix("_total") for name in DEFINITIONS)}
+    by_key = ("key_wait_seconds", "key_load_ratio")
+    assert all(family.samples for name, family in families.items() if not name.endswith(by_key))
+    for name, (_, meaning, labels) in DEFINITIONS.items():
+        family = families[PREFIX + name.removesuffix("_total")]
+        assert family.documentation == meaning
+        for sample in family.samples:
+            assert set(sample.labels) - {"le"} == {"group", *labels}
+    assert complaints(body) == ""
+
+
+async def test_keys_are_told_with_what_they_wait_for() -> None:
+    with running(an_app(asyncio.Event()), "hhhb") as runner, told(0, runner) as port:
+        (lanes,) = runner.lanes
+        await until(lambda: len(lanes.scheduler.running) == 1)
+        status, body = await get(port, "/keys")
+    (found,) = json.loads(body)["handlers"]
+    assert status == 200
+    assert (found["topic"], found["lanes"], found["busy"], found["breaker"]) == ("orders", 2, 1, "closed")
+    assert found["handler"].endswith("charge")
+    (call,) = found["running"]
+    (waiting,) = found["waiting"]
+    assert (call["key"], call["event"]) == ("h", "orders/3/0")
+    assert (waiting["key"], waiting["events"], waiting["for"], waiting["tries"]) == ("h", 2, "key", 0)
+
+
+async def test_readiness_is_membership_and_other_paths_are_told() -> None:
+    with running(an_app(asyncio.Event())) as runner, told(0, runner) as port:
+        assert (await get(port, "/readyz"))[0] == 200
+        runner.joined = False
+        assert (await get(port, "/readyz"))[0] == 503
+        assert await get(port, "/healthz") == (200, "ok\n")
+        status, body = await get(port, "/metric")
+        there = "/healthz, /readyz, /metrics, /keys, /, /page.css, /page.js"
+        assert (status, body) == (404, f"no /metric: there are {there}\n")
+
+
+async def test_an_event_loop_that_is_stuck_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SECONDS", 0.2)
+    with serving(0, {"/healthz": lambda: text(HTTPStatus.OK, "ok")}) as port:
+        asking = asyncio.get_running_loop().run_in_executor(None, fetched, port, "/healthz")
+        time.sleep(1)  # noqa: ASYNC251 -- this is what is tested
+        assert (await asking)[0] == 503
+
+
+@pytest.fixture
+async def cluster(broker: EmbeddedBroker) -> AsyncIterator[Cluster]:
+    async with Cluster(broker.bootstrap_servers) as running:
+        yield running
+
+
+@pytest.mark.kafka
+async def test_a_running_app_tells_of_itself(
+    cluster: Cluster, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="keygrouping_app.serving")
+    await cluster.create(**{f"{topic_prefix}-in": 1, f"{topic_prefix}-dead": 1})
+    app = App(topic_prefix, brokers=cluster.bootstrap_servers, dead_letters=f"{topic_prefix}-dead", port=0)
+
+    release = asyncio.Event()
+
+    @app.on(f"{topic_prefix}-in")
+    async def work(event: Event) -> None:
+        if event.offset == 0:
+            await release.wait()
+
+    await cluster.write(f"{topic_prefix}-in", [(b"a", b"1"), (b"b", b"1"), (b"a", b"1")])
+    stop = asyncio.Event()
+    serving_task = asyncio.create_task(app.serve(stop))
+    try:
+        await until(lambda: "on port" in caplog.text)
+        port = int(caplog.text.split("on port ")[1].split()[0])
+
+        async def is_ready() -> bool:
+            return (await get(port, "/readyz"))[0] == 200
+
+        await until(is_ready)
+
+        async def tells() -> bool:
+            shown = samples((await get(port, "/metrics"))[1])
+            topic = f"{topic_prefix}-in"
+            wanted = {("handler_seconds_count", topic, "handled"): 1, ("gap_offsets", topic, "0"): 3}
+            return {name: shown.get(name) for name in wanted} == wanted
+
+        await until(tells)
+        (found,) = json.loads((await get(port, "/keys"))[1])["handlers"]
+        assert [each["key"] for each in found["running"]] == ["a"]
+    finally:
+        release.set()
+        stop.set()
+        await serving_task
+
+
+@pytest.mark.kafka
+async def test_what_is_not_read_yet_counts_as_lag(
+    cluster: Cluster, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="keygrouping_app.serving")
+    topic = f"{topic_prefix}-in"
+    await cluster.create(**{topic: 1, f"{topic_prefix}-dead": 1})
+    dead = f"{topic_prefix}-dead"
+    app = App(topic_prefix, brokers=cluster.bootstrap_servers, dead_letters=dead, port=0, max_events=5)
+    release = asyncio.Event()
+
+    @app.on(topic)
+    async def work(_: Event) -> None:
+        await release.wait()
+
+    await cluster.write(topic, [(b"%d" % number, b"1") for number in range(50)])
+    stop, began = asyncio.Event(), time.time()
+    serving_task = asyncio.create_task(app.serve(stop))
+    try:
+        await until(lambda: "on port" in caplog.text)
+        port = int(caplog.text.split("on port ")[1].split()[0])
+
+        async def shows(lag: float, paused: float) -> bool:
+            shown = samples((await get(port, "/metrics"))[1])
+            return (shown.get(("lag_records", topic)), shown.get(("paused_partitions", topic))) == (lag, paused)
+
+        await until(lambda: shows(50, 1), 60)
+        release.set()
+        await until(lambda: shows(0, 0), 60)
+        _, body = await get(port, "/metrics")
+        (line,) = (line for line in body.splitlines() if line.startswith(SEEN + "{"))
+        assert began < float(line.split()[1]) <= time.time()
+    finally:
+        release.set()
+        stop.set()
+        await serving_task

@@ -1,0 +1,121 @@
+"""A Column taken apart, in classic PySpark (the JVM's node) and in Spark Connect (the client's expression)."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.util import PythonEvalType
+
+_AGGREGATES = {value for name, value in vars(PythonEvalType).items() if name.startswith("SQL_GROUPED_AGG")}
+
+
+class Call(NamedTuple):
+    """A function of a Column, without its alias."""
+
+    name: str
+    arguments: tuple[Column, ...]
+    distinct: bool
+
+
+def call_of(column: Column) -> Call | None:
+    """The function that a Column calls; None for anything else, such as arithmetic on aggregates in SQL text."""
+    return _classic_call(column) if _is_classic(column) else _connect_call(column)
+
+
+def has_python_aggregate(columns: Iterable[Column], aggregated: DataFrame) -> bool:
+    """Whether one of the columns that a frame aggregates calls a Python aggregate, which Spark can't combine early.
+
+    A client of Connect can't tell for functions that are called by a registered name.
+    """
+    given: list[Any] = list(columns)
+    if given and _is_classic(given[0]):
+        plan: Any = aggregated
+        return any(_calls_python(each) for each in _aggregates_of(plan._jdf.queryExecution().analyzed()))
+    return any(_has_python(_expression(each)) for each in given)
+
+
+def _aggregates_of(plan: Any) -> Iterator[Any]:
+    while _kind(plan) != "Aggregate":
+        plan = plan.children().apply(0)
+    yield from _each(plan.aggregateExpressions())
+
+
+def _calls_python(expression: Any) -> bool:
+    # Not by the Column: there it is wrapped, and a function by its registered name is still text.
+    return _kind(expression) == "PythonUDAF" or any(map(_calls_python, _each(expression.children())))
+
+
+def _has_python(expression: Any) -> bool:
+    if isinstance(expression, list | tuple):
+        return any(map(_has_python, expression))
+    if not type(expression).__module__.startswith("pyspark.sql.connect"):
+        return False
+    if getattr(expression, "_eval_type", None) in _AGGREGATES:
+        return True
+    return any(map(_has_python, vars(expression).values()))
+
+
+def number(column: Column) -> float | None:
+    """The value of a numeric literal."""
+    if _is_classic(column):
+        node = _node(column)
+        value = node.value() if _kind(node) == "Literal" else None
+    else:
+        value = getattr(_expression(column), "_value", None)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _classic_call(column: Any) -> Call | None:
+    from pyspark.sql.utils import get_active_spark_context
+
+    node = _without_alias(_node(column))
+    if _kind(node) != "UnresolvedFunction":
+        return None
+    jvm: Any = get_active_spark_context()._jvm
+    made = [jvm.org.apache.spark.sql.Column(each) for each in _each(node.arguments())]
+    return Call(node.functionName(), _columns(column, made), node.isDistinct())
+
+
+def _connect_call(column: Any) -> Call | None:
+    expression = _parent(_expression(column))
+    if type(expression).__name__ not in ("UnresolvedFunction", "CallFunction"):
+        return None
+    return Call(expression._name, _columns(column, expression._args), getattr(expression, "_is_distinct", False))
+
+
+def _columns(like: Any, inner: Iterable[Any]) -> tuple[Column, ...]:
+    made: Any = type(like)
+    return tuple(made(each) for each in inner)
+
+
+def _is_classic(column: Column) -> bool:
+    # Not by hasattr: to a Column, any attribute is a field.
+    return "_jc" in vars(column)
+
+
+def _node(column: Any) -> Any:
+    return column._jc.node()
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(place) for place in range(sequence.size()))
+
+
+def _without_alias(node: Any) -> Any:
+    while _kind(node) == "Alias":
+        node = node.child()
+    return node
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _expression(column: Any) -> Any:
+    return column._expr
+
+
+def _parent(expression: Any) -> Any:
+    while type(expression).__name__ == "ColumnAlias":
+        expression = expression._child
+    return expression

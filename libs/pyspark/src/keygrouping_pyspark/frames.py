@@ -1,0 +1,244 @@
+"""`skewed(frame, key)`: a groupBy whose hot keys are spread, with the columns and rows that it has without."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from keygrouping_pyspark.columns import Call, call_of, has_python_aggregate
+from keygrouping_pyspark.errors import NotMergeableError, SkewError
+from keygrouping_pyspark.hashing import hashes_by_value, row_hash
+from keygrouping_pyspark.in_parts import Spread, apply_in_parts
+from keygrouping_pyspark.merges import split
+from keygrouping_pyspark.own import Mergeable, split_of, whole_of
+from keygrouping_pyspark.placing import salt
+from keygrouping_pyspark.splits import Split
+from keygrouping_pyspark.widths import given_widths, key_of, learned_widths, tasks_of, type_of_widths, width_of
+
+type_of_spread = Literal["partials", "rows"]
+
+_KEY, _WIDTH = "__skewed_key", "__skewed_width"
+_SESSION = "spark.sessionWindow"
+_INSTEAD = 'leave spread out, or give spread="rows", with which Spark itself combines the rows of each task'
+
+
+def skewed(
+    frame: DataFrame,
+    key: str | Column,
+    *,
+    widths: type_of_widths | DataFrame | None = None,
+    by: Sequence[str] | None = None,
+    partitions: int | None = None,
+    spread: type_of_spread | None = None,
+    sample: float = 0.01,
+) -> "Skewed":
+    """A frame, batch or stream, some of whose keys have very many rows.
+
+    `widths`: into how many parts a key is split: a mapping {key: width}; a list of hot keys, which get a part on every
+    task; the file of a report of `keygrouping inspect --json`; a frame with two columns, key and width, which a stream
+    reads in each micro-batch if its source does. A batch without them learns them from a `sample` of its rows, in a
+    pass of its own.
+
+    `by`: the columns that say which part of its key a row belongs to; without them topic, partition and offset, or else
+    all columns. Rows that are equal in them stay together.
+
+    `partitions`: the number of tasks; `spark.sql.shuffle.partitions` unless given.
+
+    `spread`: "partials" aggregates the parts of a key, then merges them: two aggregations, for batches and append mode.
+    "rows" sends each part's rows to a task of its own, then lets Spark aggregate by key, for every aggregate and every
+    output mode. Unless given: "partials" for a batch whose aggregates are all known to merge to the same rows, "rows"
+    otherwise.
+    """
+    if spread not in (None, "partials", "rows"):
+        raise SkewError(f'spread={spread!r}: "partials", "rows" or nothing')
+    tasks = tasks_of(frame, partitions)
+    column, kind = key_of(frame, key)
+    hashed = row_hash(frame, by)
+    if isinstance(widths, DataFrame):
+        joined, width = _looked_up(frame, column, widths)
+        return Skewed(frame, joined, column, width, hashed, tasks, spread)
+    if widths is None:
+        known = learned_widths(frame, column, partitions=tasks, sample=sample)
+    else:
+        known = given_widths(widths, tasks, kind)
+    hot = width_of(column, kind, known) if any(each > 1 for each in known.values()) else None
+    return Skewed(frame, frame, column, hot, hashed, tasks, spread)
+
+
+def _looked_up(frame: DataFrame, key: Column, table: DataFrame) -> tuple[DataFrame, Column]:
+    if len(table.columns) != 2:
+        raise SkewError(f"widths: a frame of key and width is wanted, not of {', '.join(table.columns) or 'nothing'}")
+    named = table.toDF(_KEY, _WIDTH).groupBy(_KEY).agg(F.max(_WIDTH).alias(_WIDTH))
+    # Broadcast, so that all tasks of a micro-batch, and those that repeat one, see the same widths.
+    joined = frame.join(F.broadcast(named), key.eqNullSafe(named[_KEY]), "left")
+    return joined, F.greatest(F.coalesce(F.col(_WIDTH), F.lit(1)), F.lit(1))
+
+
+@dataclass(frozen=True, eq=False)
+class Skewed:
+    """A frame whose hot keys are spread; made by `skewed`."""
+
+    plain: DataFrame
+    frame: DataFrame
+    """With the widths, if those come from a frame."""
+    key: Column
+    width: Column | None
+    """None if no key is hot."""
+    hashed: Column
+    tasks: int
+    spread: type_of_spread | None
+
+    def groupBy(self, *keys: str | int | Column | list[str | int | Column]) -> "SkewedGroups":
+        """As `DataFrame.groupBy`: by names, Columns, and numbers of columns from 1."""
+        given = [each for one in keys for each in (one if isinstance(one, list) else [one])]
+        return SkewedGroups(self, [self._column(each) for each in given])
+
+    def _column(self, key: str | int | Column) -> Column:
+        if isinstance(key, int):
+            return self.plain[key - 1]
+        return F.col(key) if isinstance(key, str) else key
+
+    def part(self, width: Column, values: Column | None = None) -> Column:
+        """Which part of its key a row belongs to, from 0: a function of the row alone."""
+        of = self.hashed if values is None else F.coalesce(values, self.hashed)
+        return F.when(width > 1, F.pmod(of, width.cast("long")).cast("int")).otherwise(0)
+
+    def place(self, width: Column) -> Column:
+        """The number of the task that a row goes to: parts of a key lie side by side, each on a task of its own."""
+        part = self.part(F.least(width, F.lit(self.tasks)))
+        return F.pmod(F.hash(self.key).cast("long") + part, F.lit(self.tasks)).cast("int")
+
+
+class _Asked(NamedTuple):
+    """An aggregate as plain Spark computes it, and its two steps if it knows them itself."""
+
+    column: Column
+    split: Split | None
+
+
+class SkewedGroups:
+    """Groups of a frame whose hot keys are spread."""
+
+    def __init__(self, skewed: Skewed, keys: list[Column]) -> None:
+        self._skewed, self._keys = skewed, keys
+
+    def agg(self, *aggregates: Column | Mapping[str, str] | Mergeable) -> DataFrame:
+        """As `GroupedData.agg`: the same columns, types and rows.
+
+        An aggregate of the library `keygrouping` gives a column of its name, with its value as JSON text.
+
+        With `spread="partials"`, an aggregate without a rule raises NotMergeableError.
+        """
+        source = self._skewed
+        given: list[Any] = [
+            each if isinstance(each, Column | Mapping) else whole_of(each, source.plain) for each in aggregates
+        ]
+        plain = source.plain.groupBy(*self._keys).agg(*given)
+        asked = [each for one, whole in zip(aggregates, given, strict=True) for each in self._asked(one, whole)]
+        if has_python_aggregate([each.column for each in asked], plain):
+            raise NotMergeableError(
+                "Spark can't combine a Python aggregate before its shuffle: "
+                "use applyInPandas(function, schema, merge=...) of the same groups"
+            )
+        if source.width is None:
+            return plain
+        if source.spread == "partials":
+            return self._by_partials(source.width, asked, plain.schema, sketches=True)
+        if source.spread is None and not source.frame.isStreaming:
+            # What Spark does not accept in two steps, it has accepted in one.
+            with suppress(NotMergeableError, AnalysisException):
+                return self._by_partials(source.width, asked, plain.schema, sketches=False)
+        placed = source.frame.repartition(source.tasks, salt(source.place(source.width), source.tasks))
+        return placed.groupBy(*self._keys).agg(*given)
+
+    def count(self) -> DataFrame:
+        """As `GroupedData.count`."""
+        return self.agg(F.count(F.lit(1)).alias("count"))
+
+    def applyInPandas(
+        self,
+        function: Callable[..., Any],
+        schema: StructType | str,
+        *,
+        merge: Callable[[Any], Any],
+    ) -> DataFrame:
+        """As `GroupedData.applyInPandas`, of a batch: `function` gets a hot key's rows in parts, on several tasks.
+
+        `merge` gets what `function` has returned for all parts of a group, as one pandas frame with the columns of
+        `schema`, and returns the group's result with the same columns. It is not called for groups that are not split.
+        """
+        source = self._skewed
+        if source.frame.isStreaming:
+            raise SkewError("applyInPandas is for batches: call it in foreachBatch, with the widths given")
+        if source.width is None:
+            return source.plain.groupBy(*self._keys).applyInPandas(function, schema)
+        place = salt(source.place(source.width), source.tasks)
+        others = source.frame.columns[len(source.plain.columns) :]
+        spread = Spread(source.frame, place, source.width > 1, source.tasks, others)
+        return apply_in_parts(spread, self._keys, function, schema, merge)
+
+    def _by_partials(self, width: Column, asked: list[_Asked], schema: StructType, sketches: bool) -> DataFrame:
+        if any(_SESSION in field.metadata for field in schema.fields[: len(self._keys)]):
+            raise NotMergeableError(f"parts of a session window would be sessions of their own: {_INSTEAD}")
+        fields = schema.fields[len(self._keys) :]
+        splits = [
+            each.split or self._split(each.column, its, sketches) for each, its in zip(asked, fields, strict=True)
+        ]
+        values = [each.values for each in splits if each.values is not None]
+        if len(values) > 1:
+            raise NotMergeableError(f"two distinct aggregates have no parts that merge: {_INSTEAD}")
+        keys = [f"__skewed_k{each}" for each in range(len(self._keys))]
+        parts = self._skewed.frame.groupBy(
+            *(key.alias(name) for key, name in zip(self._keys, keys, strict=True)),
+            self._skewed.part(width, *values).alias("__skewed_part"),
+        ).agg(
+            *(each.alias(name) for one, its in _partials(splits) for name, each in zip(its, one.partials, strict=True))
+        )
+        made = [f"__skewed_{place}" for place in range(len(splits))]
+        merged = parts.groupBy(*keys).agg(
+            *(
+                one.merged(*map(F.col, its)).alias(name)
+                for name, (one, its) in zip(made, _partials(splits), strict=True)
+            )
+        )
+        named = merged.select(
+            *(_named(F.col(name), field) for name, field in zip([*keys, *made], schema.fields, strict=True)),
+        )
+        if named.schema != schema:
+            raise NotMergeableError(f"merged, the columns would be {named.schema}, not {schema}: {_INSTEAD}")
+        return named
+
+    def _asked(self, aggregate: Any, whole: Any) -> list[_Asked]:
+        if isinstance(aggregate, Mapping):
+            return [_Asked(F.call_function(name, F.col(column)), None) for column, name in aggregate.items()]
+        own = None if isinstance(aggregate, Column) else split_of(aggregate, self._skewed.plain)
+        return [_Asked(whole, own)]
+
+    def _split(self, column: Column, field: StructField, sketches: bool) -> Split:
+        call = call_of(column)
+        found = split(call, column, field.dataType, sketches) if call and self._can_be_parted(call) else None
+        if not found:
+            raise NotMergeableError(f"no partials of {field.name} are known to merge to the same rows: {_INSTEAD}")
+        return found
+
+    def _can_be_parted(self, call: Call) -> bool:
+        """Whether equal values go to one part, or count as one, where that matters."""
+        if not call.distinct and call.name != "approx_count_distinct":
+            return True
+        return all(hashes_by_value(each.dataType) for each in self._skewed.frame.select(*call.arguments).schema)
+
+
+def _partials(splits: list[Split]) -> list[tuple[Split, list[str]]]:
+    """Each aggregate with the names of its partials."""
+    return [
+        (one, [f"__skewed_a{place}_{each}" for each in range(len(one.partials))]) for place, one in enumerate(splits)
+    ]
+
+
+def _named(column: Column, field: StructField) -> Column:
+    return column.alias(field.name, metadata=field.metadata) if field.metadata else column.alias(field.name)

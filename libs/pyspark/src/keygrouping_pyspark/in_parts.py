@@ -1,0 +1,126 @@
+"""A function of pandas frames on the parts of hot keys, and the merge of what it returns."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from keygrouping_pyspark.errors import SkewError
+from keygrouping_pyspark.hashing import hashes_by_value
+
+_SALT, _HOT, _GROUP = "__skewed_salt", "__skewed_hot", "__skewed_group"
+
+
+class Spread(NamedTuple):
+    """A batch, and where its rows go."""
+
+    frame: DataFrame
+    salt: Column
+    hot: Column
+    """Whether the row's key is split."""
+    tasks: int
+    others: list[str]
+    """Columns that are not the user's."""
+
+
+def apply_in_parts(
+    spread: Spread,
+    keys: list[Column],
+    function: Callable[..., Any],
+    schema: StructType | str,
+    merge: Callable[[Any], Any],
+) -> DataFrame:
+    """`function` by (key, task), then `merge` by key where a key was on several tasks."""
+    types = [each.dataType for each in spread.frame.select(*keys).schema]
+    if not all(map(_has_one_text, types)):
+        raise SkewError("a key with an array, a map or a collation is not placed: group by to_json(key) or lower(key)")
+    wanted = cast(StructType, StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+    told = [each for key, kind in zip(keys, types, strict=True) for each in _told_apart(key, kind)]
+    told = [each.alias(f"__skewed_told{place}") for place, each in enumerate(told)]
+    # By the salt alone: Spark then takes the rows as they lie, and moves them no second time.
+    placed = spread.frame.withColumns({_SALT: spread.salt, _HOT: spread.hot}).repartition(spread.tasks, _SALT)
+    partial = placed.groupBy(_SALT, _HOT, *told, *keys).applyInPandas(
+        _of_parts(function, [each.name for each in wanted.fields], len(told), [_SALT, _HOT, *spread.others]),
+        StructType([*wanted.fields, StructField(_GROUP, StringType())]),
+    )
+    return partial.groupBy(_GROUP).applyInArrow(_of_groups(merge, to_arrow_schema(wanted)), wanted)
+
+
+def _has_one_text(kind: DataType) -> bool:
+    """Whether pandas gives equal keys, and only those, the same text."""
+    if isinstance(kind, StructType):
+        return all(_has_one_text(each.dataType) for each in kind)
+    return hashes_by_value(kind) and not isinstance(kind, ArrayType)
+
+
+def _told_apart(key: Column, kind: DataType) -> list[Column]:
+    """What is the same of two keys if Spark takes them for the same, and differs otherwise, in pandas too.
+
+    There, two timestamps are the same when clocks are put back, null is NaN, and zeros of either sign differ.
+    """
+    if isinstance(kind, StructType):
+        inner = [each for field in kind for each in _told_apart(key[field.name], field.dataType)]
+        return [key.isNull(), *inner]
+    if isinstance(kind, FloatType | DoubleType):
+        return [F.when(key == 0, F.lit("0.0")).otherwise(key.cast("string"))]
+    return [F.unix_micros(key)] if isinstance(kind, TimestampType) else [key]
+
+
+def _of_parts(
+    function: Callable[..., Any], names: list[str], told: int, others: list[str]
+) -> Callable[[Any, Any], Any]:
+    """Spark sends what is returned here to the executors by value: they need nothing of this package."""
+    group = _GROUP
+    with_key = len(inspect.signature(function).parameters) > 1
+
+    def of_part(key: Any, rows: Any) -> Any:
+        rows = rows.drop(columns=others)
+        found = function(key[2 + told :], rows) if with_key else function(rows)
+        if not any(isinstance(each, str) for each in found.columns):
+            found = type(rows)(columns=names, dtype=object) if found.empty else found.set_axis(names, axis="columns")
+        return found.assign(**{group: f"hot {key[2 : 2 + told]!r}" if key[1] else f"task {key[0]}"})
+
+    return of_part
+
+
+def _of_groups(merge: Callable[[Any], Any], wanted: Any) -> Callable[[Any], Any]:
+    """`wanted`: the schema that Spark takes back; it gives timestamps of the session's zone, and wants them in UTC."""
+    group = _GROUP
+
+    def of_group(table: Any) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        hot = table[group][0].as_py().startswith("hot ")
+        table = table.drop_columns([group])
+        if not hot:
+            return table.cast(wanted)
+        schema = table.schema
+        zones = {
+            place: field.type.tz
+            for place, field in enumerate(schema)
+            if pa.types.is_timestamp(field.type) and field.type.tz
+        }
+        for place in zones:
+            table = table.set_column(place, schema.field(place).name, pc.local_timestamp(table[place]))
+        local = table.schema
+        merged = pa.Table.from_pandas(merge(table.to_pandas(maps_as_pydicts="strict")), local, preserve_index=False)
+        for place, zone in zones.items():
+            there = pc.assume_timezone(merged[place], zone, ambiguous="latest", nonexistent="latest")
+            merged = merged.set_column(place, schema.field(place).name, there)
+        return merged.cast(wanted)
+
+    return of_group

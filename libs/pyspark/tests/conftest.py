@@ -1,0 +1,31 @@
+"""One small Spark for all tests of the package."""
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from keygrouping_local import archives
+from keygrouping_local.small_spark import java_options
+from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.driver.extraJavaOptions", java_options(archives.reading("spark")))
+        .config("spark.driver.memory", "1g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "Europe/Berlin")
+        .config("spark.sql.shuffle.partitions", 2)
+        # The tests' rows are few: compiling a query would take longer than running it.
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("FATAL")
+    yield session
+    session.stop()

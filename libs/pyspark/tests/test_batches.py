@@ -1,0 +1,210 @@
+"""A batch's aggregates are those of plain Spark, whatever is spread and however."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from keygrouping.spark import NotMergeableError, SkewError, skewed
+from pyspark.errors import ArithmeticException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
+
+from .same import assert_same
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "user string, ts timestamp, a long, b double, d decimal(10,2), yes boolean, item string, few int"
+ORIGIN = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)  # clocks are put back at 1:00
+NULL = st.none()
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["hot", "hot", "hot", "warm", "cold", None]),
+        st.integers(0, 90).map(lambda minute: ORIGIN + timedelta(minutes=minute)),
+        st.integers(-1000, 1000) | NULL,
+        st.integers(-100, 100).map(lambda n: n / 4) | NULL,
+        st.integers(-(10**9), 10**9).map(lambda n: Decimal(n).scaleb(-2)) | NULL,
+        st.booleans() | NULL,
+        st.integers(0, 30).map(str) | NULL,
+        st.just(7) | NULL,
+    ),
+    max_size=60,
+)
+WIDTHS = st.dictionaries(st.sampled_from(["hot", "warm", None]), st.integers(1, 5), min_size=1)
+SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+def aggregates() -> list[Column]:
+    """Made when there is a session, which a Column needs."""
+    a, b, d, few = F.col("a"), F.col("b"), F.col("d"), F.col("few")
+    return [
+        F.count("*"),
+        F.count("a").alias("of a", metadata={"what": "numbers"}),
+        F.count_if(a > 0),
+        *(of(column) for of in (F.sum, F.avg, F.min, F.max) for column in (a, b, d)),
+        *(of(column) for of in (F.var_pop, F.var_samp, F.variance) for column in (a, b, few)),
+        *(of("b") for of in (F.stddev, F.stddev_samp, F.stddev_pop, F.std)),
+        F.covar_pop("a", "b"),
+        F.covar_samp("a", "b"),
+        *(of("yes") for of in (F.bool_and, F.bool_or, F.every, F.some)),
+        *(of("a") for of in (F.bit_and, F.bit_or, F.bit_xor)),
+        F.product(F.lit(1.0)),
+        F.collect_list("a"),
+        F.array_agg("item"),
+        F.collect_set("item"),
+        F.max_by("a", F.struct("a", "item")),
+        F.min_by("item", F.struct("a", "item")),
+        F.count_distinct("item", "few"),
+    ]
+
+
+@settings(max_examples=8, derandomize=True, suppress_health_check=SLOW, phases=[Phase.explicit, Phase.generate])
+@given(
+    rows=ROWS,
+    widths=WIDTHS,
+    windowed=st.booleans(),
+    tasks=st.integers(1, 5),
+    chosen=st.lists(st.integers(0, 40), min_size=1, max_size=6, unique=True),
+    spread=st.sampled_from(["partials", "rows"]),
+)
+def test_parts_merge_to_the_rows_of_plain_spark(
+    spark: SparkSession,
+    rows: list[Any],
+    widths: dict[str | None, int],
+    windowed: bool,
+    tasks: int,
+    chosen: list[int],
+    spread: Any,
+) -> None:
+    frame = spark.createDataFrame(rows, SCHEMA)
+    keys = [F.window("ts", "40 minutes", "20 minutes"), F.col("user")] if windowed else [F.upper("user")]
+    every = aggregates()
+    asked = [every[each % len(every)] for each in chosen]
+    found = skewed(frame, "user", widths=widths, spread=spread, partitions=tasks).groupBy(*keys).agg(*asked)
+    assert_same(found, frame.groupBy(*keys).agg(*asked))
+
+
+@pytest.mark.parametrize("third", range(3))
+def test_each_aggregate_with_a_known_merge_is_that_of_plain_spark(spark: SparkSession, third: int) -> None:
+    asked = aggregates()[third::3]
+    rows = [
+        (
+            None if n % 10 == 0 else "hot" if n % 3 else f"k{n % 4}",
+            ORIGIN + timedelta(minutes=n % 90),
+            None if n % 11 == 0 else n * 37 % 101 - 50,
+            None if n % 7 == 0 else n * 13 % 29 / 4,
+            None if n % 6 == 0 else Decimal(n * 104729 % 10**9).scaleb(-2),
+            None if n % 5 == 0 else n % 2 == 0,
+            None if n % 13 == 0 else str(n % 17),
+            None if n % 4 == 0 else 7,
+        )
+        for n in range(120)
+    ]
+    frame = spark.createDataFrame(rows, SCHEMA)
+    found = skewed(frame, "user", widths={"hot": 4, None: 2}, spread="partials").groupBy("user")
+    assert_same(found.agg(*asked), frame.groupBy("user").agg(*asked))
+
+
+def numbers(spark: SparkSession, kind: str, values: list[Any]) -> DataFrame:
+    return spark.createDataFrame([("hot", value) for value in values], f"user string, value {kind}")
+
+
+def spread_out(frame: DataFrame, *found: Column, spread: Any = "partials") -> DataFrame:
+    return skewed(frame, "user", widths={"hot": 3}, spread=spread).groupBy("user").agg(*found)
+
+
+@pytest.mark.parametrize("spread", ["partials", "rows"])
+def test_the_words_of_grouped_data_work(spark: SparkSession, spread: Any) -> None:
+    frame = numbers(spark, "long", [1, 2, None])
+    groups = skewed(frame, "user", widths=["hot"], spread=spread).groupBy(["user"])
+    assert_same(groups.count(), frame.groupBy("user").count())
+    asked = {"value": "sum", "user": "max"}
+    assert_same(groups.agg(asked), frame.groupBy("user").agg(asked))
+    whole = skewed(frame.where("value > 9"), "user", widths=["hot"], spread=spread).groupBy()
+    assert_same(whole.agg(F.count("*"), F.sum("value")), frame.where("value > 9").agg(F.count("*"), F.sum("value")))
+
+
+def test_an_overflow_is_an_error_in_ansi_mode_and_else_what_spark_makes_of_it(spark: SparkSession) -> None:
+    longs = numbers(spark, "long", [2**63 - 1, 2**62, 2**62])
+    decimals = numbers(spark, "decimal(38,0)", [Decimal(10**38 - 1)] * 5)
+    for frame in (longs, decimals):
+        with pytest.raises(ArithmeticException):
+            spread_out(frame, F.sum("value")).collect()
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        for frame in (longs, decimals):
+            assert_same(spread_out(frame, F.sum("value")), frame.groupBy("user").agg(F.sum("value")))
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+
+
+def test_a_correlation_is_that_of_spark_even_where_nothing_varies(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("hot", n % 5, n % 7) for n in range(40)], "user string, x int, y int")
+    assert_same(spread_out(frame, F.corr("x", "y")), frame.groupBy("user").agg(F.corr("x", "y")))
+    constant = frame.withColumn("y", F.lit(0.1))
+    with pytest.raises(ArithmeticException):
+        spread_out(constant, F.corr("x", "y")).collect()
+
+
+def test_what_has_no_known_merge_is_combined_by_spark_itself(spark: SparkSession) -> None:
+    frame = numbers(spark, "int", list(range(50)))
+    asked = [F.approx_count_distinct("value"), F.percentile_approx("value", 0.5), F.sum("value") / F.count("*")]
+    assert_same(spread_out(frame, *asked, spread=None), frame.groupBy("user").agg(*asked))
+    two = [F.count_distinct("value"), F.sum_distinct("value")]
+    assert_same(spread_out(frame, *two, spread=None), frame.groupBy("user").agg(*two))
+
+
+def test_in_partials_it_is_refused_with_what_to_do(spark: SparkSession) -> None:
+    frame = numbers(spark, "decimal(30,2)", [])
+    for refused in (F.percentile_approx("value", 0.5), F.avg("value"), F.expr("sum(value) FILTER (WHERE value > 1)")):
+        with pytest.raises(NotMergeableError, match=r'leave spread out, or give spread="rows"'):
+            spread_out(frame, refused)
+    with pytest.raises(NotMergeableError, match="two distinct aggregates"):
+        spread_out(frame, F.count_distinct("value"), F.count_distinct("user"))
+
+
+def test_python_aggregates_are_refused_wherever_they_stand(spark: SparkSession) -> None:
+    frame = numbers(spark, "int", [])
+    mean: Any = pandas_udf(lambda values: float(values.mean()), "double", PandasUDFType.GROUPED_AGG)
+    spark.udf.register("python_mean", mean)
+    for refused in (mean("value"), mean("value").alias("mean"), mean("value") + 1, F.expr("python_mean(value)")):
+        for spread in (None, "rows"):
+            with pytest.raises(NotMergeableError, match=r"use applyInPandas\(function, schema, merge=\.\.\.\)"):
+                spread_out(frame, F.sum("value"), refused, spread=spread)
+    shouted = F.udf(str.upper)
+    plain = frame.groupBy(shouted("user")).agg(F.sum("value"))
+    assert_same(skewed(frame, "user", widths=["hot"]).groupBy(shouted("user")).agg(F.sum("value")), plain)
+
+
+def test_sketches_count_the_distinct_to_the_error_asked_for(spark: SparkSession) -> None:
+    frame = numbers(spark, "string", [str(n % 3000) for n in range(6000)] + [None])
+    row = spread_out(frame, F.approx_count_distinct("value", 0.01)).collect()[0]
+    assert abs(row[1] - 3000) < 150
+
+
+def test_the_part_of_a_row_is_the_same_whenever_it_is_read(spark: SparkSession) -> None:
+    frame = numbers(spark, "int", list(range(100)))
+    for order in (frame, frame.orderBy(F.desc("value")).repartition(3)):
+        source = skewed(order, "user", widths={"hot": 4})
+        assert source.width is not None
+        found = {row[0]: row[1] for row in order.select("value", source.part(source.width)).collect()}
+        if order is frame:
+            first = found
+    assert found == first and set(found.values()) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"widths": {"hot": 0}}, "widths: a whole number of at least 1 is wanted, not 'hot': 0"),
+        ({"widths": ["hot"], "spread": "evenly"}, "spread='evenly'"),
+        ({"widths": ["hot"], "partitions": 0}, "partitions=0: must be at least 1"),
+        ({"widths": ["hot"], "by": []}, "give by="),
+    ],
+)
+def test_a_wrong_setting_names_the_fix(spark: SparkSession, asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(SkewError, match=message):
+        skewed(numbers(spark, "int", []), "user", **asked)

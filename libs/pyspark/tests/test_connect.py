@@ -1,0 +1,66 @@
+"""The same with Spark Connect, in a process of its own: a process has sessions of one kind."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+PROGRAM = """
+from keygrouping.spark import NotMergeableError, skewed, skewed_join
+from pyspark.sql import SparkSession, functions as F
+
+spark = (
+    SparkSession.builder.remote("local[1]")
+    .config("spark.sql.shuffle.partitions", 2)
+    .config("spark.sql.codegen.wholeStage", "false")
+    .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    .getOrCreate()
+)
+assert "connect" in type(spark).__module__
+user = F.when(F.col("id") % 5 > 0, "hot").otherwise("cold")
+frame = spark.range(200).select(user.alias("user"), "id", (F.col("id") % 7).alias("item"))
+asked = [
+    F.sum("id").alias("sum", metadata={"of": "id"}), F.count("*"), F.stddev("item"), F.count_distinct("item"),
+]
+for spread in ("partials", "rows"):
+    found = skewed(frame, "user", widths=["hot"], spread=spread).groupBy("user").agg(*asked)
+    plain = frame.groupBy("user").agg(*asked)
+    assert found.schema == plain.schema, (found.schema, plain.schema)
+    assert sorted(map(str, found.collect())) == sorted(map(str, plain.collect()))
+learned = skewed(frame, "user", sample=1.0).groupBy("user").agg(F.approx_count_distinct("item", 0.02))
+assert sorted(learned.collect()) == sorted(frame.groupBy("user").agg(F.approx_count_distinct("item", 0.02)).collect())
+sketched = skewed(frame, "user", widths=["hot"], spread="partials").groupBy("user")
+assert {row[1] for row in sketched.agg(F.approx_count_distinct("item", 0.02)).collect()} == {7}
+mean = F.pandas_udf(lambda values: float(values.mean()), "double", F.PandasUDFType.GROUPED_AGG)
+for refused in (mean("id"), mean("id").alias("mean"), mean("id") + 1):
+    try:
+        sketched.agg(F.sum("id"), refused)
+    except NotMergeableError as error:
+        assert "applyInPandas" in str(error), error
+    else:
+        raise AssertionError("a Python aggregate was not refused")
+
+def sizes(rows):
+    return rows[["user"]][:1].assign(rows=len(rows))
+
+def added(parts):
+    return parts.groupby("user", as_index=False).sum()
+
+groups = skewed(frame, "user", widths=["hot"]).groupBy("user")
+found = groups.applyInPandas(sizes, "user string, rows long", merge=added)
+assert sorted(map(tuple, found.collect())) == [("cold", 40), ("hot", 160)]
+plans = spark.createDataFrame([("hot", 1), ("hot", 2)], "user string, plan int")
+assert skewed_join(frame, plans, "user", widths=["hot"]).count() == 320
+spark.stop()
+print("all is the same")
+"""
+
+
+def test_a_client_of_connect_has_the_rows_of_plain_spark(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280
+    )
+    assert done.stdout.endswith("all is the same\n"), done.stderr[-4000:]

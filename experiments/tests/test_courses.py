@@ -2,7 +2,7 @@
 
 import pytest
 from keygrouping.grouping.level_fill import VARIANTS
-from keygrouping.simulate import create_sources
+from keygrouping.simulate import Deal, create_sources
 from keygrouping.workload import workload
 from keygrouping_experiments.level_run import run
 
@@ -11,7 +11,7 @@ INTERVAL = 20_000
 
 def test_a_stationary_stream_gets_no_new_pairs() -> None:
     stream = workload("country-skew-80", 8 * INTERVAL, 1)
-    course = run(stream, create_sources("level-fill", 10, 5), interval=INTERVAL)
+    course = run(stream, create_sources("level-fill", 10, 5), interval=INTERVAL, deal=Deal.ROUND_ROBIN)
     assert not course.new_pairs[4:].any() and course.lambdas.max() < 1.01
     assert course.costs[4:] == pytest.approx((204 + 9) / 204, abs=0.001)
 
@@ -30,11 +30,12 @@ def test_every_variant_can_be_built_and_balances_a_hot_key(variant: str) -> None
         workload("country-skew-40", 6 * INTERVAL, 1),
         create_sources("level-fill", 10, 2, VARIANTS[variant]),
         interval=INTERVAL,
+        deal=Deal.ROUND_ROBIN,
     )
     assert course.lambdas[2:].max() < 1.02
 
 
 def test_the_hot_key_that_changes_is_caught_inside_its_interval() -> None:
     stream = workload("moving-hot-key", 6 * INTERVAL, 1, {"share": 0.5, "interval": INTERVAL})
-    course = run(stream, create_sources("level-fill", 10, 5), interval=INTERVAL)
+    course = run(stream, create_sources("level-fill", 10, 5), interval=INTERVAL, deal=Deal.ROUND_ROBIN)
     assert course.lambdas.max() < 1.05 and course.costs.max() < 1.02

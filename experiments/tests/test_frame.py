@@ -147,7 +147,7 @@ class TestText:
         assert float(number(figure).replace(",", "")) == pytest.approx(figure, rel=0.05)
 
     def test_shows_everything(self) -> None:
-        text = page(SAMPLE, OUTCOME, 12_345, 7)
+        text = page(SAMPLE, OUTCOME, Lab(12_345, 7))
         assert text.startswith("# sample: a sample\n")
         for part in ("A paper, table 1", "What is run.", "12,345 events per stream, seed 7", "Why it differs."):
             assert part in text
@@ -158,7 +158,7 @@ class TestText:
 
     def test_several_sources_have_a_column(self) -> None:
         comparisons = (*OUTCOME.comparisons, Comparison("b", "λ", 1.0, 1.0, "figure 2"))
-        text = page(SAMPLE, Outcome(ROWS, PANELS, comparisons), 1000, 0)
+        text = page(SAMPLE, Outcome(ROWS, PANELS, comparisons), Lab(1000))
         assert "| a | λ | 2 | 1.5 | 0.75 | table 1 |" in text
         assert "| b | λ | 1 | 1 | 1 | figure 2 |" in text
         assert "the paper says" not in text
@@ -166,10 +166,10 @@ class TestText:
 
 class TestFiles:
     def test_figures_picture_and_text(self, tmp_path: Path) -> None:
-        write(SAMPLE, OUTCOME, tmp_path, 1000, 0)
+        write(SAMPLE, OUTCOME, tmp_path, Lab(1000))
         assert read(tmp_path / "sample.csv") == [{name: str(cell) for name, cell in row.items()} for row in ROWS]
         assert (tmp_path / "sample.png").read_bytes().startswith(b"\x89PNG\r\n")
-        assert (tmp_path / "sample.md").read_text("utf-8") == page(SAMPLE, OUTCOME, 1000, 0)
+        assert (tmp_path / "sample.md").read_text("utf-8") == page(SAMPLE, OUTCOME, Lab(1000))
 
     def test_the_same_panels_are_the_same_picture(self, tmp_path: Path) -> None:
         for name in ("one.png", "two.png"):
@@ -200,7 +200,7 @@ class TestFiles:
         with pytest.raises(ExperimentError, match=r"can't write to .*: Not a directory"):
             prepare(tmp_path / "file" / "folder")
         with pytest.raises(ExperimentError, match=r"can't write to .*: No such file"):
-            write(SAMPLE, OUTCOME, tmp_path / "missing", 1000, 0)
+            write(SAMPLE, OUTCOME, tmp_path / "missing", Lab(1000))
         with pytest.raises(ExperimentError, match=r"can't write to .*: No such file"):
             write_index(tmp_path / "missing" / "folder")
 

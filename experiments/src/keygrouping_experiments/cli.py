@@ -8,6 +8,7 @@ from pathlib import Path
 from keygrouping.cli.parser import OneLineParser, at_least
 from keygrouping.cli.progress import progress_bar
 from keygrouping.printable import printable
+from keygrouping.simulate import Deal
 from keygrouping.version import version
 
 from keygrouping_experiments.lab import Lab
@@ -61,6 +62,13 @@ def _parser() -> OneLineParser:
     )
     add("--events", type=at_least(1), metavar="N", help="of each stream; default: as many as the experiment wants")
     add("--seed", type=at_least(0), default=0, metavar="N", help="of the streams; default 0")
+    add(
+        "--deal",
+        type=Deal,
+        choices=list(Deal),
+        help="how sources get events: by key, as topics that are partitioned by key give them, or round-robin; "
+        "default: round-robin, as in the papers, and by key in this library's own experiment",
+    )
     add("--version", action="version", version=f"keygrouping {version()}")
     return parser
 
@@ -68,8 +76,9 @@ def _parser() -> OneLineParser:
 def _run(chosen: Experiment, given: argparse.Namespace) -> None:
     events = given.events or chosen.events
     with progress_bar(chosen.name) as bar:
-        outcome = chosen.run(Lab(events, given.seed, lambda done: bar(round(_STEPS * done), _STEPS)))
-    write(chosen, outcome, given.output, events, given.seed)
+        lab = Lab(events, given.seed, lambda done: bar(round(_STEPS * done), _STEPS), given.deal or chosen.deal)
+        outcome = chosen.run(lab)
+    write(chosen, outcome, given.output, lab)
     held = sum(claim.holds for claim in outcome.claims)
     statements = f", {held} of {len(outcome.claims)} statements hold" if outcome.claims else ""
     text = given.output / f"{chosen.name}.md"

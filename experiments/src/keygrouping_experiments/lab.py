@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from keygrouping.grouping import Grouping
-from keygrouping.simulate import Result, SimulatorSettings, simulate
+from keygrouping.simulate import Deal, Result, SimulatorSettings, simulate
 from keygrouping.workload import Workload, workload
 
 Case = TypeVar("Case")
@@ -18,12 +18,19 @@ INTERVALS = 100
 class Lab:
     """Runs the cases of an experiment, the same ones for the same scale and seed.
 
-    `events`: events of each stream; `seed`: that of the workloads.
+    `events`: events of each stream; `seed`: that of the workloads; `deal`: how sources get their events.
     """
 
-    def __init__(self, events: int, seed: int = 0, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        events: int,
+        seed: int = 0,
+        progress: Progress | None = None,
+        deal: Deal = Deal.ROUND_ROBIN,
+    ) -> None:
         self.events = events
         self.seed = seed
+        self.deal = deal
         self._progress = progress or (lambda _: None)
         self._case, self._cases = 0, 1
         self._streams: dict[tuple[object, ...], Workload] = {}
@@ -58,6 +65,7 @@ class Lab:
             groupings,
             settings,
             interval=max(1, events // INTERVALS) if interval is None else interval,
+            deal=self.deal,
             progress=lambda done: self._tell(done / events),
         )
 

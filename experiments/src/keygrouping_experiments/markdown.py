@@ -3,15 +3,21 @@
 import math
 from collections.abc import Iterable, Sequence
 
+from keygrouping.simulate import Deal
+
+from keygrouping_experiments.lab import Lab
 from keygrouping_experiments.model import Claim, Comparison, Experiment, Outcome
 
+_DEALT = {Deal.KEY: "by key", Deal.ROUND_ROBIN: "round robin"}
 
-def page(experiment: Experiment, outcome: Outcome, events: int, seed: int) -> str:
+
+def page(experiment: Experiment, outcome: Outcome, lab: Lab) -> str:
     """The page of an experiment: what was run, the picture, published figures beside ours, and why they differ."""
     parts = [
         f"# {experiment.name}: {experiment.title}",
         f"Source: {experiment.source}.",
-        f"{experiment.setup} Run with {events:,} events per stream, seed {seed}.",
+        f"{experiment.setup} Run with {lab.events:,} events per stream, seed {lab.seed}, "
+        f"dealt to several sources {_DEALT[lab.deal]}.",
         f"![{experiment.title}]({experiment.name}.png)",
     ]
     if outcome.comparisons:
@@ -47,15 +53,16 @@ def _comparisons(comparisons: Sequence[Comparison]) -> str:
         ]
         for comparison in comparisons
     )
-    table = _table(head, rows)
-    return table if shown else f"{table}\n\nPublished figures: {sources.pop()}."
+    text = table(head, rows)
+    return text if shown else f"{text}\n\nPublished figures: {sources.pop()}."
 
 
 def _claims(claims: Sequence[Claim]) -> str:
     rows = ([claim.what, claim.source, claim.measured, "yes" if claim.holds else "**no**"] for claim in claims)
-    return _table(["the paper says", "where", "here", "holds"], rows)
+    return table(["the paper says", "where", "here", "holds"], rows)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

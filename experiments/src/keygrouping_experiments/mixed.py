@@ -113,9 +113,9 @@ SKEWNESS = Experiment(
     ),
     differences=(
         "The paper doesn't say how it picks the keys that swap their frequencies; here one instance's load rises by "
-        "the fluctuation times the mean in every interval. So a plan that balances the last interval meets another "
-        "one: the next is as skewed as the fluctuation makes it, whoever plans. A key with more than a fair share "
-        "(4.9 % of the stream, from W = 21 on) can't be balanced by any table that doesn't split it."
+        "the fluctuation times the mean in every interval. So a plan is made for the last interval and used in the "
+        "next, which is as skewed as the fluctuation makes it, whichever grouping plans. A key with more than a fair "
+        "share (4.9 % of the stream, from W = 21 on) can't be balanced by any table that doesn't split it."
     ),
     events=5_000_000,
     run=_skewness,
@@ -226,7 +226,7 @@ MIGRATION = Experiment(
     ),
     differences=(
         "The figures' values are not printed but for the factor of three. The paper picks the best sigma for Readj "
-        "in every case. How keys swap their frequencies is not said in the paper, and costs hang on it."
+        "in every case. The paper does not say how keys swap their frequencies, and the cost depends on it."
     ),
     events=5_000_000,
     run=_migration,

@@ -216,8 +216,9 @@ PLAN_TIME = Experiment(
     ),
     differences=(
         "These are wall-clock times of this library on the machine that drew the page, and no two runs have the "
-        "same. They hold the reading of the statistics, which costs as much for compact planning as for exact one, "
-        "as it starts from the same. The published figures are for a domain of keys whose size the text doesn't name."
+        "same. They include reading the statistics, which takes as long for compact as for exact planning, since "
+        "both start from the same statistics. The published figures are for a domain of keys whose size the text "
+        "doesn't name."
     ),
     events=5_000_000,
     run=_plan_time,

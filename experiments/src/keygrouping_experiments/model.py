@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from keygrouping.simulate import Deal
+
 from keygrouping_experiments.lab import Lab
 
 Cell = str | int | float
@@ -85,3 +87,5 @@ class Experiment:
     events: int
     """Events of each of its streams, unless told otherwise."""
     run: Callable[[Lab], Outcome]
+    deal: Deal = Deal.ROUND_ROBIN
+    """How sources get their events unless told otherwise: that of the papers."""

@@ -157,13 +157,14 @@ IMBALANCE = Experiment(
         "events."
     ),
     differences=(
-        "Where a method balances perfectly, I(t) is about a message whatever the length, so the figure is smaller "
-        "the longer the stream is: TW's are larger by the factor by which it is cut. Our streams are the same "
-        "throughout, real ones are not: new hot keys meet loaded workers, which is why On-Greedy and PoTC were "
-        "imbalanced on WP at W = 10. Off-Greedy knows the totals and is balanced at the end, but keys don't come "
-        "evenly: while the stream lasts, chance alone gives an imbalance of about the square root of the messages of "
-        "a worker. The published 3.7e-8 on WP at W = 5 is less than that, so that it can't have been measured in "
-        "this way. Which other keys share the top key's worker is chance and moves hashing's figures."
+        "Where a method balances perfectly, I(t) is about one message however long the stream is, so the relative "
+        "figure falls with the length: TW is cut here, and its figures are larger by the factor of the cut. Our "
+        "streams are the same throughout, real ones are not: new hot keys meet loaded workers, which is why "
+        "On-Greedy and PoTC were imbalanced on WP at W = 10. Off-Greedy knows the totals and is balanced at the end, "
+        "but keys don't come evenly: while the stream lasts, chance alone gives an imbalance of about the square "
+        "root of the messages of a worker. The published 3.7e-8 on WP at W = 5 is less than that, so that it can't "
+        "have been measured in this way. Which other keys share the top key's worker is chance and moves hashing's "
+        "figures."
     ),
     events=22_000_000,
     run=_imbalance,
@@ -258,9 +259,9 @@ TIME = Experiment(
         "the real loads once a minute (1,440 times per stream, as WP is a day)."
     ),
     differences=(
-        "The figure's values are not printed, so its statements are compared. CT's drift is a generator's: "
-        "its top five keys change four times. What probing does depends on the detail: as in the authors' "
-        "simulator, a source that probes goes on from its part of the real loads."
+        "The figure's values are not printed, so its statements are compared. CT's drift is a generator's: its top "
+        "five keys change four times. The effect of probing depends on a detail: as in the authors' simulator, a "
+        "source that probes continues from its share of the real loads."
     ),
     events=22_000_000,
     run=_time,

@@ -160,9 +160,9 @@ CHOICES = Experiment(
     source=f"{PAPER}, section 6.2, Q4, figure 9",
     setup="`pkg` with 2 to 40 hashes per key, which may collide, on Zipf 1.2 with 1 M keys.",
     differences=(
-        "The top key has 17 to 18 % of this stream, so that no fewer than its share times W workers will do: 9 for "
-        "50 workers. Hashes that collide take away choices, the more the fewer workers there are: with luck for the "
-        "top keys."
+        "The top key has 17 to 18 % of this stream, so it needs at least its share times W workers: 9 of 50. Hashes "
+        "that collide leave fewer choices, the more so the fewer workers there are; which keys lose choices is "
+        "chance."
     ),
     events=5_000_000,
     run=_choices,

@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 from keygrouping_experiments.chart import draw
+from keygrouping_experiments.lab import Lab
 from keygrouping_experiments.markdown import page
 from keygrouping_experiments.model import Experiment, Outcome
 from keygrouping_experiments.registry import ExperimentError, names
@@ -16,10 +17,10 @@ and its pages. One experiment, on more or fewer events: `keygrouping-experiment 
 - The streams are generated with the published statistics (messages, keys, share of the most frequent key); they are not
   the original dumps, but other samples of the same kind.
 - Time is virtual. A worker takes a fixed time for each event and aggregators one for each partial; there is no network,
-  no memory wall, no garbage collection. So throughputs and latencies are those of an ideal cluster, to be compared
+  no memory limit, no garbage collection. So throughputs and latencies are those of an ideal cluster, to be compared
   between groupings.
 - Where a paper has a figure without printing its values, its statements on it are compared.
-- Ratios far from 1 and statements that don't hold are left as they came out, with what is known of the reason.
+- Ratios far from 1 and statements that don't hold are shown as measured, with the reason as far as it is known.
 
 | experiment | what it shows | source |
 | --- | --- | --- |
@@ -34,12 +35,12 @@ def prepare(folder: Path) -> None:
         raise ExperimentError(f"can't write to {error.filename}: {error.strerror}") from error
 
 
-def write(experiment: Experiment, outcome: Outcome, folder: Path, events: int, seed: int) -> None:
+def write(experiment: Experiment, outcome: Outcome, folder: Path, lab: Lab) -> None:
     """Write NAME.csv, NAME.png and NAME.md into a folder; ExperimentError if that can't be."""
     try:
         _write_rows(outcome, folder / f"{experiment.name}.csv")
         draw(outcome.panels, folder / f"{experiment.name}.png")
-        (folder / f"{experiment.name}.md").write_text(page(experiment, outcome, events, seed), "utf-8")
+        (folder / f"{experiment.name}.md").write_text(page(experiment, outcome, lab), "utf-8")
     except OSError as error:
         raise ExperimentError(f"can't write to {error.filename}: {error.strerror}") from error
 

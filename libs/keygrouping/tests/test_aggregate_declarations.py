@@ -28,7 +28,7 @@ def test_all_faults_are_listed_at_once() -> None:
         "aggregates[2]: name must be letters, digits and _ (not first a digit), at most 63, not '2x'",
         "aggregates[2]: field must be a field name or a JSON pointer, not ''",
         "aggregates[2]: unknown op 'total'; choose from count, sum, min, max, mean, variance, vwap, distinct, top-k, "
-        "histogram, naive-bayes",
+        "histogram, naive-bayes, or name a class by module:Class",
         "aggregates[3]: op 'sum' needs a field",
         "aggregates[3]: unknown property 'fild'; sum has name, op, field",
         "aggregates[4]: must be an object with name, op and field",

@@ -15,6 +15,12 @@ from keygrouping.aggregate import Aggregate, Max
 class Peak(Max):
     op = "peak"
 
+class Unlawful(Max):
+    op = "unlawful"
+
+    def merge(self, left, right):
+        return right
+
 class Half(Aggregate):
     op = "half"
 """
@@ -45,6 +51,12 @@ def test_a_job_uses_it_by_its_name(install: Install) -> None:
     assert peak.finish(peak.add_many(peak.initial(), [3, None, 7])) == 7
     with pytest.raises(JobError, match="op 'peak' needs a field"):
         JobSpec.from_json('{"aggregates": [{"name": "p", "op": "peak"}]}')
+
+
+def test_it_is_held_to_the_laws_before_a_job_begins(install: Install) -> None:
+    install("unlawful = plugged_in_aggregates:Unlawful")
+    with pytest.raises(JobError, match=r"aggregates\[0\]: unlawful breaks a law: identity: initial\(\) merged from"):
+        JobSpec.from_json('{"aggregates": [{"name": "u", "op": "unlawful", "field": "x"}]}')
 
 
 def test_a_name_that_is_taken_stays_what_it_is(install: Install) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from keygrouping import grouping
-from keygrouping.cli import main, progress
+from keygrouping.cli import main, plugins, progress
 from keygrouping.cli.assignments import assign
 from keygrouping.cli.parser import CommandError
 from keygrouping.cli.progress import progress_bar
@@ -199,6 +199,14 @@ def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setitem(sys.modules, "rich.table", None)
     line = fault(capsys, *SMALL)
     assert "needs the package rich: in the repository's folder, pip install './libs/keygrouping[cli]'" in line
+
+
+def test_commands_of_a_package_that_is_missing_name_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "entry_points", lambda **_: [])
+    line = fault(capsys, "app", "billing:app", "--bootstrap-servers", "localhost:9092")
+    assert line == "keygrouping app: needs the package keygrouping-app: pip install 'keygrouping[app]'\n"
 
 
 # --- settings as texts ------------------------------------------------------------------------------------------------

@@ -209,7 +209,7 @@ def test_weights_count_not_events() -> None:
     assert grouping.explain("a").share == 1.0
 
 
-def test_a_resize_keeps_keys_and_starts_loads_anew() -> None:
+def test_a_resize_keeps_keys_and_restarts_loads() -> None:
     grouping = Dkg(10, DkgSettings(check_interval=5))
     run(grouping, 0.8, 0, 200)
     before = grouping.explain(HOT_COUNTRY)

@@ -1,7 +1,9 @@
 """The laws that every grouping keeps."""
 
 import json
+import math
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -84,6 +86,34 @@ def test_a_batch_is_its_events_one_by_one(name: str, stream: list[Batch], worker
         assert at_once(batched, batch, now) == routed
         assert all(0 <= worker < workers for worker in routed)
     assert single.snapshot() == batched.snapshot() and single.epoch == batched.epoch
+
+
+@every_grouping
+@given(before=batches, after=batches, workers=st.integers(1, 12))
+def test_a_pickled_grouping_goes_on_as_the_original(
+    name: str, before: list[Batch], after: list[Batch], workers: int
+) -> None:
+    original = quick(name, workers)
+    timed = runs([*before, *after])
+    for now, batch in timed[: len(before)]:
+        at_once(original, batch, now)
+    pickled = pickle.loads(pickle.dumps(original))
+    assert type(pickled) is type(original) and pickled.snapshot() == original.snapshot()
+    for now, batch in timed[len(before) :]:
+        assert at_once(pickled, batch, now) == at_once(original, batch, now)
+
+
+@every_grouping
+@pytest.mark.parametrize("weight", [math.nan, math.inf, -math.inf, -1.0])
+def test_weights_that_are_none_are_refused(name: str, weight: float) -> None:
+    grouping = quick(name, 4)
+    before = grouping.snapshot()
+    hashes = hash_keys([key_of(0), key_of(1)], grouping.seeds)
+    with pytest.raises(ValueError, match="weights must be finite and not negative; event 1 of the batch has"):
+        grouping.route_batch(hashes, np.array([1.0, weight]), 0.0)
+    with pytest.raises(ValueError, match="weights must be finite and not negative"):
+        grouping.route(key_of(0), weight)
+    assert grouping.snapshot() == before
 
 
 @every_grouping

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.hashing import SECOND_SEED, SEED, hash_key, hash_keys, worker_of
+from keygrouping.hashing import SECOND_SEED, SEED, hash_key, hash_keys, kafka_hashes, kafka_partitions, worker_of
+from keygrouping.workload.table import NumberedKeys
 
 GOLDEN = {
     "Turkey": (-427684801386502345, 7979424307051361886, 5, 6),
@@ -33,3 +34,49 @@ def test_many_keys_hash_as_each_alone(keys: list[bytes], seeds: tuple[int, ...])
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 1000))
 def test_every_hash_has_a_worker(hashed: int, workers: int) -> None:
     assert 0 <= worker_of(hashed, workers) < workers
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's `Utils.murmur2`, one byte and one step at a time."""
+    mask, factor = 0xFFFFFFFF, 0x5BD1E995
+    hashed = 0x9747B28C ^ len(data)
+    whole = len(data) // 4 * 4
+    for at in range(0, whole, 4):
+        mixed = int.from_bytes(data[at : at + 4], "little") * factor & mask
+        hashed = (hashed * factor & mask) ^ ((mixed ^ mixed >> 24) * factor & mask)
+    if data[whole:]:
+        hashed = (hashed ^ int.from_bytes(data[whole:], "little")) * factor & mask
+    hashed = (hashed ^ hashed >> 13) * factor & mask
+    return hashed ^ hashed >> 15
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_partitions_are_those_of_kafka_s_own_clients(key: bytes, hashed: int) -> None:
+    """The values are those of Kafka's own unit test of its murmur2."""
+    hashes = kafka_hashes([key])
+    assert hashes.tolist() == [hashed % 2**32] == [murmur2(key)]
+    for count in (1, 4, 6, 1000):
+        assert kafka_partitions(hashes, count).tolist() == [(hashed & 0x7FFFFFFF) % count]
+
+
+@given(st.lists(st.binary(max_size=70), max_size=20))
+def test_many_keys_hash_for_kafka_as_each_alone(keys: list[bytes]) -> None:
+    assert kafka_hashes(keys).tolist() == [murmur2(key) for key in keys]
+
+
+def test_a_table_hashes_each_key_once_for_kafka() -> None:
+    table = NumberedKeys(b"key-")
+    table.positions(np.arange(3))
+    assert table.kafka_hashes().tolist() == kafka_hashes([b"key-0", b"key-1", b"key-2"]).tolist()
+    table.positions(np.array([9]))
+    assert table.kafka_hashes().tolist() == kafka_hashes([b"key-0", b"key-1", b"key-2", b"key-9"]).tolist()

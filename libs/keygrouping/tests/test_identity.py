@@ -1,10 +1,8 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.identity import _xxh64, hashes_of, offsets_of, partition_seeds, tallies, tally, tally_of
+from keygrouping.identity import _xxh64, hashes_of, partition_seeds, tallies, tally, tally_of
 from keygrouping.partial import RecordError
 from keygrouping.receipt import MODULUS, MOST, NOTHING, Receipt, Tally
 
@@ -54,11 +52,6 @@ def test_the_same_offset_elsewhere_is_another_event() -> None:
     sums = {tally(np.array([5], np.int64), partition_seeds(*place)).hashes for place in places}
     assert len(sums) == len(places)
     assert len({half for total in sums for half in divmod(total, 2**64)}) == 2 * len(places)
-
-
-@given(st.lists(st.integers(0, 2**62), unique=True).map(sorted) | st.integers(0, 99).map(lambda n: list(range(7, n))))
-def test_offsets_are_those_of_the_records_with_and_without_gaps(values: list[int]) -> None:
-    assert offsets_of([SimpleNamespace(offset=value) for value in values]).tolist() == values
 
 
 @given(

@@ -26,7 +26,7 @@ from keygrouping.inspection import (
     groupings,
     spread,
 )
-from keygrouping.inspection.advice import EVEN, cautions
+from keygrouping.inspection.advice import EVEN, warnings
 from keygrouping.inspection.span import Span, joined, moment, span_of
 from keygrouping.inspection.top_keys import TopKeys
 from keygrouping.inspection.trend import Point, Trend, thirds
@@ -228,7 +228,7 @@ def test_advice_splits_only_where_that_helps() -> None:
     assert "hot alone has 59.3%" in advice.reason and "the work of 1.7 at most" in advice.reason
     assert advice.environment["KEYGROUPING_ROUTER_GROUPING"] == "level-fill"
     assert advice.values == {"worker": {"replicas": 8}, "router": {"grouping": {"name": "level-fill"}}}
-    assert cautions(report) == []
+    assert warnings(report) == []
 
     alone = Inspection(groupings(["key"]), [8], PLAIN, interval=1000)
     alone.add(Batch(skewed(2000, 0.6)))
@@ -248,11 +248,11 @@ def test_a_hot_key_that_moves_is_no_even_load() -> None:
     assert advise(report)[0].grouping == "shuffle"
 
 
-def test_cautions_tell_of_moving_keys_and_few_events() -> None:
+def test_warnings_tell_of_moving_keys_and_few_events() -> None:
     moving = Inspection(groupings(["key"]), [4], PLAIN, interval=100)
     for number in range(4):
         moving.add(Batch([b"key-%d" % number] * 100))
-    told = " ".join(cautions(moving.report(Reading(), 5)))
+    told = " ".join(warnings(moving.report(Reading(), 5)))
     assert "in the 4 parts of the range, 4 different keys were the heaviest" in told and "Only 400 events" in told
 
 
@@ -289,7 +289,7 @@ def seen(reading: Reading, events: int = 500) -> Report:
 def test_what_was_there_is_told_from_what_came_since(reading: Reading, told: str, noted: list[str]) -> None:
     report = seen(reading)
     assert headline(report) == f"topic events: {told}"
-    others = [each for each in cautions(report) if not each.startswith("Only 500 events")]
+    others = [each for each in warnings(report) if not each.startswith("Only 500 events")]
     assert [each.startswith(note) for each, note in zip(others, noted, strict=True)] == [True] * len(noted)
     assert report.to_data()["source"]["sample"] == (reading.sample and reading.sample._asdict())
 
@@ -297,7 +297,7 @@ def test_what_was_there_is_told_from_what_came_since(reading: Reading, told: str
 def test_silence_is_told_first(capsys: pytest.CaptureFixture[str]) -> None:
     report = seen(Reading(followed=500, silence=Silence(1_700_000_000_000, 1, 4)))
     line = "No answer from Kafka for 1 of 4 partitions since 2023-11-14 22:13:20 UTC"
-    assert cautions(report)[0].startswith(line)
+    assert warnings(report)[0].startswith(line)
     show(report, again=False)
     assert line in capsys.readouterr().out and line in page(report)
     assert report.to_data()["source"]["silence"] == {"since_ms": 1_700_000_000_000, "partitions": 1, "of": 4}

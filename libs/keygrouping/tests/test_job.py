@@ -232,6 +232,7 @@ def test_all_faults_of_a_job_are_told_at_once_each_with_what_would_be_right() ->
         key={"query": "x"},
         weight=2,
         time={"field": "t", "unit": "days"},
+        format="avro",
         window="soon",
         window_offset=0.5,
         lateness=-1,
@@ -243,6 +244,7 @@ def test_all_faults_of_a_job_are_told_at_once_each_with_what_would_be_right() ->
         f"""key: must be "record", {{"header": a text}} or {field}, not {{'query': 'x'}}""",
         f"""weight: must be 1, "1", "size" or {field}, not 2""",
         f"""time: must be "timestamp" or {units}, not {{'field': 't', 'unit': 'days'}}""",
+        """format: must be "json", not 'avro'""",
         "window: 'soon' is no duration: give milliseconds or a text such as '30s', '5m', '1h', '1d'",
         "window_offset: 0.5 is no duration: give milliseconds or a text such as '30s', '5m', '1h', '1d'",
         "lateness: -1 is no duration: give milliseconds or a text such as '30s', '5m', '1h', '1d'",
@@ -251,8 +253,8 @@ def test_all_faults_of_a_job_are_told_at_once_each_with_what_would_be_right() ->
         "aggregates[0]: op 'median' needs all values of a key in one place, so it can't be merged from partials; use "
         'histogram, which has its quantiles ("quantiles": [0.5]) within sure bounds',
         "aggregates[1]: op 'sum' needs a field",
-        "colour: unknown; the job has key, weight, time, window, window_offset, lateness, max_future, confirmations, "
-        "aggregates",
+        "colour: unknown; the job has key, weight, time, format, window, window_offset, lateness, max_future, "
+        "confirmations, aggregates",
     ]
 
 

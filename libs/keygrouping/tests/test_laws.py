@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keygrouping.aggregate import Aggregate, Answer, NumberField, Sum, names, parse_aggregates
+from keygrouping.aggregate import OPS, Aggregate, Answer, NumberField, Shape, Sum, names, parse_aggregates
 from keygrouping.aggregate.laws import LAWS, BrokenLaw, check
+from keygrouping.aggregate.shape import has_shape
 
 NUMBERS = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats(-1e300, 1e300) | st.sampled_from([0, 7, 7.0, -0.0])
 TEXTS = st.none() | st.integers(-5, 2**60) | st.sampled_from(["", "a", "b", "ç", "long" * 50, "long" * 51])
@@ -35,6 +36,45 @@ def test_the_librarys_own_keep_them(op: str, data: st.DataObject) -> None:
     (it,) = parse_aggregates([{"name": "a", "op": op, "field": "x", **DECLARED.get(op, {})}])
     values = data.draw(st.lists(VALUES.get(op, NUMBERS), max_size=30))
     check(it, values, rounds=5, seed=data.draw(st.integers(0, 2**32)))
+
+
+@pytest.mark.parametrize(
+    ("data", "shape", "fits"),
+    [
+        (3, "integer", True),
+        (True, "integer", False),
+        (3.0, "integer", False),
+        (1 << 63, "integer", False),
+        (None, "integer", False),
+        (None, "integer?", True),
+        ("3", "integer?", False),
+        (0.5, "number", True),
+        ("NaN", "number", True),
+        ("x", "number?", False),
+        ("x", "text", True),
+        ([1, 2.5], ("number",), True),
+        ([1, None], ("number",), False),
+        ([[1]], (("number",),), True),
+        ({"n": 1}, {"n": "integer"}, True),
+        ({"n": 1, "m": 1}, {"n": "integer"}, False),
+        ({}, {"n": "integer?"}, False),
+        ([], {"n": "integer"}, False),
+    ],
+)
+def test_data_have_a_shape_or_not(data: Any, shape: Shape, fits: bool) -> None:
+    assert has_shape(data, shape) is fits
+
+
+def test_a_state_that_is_not_of_the_declared_shape_breaks_a_law() -> None:
+    class Wrong(Sum):
+        shape: ClassVar[Shape | None] = {"n": "integer", "whole": "integer", "parts": ("number",)}
+
+    with pytest.raises(BrokenLaw, match=r"codec: encode gives .*, and the declared shape is"):
+        check(Wrong(name="a", field="x"), [1, 2])
+
+
+def test_what_has_a_spark_half_has_a_shape() -> None:
+    assert all(kind.shape is not None for kind in OPS.values() if kind.spark is not None)
 
 
 class Spread(Aggregate):

@@ -70,6 +70,8 @@ def test_loads_are_judged_by_capacities() -> None:
     assert measure.std_dev([40, 10, 10, 10], [4, 1, 1, 1]) == pytest.approx(0)
     assert measure.lambda_([10, 10, 10, 10], [4, 1, 1, 1]) == pytest.approx(7 / 4)
     assert measure.lambda_([35, 0, 0, 0], [4, 1, 1, 1]) == pytest.approx(7 / 4)
+    assert measure.least_share([40, 10, 5, 10], [4, 1, 1, 1]) == pytest.approx(5 / (65 / 7))
+    assert measure.least_share([0, 0]) == 1 and measure.least_share([3, 0]) == 0
     assert measure.lambda_([0, 0], [4, 1]) == 1 and measure.std_dev([0, 0], [4, 1]) == 0
     loads = [60, 20, 20, 0]
     assert measure.lambda_(loads, [3] * 4) == measure.lambda_(loads)

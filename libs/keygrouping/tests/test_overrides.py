@@ -173,3 +173,12 @@ def test_what_others_have_routed_goes_on_in_a_snapshot_and_in_other_settings() -
     assert restored.route_batch(hashes, None, 2.0).tolist() == one.route_batch(hashes, None, 2.0).tolist()
     one.statistics()
     assert one.interim_statistics()["outside"] == [0.0] * 4
+
+
+def test_a_weight_that_is_none_is_refused_before_anything_has_gone_its_way() -> None:
+    pin, grouping = Overrides([Override(b"pinned", "pin", worker=1)], 2), create("level-fill", 2)
+    before = grouping.snapshot()
+    keys = [b"other", b"pinned"]
+    with pytest.raises(ValueError, match="weights must be finite and not negative; event 1 of the batch has nan"):
+        pin.route_batch(grouping, keys, hash_keys(keys), np.array([1.0, np.nan]), 0.0)
+    assert grouping.snapshot() == before and not pin.carried.any()

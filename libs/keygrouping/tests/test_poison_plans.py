@@ -85,13 +85,13 @@ def test_a_poisoned_plan_is_refused_or_routes_to_workers_that_there_are(name: st
     plan = read(source.plan([source.statistics(61.0)]))
     refused = 0
     for bad in poisoned(plan):
-        follower = new(name)
+        receiver = new(name)
         try:
-            follower.apply(bad)
+            receiver.apply(bad)
         except ValueError:
             refused += 1
-            assert follower.epoch == 0
-        route(follower)
+            assert receiver.epoch == 0
+        route(receiver)
     assert refused > 100
 
 
@@ -103,15 +103,15 @@ def test_poisoned_statistics_are_refused_or_give_a_plan_that_can_be_followed(nam
     good = other.statistics(61.0)
     planned = 0
     for bad in poisoned(read(source.statistics(61.0))):
-        follower = new(name)
+        receiver = new(name)
         try:
-            plan = follower.plan([good, bad])
+            plan = receiver.plan([good, bad])
         except ValueError:
             continue
         try:
-            follower.apply(read(plan))
+            receiver.apply(read(plan))
         except ValueError:
             continue
         planned += 1
-        route(follower)
+        route(receiver)
     assert planned

@@ -25,16 +25,27 @@ grouping.explain(b"a")
 grouping.resize(4)
 create("potc", 3).restore(grouping.snapshot())
 """
+PRECOMPILE_FORMATS = "from keygrouping.precompile import precompile_formats; precompile_formats()"
+READ = """
+from keygrouping.job.members import read_members
+from keygrouping.slices import Slices
+
+first, second = Slices.of([b'{"x":1}', b'{"y":""}']), Slices.of([b"{}"])
+for documents in (first, first[::2], first[1:], first.followed_by([second]), Slices.of([]), Slices.of([None])):
+    read_members(documents, ["x"])
+    read_members(documents, ["x", "y"])
+"""
 
 
-def test_a_later_process_finds_the_kernels_and_compiles_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("precompile", "use"), [(PRECOMPILE, USE), (PRECOMPILE_FORMATS, READ)])
+def test_a_later_process_finds_the_kernels_and_compiles_none(tmp_path: Path, precompile: str, use: str) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CPU_NAME": "generic"}
 
     def kernels(program: str) -> dict[Path, int]:
         subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=120)
         return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb*")}
 
-    first = kernels(PRECOMPILE)
+    first = kernels(precompile)
     assert first
-    assert kernels(PRECOMPILE) == first
-    assert kernels(USE) == first
+    assert kernels(precompile) == first
+    assert kernels(use) == first

@@ -1,14 +1,28 @@
 """The laws that every grouping keeps of which several sources can share one plan."""
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keygrouping.grouping import Grouping, Planned, SnapshotError, create, describe, names, shared_settings
+from keygrouping.grouping import (
+    Grouping,
+    GroupingError,
+    Planned,
+    SnapshotError,
+    create,
+    create_shared,
+    describe,
+    names,
+    shared_settings,
+)
 from keygrouping.grouping.choices.head import HeadGrouping
 from keygrouping.grouping.dkg.plan import Counted
 from keygrouping.hashing import hash_keys
@@ -85,7 +99,7 @@ def skewed(seed: int, events: int = 900, top: int = 0, share: float = 0.5) -> Ev
     return [(number % 3, int(key), 1.0) for number, key in enumerate(keys)]
 
 
-def settled(name: str, rounds: int = 12) -> list[Planned]:
+def after_rounds(name: str, rounds: int = 12) -> list[Planned]:
     """Three sources that have planned together until nothing moves any more."""
     sources = [shared(name) for _ in range(3)]
     for step in range(rounds):
@@ -147,7 +161,7 @@ def test_the_plan_is_the_same_in_any_order_whoever_makes_it(name: str, rounds: l
 
 @every_shared
 def test_the_epoch_rises_with_every_change_and_only_then(name: str) -> None:
-    sources = settled(name)
+    sources = after_rounds(name)
     assert sources[0].epoch > 0
     epoch, before = sources[0].epoch, routing(sources[0])
     deal(sources, skewed(1), 12.0)
@@ -161,7 +175,7 @@ def test_the_epoch_rises_with_every_change_and_only_then(name: str) -> None:
 
 @every_shared
 def test_a_source_that_comes_late_gets_the_plan_and_one_that_lags_can_make_it(name: str) -> None:
-    sources = settled(name)
+    sources = after_rounds(name)
     late = shared(name)
     everybody = [late, *sources]
     deal(sources, skewed(1), 12.0)
@@ -175,7 +189,7 @@ def test_a_source_that_comes_late_gets_the_plan_and_one_that_lags_can_make_it(na
 
 @every_shared
 def test_plans_and_routes_go_on_after_a_snapshot(name: str) -> None:
-    sources = settled(name)
+    sources = after_rounds(name)
     restored = shared(name)
     restored.restore(through_json(sources[0].snapshot()))
     assert restored.snapshot() == sources[0].snapshot() and routing(restored) == routing(sources[0])
@@ -190,7 +204,7 @@ def test_plans_and_routes_go_on_after_a_snapshot(name: str) -> None:
 
 @every_shared
 def test_a_resize_leaves_all_sources_alike_and_old_plans_and_statistics_are_refused(name: str) -> None:
-    sources = settled(name)
+    sources = after_rounds(name)
     stale = sources[0].statistics(12.0)
     plan = sources[0].plan([stale])
     for workers in (WORKERS + 5, 3):
@@ -214,7 +228,7 @@ def test_a_resize_leaves_all_sources_alike_and_old_plans_and_statistics_are_refu
 
 @every_shared
 def test_a_plan_says_all_whatever_was_applied_before(name: str) -> None:
-    sources = settled(name)
+    sources = after_rounds(name)
     plan = plan_of(sources, 20.0)
     before = routing(sources[0])
     deal(sources[:1], skewed(3, top=9), 21.0)
@@ -248,7 +262,7 @@ def test_a_plan_of_several_is_that_of_one_that_has_seen_all(name: str) -> None:
 
 @every_splitting
 def test_a_key_that_is_hot_for_all_together_is_found_though_no_source_could_tell(name: str) -> None:
-    sources = settled(name)
+    sources = after_rounds(name)
     hot = sources[0].explain(KEYS[0])
     assert hot.width > sources[0].cold_width and hot.hot_since is not None and 0 <= hot.hot_since <= 12
     blind = shared(name)
@@ -260,7 +274,7 @@ def test_a_key_that_is_hot_for_all_together_is_found_though_no_source_could_tell
 
 @every_splitting
 def test_between_plans_own_loads_decide_among_the_candidates(name: str) -> None:
-    source = settled(name)[0]
+    source = after_rounds(name)[0]
     candidates = source.explain(KEYS[0]).candidates
     routed = np.bincount(route(source, [(0, 1.0)] * 6000, 12.0), minlength=WORKERS)
     assert set(np.flatnonzero(routed).tolist()) == set(candidates)
@@ -269,7 +283,7 @@ def test_between_plans_own_loads_decide_among_the_candidates(name: str) -> None:
 
 @every_splitting
 def test_a_source_that_has_no_events_notices_that_time_passes(name: str) -> None:
-    sources = settled(name)
+    sources = after_rounds(name)
     now = 1000.0
     idle, other = sources[0], sources[1:]
     for step in range(30):
@@ -280,7 +294,7 @@ def test_a_source_that_has_no_events_notices_that_time_passes(name: str) -> None
 
 @every_splitting
 def test_nothing_counted_leaves_the_plan_in_force(name: str) -> None:
-    source, fresh = settled(name)[0], shared(name)
+    source, fresh = after_rounds(name)[0], shared(name)
     before = routing(source)
     for statistics in ([], [fresh.statistics(0.0)]):
         assert source.plan(statistics)["hot_keys"] == len(_hot(source)) > 0
@@ -331,7 +345,7 @@ def test_sources_that_began_at_other_times_weigh_the_same_events_alike(name: str
 def test_a_resize_scales_the_width_of_a_head_and_bounds_that_of_dkg() -> None:
     for name, expected in (("w-choices", {12: 12, 3: 3}), ("dkg", {12: 4, 3: 3})):
         for workers, width in expected.items():
-            source = settled(name)[0]
+            source = after_rounds(name)[0]
             assert source.explain(KEYS[0]).width in (4, 6)
             source.resize(workers)
             assert source.explain(KEYS[0]).width == source.hot(1)[0].width == width
@@ -353,7 +367,7 @@ def test_an_independent_source_gives_and_takes_nothing(name: str) -> None:
 
 @every_splitting
 def test_wrong_statistics_and_plans_are_refused(name: str) -> None:
-    source = settled(name)[0]
+    source = after_rounds(name)[0]
     good, plan, before = source.statistics(12.0), source.plan([]), source.snapshot()
     keys: list[Any] = [[[1, 2]], [[1, WORKERS + 1, 0.0, 0.0]], [[1, 2, 0.0, 0.0]] * 2, [[2**70, 2, 0.0, 0.0]],
                        [[1, 2, float("nan"), 0.0]], 7]  # fmt: skip
@@ -371,3 +385,22 @@ def test_wrong_statistics_and_plans_are_refused(name: str) -> None:
     with pytest.raises(SnapshotError):
         source.restore(damaged)
     assert source.snapshot() == before
+
+
+def test_a_grouping_for_one_of_several_sources_is_planned_by_its_owner() -> None:
+    grouping = create_shared("level-fill", 3, {"eps": 0.1})
+    assert grouping.shared and grouping.plan([grouping.statistics()])["hot_keys"] == 0
+    with pytest.raises(GroupingError, match="grouping 'pkg' has no plan to share"):
+        create_shared("pkg", 3)
+
+
+def test_the_guide_s_example_type_checks(tmp_path: Path) -> None:
+    """Statistics and plans are methods of what `create_shared` gives, for a strict type checker, too."""
+    guide = (Path(__file__).parents[3] / "docs" / "howto" / "library.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    (example,) = (block for block in blocks if "create_shared" in block)
+    assert blocks.index(example) > 0, "it goes on where the first one ends"
+    (tmp_path / "example.py").write_text(blocks[0] + example)
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "example.py"]
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 0, checked.stdout

@@ -15,10 +15,10 @@ from keygrouping.grouping import Explanation, GroupingError, create, registry
 from keygrouping.grouping.base import BaseGrouping
 from keygrouping.grouping.level_fill import LevelFill, LevelFillSettings
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
-from keygrouping.hashing import SEED, hash_key
+from keygrouping.hashing import SEED, hash_key, kafka_hashes, kafka_partitions
 from keygrouping.measure import Distribution, Measures
 from keygrouping.settings import Settings, SettingsError, setting
-from keygrouping.simulate import Interval, Performance, Result, SimulatorSettings, create_sources, simulate
+from keygrouping.simulate import Deal, Interval, Performance, Result, SimulatorSettings, create_sources, simulate
 from keygrouping.simulate.cluster import Cluster
 from keygrouping.workload import workload
 from keygrouping.workload.stream import Chunk
@@ -283,9 +283,21 @@ def test_throughput_feels_a_hot_spot_that_moves() -> None:
 # --- sources ----------------------------------------------------------------------------------------------------------
 
 
+def test_events_are_dealt_by_key_unless_told_otherwise() -> None:
+    """Two partitions for each of three sources, numbered one source after the other."""
+    groupings = [Recorder(4) for _ in range(3)]
+    keys = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3] * 3
+    simulate(Stream(keys, chunk=7), groupings, interval=5)
+    partitions = kafka_partitions(kafka_hashes([b"key-%d" % key for key in keys]), 6).tolist()
+    assert {partition // 2 for partition in partitions} == {0, 1, 2}
+    for source, grouping in enumerate(groupings):
+        mine = [key for key, partition in zip(keys, partitions, strict=True) if partition // 2 == source]
+        assert grouping.hashes() == [hash_of(key) for key in mine]
+
+
 def test_events_are_dealt_round_robin_across_chunks() -> None:
     groupings = [Recorder(4) for _ in range(3)]
-    simulate(Stream(list(range(20)), chunk=7), groupings, interval=5)
+    simulate(Stream(list(range(20)), chunk=7), groupings, interval=5, deal=Deal.ROUND_ROBIN)
     for source, grouping in enumerate(groupings):
         assert grouping.hashes() == [hash_of(key) for key in range(source, 20, 3)]
 
@@ -328,7 +340,7 @@ def test_measures_are_those_of_the_decisions() -> None:
     keys = keys_of(2000)
     groupings = create_sources("pkg", 5, 3)
     again = create_sources("pkg", 5, 3)
-    result = simulate(Stream(keys), groupings, interval=450)
+    result = simulate(Stream(keys), groupings, interval=450, deal=Deal.ROUND_ROBIN)
     collected = Distribution(5)
     intervals: list[Measures] = []
     totals = []
@@ -369,7 +381,7 @@ def test_urgent_plans_of_all_sources_are_made_inside_of_intervals_at_the_checks(
             return plan
 
     groupings = [Watched(4, LevelFillSettings(interval=None)) for _ in range(2)]
-    simulate(Stream(keys_of(20_000), chunk=700), groupings, interval=6400)
+    simulate(Stream(keys_of(20_000), chunk=700), groupings, interval=6400, deal=Deal.ROUND_ROBIN)
     within_first = [[events / 2] * 2 for events in (200, 400, 800, 1600, 3200)]
     ends = [[3200.0] * 2] * 3
     assert seen == list(enumerate([*within_first, *ends], 1)), "later ones only on evidence"
@@ -422,16 +434,18 @@ def test_the_json_object() -> None:
     assert [data[name] for name in ("grouping", "workload", "workers", "sources", "events")] == [
         "pkg", "stream", 4, 2, 250
     ]  # fmt: skip
-    assert [list(each) for each in data["intervals"]] == 3 * [["lambda", "std_dev", "dist_cost", "width_changes"]]
+    assert [list(each) for each in data["intervals"]] == 3 * [
+        ["lambda", "least_share", "std_dev", "dist_cost", "width_changes"]
+    ]
     assert list(data["run"]) == [
-        "lambda", "std_dev", "dist_cost", "throughput", "efficiency", "latency_p50_ms", "latency_p99_ms"
+        "lambda", "least_share", "std_dev", "dist_cost", "throughput", "efficiency", "latency_p50_ms", "latency_p99_ms"
     ]  # fmt: skip
 
 
 def test_a_run_without_events_is_calm() -> None:
     run = simulate(Stream([]), create_sources("pkg", 4, 2)).to_data()["run"]
     assert run == {
-        "lambda": 1.0, "std_dev": 0.0, "dist_cost": 1.0, "throughput": 0.0, "efficiency": 0.0,
+        "lambda": 1.0, "least_share": 1.0, "std_dev": 0.0, "dist_cost": 1.0, "throughput": 0.0, "efficiency": 0.0,
         "latency_p50_ms": None, "latency_p99_ms": None,
     }  # fmt: skip
 

@@ -67,11 +67,13 @@ def murmur(data: NDArray[np.uint8], start: int, size: int, seed: int) -> np.uint
 
 @kernel
 def hash_all(
-    data: NDArray[np.uint8], sizes: NDArray[np.int64], seeds: NDArray[np.int64], hashes: NDArray[np.int64]
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    seeds: NDArray[np.int64],
+    hashes: NDArray[np.int64],
 ) -> None:
-    """Hash keys that stand one after the other in `data`, once per seed, into hashes[key, seed]."""
-    start = 0
+    """Hash the keys that lie in `data`, once per seed, into hashes[key, seed]."""
     for key in range(sizes.size):
         for column in range(seeds.size):
-            hashes[key, column] = np.int64(murmur(data, start, sizes[key], seeds[column]))
-        start += sizes[key]
+            hashes[key, column] = np.int64(murmur(data, starts[key], sizes[key], seeds[column]))

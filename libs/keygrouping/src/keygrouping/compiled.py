@@ -10,7 +10,7 @@ def kernel(function: Kernel) -> Kernel:
     """The function compiled to machine code at its first call, without the GIL, and cached on disk.
 
     The cache stands beside the source or, if that can't be written, in the user's cache directory (or in
-    NUMBA_CACHE_DIR). Where nothing can be written the kernel is compiled anew in every process.
+    NUMBA_CACHE_DIR). Where nothing can be written the kernel is compiled in every process.
     numba takes a second to import: only modules that are themselves imported late may use this.
     """
     import numba

@@ -12,6 +12,8 @@ import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping.slices import Slices, buffer_of
+
 SEED = 13
 """Seed of the home worker."""
 
@@ -41,12 +43,35 @@ def hash_keys(keys: Sequence[bytes], seeds: tuple[int, ...] = (SEED,)) -> NDArra
     if hashes.size:
         from keygrouping._murmur import hash_all
 
-        data = np.frombuffer(bytearray(b"".join(keys)), np.uint8)
-        sizes = np.fromiter(map(len, keys), np.int64, len(keys))
-        hash_all(data, sizes, np.array(seeds, np.int64), hashes)
+        data, starts, sizes = _lying(keys)
+        hash_all(data, starts, sizes, np.array(seeds, np.int64), hashes)
     return hashes
+
+
+def _lying(keys: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """A buffer that has these keys, where each begins, and its size."""
+    if isinstance(keys, Slices):
+        return keys.data, np.ascontiguousarray(keys.starts), np.ascontiguousarray(keys.sizes)
+    sizes = np.fromiter(map(len, keys), np.int64, len(keys))
+    return buffer_of(b"".join(keys)), np.cumsum(sizes) - sizes, sizes
 
 
 def worker_of(hashed: int, workers: int) -> int:
     """The worker at home for a hash: its absolute value modulo the number of workers."""
     return abs(hashed) % workers
+
+
+def kafka_hashes(keys: Sequence[bytes]) -> NDArray[np.uint32]:
+    """What Kafka's own partitioner goes by, shape (len(keys),): murmur2 of a key, as a number from 0 to 2^32 - 1."""
+    hashes = np.empty(len(keys), np.uint32)
+    if hashes.size:
+        from keygrouping._murmur2 import hash_all
+
+        data = np.frombuffer(bytearray(b"".join(keys)), np.uint8)
+        hash_all(data, np.fromiter(map(len, keys), np.int64, len(keys)), hashes)
+    return hashes
+
+
+def kafka_partitions(hashes: NDArray[np.uint32], partitions: int) -> NDArray[np.int64]:
+    """The partitions of keys with these `kafka_hashes`, among so many, as every client of Kafka's chooses them."""
+    return (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % partitions

@@ -58,16 +58,6 @@ def partition_seeds(topic_id: str, partition: int) -> Seeds:
     return first, second
 
 
-def offsets_of(records: Sequence[Any]) -> Offsets:
-    """The offsets of records of one partition in their order."""
-    if not records:
-        return np.empty(0, np.int64)
-    first, last = records[0].offset, records[-1].offset
-    if last - first + 1 == len(records):
-        return np.arange(first, last + 1, dtype=np.int64)
-    return np.fromiter((record.offset for record in records), np.int64, len(records))
-
-
 def hashes_of(offsets: Offsets, seeds: Seeds) -> Hashes:
     """The hash of each offset of one partition."""
     return _hashes(offsets, [np.uint64((seed + _P5 + 8) & _M64) for seed in seeds])

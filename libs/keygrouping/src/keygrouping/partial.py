@@ -116,7 +116,7 @@ class Result:
         """JSON of the result; a key that is not UTF-8 becomes {"base64": ...}."""
         members = {name: getattr(self, name) for name in self.__slots__}
         members |= {"key": encode_key(self.key), "receipt": encode_receipt(self.receipt)}
-        return _dump({"v": VERSION, **members})
+        return dump({"v": VERSION, **members})
 
     @classmethod
     def decode(cls, value: bytes | None) -> Result:
@@ -198,7 +198,7 @@ _READ = [(name, _READERS[kind]) for name, kind in MEMBERS.items()]
 _WRITTEN = [(name, _WRITERS[kind]) for name, kind in MEMBERS.items() if kind in _WRITERS]
 
 
-def _dump(data: dict[str, Any]) -> bytes:
+def dump(data: Any) -> bytes:
     """JSON with integers of any size as they are, and null for what is beyond all floats."""
     try:
         return orjson.dumps(data)

@@ -1,4 +1,4 @@
-"""Compiles the kernels of all groupings into numba's cache: `python -m keygrouping.precompile`.
+"""Compiles the kernels of all groupings and formats into numba's cache: `python -m keygrouping.precompile`.
 
 For an installation whose programs can't write there later, such as a container image; NUMBA_CACHE_DIR says where.
 """
@@ -10,6 +10,8 @@ import numpy as np
 
 from keygrouping.grouping import Grouping, Offline, Planned, create, names, shared_settings
 from keygrouping.hashing import hash_keys
+from keygrouping.job.members import read_members
+from keygrouping.slices import Slices
 from keygrouping.version import add_version
 
 _WORKERS = 4
@@ -26,6 +28,11 @@ def precompile(groupings: Iterable[str]) -> None:
             grouping = create(name, _WORKERS, shared)
             _plan(grouping)
             create(name, _WORKERS, shared).adopt(grouping)
+
+
+def precompile_formats() -> None:
+    """Reads a document, as router and worker do."""
+    read_members(Slices.of([b"{}"]), ["name"])
 
 
 def _use(grouping: Grouping) -> None:
@@ -55,6 +62,7 @@ def main() -> None:
     add_version(parser)
     parser.parse_args()
     precompile(names())
+    precompile_formats()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from keygrouping.aggregate.histogram import Histogram, StreamHistogram
 from keygrouping.aggregate.naive_bayes import NaiveBayes
 from keygrouping.aggregate.numeric import MOST_WHOLE, Count, Max, Mean, Min, Sum, Variance, Vwap
 from keygrouping.aggregate.parse import parse_aggregates
-from keygrouping.aggregate.registry import OPS, PLUGINS, AggregateError, names, operation
+from keygrouping.aggregate.registry import OPS, PLUGINS, AggregateError, is_foreign, names, operation
+from keygrouping.aggregate.shape import Shape
 from keygrouping.aggregate.top_k import TopK
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "NaiveBayes",
     "NumberField",
     "Rounded",
+    "Shape",
     "State",
     "StreamHistogram",
     "Sum",
@@ -48,6 +50,7 @@ __all__ = [
     "TopK",
     "Variance",
     "Vwap",
+    "is_foreign",
     "names",
     "operation",
     "parse_aggregates",

@@ -3,13 +3,15 @@
 import re
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
-from keygrouping.aggregate.expected import Answer
+from keygrouping.aggregate.expected import Answer, Unsplit
+from keygrouping.aggregate.samples import drawn
+from keygrouping.aggregate.shape import Shape, has_shape
 from keygrouping.declaration import Declared
 
 MOST_EVENTS = 1 << 40
@@ -101,11 +103,20 @@ class Aggregate(Declared, ABC):
     name: Name
 
     op: ClassVar[str]
+    """The name of its operation; of a class that names none, where it is: `module:Class`."""
     approximate: ClassVar[bool] = False
     spark: ClassVar[str | None] = None
     """Where its Spark half is, as `module:Class`, a subclass of `keygrouping_spark.native.Native`: a text, since only
-    Spark's own processes have PySpark. None: it runs with the native runner alone.
+    Spark's own processes have PySpark. None: Spark runs this class in its Python processes.
     """
+    shape: ClassVar[Shape | None] = None
+    """What `encode` gives, if that has one shape; with a Spark half it must have, as states are read by it there."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        if ":" in getattr(cls, "op", ":") and "op" not in vars(cls):
+            cls.op = f"{cls.__module__}:{cls.__qualname__}"
 
     @cached_property
     def inputs(self) -> tuple[Input, ...]:
@@ -137,17 +148,33 @@ class Aggregate(Declared, ABC):
     def finish(self, state: State) -> Any:
         """The value to publish, as plain JSON data; None where SQL would say NULL."""
 
-    @abstractmethod
     def expected(self, values: Iterable[Any]) -> Answer:
-        """What must be published of the values of all events, found without any state: what the oracle says."""
+        """What must be published of the values of all events: what the oracle says.
+
+        Unless it is overridden, by a way that knows no state, what one state of all values publishes.
+        """
+        known = list(values)
+        return Unsplit.of(self.finish(self.add_many(self.initial(), known)), known)
+
+    def samples(self) -> Sequence[Any]:
+        """Values as `add_many` gets them, on which its laws are tried when a job begins that has it.
+
+        Unless it is overridden: numbers that add up exactly, texts, missing fields, as the inputs ask for.
+        """
+        return drawn([each.kind for each in self.inputs])
 
     def encode(self, state: State) -> Any:
         """The state as plain JSON data, as it stands in a partial."""
         return state
 
-    @abstractmethod
     def decode(self, data: Any) -> State:
-        """The state from its JSON data; a ValueError if it is not one."""
+        """The state from its JSON data; a ValueError if it is not one.
+
+        Unless it is overridden, states are JSON data themselves, of the declared shape if there is one.
+        """
+        if self.shape is not None and not has_shape(data, self.shape, texts=False):
+            raise self.fault(data)
+        return data
 
     def seen(self, state: State) -> int:  # noqa: ARG002
         """How many events the state says to have seen at least: no more than there are in its partial."""
@@ -158,6 +185,10 @@ class Aggregate(Declared, ABC):
         if type(number) is not int or not 0 <= number <= MOST_EVENTS:
             raise self.fault(data)
         return number
+
+    def failed(self, error: Exception) -> str:
+        """One line on an error that its code has raised, as it stands in dead letters."""
+        return f"aggregate {self.name!r} ({self.op}) raises {type(error).__name__}: {error}"[:500]
 
     def fault(self, data: Any) -> ValueError:
         """The error for JSON data that is no state of this aggregate."""

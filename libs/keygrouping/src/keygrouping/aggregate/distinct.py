@@ -9,6 +9,7 @@ from datasketches import hll_sketch, hll_union, tgt_hll_type
 
 from keygrouping.aggregate.base import Aggregate, TextField
 from keygrouping.aggregate.expected import Answer, distinct_of
+from keygrouping.aggregate.shape import Shape
 from keygrouping.aggregate.sketch import LG_K, sound
 
 
@@ -22,6 +23,7 @@ class Distinct(Aggregate):
 
     op: ClassVar[str] = "distinct"
     spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeDistinct"
+    shape: ClassVar[Shape | None] = "text"
     field: TextField
 
     def initial(self) -> Any:

@@ -7,7 +7,7 @@ shares no arithmetic with the aggregates: a fault would be on both sides.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -55,6 +55,42 @@ class Rounded(Answer):
 
     def deviation(self, found: Any) -> float:
         return 0.0 if found == self.value else float(abs(found - self.value) / max(abs(self.value), abs(found)))
+
+
+@dataclass(frozen=True)
+class Unsplit(Answer):
+    """JSON data whose floats, wherever they are, may differ by their last bits; `size` as in `Rounded`."""
+
+    size: float
+
+    @classmethod
+    def of(cls, value: Any, values: Iterable[Any]) -> Unsplit:
+        """What has been published of these values."""
+        return cls(value, max(map(abs, _numbers_in(values)), default=0.0))
+
+    def accept(self, found: Any) -> bool:
+        return self._alike(self.value, found)
+
+    def _alike(self, value: Any, found: Any) -> bool:
+        if isinstance(value, Mapping):
+            return (
+                isinstance(found, Mapping)
+                and value.keys() == found.keys()
+                and all(self._alike(inner, found[name]) for name, inner in value.items())
+            )
+        if isinstance(value, list | tuple):
+            same_length = isinstance(found, list | tuple) and len(value) == len(found)
+            return same_length and all(map(self._alike, value, found))
+        if isinstance(value, float) and not math.isfinite(value):
+            return found is None
+        return (Rounded(value, self.size) if isinstance(value, float) else Answer(value)).accept(found)
+
+
+def _numbers_in(values: Iterable[Any]) -> Iterator[float]:
+    for value in values:
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int | float):
+                yield float(number)
 
 
 def present(values: Iterable[Any]) -> list[Any]:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from keygrouping.aggregate.base import Aggregate, State
+from keygrouping.aggregate.shape import has_shape
 from keygrouping.partial import Partial, Result
 
 _LONGEST = 200
@@ -37,17 +38,31 @@ def check(aggregate: Aggregate, values: Sequence[Any], *, rounds: int = 50, seed
     `values` are what `add_many` is given; take many different ones, with None for missing fields among them, and
     numbers that are large, small, whole and not.
     """
-    broken = [line for law in LAWS if (line := _broken(law, aggregate, values, rounds, seed)) is not None]
-    if broken:
+    if broken := broken_laws(aggregate, values, LAWS, rounds=rounds, seed=seed):
         raise BrokenLaw("\n".join(f"{aggregate.name} ({aggregate.op}): {line}" for line in broken))
 
 
-def _broken(law: Law, aggregate: Aggregate, values: Sequence[Any], rounds: int, seed: int) -> str | None:
+def broken_laws(
+    aggregate: Aggregate,
+    values: Sequence[Any],
+    laws: Sequence[Law],
+    *,
+    rounds: int,
+    seed: int = 0,
+    enough: Callable[[], bool] = lambda: False,
+) -> list[str]:
+    """A line for each of these laws that doesn't hold. Each is tried once at least, then until it is `enough`."""
+    found = (_broken(law, _Trial(aggregate, random.Random(seed)), values, rounds, enough) for law in laws)
+    return [line for line in found if line is not None]
+
+
+def _broken(law: Law, trial: _Trial, values: Sequence[Any], rounds: int, enough: Callable[[], bool]) -> str | None:
     """What is wrong with a law, None if it holds."""
-    trial = _Trial(aggregate, random.Random(seed))
     try:
         for _ in range(rounds):
             law(trial, trial.some_of(values))
+            if enough():
+                break
     except _Broken as broken:
         return f"{law.__name__.replace('_', ' ')}: {broken}"
     except Exception as error:
@@ -168,9 +183,11 @@ def unchanged_arguments(trial: _Trial, values: list[Any]) -> None:
 
 
 def codec(trial: _Trial, values: list[Any]) -> None:
-    """A state survives its way through JSON, as often as it goes."""
+    """A state survives its way through JSON, as often as it goes; the JSON has the shape that is declared."""
     state = trial.it.add_many(trial.it.initial(), values)
-    json.dumps(trial.it.encode(state), allow_nan=False)
+    data = json.loads(json.dumps(trial.it.encode(state), allow_nan=False))
+    if trial.it.shape is not None and not has_shape(data, trial.it.shape):
+        raise _Broken(f"encode gives {_short(data)}, and the declared shape is {trial.it.shape}")
     once = trial.sent(state)
     trial.require_same(once, state, "decode(encode(state))")
     trial.require_same(trial.sent(once), state, "decode(encode(state)) twice")

@@ -18,6 +18,7 @@ from keygrouping.aggregate.exact import (
     sum_of,
 )
 from keygrouping.aggregate.expected import Answer, present
+from keygrouping.aggregate.shape import Shape
 
 MOST_WHOLE = 1 << 63
 """Integers of fields are less than this, and at least its negative: they have 64 bits."""
@@ -32,6 +33,7 @@ class Count(Aggregate):
 
     op: ClassVar[str] = "count"
     spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeCount"
+    shape: ClassVar[Shape | None] = "integer"
     field: AnyField | None = None
 
     def initial(self) -> int:
@@ -61,6 +63,7 @@ class Count(Aggregate):
 class _Totalling(Aggregate):
     """What sum and mean share. State: (values seen, their exact sum)."""
 
+    shape: ClassVar[Shape | None] = {"n": "integer", "whole": "text", "parts": ("number",)}
     field: NumberField
 
     def initial(self) -> Seen:
@@ -122,6 +125,7 @@ class _Extreme(Aggregate):
     kept, whichever comes first.
     """
 
+    shape: ClassVar[Shape | None] = {"whole": "integer?", "real": "number?"}
     field: NumberField
 
     def initial(self) -> int | float | None:
@@ -198,6 +202,7 @@ class Variance(Aggregate):
 
     op: ClassVar[str] = "variance"
     spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeVariance"
+    shape: ClassVar[Shape | None] = {"n": "integer", "mean": "number", "m2": "number"}
     field: NumberField
 
     def initial(self) -> Moments:
@@ -259,6 +264,7 @@ class Vwap(Aggregate):
 
     op: ClassVar[str] = "vwap"
     spark: ClassVar[str | None] = "keygrouping_spark.aggregates:NativeVwap"
+    shape: ClassVar[Shape | None] = {"n": "integer", "sum": ("number",), "weight": ("number",)}
     field: NumberField
     weight: NumberField
 

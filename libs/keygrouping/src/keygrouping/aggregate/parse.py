@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from keygrouping.aggregate.base import Aggregate, roles_of
-from keygrouping.aggregate.registry import OPS, AggregateError, names, operation
+from keygrouping.aggregate.registry import OPS, AggregateError, is_foreign, names, operation
+from keygrouping.aggregate.trial import faults_of_code
 from keygrouping.declaration import faults_of
 
 _VALUES_IN_ONE_PLACE = "needs all values of a key in one place, so it can't be merged from partials"
@@ -31,13 +32,20 @@ _REFUSED = {
     "stddev": "does not merge by itself; use variance and take its square root",
 }
 
+_OP = {
+    "description": "what is computed: an operation by its name, or a class of yours as module:Class",
+    "type": "string",
+    "examples": list(OPS),
+}
+
 
 def parse_aggregates(specs: Sequence[Mapping[str, object]]) -> tuple[Aggregate, ...]:
     """Aggregates from declarations such as {"name": "turnover", "op": "sum", "field": "price"}.
 
     `field` is a field of the event's JSON value or a JSON pointer into it ("/order/price"); only count can do
     without. Some operations read further fields (`weight` of vwap, `features` of naive-bayes) or have settings of
-    their own (such as `k` of top-k). Raises AggregateError with all faults of all declarations.
+    their own (such as `k` of top-k). An operation that is not the library's must keep the laws, see
+    `keygrouping.aggregate.laws`. Raises AggregateError with all faults of all declarations.
     """
     if isinstance(specs, str | bytes | Mapping) or not isinstance(specs, Sequence):
         raise AggregateError('aggregates: must be a list such as [{"name": "events", "op": "count"}]')
@@ -61,7 +69,7 @@ def schema() -> dict[str, Any]:
         {"if": {"properties": {"op": {"const": op}}, "required": ["op"]}, "then": _shape(kind)}
         for op, kind in OPS.items()
     ]
-    common = {"name": OPS["count"].describe()["properties"]["name"], "op": {"type": "string", "examples": list(OPS)}}
+    common = {"name": OPS["count"].describe()["properties"]["name"], "op": _OP}
     return {"type": "object", "required": ["name", "op"], "properties": common, "allOf": kinds}
 
 
@@ -87,6 +95,9 @@ def _parse(spec: object, seen: set[str]) -> Aggregate | list[str]:
         common = {member: given[member] for member in ("name", "field") if member in given}
         return [*twice, *_checked(OPS["count"], common)[1], str(error)]
     aggregate, faults = _checked(kind, given)
+    if aggregate is not None and is_foreign(aggregate):
+        faults = faults_of_code(aggregate)
+        aggregate = None if faults else aggregate
     return aggregate if aggregate is not None and not twice else [*twice, *faults]
 
 

@@ -3,8 +3,9 @@
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from keygrouping.cli import inspect, simulate
+from keygrouping.cli import audit, inspect, plugins, simulate
 from keygrouping.cli.parser import INSTALL, CommandError, OneLineParser
 from keygrouping.grouping import GroupingError
 from keygrouping.inspection.batch import InspectionError
@@ -13,7 +14,7 @@ from keygrouping.settings import SettingsError
 from keygrouping.version import add_version
 from keygrouping.workload.stream import WorkloadError
 
-_COMMANDS = {"simulate": simulate, "inspect": inspect}
+_COMMANDS = {"simulate": simulate, "inspect": inspect, "audit": audit}
 """Modules with `HELP`, `declare(parser)` and `run(given)` by name."""
 _EXTRA = ("matplotlib", "rich")
 
@@ -21,10 +22,11 @@ _EXTRA = ("matplotlib", "rich")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; wrong arguments end it with one line on stderr and exit code 2."""
     parser = OneLineParser(prog="keygrouping", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="{" + ",".join(_COMMANDS) + "}")
+    known: dict[str, Any] = {**_COMMANDS, **plugins.commands()}
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{" + ",".join(known) + "}")
     add_version(parser)
-    parsers = {name: commands.add_parser(name, help=command.HELP) for name, command in _COMMANDS.items()}
-    for name, command in _COMMANDS.items():
+    parsers = {name: commands.add_parser(name, help=command.HELP) for name, command in known.items()}
+    for name, command in known.items():
         command.declare(parsers[name])
         add_version(parsers[name])
     given, unknown = parser.parse_known_args(arguments)
@@ -32,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if unknown:
         chosen.error(f"unknown argument {unknown[0]!r}; {' '.join(chosen.format_usage().split())}")
     try:
-        _COMMANDS[given.command].run(given)
+        known[given.command].run(given)
         sys.stdout.flush()
     except (CommandError, GroupingError, InspectionError, SettingsError, WorkloadError) as error:
         chosen.error(printable(str(error)))

@@ -58,12 +58,12 @@ def declare(parser: OneLineParser) -> None:
         metavar="HOST:PORT",
         help="brokers of the topic, by commas; default KEYGROUPING_BOOTSTRAP_SERVERS",
     )
-    add("--format", metavar="FORMAT", help=f"of the file, if its name doesn't tell: {', '.join(workload.formats())}")
+    add("--format", metavar="FORMAT", help=f"of the file, if not by its name: {', '.join(workload.formats())}")
     add("--set", action="extend", nargs="+", default=[], metavar="key=value", help="a setting of the file's format")
     add("--key", metavar="FROM", help="record (default of a topic), header=NAME, field=NAME, field=/JSON/POINTER")
     add("--weight", default="1", metavar="FROM", help="1 (default), size, field=NAME, field=/JSON/POINTER")
     add("--workers", type=at_least(1), nargs="+", default=list(WORKERS), metavar="W", help="to try; default 4 8 16")
-    add("--groupings", nargs="+", metavar="NAME", help=f"to try; default {_USUAL}; all: all that can be")
+    add("--groupings", nargs="+", metavar="NAME", help=f"to try; default {_USUAL}; all: all that can be compared")
     add(
         "--interval",
         type=at_least(32),
@@ -72,7 +72,7 @@ def declare(parser: OneLineParser) -> None:
         help=f"between two plans, and points of the trend; default {_INTERVAL:,}",
     )
     add("--sample", type=at_least(0), metavar="N", help="offsets of the topic to read, spread evenly; default: all")
-    add("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    add("--follow", action="store_true", help="continue with new records, until Ctrl-C")
     add(
         "--every",
         type=at_least(1),
@@ -83,17 +83,17 @@ def declare(parser: OneLineParser) -> None:
         "--metrics-port",
         type=at_least(0, _LAST_PORT),
         metavar="PORT",
-        help="with --follow: serve /metrics and /advice of what comes, instead of reports; 0 takes a free port",
+        help="with --follow: serve /metrics and /advice instead of reports; 0 takes a free port",
     )
     add(
         "--window",
         type=at_least(1),
         metavar="SECONDS",
-        help=f"with --metrics-port: what came in so many seconds is in the figures; default {_WINDOW}",
+        help=f"with --metrics-port: seconds that the figures cover; default {_WINDOW}",
     )
     add("--key-labels", action="store_true", help="with --metrics-port: series with the names of the heaviest keys")
     add("--top", type=at_least(1), default=_TOP, metavar="K", help=f"keys to show; default {_TOP}")
-    add("--hash-keys", action="store_true", help="show no key, but a keyed hash of it")
+    add("--hash-keys", action="store_true", help="show keyed hashes instead of keys")
     salt = f"key of these hashes, for the same ones again; default: {SALT}, the file {SALT_FILE}, or random"
     add("--salt", metavar="TEXT", help=salt)
     add("--json", action="store_true", help="print one JSON object instead of tables; with --follow one per report")
@@ -263,12 +263,12 @@ def _nothing(reading: "Reading") -> str:
 
 def _show(given: argparse.Namespace, report: "Report", *, again: bool = False) -> None:
     """The report, as it was asked for; `again`: it takes the place of one before."""
-    from keygrouping.inspection.advice import advise, cautions
+    from keygrouping.inspection.advice import advise, warnings
 
     if given.html is not None:
         _write_page(given.html, report)
     if given.json:
-        advice = {"advice": [each.to_data() for each in advise(report)], "cautions": cautions(report)}
+        advice = {"advice": [each.to_data() for each in advise(report)], "warnings": warnings(report)}
         sys.stdout.write(printable_json(orjson.dumps({**report.to_data(), **advice}).decode()) + "\n")
         sys.stdout.flush()
     else:

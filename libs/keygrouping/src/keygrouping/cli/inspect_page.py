@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from keygrouping.cli.drawing import Line, diagram
-from keygrouping.inspection.advice import EVEN, Advice, advise, cautions
+from keygrouping.inspection.advice import EVEN, Advice, advise, warnings
 from keygrouping.inspection.report import HotKeyReport, Outcome, Report
 
 _STYLE = """
@@ -64,7 +64,7 @@ def page(report: Report) -> str:
 def _summary(report: Report) -> str:
     from keygrouping.cli.inspect_tables import headline
 
-    notes = "".join(f"<li>{escape(caution)}</li>" for caution in cautions(report))
+    notes = "".join(f"<li>{escape(warning)}</li>" for warning in warnings(report))
     return f'<p class="dim">{escape(headline(report))}</p>' + (f"<ul>{notes}</ul>" if notes else "")
 
 

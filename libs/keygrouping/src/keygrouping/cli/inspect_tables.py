@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from keygrouping.inspection.advice import EVEN, advise, cautions
+from keygrouping.inspection.advice import EVEN, advise, warnings
 from keygrouping.inspection.report import Report, SourceReport
 from keygrouping.inspection.span import Span, joined, moment
 from keygrouping.printable import printable
@@ -40,8 +40,8 @@ def show(report: Report, *, again: bool) -> None:
         console.print(Padding(escape(printable(advice.reason)), (0, 0, 0, 4)))
         for line in advice.lines:
             console.print(f"    {line}", markup=False, soft_wrap=True)
-    for caution in cautions(report):
-        console.print(Padding(escape(printable(f"note: {caution}")), (0, 0, 0, 2)))
+    for warning in warnings(report):
+        console.print(Padding(escape(printable(f"note: {warning}")), (0, 0, 0, 2)))
 
 
 def headline(report: Report) -> str:

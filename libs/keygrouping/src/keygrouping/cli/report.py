@@ -75,6 +75,7 @@ def _run_table(result: Result, settings: SimulatorSettings) -> Table:
     table.add_column(style="dim")
     for name, figure, meaning in (
         ("λ", f"{measures.lambda_:.3f}", "largest over average load"),
+        ("least share", f"{measures.least_share:.3f}", "least over average load"),
         ("imbalance", f"{measures.imbalance_fraction:.3%}", "of all load: largest minus average load"),
         (
             "average imbalance",

@@ -12,7 +12,7 @@ from keygrouping.cli.inputs import declare_input, describe_input, faults_of, ope
 from keygrouping.cli.parser import OneLineParser, at_least
 from keygrouping.cli.progress import progress_bar
 from keygrouping.printable import printable
-from keygrouping.simulate import INTERVAL, SimulatorSettings, create_sources, simulate
+from keygrouping.simulate import INTERVAL, PARTITIONS, Deal, SimulatorSettings, create_sources, simulate
 
 HELP = "send a workload through a grouping to simulated workers"
 SOURCES = 5
@@ -34,6 +34,14 @@ def declare(parser: OneLineParser) -> None:
     declare_input(parser)
     add("--workers", required=True, type=at_least(1), metavar="N", help="number of workers")
     add("--sources", type=at_least(1), default=SOURCES, metavar="S", help=f"each routes by itself; default {SOURCES}")
+    add(
+        "--deal",
+        type=Deal,
+        choices=list(Deal),
+        default=Deal.KEY,
+        help=f"how sources get events: by key (default), through {PARTITIONS} partitions of a topic each, which "
+        "Kafka's own partitioner fills; or round-robin, as in the papers",
+    )
     add("--interval", type=at_least(1), default=INTERVAL, metavar="EVENTS", help=f"and window; default {INTERVAL:,}")
     add(
         "--set",
@@ -64,7 +72,7 @@ def run(given: argparse.Namespace) -> None:
         check_plot(given.plot)
     with progress_bar(f"{given.grouping} on {given.workload}") as bar:
         stream, progress = open_input(given, settings["workload"], bar)
-        result = simulate(stream, sources, simulator, interval=given.interval, progress=progress)
+        result = simulate(stream, sources, simulator, interval=given.interval, deal=given.deal, progress=progress)
     if faults := faults_of(stream):
         sys.stderr.write(printable(f"keygrouping simulate: {faults}") + "\n")
     if given.json:

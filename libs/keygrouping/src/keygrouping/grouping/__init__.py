@@ -3,8 +3,10 @@
 from keygrouping.grouping.overrides import Override, Overrides
 from keygrouping.grouping.protocol import (
     CHECKS,
+    EXCHANGES,
     LEAST_CAPACITY,
     MOST_CAPACITY,
+    Exchanging,
     Explanation,
     Filled,
     Filling,
@@ -17,14 +19,25 @@ from keygrouping.grouping.protocol import (
     Space,
     UrgentlyPlanned,
 )
-from keygrouping.grouping.registry import GroupingError, create, describe, live_names, names, schema, shared_settings
+from keygrouping.grouping.registry import (
+    GroupingError,
+    create,
+    create_shared,
+    describe,
+    live_names,
+    names,
+    schema,
+    shared_settings,
+)
 from keygrouping.settings import Description
 
 __all__ = [
     "CHECKS",
+    "EXCHANGES",
     "LEAST_CAPACITY",
     "MOST_CAPACITY",
     "Description",
+    "Exchanging",
     "Explanation",
     "Filled",
     "Filling",
@@ -40,6 +53,7 @@ __all__ = [
     "Space",
     "UrgentlyPlanned",
     "create",
+    "create_shared",
     "describe",
     "live_names",
     "names",

@@ -1,5 +1,6 @@
 """What the groupings share: the number of workers, the epoch, the frame of snapshots, single events as batches."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
@@ -80,6 +81,10 @@ class BaseGrouping(ABC, Generic[SettingsType]):
             self._epoch += 1
             self._resized()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As pickles and copies: by its snapshot, as views of arrays would become arrays of their own."""
+        return _revived, (type(self), self._settings, self.snapshot())
+
     def snapshot(self) -> dict[str, Any]:
         return {
             "grouping": self.name,
@@ -143,6 +148,12 @@ class BaseGrouping(ABC, Generic[SettingsType]):
         """
 
 
+def _revived(kind: type[BaseGrouping[Any]], settings: Settings, snapshot: Mapping[str, Any]) -> BaseGrouping[Any]:
+    grouping = kind(1, settings)
+    grouping.restore(snapshot)
+    return grouping
+
+
 def check_workers(workers: int) -> int:
     """The number of workers, or a ValueError."""
     if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= 1_000_000:
@@ -159,7 +170,24 @@ def kernel_arrays(hashes: Hashes, weights: Weights | None, columns: int) -> tupl
         return hashes, NO_WEIGHTS
     if weights.shape != (len(hashes),):
         raise ValueError(f"weights must have shape ({len(hashes)},), not {weights.shape}")
-    return hashes, np.require(weights, np.float64, ["C", "W"])
+    weights = np.require(weights, np.float64, ["C", "W"])
+    check_weights(weights)
+    return hashes, weights
+
+
+def check_weights(weights: Weights) -> None:
+    """ValueError, which names the first bad one, unless all weights are finite and not negative."""
+    if weights.size and not (weights.min() >= 0.0 and weights.max() < np.inf):  # NaN fails the first.
+        bad = int(np.flatnonzero(~((weights >= 0.0) & (weights < np.inf)))[0])
+        raise ValueError(
+            f"weights must be finite and not negative; event {bad} of the batch has {float(weights[bad])!r}"
+        )
+
+
+def check_weight(weight: float) -> None:
+    """As `check_weights`, of one event; without an array, which would take longer than to route it."""
+    if not 0.0 <= weight < math.inf:
+        raise ValueError(f"weights must be finite and not negative, not {weight!r}")
 
 
 def loads_from(state: Any, workers: int) -> Weights:

@@ -1,7 +1,7 @@
 """Distribution-aware Key Grouping: no key is split, but heavy keys and buckets of light ones are put where they fit.
 
 Source: Rivetti, Querzoni, Anceaume, Busnel, Sericola, "Efficient Key Grouping for Near-Optimal Load Balancing in Stream
-Processing Systems" (DEBS 2015); its code, and the form that plans anew per batch, in modest-Hamilton/KeyGroupingOnStorm
+Processing Systems" (DEBS 2015); its code, and the form that plans per batch, in modest-Hamilton/KeyGroupingOnStorm
 (DKGrouping, OKGrouping).
 """
 

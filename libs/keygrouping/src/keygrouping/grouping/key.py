@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays
+from keygrouping.grouping.base import BaseGrouping, check_weight, kernel_arrays
 from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
 from keygrouping.hashing import SEED, hash_key, worker_of
 from keygrouping.settings import Settings
@@ -15,12 +15,13 @@ class Key(BaseGrouping[Settings]):
     seeds = (SEED,)
 
     def route(self, key: bytes | str, weight: float = 1.0, now: float | None = None) -> int:  # noqa: ARG002
+        check_weight(weight)
         return worker_of(hash_key(key), self._workers)
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:  # noqa: ARG002
         from keygrouping.grouping._kernels import route_key
 
-        return route_key(kernel_arrays(hashes, None, 1)[0], self._workers)
+        return route_key(kernel_arrays(hashes, weights, 1)[0], self._workers)
 
     def explain(self, key: bytes | str) -> Explanation:
         home = worker_of(hash_key(key), self._workers)

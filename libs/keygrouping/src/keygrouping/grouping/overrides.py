@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping.grouping.base import check_weights
 from keygrouping.grouping.protocol import Grouping, Hashes, Weights, Workers
 from keygrouping.hashing import hash_key, worker_of
 
@@ -108,6 +109,8 @@ class Overrides:
         at = self._found(keys)
         if not at:
             return self.numbered(grouping.route_batch(hashes, weights, now))
+        if weights is not None:
+            check_weights(weights)
         routed = np.empty(len(keys), np.int32)
         others = np.ones(len(keys), np.bool_)
         for key, positions in at.items():

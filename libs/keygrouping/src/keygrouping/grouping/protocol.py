@@ -14,6 +14,9 @@ Workers = NDArray[np.int32]
 CHECKS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
 """Parts of an interval after which it is asked whether a plan is urgent, see `UrgentlyPlanned`."""
 
+EXCHANGES = 32
+"""Times in an interval at which sources tell each other what they have brought, see `Exchanging`."""
+
 LEAST_CAPACITY = 0.001
 """The smallest of a worker."""
 
@@ -102,7 +105,7 @@ class Filling:
     room: Weights
     """What was left for hot keys above the light ones."""
     filled: Weights
-    """Load of the present interval over the level that all should have by now, as this source has routed it."""
+    """Load of the present interval over the level that all should have by now, as far as this source knows it."""
     keys: tuple[PouredKey, ...]
     """The heaviest of the hot keys."""
     hot_keys: int
@@ -172,7 +175,7 @@ class Grouping(Protocol):
         """Go on with what a grouping of the same name has learned under other settings, for as many workers as now.
 
         Counts, loads and places of keys are kept as far as there is room for them, the heaviest first; settings are
-        this instance's own. The epoch is above the other's. False: nothing could be kept, and it begins anew.
+        this instance's own. The epoch is above the other's. False: nothing could be kept, and it starts from nothing.
         Raises ValueError for another grouping.
         """
 
@@ -238,6 +241,24 @@ class UrgentlyPlanned(Planned, Protocol):
 
     def interim_statistics(self) -> dict[str, Any]:
         """As `statistics`, of the interval so far, which goes on."""
+
+
+@runtime_checkable
+class Exchanging(Planned, Protocol):
+    """A planned grouping whose sources do better if they hear of each other inside of an interval, too.
+
+    `EXCHANGES` times in it its owner asks every source for a report, and tells each those of all others. The sources
+    decide by their plan what they make of that; without reports each goes by what it has brought itself.
+    """
+
+    def report(self) -> dict[str, Any]:
+        """What it has brought to the workers in this interval so far, as plain JSON data."""
+
+    def hear(self, reports: Sequence[Mapping[str, Any]]) -> list[int]:
+        """What each other source has told last, all of this interval.
+
+        Those at the positions that it returns are no reports for the present number of workers, and are left out.
+        """
 
 
 @runtime_checkable

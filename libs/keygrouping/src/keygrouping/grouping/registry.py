@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from keygrouping.grouping.base import BaseGrouping
-from keygrouping.grouping.protocol import Grouping, Offline
+from keygrouping.grouping.protocol import Grouping, Offline, Planned
 from keygrouping.settings import Description
 
 _GROUPINGS = {
@@ -87,6 +87,20 @@ def create(name: str, workers: int, settings: Mapping[str, object] | None = None
         return grouping(workers, grouping.settings.of(settings or {}))
     except ValueError as error:
         raise GroupingError(f"grouping {name!r}: {error}") from error
+
+
+def create_shared(name: str, workers: int, settings: Mapping[str, object] | None = None) -> Planned:
+    """A new grouping that leaves planning to its owner, so that several sources can share one plan.
+
+    `settings` are those besides `shared_settings`. Raises GroupingError as `create` does, and for one that has nothing
+    to share.
+    """
+    shared = shared_settings(name)
+    found = None if shared is None else create(name, workers, {**(settings or {}), **shared})
+    if not isinstance(found, Planned):
+        having = ", ".join(each for each in names() if shared_settings(each) is not None)
+        raise GroupingError(f"grouping {name!r} has no plan to share; choose from {having}")
+    return found
 
 
 def _class(name: str) -> type[BaseGrouping[Any]]:

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from keygrouping.grouping.base import BaseGrouping
+from keygrouping.grouping.base import BaseGrouping, check_weight, check_weights
 from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
 from keygrouping.settings import Settings
 
@@ -24,11 +24,14 @@ class Shuffle(BaseGrouping[Settings]):
         return self._workers
 
     def route(self, key: bytes | str, weight: float = 1.0, now: float | None = None) -> int:  # noqa: ARG002
+        check_weight(weight)
         worker = self._next
         self._next = (worker + 1) % self._workers
         return worker
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:  # noqa: ARG002
+        if weights is not None:
+            check_weights(weights)
         routed = (np.arange(self._next, self._next + len(hashes)) % self._workers).astype(np.int32)
         self._next = (self._next + len(hashes)) % self._workers
         return routed

@@ -72,7 +72,7 @@ def advise(report: Report) -> list[Advice]:
     return [_advice(report, workers) for workers in report.workers]
 
 
-def cautions(report: Report) -> list[str]:
+def warnings(report: Report) -> list[str]:
     """What should be known before the figures are relied on; a sentence each."""
     source = report.source
     found = [] if source.silence is None else [str(source.silence)]

@@ -14,7 +14,7 @@ from keygrouping.job import JobSpec, Rejection, Source
 from keygrouping.settings import setting
 from keygrouping.workload import formats, open_dump
 from keygrouping.workload.dump import Dump, Progress, check_readable
-from keygrouping.workload.format import NO_SOURCE, BadLine, Event, LineFormat
+from keygrouping.workload.format import NO_SOURCE, BadLine, LineFormat, ParsedEvent
 
 CSV = "csv"
 JSON_LINES = "ndjson"
@@ -44,7 +44,7 @@ class _Records(LineFormat):
             Source("field", self.key), weight if self.weight is None else Source("field", self.weight)
         ).job()
 
-    def parse(self, line: bytes) -> Iterable[Event]:
+    def parse(self, line: bytes) -> Iterable[ParsedEvent]:
         extracted = extract(self._job, None, line, ())
         if isinstance(extracted, Rejection):
             raise BadLine(extracted.reason)

@@ -15,6 +15,9 @@ from keygrouping.job.duration import LONG_PATTERN, PATTERN, parse_duration
 
 TimeUnit: TypeAlias = Literal["ms", "s", "iso"]
 
+Format: TypeAlias = Literal["json"]
+"""How the values of events are written: see `keygrouping.job.formats`."""
+
 MOST_CONFIRMATIONS = 128
 """Twice as many event times are committed with each offset, as text that must fit its metadata (4 kB)."""
 
@@ -69,6 +72,7 @@ class Job(Declared):
     key: Literal["record"] | OfHeader | OfField = Field("record", description="where the key comes from")
     weight: One | Literal["1", "size"] | OfField = Field(1, description="what an event costs: 1, its bytes, or a field")
     time: Literal["timestamp"] | TimeOfField = Field("timestamp", description="where the event time comes from")
+    format: Format = Field("json", description="how the values of events are written")
     window: LongDuration = Field(60_000, description="length of a window, in ms unless a unit is given")
     window_offset: Duration = Field(0, description="start of windows after midnight (UTC)")
     lateness: Duration = Field(10_000, description="how far an event may lie behind the time of its partition")

@@ -9,6 +9,7 @@ from keygrouping.measure.formulas import (
     imbalance,
     imbalance_fraction,
     lambda_,
+    least_share,
     std_dev,
 )
 from keygrouping.measure.indexed import IndexedDistribution
@@ -29,5 +30,6 @@ __all__ = [
     "imbalance",
     "imbalance_fraction",
     "lambda_",
+    "least_share",
     "std_dev",
 ]

@@ -26,6 +26,16 @@ def relative_loads(loads: ArrayLike, capacities: ArrayLike | None = None) -> NDA
     return relative
 
 
+def least_share(loads: ArrayLike, capacities: ArrayLike | None = None) -> float:
+    """Least load over average load of all workers: 1 is perfect, 0 an idle worker; 1 if there is no load at all.
+
+    With capacities (None: all are alike), each load is taken over what is the worker's due.
+    """
+    values = relative_loads(loads, capacities)
+    total = float(np.sum(loads, dtype=np.float64))
+    return float(values.min()) * values.size / total if total else 1.0
+
+
 def imbalance(loads: ArrayLike) -> float:
     """I(t): largest load minus average load, in the unit of the loads (Partial Key Grouping, section 2)."""
     values = np.asarray(loads, np.float64)

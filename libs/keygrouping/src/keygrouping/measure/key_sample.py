@@ -4,7 +4,6 @@ Source: Gibbons, "Distinct Sampling for Highly-Accurate Answers to Distinct Valu
 2001): keys are sampled by their hash, at a rate that halves whenever the sample has become too large.
 """
 
-import base64
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -69,8 +68,7 @@ class KeySample:
     def to_data(self) -> dict[str, Any]:
         """All state as plain JSON data."""
         used = self._used()
-        columns = {name: base64.b64encode(used[name].tobytes()).decode() for name in ("hash", "worker")}
-        return {"level": int(self._state["level"][0]), **columns}
+        return {"level": int(self._state["level"][0]), **{name: used[name].tolist() for name in ("hash", "worker")}}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any], most: int = MOST_PAIRS) -> Self:
@@ -80,9 +78,11 @@ class KeySample:
         if not 0 <= level <= _DEEPEST:
             raise ValueError(f"level must be from 0 to {_DEEPEST}, not {level}")
         sample._state["level"] = level
-        hashes = np.frombuffer(base64.b64decode(data["hash"]), np.int64)
-        workers = np.frombuffer(base64.b64decode(data["worker"]), np.int32)
-        if len(hashes) != len(workers) or np.any(workers < 0):
+        try:
+            hashes, workers = np.array(data["hash"], np.int64), np.array(data["worker"], np.int32)
+        except OverflowError as error:
+            raise ValueError(f"no hashes and workers: {error}") from None
+        if hashes.ndim != 1 or hashes.shape != workers.shape or np.any(workers < 0):
             raise ValueError("a sample needs a worker for each key")
         sample.add(hashes, workers)
         return sample

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from keygrouping.measure.formulas import cv, dist_cost, imbalance, imbalance_fraction, lambda_, std_dev
+from keygrouping.measure.formulas import cv, dist_cost, imbalance, imbalance_fraction, lambda_, least_share, std_dev
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Measures:
     def lambda_(self) -> float:
         """Largest over average load."""
         return lambda_(self.loads)
+
+    @property
+    def least_share(self) -> float:
+        """Least over average load: 0 is an idle worker."""
+        return least_share(self.loads)
 
     @property
     def imbalance(self) -> float:

@@ -119,7 +119,12 @@ class Result:
 
 
 def _balance(measures: Measures) -> dict[str, float]:
-    return {"lambda": measures.lambda_, "std_dev": measures.std_dev, "dist_cost": measures.dist_cost}
+    return {
+        "lambda": measures.lambda_,
+        "least_share": measures.least_share,
+        "std_dev": measures.std_dev,
+        "dist_cost": measures.dist_cost,
+    }
 
 
 def _milliseconds(seconds: float) -> float | None:

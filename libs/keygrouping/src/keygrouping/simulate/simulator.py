@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keygrouping.grouping import CHECKS, Grouping
+from keygrouping.grouping import CHECKS, EXCHANGES, Grouping
 from keygrouping.measure import IndexedDistribution, imbalance
 from keygrouping.simulate.cluster import Cluster
+from keygrouping.simulate.deal import Deal
 from keygrouping.simulate.result import Interval, Result
 from keygrouping.simulate.settings import SimulatorSettings
 from keygrouping.simulate.sources import Sources
@@ -25,16 +26,19 @@ def simulate(
     *,
     interval: int = INTERVAL,
     events: int | None = None,
+    deal: Deal = Deal.KEY,
     progress: Callable[[int], None] | None = None,
 ) -> Result:
     """Send a stream through one grouping per source, see `create_sources`, to their workers; deterministic.
 
     `interval`: events per interval, the last one may be shorter; `events`: how many of the workload's are taken (None:
-    all of it); `progress` is told the number of events done now and then.
+    all of it); `deal`: which source gets an event, unless the workload says so itself; `progress` is told the number
+    of events done now and then.
 
     Sources route at the times at which events come at the offered load. At the end of each interval all workers flush a
     partial for each of their keys, and groupings that leave planning to their owner get one plan out of the statistics
-    of all sources; inside of it, at the parts `CHECKS`, those that find a plan urgent do.
+    of all sources; inside of it, at the parts `CHECKS`, those that find a plan urgent do. `EXCHANGES` times in it
+    those that want to know tell each other what they have brought.
     Latency is that from an event's arrival to the end of its work, at the offered load and with queues without
     end. Throughput is what the same decisions allow when sources offer events as fast as workers take them:
     events over the time until the last worker finishes or, if that takes longer, the aggregators have merged all
@@ -45,7 +49,7 @@ def simulate(
         raise ValueError(f"interval must be at least 1 event, not {interval}")
     if len({grouping.workers for grouping in groupings}) != 1:
         raise ValueError("needs a grouping for each source, all of them for the same number of workers")
-    simulation = _Simulation(workload, groupings, settings or SimulatorSettings(), interval)
+    simulation = _Simulation(workload, groupings, settings or SimulatorSettings(), interval, deal)
     simulation.sources.learn(_first(workload.chunks(), events))
     for chunk in _first(workload.chunks(), events):
         simulation.take(chunk)
@@ -63,13 +67,17 @@ class _Simulation:
         groupings: Sequence[Grouping],
         settings: SimulatorSettings,
         interval: int,
+        deal: Deal,
     ) -> None:
         self._workload = workload
         self._groupings = groupings
         self._interval = interval
         self._checks = frozenset(round(check * interval) for check in CHECKS) - {0}
+        self._exchanges: frozenset[int] = frozenset()
         self._clock_step = settings.clock_step
-        self.sources = Sources(groupings, workload.table)
+        self.sources = Sources(groupings, workload.table, deal)
+        if self.sources.exchanges:
+            self._exchanges = frozenset(round(n * interval / EXCHANGES) for n in range(1, EXCHANGES + 1)) - {0}
         self._cluster = Cluster(groupings[0].workers, settings)
         self._distribution = IndexedDistribution(groupings[0].workers)
         self._intervals: list[Interval] = []
@@ -81,7 +89,7 @@ class _Simulation:
         begin = 0
         while begin < len(chunk):
             passed = self.events % self._interval
-            until = min(mark for mark in (*self._checks, self._interval) if mark > passed)
+            until = min(mark for mark in (*self._checks, *self._exchanges, self._interval) if mark > passed)
             end = min(len(chunk), begin + until - passed)
             self._take_between_checks(_part(chunk, begin, end))
             begin = end
@@ -105,6 +113,8 @@ class _Simulation:
 
     def _take_between_checks(self, chunk: Chunk) -> None:
         passed = self.events % self._interval
+        if passed in self._exchanges or (self.events and not passed):
+            self.sources.exchange()
         if self.events and not passed:
             self._plan_figures = {}
             self._note(self.sources.plan())

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keygrouping.grouping import Grouping, Offline, Planned, UrgentlyPlanned, create, describe
+from keygrouping.grouping import Exchanging, Grouping, Offline, Planned, UrgentlyPlanned, create, describe
 from keygrouping.grouping.base import kernel_arrays
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
+from keygrouping.simulate.deal import Deal, by_owner, dealt
 from keygrouping.workload.stream import Chunk
 from keygrouping.workload.table import KeyTable
 
@@ -32,15 +33,39 @@ def create_sources(
     return tuple(create(name, workers, given) for _ in range(sources))
 
 
+def exchanging(groupings: Sequence[Grouping]) -> Sequence[Exchanging]:
+    """Those that tell each other inside of an interval what they have brought; none if there are no others to tell."""
+    found = [each for each in groupings if isinstance(each, Exchanging) and each.shared]
+    return found if len(found) > 1 else []
+
+
+def exchange(groupings: Sequence[Exchanging]) -> None:
+    """Tell each of them what all others have brought."""
+    reports = [each.report() for each in groupings]
+    for number, each in enumerate(groupings):
+        each.hear([*reports[:number], *reports[number + 1 :]])
+
+
 class Sources:
-    """Deals events to the groupings: round robin, or by the hash that a chunk gives as their source.
+    """Deals events to the groupings: by a deal, or by the hash that a chunk gives as their source.
 
     Hashes are gathered from the table, which hashes each key once.
     """
 
-    def __init__(self, groupings: Sequence[Grouping], table: KeyTable) -> None:
+    def __init__(self, groupings: Sequence[Grouping], table: KeyTable, deal: Deal = Deal.KEY) -> None:
         self._groupings = groupings
         self._table = table
+        self._deal = deal
+        self._exchanging = exchanging(groupings)
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether the sources tell each other inside of an interval what they have brought."""
+        return bool(self._exchanging)
+
+    def exchange(self) -> None:
+        """Let them do that."""
+        exchange(self._exchanging)
 
     def learn(self, chunks: Iterable[Chunk]) -> None:
         """Let groupings that are told the stream beforehand see all of it."""
@@ -79,22 +104,22 @@ class Sources:
     ) -> Workers:
         """The workers of events that come at one time, all arrays of shape (n,); `begin`: events of the run before."""
         workers = np.empty(len(keys), np.int32)
-        for grouping, part in zip(self._groupings, self._parts(len(keys), origins, begin), strict=True):
+        for grouping, part in zip(self._groupings, self._parts(keys, origins, begin), strict=True):
             mine = keys[part]
             if len(mine):
                 hashes = self._hashes(grouping, mine)
                 workers[part] = grouping.route_batch(hashes, None if weights is None else weights[part], now)
         return workers
 
-    def _parts(self, events: int, origins: NDArray[np.int64] | None, begin: int) -> Sequence[slice | NDArray[np.intp]]:
+    def _parts(
+        self, keys: NDArray[np.int64], origins: NDArray[np.int64] | None, begin: int
+    ) -> Sequence[slice | NDArray[np.intp]]:
         count = len(self._groupings)
         if origins is None:
-            return [slice((source - begin) % count, events, count) for source in range(count)]
+            return dealt(self._deal, keys, self._table, count, begin)
         from keygrouping.grouping._kernels import route_key
 
-        owners = route_key(kernel_arrays(origins[:, np.newaxis], None, 1)[0], count)
-        order = np.argsort(owners, kind="stable")
-        return np.split(order, np.cumsum(np.bincount(owners, minlength=count))[:-1])
+        return by_owner(route_key(kernel_arrays(origins[:, np.newaxis], None, 1)[0], count), count)
 
     def _hashes(self, grouping: Grouping, keys: NDArray[np.int64]) -> Hashes:
         return np.take(self._table.hashes(grouping.seeds), keys, axis=0)

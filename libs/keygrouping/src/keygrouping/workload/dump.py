@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from keygrouping.hashing import hash_keys
-from keygrouping.workload.format import Event, Format
+from keygrouping.workload.format import Format, ParsedEvent
 from keygrouping.workload.stream import CHUNK, Chunk, WorkloadError
 from keygrouping.workload.table import NamedKeys
 
@@ -70,7 +70,7 @@ class Dump:
     def chunks(self) -> Iterator[Chunk]:
         return map(self._chunk, self.batches())
 
-    def batches(self) -> Iterator[list[Event]]:
+    def batches(self) -> Iterator[list[ParsedEvent]]:
         """The events themselves, at most `CHUNK` at once: for who needs no table of all keys."""
         self.bad = BadLines()
         met = 0
@@ -84,7 +84,7 @@ class Dump:
             self._events = met
             self._tell(file.tell(), total)
 
-    def _chunk(self, batch: list[Event]) -> Chunk:
+    def _chunk(self, batch: list[ParsedEvent]) -> Chunk:
         keys, weights, sources = zip(*batch, strict=True)
         return Chunk(
             self.table.positions(keys),

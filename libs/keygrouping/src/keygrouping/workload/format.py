@@ -9,7 +9,7 @@ import orjson
 
 from keygrouping.settings import Settings
 
-Event = tuple[bytes, float, bytes]
+ParsedEvent = tuple[bytes, float, bytes]
 """Key, weight and source."""
 
 Report = Callable[[int, str], None]
@@ -38,7 +38,7 @@ class Format(Settings, ABC):
         return False
 
     @abstractmethod
-    def events(self, lines: Iterator[bytes], report: Report) -> Iterator[Event]:
+    def events(self, lines: Iterator[bytes], report: Report) -> Iterator[ParsedEvent]:
         """The events of these lines; a bad one is reported and passed over, a blank one passed over.
 
         Raises WorkloadError where the first line says that the file has not what is wanted.
@@ -50,10 +50,10 @@ class LineFormat(Format):
     """A format whose lines are independent of each other."""
 
     @abstractmethod
-    def parse(self, line: bytes) -> Iterable[Event]:
+    def parse(self, line: bytes) -> Iterable[ParsedEvent]:
         """The events of a line that is not blank and has no line end. Raises BadLine."""
 
-    def events(self, lines: Iterator[bytes], report: Report) -> Iterator[Event]:
+    def events(self, lines: Iterator[bytes], report: Report) -> Iterator[ParsedEvent]:
         for number, line in enumerate(lines, 1):
             if line.isspace():
                 continue

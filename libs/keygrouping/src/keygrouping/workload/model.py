@@ -10,7 +10,7 @@ import numpy as np
 
 from keygrouping.settings import Settings
 from keygrouping.workload.stream import CHUNK, Chunk
-from keygrouping.workload.table import FixedKeys, NumberedKeys
+from keygrouping.workload.table import ModelKeys, NumberedKeys
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Model(Settings, ABC):
     prefix: ClassVar[bytes] = b"key-"
     """Stands in all of its keys before their numbers."""
 
-    def table(self) -> FixedKeys | NumberedKeys:
+    def table(self) -> ModelKeys:
         """A new table for its keys."""
         return NumberedKeys(self.prefix)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from keygrouping.settings import setting
-from keygrouping.workload.format import NO_SOURCE, BadLine, Event, LineFormat, json_object, some_key, whole_number
+from keygrouping.workload.format import NO_SOURCE, BadLine, LineFormat, ParsedEvent, json_object, some_key, whole_number
 
 _PAGES = b"http://en.wikipedia.org/wiki/"
 
@@ -13,7 +13,7 @@ _PAGES = b"http://en.wikipedia.org/wiki/"
 class Words(LineFormat):
     """Any text: every word, as white space separates them, is an event."""
 
-    def parse(self, line: bytes) -> Iterable[Event]:
+    def parse(self, line: bytes) -> Iterable[ParsedEvent]:
         return [(word, 1.0, NO_SOURCE) for word in line.split()]
 
 
@@ -28,7 +28,7 @@ class Edges(LineFormat):
     def sourced(self) -> bool:
         return True
 
-    def parse(self, line: bytes) -> Iterable[Event]:
+    def parse(self, line: bytes) -> Iterable[ParsedEvent]:
         if line.startswith(b"#"):
             return ()
         vertices = line.split()[:2]
@@ -41,7 +41,7 @@ class Edges(LineFormat):
 class Ticker(LineFormat):
     """Ticker symbols in tweets: time, tab, symbol."""
 
-    def parse(self, line: bytes) -> Iterable[Event]:
+    def parse(self, line: bytes) -> Iterable[ParsedEvent]:
         return ((_timed_key(line), 1.0, NO_SOURCE),)
 
 
@@ -49,7 +49,7 @@ class Ticker(LineFormat):
 class WikipediaVisits(LineFormat):
     """Single visits of pages: time, tab, address; the key is the page's name."""
 
-    def parse(self, line: bytes) -> Iterable[Event]:
+    def parse(self, line: bytes) -> Iterable[ParsedEvent]:
         return ((some_key(_timed_key(line).removeprefix(_PAGES)), 1.0, NO_SOURCE),)
 
 
@@ -57,7 +57,7 @@ class WikipediaVisits(LineFormat):
 class WikiBench(LineFormat):
     """Access traces of wikibench.eu: number, time, address, flag, separated by spaces; the key is the address."""
 
-    def parse(self, line: bytes) -> Iterable[Event]:
+    def parse(self, line: bytes) -> Iterable[ParsedEvent]:
         fields = line.split()
         if len(fields) != 4:
             raise BadLine(f"4 fields are wanted, not {len(fields)}")
@@ -77,7 +77,7 @@ class Pageviews(LineFormat):
     def weighted(self) -> bool:
         return True
 
-    def parse(self, line: bytes) -> Iterable[Event]:
+    def parse(self, line: bytes) -> Iterable[ParsedEvent]:
         project, title, count = _page_views(line)
         return ((project + b" " + title, count, NO_SOURCE),)
 
@@ -90,7 +90,7 @@ class PageviewsByLanguage(LineFormat):
     def weighted(self) -> bool:
         return True
 
-    def parse(self, line: bytes) -> Iterable[Event]:
+    def parse(self, line: bytes) -> Iterable[ParsedEvent]:
         project, _, count = _page_views(line)
         return ((project.partition(b".")[0], count, NO_SOURCE),)
 
@@ -107,7 +107,7 @@ class Clickstream(LineFormat):
     def weighted(self) -> bool:
         return True
 
-    def parse(self, line: bytes) -> Iterable[Event]:
+    def parse(self, line: bytes) -> Iterable[ParsedEvent]:
         fields = line.split(b"\t")
         if len(fields) not in (4, 5, 6):
             raise BadLine(f"4 to 6 fields are wanted, not {len(fields)}")
@@ -136,7 +136,7 @@ class TwitterElection(LineFormat):
 
     rewrite: bool = setting(True, "whether hashtags about the election become ElectionDay")
 
-    def parse(self, line: bytes) -> Iterable[Event]:
+    def parse(self, line: bytes) -> Iterable[ParsedEvent]:
         tweet = json_object(line)
         if "limit" in tweet or "delete" in tweet:
             return ()

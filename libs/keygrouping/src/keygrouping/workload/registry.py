@@ -29,6 +29,17 @@ _MODELS = {
     "burst": "drift:Burst",
     "moving-hot-key": "drift:MovingHotKey",
     "fluctuation": "fluctuation:Fluctuation",
+    "sessions": "ordered:Sessions",
+    "runs": "ordered:Runs",
+    "sorted": "ordered:Sorted",
+    "backlog": "ordered:Backlog",
+    "text": "ordered:Text",
+    "colliding": "adverse:Colliding",
+    "pareto-weights": "adverse:ParetoWeights",
+    "diurnal": "adverse:Diurnal",
+    "nexmark-bids": "benchmarks:NexmarkBids",
+    "ycsb-latest": "benchmarks:YcsbLatest",
+    "tpcc-items": "benchmarks:TpccItems",
 }
 """Module and class by name; imported when they are first asked for."""
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from keygrouping.hashing import hash_keys
+from keygrouping.hashing import hash_keys, kafka_hashes
 
 _BLOCK = 65_536
 Item = TypeVar("Item", bound=np.generic)
@@ -18,6 +18,7 @@ class KeyTable(ABC):
 
     def __init__(self) -> None:
         self._hashes: dict[tuple[int, ...], tuple[NDArray[np.int64], int]] = {}
+        self._kafka_hashes: NDArray[np.uint32] = np.empty(0, np.uint32)
 
     @abstractmethod
     def __len__(self) -> int:
@@ -50,8 +51,28 @@ class KeyTable(ABC):
         self._hashes[seeds] = (hashes, size)
         return hashes[:size]
 
+    def kafka_hashes(self) -> NDArray[np.uint32]:
+        """What Kafka's partitioner goes by, of all keys, see `keygrouping.hashing.kafka_hashes`; not to be written to.
 
-class FixedKeys(KeyTable):
+        Each key is hashed once, too.
+        """
+        known, size = len(self._kafka_hashes), len(self)
+        if size > known:
+            starts = range(known, size, _BLOCK)
+            new = [kafka_hashes(self.names(start, min(start + _BLOCK, size))) for start in starts]
+            self._kafka_hashes = np.concatenate([self._kafka_hashes, *new])
+        return self._kafka_hashes
+
+
+class ModelKeys(KeyTable):
+    """Keys that a model draws by numbers."""
+
+    @abstractmethod
+    def positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions of keys by their numbers, the unknown ones added in their order; the same shape."""
+
+
+class FixedKeys(ModelKeys):
     """Keys that are all known beforehand; they have their places in the list as positions."""
 
     def __init__(self, names: Sequence[bytes]) -> None:
@@ -67,6 +88,30 @@ class FixedKeys(KeyTable):
     def positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """The positions of keys by their places in the list: these places."""
         return numbers
+
+
+class ListedKeys(ModelKeys):
+    """Keys of a list, by their places there; those that are met are added as they come."""
+
+    def __init__(self, names: Sequence[bytes]) -> None:
+        super().__init__()
+        self._listed = tuple(names)
+        self._places = np.full(len(names), -1)
+        self._met: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._met)
+
+    def names(self, start: int, stop: int) -> Sequence[bytes]:
+        return [self._listed[number] for number in self._met[start:stop]]
+
+    def positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions of keys by their places in the list, the unknown ones added in their order."""
+        new, first = np.unique(numbers[self._places[numbers] < 0], return_index=True)
+        new = new[np.argsort(first)]
+        self._places[new] = np.arange(len(self), len(self) + len(new))
+        self._met.extend(new.tolist())
+        return self._places[numbers]
 
 
 class NamedKeys(KeyTable):
@@ -100,7 +145,7 @@ class _Index(dict[bytes, int]):
         return position
 
 
-class NumberedKeys(KeyTable):
+class NumberedKeys(ModelKeys):
     """Keys that are whole numbers from 0 on behind a prefix, such as `key-17`; new ones are added as they come.
 
     Takes 4 bytes per number up to the largest met and 8 bytes per distinct one.

@@ -12,9 +12,9 @@ from keygrouping.settings import setting
 from keygrouping.workload.format import (
     NO_SOURCE,
     BadLine,
-    Event,
     Format,
     LineFormat,
+    ParsedEvent,
     Report,
     json_object,
     some_key,
@@ -38,7 +38,7 @@ class JsonLines(LineFormat):
     def weighted(self) -> bool:
         return self.weight is not None
 
-    def parse(self, line: bytes) -> Iterable[Event]:
+    def parse(self, line: bytes) -> Iterable[ParsedEvent]:
         row = json_object(line)
         weight = 1.0 if self.weight is None else weight_of(_field(row, self.weight))
         return ((some_key(_key_bytes(_field(row, self.key))), weight, NO_SOURCE),)
@@ -57,7 +57,7 @@ class Csv(Format):
     def weighted(self) -> bool:
         return self.weight is not None
 
-    def events(self, lines: Iterator[bytes], report: Report) -> Iterator[Event]:
+    def events(self, lines: Iterator[bytes], report: Report) -> Iterator[ParsedEvent]:
         rows = _rows(lines, _SEPARATORS[self.separator], report)
         first = next(rows, None)
         if first is None:
@@ -86,7 +86,7 @@ class Trades(Format):
     def weighted(self) -> bool:
         return self.volume
 
-    def events(self, lines: Iterator[bytes], report: Report) -> Iterator[Event]:
+    def events(self, lines: Iterator[bytes], report: Report) -> Iterator[ParsedEvent]:
         rows = _rows(lines, ",", report)
         first = next(rows, None)
         if first is None:
@@ -117,7 +117,7 @@ def _rows(lines: Iterator[bytes], separator: str, report: Report) -> Iterator[tu
 
 def _events(
     rows: Iterable[tuple[int, list[str]]], columns: int, key: int, weight: int | None, report: Report
-) -> Iterator[Event]:
+) -> Iterator[ParsedEvent]:
     for number, row in rows:
         try:
             if len(row) != columns:

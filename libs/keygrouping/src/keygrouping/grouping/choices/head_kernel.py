@@ -91,7 +91,7 @@ def solve(shares: Weights, workers: int, tolerance: float) -> int:
 
 @kernel
 def review(counters: NDArray[Any], total: float, counts: Any, rules: Any, workers: int) -> None:
-    """Drop what has left the head unseen, and settle how many workers a key of the head may use."""
+    """Drop what has left the head unseen, and decide how many workers a key of the head may use."""
     shares = np.empty(len(counters))
     size = 0
     for slot in range(len(counters)):

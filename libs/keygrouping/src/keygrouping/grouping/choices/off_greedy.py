@@ -19,7 +19,7 @@ from keygrouping.settings import Settings
 class OffGreedy(BaseGrouping[Settings]):
     """The keys it was told of, heaviest first, each on the worker that has least weight by then; others to their home.
 
-    What is learned again replaces what was learned before. A change of W assigns all keys anew.
+    What is learned again replaces what was learned before. A change of W assigns all keys again.
     Memory: 48 to 80 bytes per key that it was told of, nothing for any other.
     """
 
@@ -48,7 +48,7 @@ class OffGreedy(BaseGrouping[Settings]):
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:  # noqa: ARG002
         from keygrouping.grouping.choices.sticky_kernel import route_off_greedy
 
-        return route_off_greedy(kernel_arrays(hashes, None, 1)[0], self._table, self._workers)
+        return route_off_greedy(kernel_arrays(hashes, weights, 1)[0], self._table, self._workers)
 
     def explain(self, key: bytes | str) -> Explanation:
         hashed = hash_key(key)

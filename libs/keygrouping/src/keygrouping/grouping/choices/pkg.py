@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
+from keygrouping.grouping.base import BaseGrouping, check_weight, kernel_arrays, loads_from
 from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
 from keygrouping.hashing import SECOND_SEED, SEED, choice_seeds, hash_key, worker_of
 from keygrouping.settings import Settings, setting
@@ -77,6 +77,7 @@ class Pkg(BaseGrouping[PkgSettings]):
         return min(self._settings.choices, self._workers)
 
     def route(self, key: bytes | str, weight: float = 1.0, now: float | None = None) -> int:  # noqa: ARG002
+        check_weight(weight)
         loads = self._view
         choices = self._choices(key)
         if len(choices) == 2:

@@ -263,7 +263,7 @@ class Dkg(SharedWidths[DkgSettings]):
         self._rules["min_width"] = min(INITIAL_WIDTH, self._workers)
 
     def _resized(self) -> None:
-        """All homes have moved: gather loads anew, and let no key be wider than it may."""
+        """All homes have moved: gather loads from zero, and let no key be wider than it may."""
         self._clear_loads()
         self._warm_from = self._now
         widths = self._keys.items["width"]

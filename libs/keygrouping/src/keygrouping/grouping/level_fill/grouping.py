@@ -13,6 +13,7 @@ import numpy as np
 from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.level_fill.buckets import resized
+from keygrouping.grouping.level_fill.exchange import Report, Swing, level_together
 from keygrouping.grouping.level_fill.keys import Keys
 from keygrouping.grouping.level_fill.message import Plan
 from keygrouping.grouping.level_fill.plan import Placement, Shares, moved, place, rock_share
@@ -43,7 +44,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     The level is the average load of this interval, as this source has routed it, so several sources need not talk to
     each other but for the plan. A tracked key whose members are all full spills: a light one above a tolerance that
     is the larger the lighter it is, to a second worker by its hash; a hot one at once, to workers where the plan has
-    seen room. Counting begins anew with each interval; estimated shares, owners and members outlast it.
+    seen room. Counting starts from zero in each interval; estimated shares, owners and members outlast it.
 
     Besides the plan at the end of an interval there are urgent ones inside of it (see `CHECKS` and `urgent`): made of
     `interim_statistics` in place of `statistics`, they leave counts, loads and level alone.
@@ -64,6 +65,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._arrays = empty_arrays(self._settings, workers)
         self._outside = np.zeros(workers)
         """Weight of this interval that others have routed to each worker."""
+        self._swing = Swing()
         self._take(None)
 
     @property
@@ -88,7 +90,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         factor, noise = _URGENT
         average, unit = arrays.average, float(arrays.state["unit"][0])
         limit = (factor - 1) * average + noise * np.sqrt(average * unit)
-        above = arrays.loads - np.maximum(average, self._outside * arrays.slowness)
+        above = arrays.loads + arrays.left - np.maximum(average, self._outside * arrays.slowness)
         return self._estimates.events < arrays.mass / unit or float(above.max()) > limit
 
     def bear(self, loads: Weights) -> None:
@@ -102,6 +104,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             return np.empty(0, np.int32)
         self._advance(now)
         self._arrays.state["now"] = self._now
+        if self._together:
+            self._arrays.go_deaf()
         return _routed(self._arrays, hashes, weights)
 
     def statistics(self, now: float | None = None) -> dict[str, Any]:
@@ -115,6 +119,26 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         """As `statistics`, of the interval so far, which goes on: for an urgent plan."""
         return self._seen(whole=False)
 
+    def report(self) -> dict[str, Any]:
+        """See `protocol.Exchanging`, and `exchange.Report` for what it tells."""
+        arrays = self._arrays
+        return Report(arrays.own, self._outside, self._fixed, arrays.movable).to_data()
+
+    def hear(self, reports: Sequence[Mapping[str, Any]]) -> list[int]:
+        told = [Report.parsed(report, self._workers) for report in reports]
+        others = Report.sum_of([report for report in told if report is not None], self._workers)
+        arrays = self._arrays
+        every, outside = arrays.mass + float(others.loads.sum()), self._outside + others.outside
+        due = np.maximum(every / self._workers, outside * arrays.slowness)
+        filled = (arrays.own + others.loads) * arrays.slowness
+        self._swing = self._swing.saw(arrays.mass, every, float((filled / due).max()) if every else 1.0)
+        if self._together:
+            own = arrays.movable
+            part = own / (own + others.movable) if own + others.movable else 1.0
+            gaps = part * (self._fixed + others.fixed) - self._fixed
+            arrays.beside(others.loads, outside, part, gaps)
+        return [position for position, report in enumerate(told) if report is None]
+
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The next plan; see `protocol.Planned`, and `message.Plan` for what else it tells."""
         arrays = self._arrays
@@ -123,8 +147,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         sets = len(arrays.hashes) // WAYS
         chosen = self._settings
         estimates, shares = self._estimates.next(seen, chosen.memory, self._threshold(), chosen.evidence, sets)
-        placement = self._placed(shares)
-        return self._planned(shares.keys, placement, estimates).to_data()
+        together = level_together(counts) if seen.whole else self._together
+        return self._planned(shares.keys, self._placed(shares), estimates, together).to_data()
 
     def apply(self, plan: Mapping[str, Any]) -> None:
         parsed = Plan.parsed(plan, self._workers, len(self._arrays.owners))
@@ -195,7 +219,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             np.maximum(placement.loads - hot, 0.0),
             hot,
             placement.room,
-            self._arrays.loads / average if average else np.zeros(workers),
+            (self._arrays.loads + self._arrays.left) / average if average else np.zeros(workers),
             tuple(_poured(keys, k) for k in heaviest),
             len(chosen),
         )
@@ -208,7 +232,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         """At least this part of the interval's weight is the key's, by its counter; None if nothing is certain."""
         arrays = self._arrays
         certain = float(arrays.counts[slot] - arrays.errors[slot])
-        return certain / arrays.mass if certain > 0 and arrays.mass else None
+        every = arrays.mass * float(arrays.state["scope"][0])
+        return certain / every if certain > 0 and every else None
 
     def _why(self, hashed: int, key: Any, members: list[int]) -> str:
         planned = {} if self._plan is None else self._plan.placement.keys.taken_of(hashed)
@@ -248,6 +273,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def _begin_interval(self) -> None:
         self._arrays.begin_interval()
+        self._swing = self._swing.ended()
         self._outside = np.zeros(self._workers)
 
     def _apply_own(self, counts: dict[str, Any]) -> None:
@@ -277,6 +303,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             "members": arrays.pool[places].tolist(),
             "cold": np.maximum(arrays.cold, 0.0).tolist(),
             "outside": self._outside.tolist(),
+            "swing": self._swing.most,
+            "part": self._swing.part,
         }
 
     def _placed(self, shares: Shares, move_buckets: bool = True) -> Placement:
@@ -288,15 +316,17 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         heaviest_rock = rock_share(shares, fair, eps, split_light=split)
         return Placement(owners, shares.keys, heaviest_rock, fair, fair, None, 0)
 
-    def _planned(self, before: Keys, placement: Placement, estimates: Estimates) -> Plan:
+    def _planned(self, before: Keys, placement: Placement, estimates: Estimates, together: bool) -> Plan:
         moved_keys = moved(before, placement.keys, self._workers)
-        return Plan.made(placement, estimates, self._fair(), self._settings.eps, moved_keys)
+        return Plan.made(placement, estimates, self._fair(), self._settings.eps, moved_keys, together)
 
     def _install(self, plan: Plan) -> None:
         """Route by a plan for the present number of workers; counts, loads and level go on."""
         from keygrouping.grouping.level_fill.install_kernel import install
 
         before = self._arrays
+        if plan.together and not self._together:  # Light in the whole stream is what the plan has left out.
+            before.keys["planned"][before.tracked] = True
         self._arrays = before._replace(owners=plan.placement.owners, pool=np.zeros_like(before.pool))
         self._take(plan)
         self._arrays.state["now"] = self._now
@@ -306,11 +336,23 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         """Know a plan, without any change of the tracked keys."""
         arrays = self._arrays
         self._plan = plan
+        if not self._together:
+            arrays.alone()
         if plan is not None:
             arrays.room[:] = plan.placement.room
             least = 0.0 if self._settings.split == "all" else hot_from(self._settings, self._workers)
             arrays.rules["hot_share"] = max(plan.placement.heaviest_rock, least)
             arrays.state["flexible"] = plan.flexible and self._settings.flexible > 0
+
+    @property
+    def _together(self) -> bool:
+        """Whether the sources level the whole stream."""
+        return self._plan is not None and self._plan.together
+
+    @property
+    def _fixed(self) -> Weights:
+        """Weight of this interval that went where no level could have moved it."""
+        return self._arrays.fixed + self._outside
 
     @property
     def _estimates(self) -> Estimates:
@@ -323,9 +365,10 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         return capacities_for(self._settings, self._workers) / self._workers
 
     def _resized(self) -> None:
-        """New workers take an equal part of each old one's buckets, and the tracked keys are placed anew."""
+        """New workers take an equal part of each old one's buckets, and the tracked keys are placed again."""
         before, plan = self._arrays, self._plan
         self._arrays, self._outside = empty_arrays(self._settings, self._workers), np.zeros(self._workers)
+        self._swing = Swing()
         owners = self._arrays.owners
         owners[:] = resized(before.owners, len(before.loads), len(owners), self._workers)
         self._arrays.state["changes"] = before.state["changes"]
@@ -335,13 +378,16 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             keys = plan.placement.keys.within(self._workers, owners)
             shares = Shares(keys, estimates.cold, estimates.events, estimates.interval, self._outside)
             placement = self._placed(shares, move_buckets=False)
-            self._install(self._planned(keys, placement, estimates))
+            self._install(self._planned(keys, placement, estimates, plan.together))
             self._remember(before, counted=False)
+            if self._together:
+                self._arrays.state["scope"] = before.state["scope"]
 
     def _state(self) -> Any:
         began = None if self._ticks is None else self._ticks.began
         plan = None if self._plan is None else self._plan.to_data()
         own = {"began": began, "checked": self._checked, "plan": plan, "outside": self._outside.tolist()}
+        own["swing"] = self._swing.to_data()
         return own | self._arrays.to_data()
 
     def _restore_state(self, state: Any, shift: float) -> None:
@@ -350,9 +396,9 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             empty_arrays(self._settings, self._workers).filled(state, shift),
             loads_from(state["outside"], self._workers),
         )
-        data = state["plan"]
+        data, swing = state["plan"], Swing.parsed(state["swing"])
         plan = None if data is None else Plan.parsed(data, self._workers, len(arrays.owners))
-        self._arrays, self._outside, self._checked = arrays, outside, checked
+        self._arrays, self._outside, self._checked, self._swing = arrays, outside, checked, swing
         if self._ticks is not None:
             self._ticks.began = began
         self._take(plan)
@@ -375,7 +421,10 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def _take_over_plan(self, own: Arrays, other: Self) -> None:
         """What goes into another number of counters: the keys of the plan, with their counts."""
-        kept = {name: getattr(other._arrays, name).copy() for name in ("owners", "cold", "loads", "state")}
+        kept = {
+            name: getattr(other._arrays, name).copy()
+            for name in ("owners", "cold", "loads", "brought", "left", "expected", "state")
+        }
         self._arrays = own._replace(**kept)
         self._arrays.state["pool_used"] = own.state["pool_used"]
         self._take(None)

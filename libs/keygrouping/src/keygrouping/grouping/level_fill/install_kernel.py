@@ -122,7 +122,7 @@ def renew(slot: int, share: float, width: int, members: Workers, arrays: Arrays)
 
 @kernel
 def refit(slots: Numbers, arrays: Arrays, slack: bool) -> None:
-    """Hold tracked keys to other rules: caps, what is hot, and `slack`, if it is to be anew, too.
+    """Hold tracked keys to other rules: caps, what is hot, and `slack` too, if that is to be renewed.
 
     Keys that have more workers than they now may have keep the first ones; hot ones, and those with a fair share or
     more that may be split, keep all, see `plan.caps_of`.

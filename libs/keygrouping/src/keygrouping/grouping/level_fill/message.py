@@ -30,11 +30,19 @@ class Plan:
     feasible: bool
     flexible: bool
     """Whether hot keys are so few that balance is up to the cold ones."""
+    together: bool
+    """Whether the sources level the whole stream, rather than each its own part; see `exchange`."""
 
     @classmethod
-    def made(cls, placement: Placement, estimates: Estimates, fair: Weights, eps: float, moved_keys: int) -> "Plan":
-        """Out of what was planned; `fair`: share that each worker should have."""
+    def made(
+        cls, placement: Placement, estimates: Estimates, fair: Weights, eps: float, moved_keys: int, together: bool
+    ) -> "Plan":
+        """Out of what was planned; `fair`: share that each worker should have.
+
+        `together`: the stream is such that its sources may level it together; they do where hot keys fill the gaps.
+        """
         shares = placement.keys.shares
+        few_hot = float(shares[shares > placement.heaviest_rock].sum()) < _FEW_HOT
         largest = float((placement.loads / fair).max())
         return cls(
             placement,
@@ -42,7 +50,8 @@ class Plan:
             moved_keys,
             largest,
             feasible=largest <= 1 + eps + _ROUNDING,
-            flexible=float(shares[shares > placement.heaviest_rock].sum()) < _FEW_HOT,
+            flexible=few_hot,
+            together=together and not few_hot,
         )
 
     @classmethod
@@ -74,6 +83,7 @@ class Plan:
                 float(data["lambda"]),
                 bool(data["feasible"]),
                 bool(data["flexible"]),
+                bool(data["together"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not a plan: {error}") from error
@@ -92,7 +102,8 @@ class Plan:
         `width`, `known`: columns of the tracked keys, by hash; `members`, `taken`: those of the first key, then of the
         next, and the share planned for each; `room`: share of each worker that is free for hot keys; `loads`: planned
         share of each worker; `lambda`: the largest of them over its fair share; `level`: the water level in fair
-        shares, null without hot keys; `estimates`: what outlasts the plan.
+        shares, null without hot keys; `together`: whether sources level the whole stream; `estimates`: what outlasts
+        the plan.
         """
         placement, keys = self.placement, self.placement.keys
         return {
@@ -110,6 +121,7 @@ class Plan:
             "loads": placement.loads.tolist(),
             "heaviest_rock": placement.heaviest_rock,
             "flexible": self.flexible,
+            "together": self.together,
             "hashes": keys.hashes.tolist(),
             "shares": keys.shares.tolist(),
             "width": keys.width.tolist(),

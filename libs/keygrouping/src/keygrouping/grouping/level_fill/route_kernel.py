@@ -22,7 +22,7 @@ _NONE = np.int64(0x7FF8000000000000)
 _FINENESS = 1024.0
 """The level rises by a 1024th at most, or by one event; with more workers than `_FEW` by more."""
 _FEW = 45.0
-"""Each level is looked for anew by every key: with many workers that happens too often, and unevenness matters less."""
+"""Every key looks for each level itself: with many workers that happens too often, and unevenness matters less."""
 
 
 @kernel
@@ -48,11 +48,23 @@ def choice(hashed: np.int64, number: int, workers: int) -> Any:
 
 
 @kernel
+def expect(loads: Weights, brought: Weights, expected: Weights, slowness: Weights, state: Any) -> None:
+    """What other sources should have brought since the last level."""
+    passed = state.mass - state.expected_at
+    state.expected_at = state.mass
+    for worker in range(len(loads)):
+        more = passed * expected[worker]
+        loads[worker] += more
+        brought[worker] += more
+        state.others += more / slowness[worker]
+
+
+@kernel
 def raise_level(state: Any, rules: Any, workers: int) -> None:
     """The level for the next W events, or several times as many when loads are high: the average that they lead to."""
     if state.squares > 0.0:
         state.unit = state.squares / state.mass
-    average = (state.mass - state.aside_mass) / (workers - state.aside_workers)
+    average = (state.mass + state.others - state.aside_mass) / (workers - state.aside_workers)
     coarseness = max(1.0, workers / _FEW)
     step = 1 + int(average * coarseness / (_FINENESS * state.unit))
     state.until = step * workers
@@ -179,7 +191,7 @@ def reestimate(key: Any, hashed: np.int64, certain: float, mass: float, workers:
     """A key's share by this interval, if no plan knows it or that is far above the planned one."""
     if mass <= 0.0 or certain < rules.evidence * state.unit:
         return
-    share = certain / mass
+    share = certain / (mass * state.scope)
     if not key.planned or share * (1.0 - 4.0 * math.sqrt(state.unit / certain)) > key.share:
         classify(key, hashed, share, workers, state, rules)
 
@@ -221,7 +233,7 @@ def promote(slot: Any, hashed: np.int64, weight: float, mass: float, arrays: Arr
     `mass`: the weight of all events before that one. A full set takes a key that is hot all the same.
     """
     certain = arrays.counts[slot] - arrays.errors[slot]
-    share = certain / (mass + weight - arrays.begun[slot])
+    share = certain / ((mass + weight - arrays.begun[slot]) * arrays.state[0].scope)
     if share <= arrays.rules[0].hot_share and crowded(arrays.tracked, slot):
         return False
     bucket = hashed & (len(arrays.owners) - 1)
@@ -247,13 +259,14 @@ def turn(key: Any, pool: Workers, loads: Weights, level: float) -> bool:
 
 
 @kernel
-def spill(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: Weights, state: Any) -> None:
+def spill(key: Any, hashed: np.int64, pool: Workers, loads: Weights, left: Weights, room: Weights, state: Any) -> None:
     """Widen a key whose members are all full, if it may be; else go on to the next member where that has less.
 
     So the members of a key that is as wide as it may be stay alike above the level.
     """
     limit = state.hot_limit if key.hot else state.light_limit + key.slack
-    if loads[key.current] >= limit and key.width < key.cap and key.tried != state.number:
+    load = loads[key.current] + (0.0 if key.hot else left[key.current])
+    if load >= limit and key.width < key.cap and key.tried != state.number:
         if widen(key, hashed, pool, loads, room, state):
             return
         key.tried = state.number
@@ -278,15 +291,18 @@ def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one lo
     weighted = len(weights) > 0
     hashes, counts, errors, begun, tracked = arrays.hashes, arrays.counts, arrays.errors, arrays.begun, arrays.tracked
     keys, pool, owners, cold = arrays.keys, arrays.pool, arrays.owners, arrays.cold
-    loads, room, slowness = arrays.loads, arrays.room, arrays.slowness
+    loads, left, room, slowness = arrays.loads, arrays.left, arrays.room, arrays.slowness
     workers, buckets, bits = len(loads), len(owners) - 1, counts.view(np.int64)
     state, rules = arrays.state[0], arrays.rules[0]
     mass, squares, until = state.mass, state.squares, state.until
-    level, light_limit = state.level, state.light_limit
+    level, light_limit, threshold = state.level, state.light_limit, rules.threshold * state.scope
     for i in range(len(events)):
         if until == 0:
             state.mass, state.squares = mass, squares
+            if state.scope > 1.0:
+                expect(loads, arrays.brought, arrays.expected, slowness, state)
             raise_level(state, rules, workers)
+            threshold = rules.threshold * state.scope
             until, level, light_limit = state.until, state.level, state.light_limit
         until -= 1
         hashed = events[i, 0]
@@ -303,18 +319,19 @@ def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one lo
             known = tracked[slot]
             if not known:
                 certain = counts[slot] - errors[slot]
-                if certain >= rules.evidence * state.unit and certain >= rules.threshold * mass:
+                if certain >= rules.evidence * state.unit and certain >= threshold * mass:
                     known = promote(slot, hashed, weight, mass, arrays)
         if known:
             # A tracked key fills one member after the other up to the level. That all are full holds until it rises.
             key = keys[slot]
-            if loads[key.current] >= (light_limit if key.width == 1 and not key.hot else level):
+            whole, others = key.width == 1 and not key.hot, left[key.current]  # A choice of numbers, not of ways.
+            if loads[key.current] >= (light_limit - others if whole else level):
                 if key.full != state.number and not turn(key, pool, loads, level):
                     key.full = state.number
                     certain, counted = counts[slot] - errors[slot], mass + weight - begun[slot]
                     reestimate(key, hashed, certain, counted, workers, state, rules)
                 if key.full == state.number:
-                    spill(key, hashed, pool, loads, room, state)
+                    spill(key, hashed, pool, loads, left, room, state)
             worker = key.current
         else:
             # A cold key follows its bucket; a part of the hashes may go to a second worker.

@@ -14,7 +14,7 @@ from keygrouping.grouping.level_fill.state import MOST_TRACKED
 from keygrouping.grouping.protocol import Weights, Workers
 
 _JUMP = 4.0
-"""Standard deviations from which on an estimate starts anew."""
+"""Standard deviations from which on an estimate restarts."""
 _HEAVIEST = 1e150
 """Weight whose square is still a number."""
 _NUMBERS = ("events", "interval", "intervals")
@@ -44,6 +44,10 @@ class Counts:
     members: Workers
     outside: Weights
     """Weight of each worker that others have routed there; a part of `mass`."""
+    swing: float | None
+    """See `exchange.Swing.most`."""
+    part: float | None
+    """See `exchange.Swing.part`."""
 
     @classmethod
     def parsed(cls, data: Mapping[str, Any], workers: int, buckets: int) -> "Counts":
@@ -64,6 +68,8 @@ class Counts:
                 np.array(data["width"], np.int64),
                 np.array(data["members"], np.int32),
                 loads_from(data["outside"], workers),
+                _number_or_none(data["swing"]),
+                _number_or_none(data["part"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not statistics for {workers} workers: {error}") from error
@@ -135,7 +141,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Shares by several intervals: averages that start anew where they are wrong for certain; keys by hash."""
+    """Shares by several intervals: averages that restart where they are wrong for certain; keys by hash."""
 
     hashes: Numbers
     shares: Weights
@@ -234,9 +240,9 @@ def _updated(before: Weights, ages: Weights, seen: Weights, events: float, memor
         return before.copy(), ages
     known = np.maximum(ages, 1.0)
     deviation = np.sqrt(np.maximum(np.maximum(before, seen), 1 / events) / events * (1 + 1 / known))
-    anew = (ages == 0) | (np.abs(seen - before) > _JUMP * deviation)
-    new_ages = np.where(anew, 1.0, np.minimum(ages + 1, memory))
-    return np.where(anew, seen, before + (seen - before) / new_ages), new_ages
+    restarted = (ages == 0) | (np.abs(seen - before) > _JUMP * deviation)
+    new_ages = np.where(restarted, 1.0, np.minimum(ages + 1, memory))
+    return np.where(restarted, seen, before + (seen - before) / new_ages), new_ages
 
 
 def _kept(
@@ -288,6 +294,10 @@ def _members(
     all_known[homeless] = 1
     all_width = np.maximum(all_width, 1)
     return Keys(hashes, shares, all_width, all_known, places, np.zeros(len(places)))
+
+
+def _number_or_none(data: Any) -> float | None:
+    return None if data is None else float(loads_from([data], 1)[0])
 
 
 def _joined(parts: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:

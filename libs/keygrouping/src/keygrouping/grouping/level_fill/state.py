@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keygrouping.grouping.base import loads_from
 from keygrouping.grouping.protocol import Weights, Workers
 
 WAYS = 8
@@ -69,6 +68,11 @@ STATE = np.dtype(
         ("pool_used", np.int64),
         ("aside_mass", np.float64),
         ("aside_workers", np.float64),
+        ("others", np.float64),
+        ("scope", np.float64),
+        ("deaf_from", np.float64),
+        ("deaf_after", np.float64),
+        ("expected_at", np.float64),
         ("flexible", np.bool_),
     ],
     align=True,
@@ -76,7 +80,10 @@ STATE = np.dtype(
 """Of this interval: weight and sum of squared weights; the weight of a typical event; the level, and the loads from
 which on light and hot keys are widened; the present time; number of the level and events until the next one; changes of
 any key's workers since the grouping was made; places of the pool in use; weight and capacity of the workers that others
-have filled above the level, which goes by the rest; whether flexible cold keys may spill."""
+have filled above the level, which goes by the rest; weight that other sources have brought, if all of them level the
+whole stream, and all weight over that of this source at the last exchange; own weight from which on a source levels its
+own part if it hears nothing, how much there is from one exchange to that, and up to which the loads include what is
+expected of others; whether flexible cold keys may spill."""
 
 RULES = np.dtype(
     [
@@ -98,6 +105,9 @@ share from which on a key is tracked; share above which it is hot; part of the c
 of keys lighter than 1/1.5, 1/1.05 and 1/.6 of a fair share; whether light keys are split at all."""
 
 _ROUNDING = 1e-9
+_DEAF = 1 / 8
+"""Of an interval."""
+_NEVER = 2.0**60
 _COUNTERS = ("hashes", "counts", "errors", "begun")
 _TIMES = ("since", "hot_since", "widened")
 
@@ -122,7 +132,13 @@ class Arrays(NamedTuple):
     cold: Weights
     """Weight of each bucket in this interval, of keys that aren't tracked."""
     loads: Weights
-    """Weight of each worker in this interval over its capacity."""
+    """Weight of each worker in this interval over its capacity, what other sources have `brought` included."""
+    brought: Weights
+    """What of the loads is theirs: what they have reported, less `left`."""
+    left: Weights
+    """How far each worker is above the level by what this source leaves to the others to even out."""
+    expected: Weights
+    """By how much each load, and what of it is `brought`, grows per weight of this source until it hears more."""
     room: Weights
     """Share that the plan leaves on each worker for hot keys."""
     slowness: Weights
@@ -135,7 +151,7 @@ class Arrays(NamedTuple):
         """Nothing has been counted; `slots` is a power of two from WAYS on."""
         workers = len(capacities)
         state = np.zeros(1, STATE)
-        state["unit"] = 1.0
+        state["unit"] = state["scope"] = 1.0
         state["pool_used"] = INLINE * slots
         return cls(
             np.zeros(slots, np.int64),
@@ -147,6 +163,9 @@ class Arrays(NamedTuple):
             np.zeros(INLINE * (slots + workers), np.int32),
             owners,
             np.zeros(len(owners)),
+            np.zeros(workers),
+            np.zeros(workers),
+            np.zeros(workers),
             np.zeros(workers),
             np.ones(workers),
             1 / capacities,
@@ -161,16 +180,96 @@ class Arrays(NamedTuple):
 
     @property
     def average(self) -> float:
-        """The load that each worker should have by now; those that others have filled above it are set aside."""
+        """The load that each worker should have by now; those that others have filled above it are left out."""
         state = self.state[0]
-        return float((state["mass"] - state["aside_mass"]) / (len(self.loads) - state["aside_workers"]))
+        leveled = state["mass"] + state["others"] - state["aside_mass"]
+        return float(leveled / (len(self.loads) - state["aside_workers"]))
 
     def bear(self, outside: Weights, added: float) -> None:
         """`added` more weight was routed by others, `outside` is all of that in this interval, by worker."""
         self.state["mass"] += added
         self.state["squares"] += added * self.state["unit"]
-        aside = above_level(outside, 1 / self.slowness, self.mass)
+        self._leave_out(outside)
+
+    def _leave_out(self, outside: Weights) -> NDArray[np.bool_]:
+        aside = above_level(outside, 1 / self.slowness, self.mass + float(self.state["others"][0]))
         self.state["aside_mass"], self.state["aside_workers"] = outside[aside].sum(), (1 / self.slowness[aside]).sum()
+        return aside
+
+    @property
+    def own(self) -> Weights:
+        """Weight that this source has brought to each worker."""
+        return np.maximum(0.0, (self.loads - self.brought) / self.slowness)
+
+    @property
+    def fixed(self) -> Weights:
+        """Of that, the weight of keys that have one worker, if their plan is as old as the interval."""
+        rocks, workers = self.tracked & ~self._poured, len(self.loads)
+        cold = np.bincount(self.owners, self.cold, workers)
+        counted = np.bincount(self.keys["current"][rocks], (self.counts - self.errors)[rocks], workers)
+        fixed: Weights = np.maximum(0.0, cold + counted)
+        return fixed
+
+    @property
+    def movable(self) -> float:
+        """Weight of the keys that have several workers, or need them."""
+        return float((self.counts[self._poured] - self.errors[self._poured]).sum())
+
+    @property
+    def _poured(self) -> NDArray[np.bool_]:
+        poured: NDArray[np.bool_] = self.tracked & ((self.keys["width"] > 1) | self.keys["hot"])
+        return poured
+
+    def beside(self, others: Weights, outside: Weights, part: float, gaps: Weights) -> None:
+        """Other sources have brought so much to each worker: from now on the whole stream is leveled.
+
+        `outside`: see `bear`, of all sources; `part`: of what is off the level, this source evens out as much, so that
+        all of them together don't do it several times. What it brings to a worker itself it can keep away from there.
+        `gaps`: this part of what all sources have brought of keys that have one worker, less what it has brought of
+        them itself. That goes on as before, so it is expected before it is heard of.
+        """
+        own = self.loads - self.brought
+        filled = own + others * self.slowness
+        self.state["others"] = others.sum()
+        if self.mass:
+            self.state["scope"] = 1.0 + others.sum() / self.mass
+        aside = self._leave_out(outside)
+        off = filled - self.average
+        mine = np.divide(own, filled, where=filled > 0, out=np.zeros(len(own)))
+        self.left[:] = off * (1 - np.where(off > 0, np.maximum(part, mine), part))
+        self.brought[:] = others * self.slowness - self.left
+        self.loads[:] = own + self.brought
+        self.state["expected_at"] = self.mass
+        self.state["deaf_from"] = self.mass + self.state["deaf_after"]
+        if self.mass:
+            self.expected[:] = np.where(aside, 0.0, gaps) * self.slowness / self.mass
+        self.state["until"] = 0
+
+    def alone(self) -> None:
+        """From now on the source levels its own part."""
+        if self.state["scope"][0] == 1.0:
+            return
+        self.loads[:] -= self.brought
+        self.brought[:] = self.left[:] = self.expected[:] = 0.0
+        self.state["others"], self.state["scope"] = 0.0, 1.0
+        self.state["until"] = 0
+
+    def go_deaf(self) -> None:
+        """Nothing has been heard for a part of an interval: from now on the source levels its own part."""
+        if self.mass <= self.state["deaf_from"][0]:
+            return
+        if self.state["others"][0] > 0.0 and not self.state["aside_mass"][0]:
+            self._start_level()
+        else:
+            self.alone()
+        self.state["deaf_from"] = _NEVER
+
+    def _start_level(self) -> None:
+        """Take what has come to each worker so far for even; its own part isn't, if it has filled gaps of others."""
+        self.brought[:] -= self.loads
+        self.loads[:] = self.left[:] = self.expected[:] = 0.0
+        self.state["others"], self.state["scope"] = -self.mass, 1.0
+        self.state["until"] = 0
 
     def copied(self) -> "Arrays":
         """The same arrays once more."""
@@ -178,11 +277,12 @@ class Arrays(NamedTuple):
         return Arrays(*copies)
 
     def begin_interval(self) -> None:
-        """Count anew; tracked keys stay."""
-        for column in (self.counts, self.errors, self.begun, self.cold, self.loads):
+        """Count from zero; tracked keys stay."""
+        self.state["deaf_from"] = self.state["deaf_after"] = _DEAF * self.state["mass"]
+        for column in (self.counts, self.errors, self.begun, self.cold, self.loads, self.brought, self.left):
             column[:] = 0.0
         self.hashes[~self.tracked] = 0
-        self.state["mass"] = self.state["squares"] = 0.0
+        self.state["mass"] = self.state["squares"] = self.state["others"] = self.state["expected_at"] = 0.0
         self.state["aside_mass"] = self.state["aside_workers"] = 0.0
         self.state["until"] = 0
 
@@ -195,6 +295,9 @@ class Arrays(NamedTuple):
             "owners": self.owners.tolist(),
             "cold": self.cold.tolist(),
             "loads": self.loads.tolist(),
+            "brought": self.brought.tolist(),
+            "left": self.left.tolist(),
+            "expected": self.expected.tolist(),
             "slots": used.tolist(),
             **{name: getattr(self, name)[used].tolist() for name in _COUNTERS},
             "tracked": tracked.tolist(),
@@ -212,7 +315,10 @@ class Arrays(NamedTuple):
         self.state["now"] += shift
         self.owners[:] = numbers_from(data["owners"], len(self.owners), workers)
         self.cold[:] = loads_of_any_sign(data["cold"], len(self.cold))
-        self.loads[:] = loads_from(data["loads"], workers)
+        self.loads[:] = loads_of_any_sign(data["loads"], workers)
+        self.brought[:] = loads_of_any_sign(data["brought"], workers)
+        self.left[:] = loads_of_any_sign(data["left"], workers)
+        self.expected[:] = loads_of_any_sign(data["expected"], workers)
         used = numbers_from(data["slots"], None, slots)
         for name in _COUNTERS:
             getattr(self, name)[used] = data[name]

@@ -1,0 +1,59 @@
+"""What is asked of an aggregate from elsewhere before a job begins that has it: that it keeps the laws, on samples."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from keygrouping.aggregate.base import Aggregate
+from keygrouping.aggregate.laws import LAWS, broken_laws, hostile_input
+
+_LAWS = [law for law in LAWS if law is not hostile_input]
+"""The aggregator takes errors at states that nobody should have written for what they are."""
+_ROUNDS = 30
+_ENOUGH = 2.0
+_LONGEST = 30.0
+"""Seconds, after which it is taken for an endless loop."""
+
+
+def faults_of_code(aggregate: Aggregate) -> list[str]:
+    """A line for each law that it breaks, with an example, or one that says why it can't be tried; in half a minute."""
+    found: list[str] = []
+    # Nothing else ends a loop in somebody else's code; as a daemon it does not keep the process from ending.
+    thread = threading.Thread(target=lambda: found.extend(_tried(aggregate)), daemon=True)
+    thread.start()
+    thread.join(_LONGEST)
+    if thread.is_alive():
+        return [f"{aggregate.op} has not ended within {_LONGEST:.0f} s on a few samples: has it an endless loop?"]
+    return found
+
+
+def _tried(aggregate: Aggregate) -> list[str]:
+    deadline = time.monotonic() + _ENOUGH
+    try:
+        values, refused = _usable(aggregate)
+    except Exception as error:
+        return [f"{aggregate.op}: samples() or initial() raises {_told(error)}"]
+    if refused and not any(value is not None for value in values):
+        return [f"{aggregate.op} can use none of its samples: {refused}; give it some that it can, by samples()"]
+    lines = broken_laws(aggregate, values, _LAWS, rounds=_ROUNDS, enough=lambda: time.monotonic() > deadline)
+    return [f"{aggregate.op} breaks a law: {line}" for line in lines]
+
+
+def _usable(aggregate: Aggregate) -> tuple[list[Any], str]:
+    """The samples that it takes as events, and what is wrong with the first one that it doesn't."""
+    usable, refused = [], ""
+    for value in aggregate.samples():
+        state = aggregate.initial()
+        try:
+            aggregate.add(state, value)
+        except Exception as error:
+            refused = refused or f"{value!r} raises {_told(error)}"
+        else:
+            usable.append(value)
+    return usable, refused
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:200]

@@ -1,0 +1,10 @@
+"""Your own function on your own topic; comes with the extra `keygrouping[app]`, the package `keygrouping-app`."""
+
+try:
+    from keygrouping_app import *  # noqa: F403
+except ModuleNotFoundError as error:
+    if error.name != "keygrouping_app":
+        raise
+    raise ModuleNotFoundError(
+        "keygrouping.app needs the package keygrouping-app: pip install 'keygrouping[app]'"
+    ) from None

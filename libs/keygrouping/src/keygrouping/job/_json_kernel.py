@@ -1,0 +1,327 @@
+"""Members of many flat JSON objects, read where their bytes lie; needs numba.
+
+What it takes, it takes as orjson does, to the last bit. What is unusual it leaves alone: escapes, nesting, a name that
+comes twice, integers of more than 18 digits, numbers that it can't round for sure, and whatever is no JSON.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keygrouping.compiled import kernel
+from keygrouping.job.kinds import BOOLEAN, MISSING, NULL, REAL, TEXT, WHOLE
+
+_QUOTE, _COMMA, _MINUS, _POINT, _ZERO, _NINE, _COLON, _BACKSLASH = 34, 44, 45, 46, 48, 57, 58, 92
+_OPEN, _CLOSE, _BLANK = 123, 125, 32
+_MOST_DIGITS = 18
+"""Digits that a signed integer of 64 bits holds, whatever they are. One without sign holds one more."""
+
+_LEAST_POWER, _MOST_POWER = -342, 308
+
+
+def _power(exponent: int) -> int:
+    """The first 128 bits of a power of ten, rounded down."""
+    if exponent >= 0:
+        power: int = 10**exponent
+        return power << 128 - power.bit_length() if power.bit_length() <= 128 else power >> power.bit_length() - 128
+    divisor: int = 10**-exponent
+    quotient = (1 << 128 + divisor.bit_length()) // divisor
+    return quotient >> quotient.bit_length() - 128
+
+
+_POWERS = np.array(
+    [divmod(_power(exponent), 1 << 64) for exponent in range(_LEAST_POWER, _MOST_POWER + 1)],
+    np.uint64,
+)
+_MOST_EXACT_POWER = 22
+_EXACT_POWERS = np.array([10.0**exponent for exponent in range(_MOST_EXACT_POWER + 1)])
+_MOST_EXACT = np.uint64(1 << 53)
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_ONE = np.uint64(1)
+_ROUNDED_OFF = np.uint64(0x1FF)
+
+
+class Names(NamedTuple):
+    """The wanted names, one after the other in `data`: name i lies from ends[i] to ends[i + 1]."""
+
+    data: NDArray[np.uint8]
+    ends: NDArray[np.int64]
+
+
+class Members(NamedTuple):
+    """What was found, by name and row: see `Member`."""
+
+    kinds: NDArray[np.uint8]
+    bits: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+
+@kernel
+def read_all(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64], names: Names, members: Members
+) -> NDArray[np.bool_]:
+    """Reads each document; gives which ones could be. `members.kinds` is zero before."""
+    plain = np.empty(len(starts), np.bool_)
+    for row in range(len(starts)):
+        plain[row] = sizes[row] > 0 and read_object(data, starts[row], starts[row] + sizes[row], names, members, row)
+    return plain
+
+
+@kernel
+def read_object(data: NDArray[np.uint8], at: int, end: int, names: Names, members: Members, row: int) -> bool:
+    """Whether data[at:end] is a flat object, whose wanted members are noted then."""
+    at = after_blanks(data, at, end)
+    if at >= end or data[at] != _OPEN:
+        return False
+    at = after_blanks(data, at + 1, end)
+    if at < end and data[at] == _CLOSE:
+        return bool(after_blanks(data, at + 1, end) == end)
+    while at < end and data[at] == _QUOTE:
+        at = read_member(data, at + 1, end, names, members, row)
+        if at < 0:
+            return False
+        at = after_blanks(data, at, end)
+        if at < end and data[at] == _CLOSE:
+            return bool(after_blanks(data, at + 1, end) == end)
+        if at >= end or data[at] != _COMMA:
+            return False
+        at = after_blanks(data, at + 1, end)
+    return False
+
+
+@kernel
+def read_member(data: NDArray[np.uint8], at: int, end: int, names: Names, members: Members, row: int) -> Any:
+    """Where the member ends whose name begins at `at`; -1 if it is none that can be read here."""
+    stop = end_of_text(data, at, end)
+    if stop < 0:
+        return -1
+    place = place_of(data, at, stop - at, names)
+    at = after_blanks(data, stop + 1, end)
+    if at >= end or data[at] != _COLON:
+        return -1
+    at = after_blanks(data, at + 1, end)
+    after, kind, bits = read_value(data, at, end)
+    if after >= 0 and place >= 0:
+        if members.kinds[place, row] != MISSING:
+            return -1
+        quotes = 1 if kind == TEXT else 0
+        members.kinds[place, row] = kind
+        members.bits[place, row] = bits
+        members.starts[place, row] = at + quotes
+        members.sizes[place, row] = after - at - 2 * quotes
+    return after
+
+
+@kernel
+def place_of(data: NDArray[np.uint8], at: int, size: int, names: Names) -> int:
+    """Which of the names this is; -1: none."""
+    for place in range(len(names.ends) - 1):
+        start = names.ends[place]
+        if names.ends[place + 1] - start == size:
+            same = 0
+            while same < size and data[at + same] == names.data[start + same]:
+                same += 1
+            if same == size:
+                return place
+    return -1
+
+
+@kernel
+def read_value(data: NDArray[np.uint8], at: int, end: int) -> Any:
+    """Where the value that begins at `at` ends, its kind, and its bits if it is a number; -1 if it can't be read."""
+    if at >= end:
+        return -1, NULL, 0
+    first = data[at]
+    if first == _QUOTE:
+        stop = end_of_text(data, at + 1, end)
+        return (stop + 1 if stop >= 0 else -1), TEXT, 0
+    if first == _MINUS or _ZERO <= first <= _NINE:
+        return read_number(data, at, end)
+    if is_word(data, at, end, 0x65757274):  # true
+        return at + 4, BOOLEAN, 0
+    if is_word(data, at, end, 0x6C6C756E):  # null
+        return at + 4, NULL, 0
+    if first == 102 and is_word(data, at + 1, end, 0x65736C61):  # f, alse
+        return at + 5, BOOLEAN, 0
+    return -1, NULL, 0
+
+
+@kernel
+def is_word(data: NDArray[np.uint8], at: int, end: int, word: int) -> bool:
+    """Whether these four bytes, as a little-endian number, come next."""
+    if end - at < 4:
+        return False
+    seen = np.int64(0)
+    for i in range(4):
+        seen |= np.int64(data[at + i]) << 8 * i
+    return bool(seen == word)
+
+
+@kernel
+def after_blanks(data: NDArray[np.uint8], at: int, end: int) -> int:
+    """The first place that holds no white space."""
+    while at < end and data[at] <= _BLANK and (data[at] == _BLANK or data[at] in (9, 10, 13)):
+        at += 1
+    return at
+
+
+@kernel
+def end_of_text(data: NDArray[np.uint8], at: int, end: int) -> int:
+    """Where the quote stands that ends a string of UTF-8 without escapes; -1 if there is none."""
+    while at < end:
+        byte = data[at]
+        if byte == _QUOTE:
+            return at
+        if byte < _BLANK or byte == _BACKSLASH:
+            return -1
+        at = at + 1 if byte < 128 else after_letter(data, at, end)
+        if at < 0:
+            return -1
+    return -1
+
+
+@kernel
+def after_letter(data: NDArray[np.uint8], at: int, end: int) -> int:
+    """Where a code point of several bytes ends; -1 if it is not UTF-8: too long, a surrogate, or above U+10FFFF."""
+    lead = data[at]
+    size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+    if lead < 0xC2 or lead > 0xF4 or end - at < size:
+        return -1
+    least = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80
+    most = 0x9F if lead == 0xED else 0x8F if lead == 0xF4 else 0xBF
+    if not least <= data[at + 1] <= most:
+        return -1
+    for i in range(2, size):
+        if not 0x80 <= data[at + i] <= 0xBF:
+            return -1
+    return at + size
+
+
+@kernel
+def read_number(data: NDArray[np.uint8], at: int, end: int) -> Any:
+    """Like `read_value`, of a number: an integer, or the bits of a float."""
+    negative = data[at] == _MINUS
+    first = at + 1 if negative else at
+    at, mantissa = read_digits(data, first, end, np.uint64(0))
+    digits = at - first
+    if digits == 0 or digits > _MOST_DIGITS or (digits > 1 and data[first] == _ZERO):
+        return -1, NULL, 0
+    if at >= end or (data[at] != _POINT and data[at] | 32 != 101):
+        if negative and mantissa == 0:  # -0 is 0
+            return -1, NULL, 0
+        return at, WHOLE, -np.int64(mantissa) if negative else np.int64(mantissa)
+    exponent = 0
+    if data[at] == _POINT:
+        point = at + 1
+        at = point if mantissa else after_zeros(data, point, end)
+        digits = digits if mantissa else point - at
+        at, mantissa = read_digits(data, at, end, mantissa)
+        exponent = point - at
+        if exponent == 0 or digits - exponent > _MOST_DIGITS + 1:
+            return -1, NULL, 0
+    if at < end and data[at] | 32 == 101:  # e
+        at, power = read_power(data, at + 1, end)
+        exponent += power
+    bits = nearest(mantissa, exponent) if at >= 0 else np.int64(-1)
+    return (at if bits >= 0 else -1), REAL, (bits | np.int64(-(1 << 63)) if negative else bits)
+
+
+@kernel
+def after_zeros(data: NDArray[np.uint8], at: int, end: int) -> int:
+    """The first place that holds no zero."""
+    while at < end and data[at] == _ZERO:
+        at += 1
+    return at
+
+
+@kernel
+def read_digits(data: NDArray[np.uint8], at: int, end: int, number: np.uint64) -> Any:
+    """Where the digits that begin at `at` end, and the number with them behind it; it is wrong if they are too many."""
+    while at < end and _ZERO <= data[at] <= _NINE:
+        number = number * np.uint64(10) + np.uint64(data[at] - _ZERO)
+        at += 1
+    return at, number
+
+
+@kernel
+def read_power(data: NDArray[np.uint8], at: int, end: int) -> Any:
+    """Where an exponent ends, and what it is; -1 if it is none, or a large one."""
+    negative = at < end and data[at] == _MINUS
+    if negative or (at < end and data[at] == 43):
+        at += 1
+    after, power = read_digits(data, at, end, np.uint64(0))
+    if after == at or after - at > 4:
+        return -1, 0
+    return after, -np.int64(power) if negative else np.int64(power)
+
+
+@kernel
+def nearest(mantissa: np.uint64, exponent: int) -> np.int64:
+    """The bits of the double nearest to mantissa x 10^exponent; -1 where that is not sure, subnormal or infinite.
+
+    Where both are exact as doubles, so is what one operation makes of them; else the method of Eisel and Lemire, as
+    Go's strconv has it.
+    """
+    if mantissa <= _MOST_EXACT and -_MOST_EXACT_POWER <= exponent <= _MOST_EXACT_POWER:
+        if exponent < 0:
+            return bits_of(np.float64(mantissa) / _EXACT_POWERS[-exponent])
+        return bits_of(np.float64(mantissa) * _EXACT_POWERS[exponent])
+    if mantissa == 0:
+        return np.int64(0)
+    if exponent < _LEAST_POWER or exponent > _MOST_POWER:
+        return np.int64(-1)
+    zeros = leading_zeros(mantissa)
+    mantissa <<= np.uint64(zeros)
+    binary: Any = (217706 * exponent >> 16) + 64 + 1023 - zeros
+    high, low = product(mantissa, _POWERS[exponent - _LEAST_POWER, 0])
+    if high & _ROUNDED_OFF == _ROUNDED_OFF and low + mantissa < mantissa:
+        further, rest = product(mantissa, _POWERS[exponent - _LEAST_POWER, 1])
+        wider = low + further
+        high += _ONE if wider < low else np.uint64(0)
+        if high & _ROUNDED_OFF == _ROUNDED_OFF and wider + _ONE == 0 and rest + mantissa < mantissa:
+            return np.int64(-1)
+        low = wider
+    top = high >> np.uint64(63)
+    found = high >> (top + np.uint64(9))
+    binary -= 1 - np.int64(top)
+    if low == 0 and high & _ROUNDED_OFF == 0 and found & np.uint64(3) == 1:
+        return np.int64(-1)
+    found = (found + (found & _ONE)) >> _ONE
+    if found >> np.uint64(53):
+        found >>= _ONE
+        binary += 1
+    if binary < 1 or binary >= 0x7FF:
+        return np.int64(-1)
+    return np.int64(binary) << 52 | np.int64(found & np.uint64((1 << 52) - 1))
+
+
+@kernel
+def bits_of(number: np.float64) -> np.int64:
+    """A double as it stands in memory."""
+    return np.float64(number).view(np.int64)
+
+
+@kernel
+def leading_zeros(number: np.uint64) -> int:
+    """Zero bits above the highest one."""
+    zeros = 0
+    step = 32
+    while step:
+        if number >> np.uint64(64 - step) == 0:
+            number <<= np.uint64(step)
+            zeros += step
+        step >>= 1
+    return zeros
+
+
+@kernel
+def product(left: np.uint64, right: np.uint64) -> Any:
+    """The high and the low 64 bits of a product."""
+    left_low, left_high = left & _LOW, left >> _HALF
+    right_low, right_high = right & _LOW, right >> _HALF
+    middle = left_high * right_low + ((left_low * right_low) >> _HALF)
+    other = left_low * right_high + (middle & _LOW)
+    return left_high * right_high + (middle >> _HALF) + (other >> _HALF), left * right

@@ -1,0 +1,272 @@
+"""Level-fill with several sources that tell each other inside of an interval what they have brought."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keygrouping.grouping import CHECKS, EXCHANGES, Exchanging, create_shared
+from keygrouping.grouping.level_fill import LevelFill
+from keygrouping.grouping.level_fill.exchange import Swing
+from keygrouping.hashing import hash_keys
+from keygrouping.simulate import exchange
+from numpy.typing import NDArray
+
+KEYS = hash_keys([b"key%d" % number for number in range(204)])
+PARTITIONS = 20
+INTERVAL = 40_000
+MARKS = sorted({*CHECKS, *(number / EXCHANGES for number in range(1, EXCHANGES + 1))})
+
+
+def sources_of(count: int, workers: int = 10, **settings: object) -> list[LevelFill]:
+    groupings = [create_shared("level-fill", workers, settings) for _ in range(count)]
+    return [grouping for grouping in groupings if isinstance(grouping, LevelFill)]
+
+
+def skewed(random: np.random.Generator, share: float) -> NDArray[np.int64]:
+    """One key with this share, all others alike."""
+    return np.where(random.random(INTERVAL) < share, 0, random.integers(1, len(KEYS), INTERVAL))
+
+
+def origins(keys: NDArray[np.int64], sources: int, by_key: bool) -> NDArray[np.int64]:
+    """The source of each event, by its partition, of which each source has several."""
+    return (KEYS[keys, 0] >> 3) % PARTITIONS % sources if by_key else np.arange(len(keys)) % sources
+
+
+def interval(
+    sources: Sequence[LevelFill],
+    keys: NDArray[np.int64],
+    *,
+    by_key: bool = True,
+    tell: Callable[[Sequence[LevelFill]], None] = exchange,
+) -> tuple[float, float]:
+    """λ and pairs per key of an interval, with its plans; `tell`: sources hear of each other."""
+    routed, origin, begin = np.empty(len(keys), np.int64), origins(keys, len(sources), by_key), 0
+    for mark in MARKS:
+        end = round(mark * len(keys))
+        for number, source in enumerate(sources):
+            mine = begin + np.flatnonzero(origin[begin:end] == number)
+            routed[mine] = source.route_batch(KEYS[keys[mine]], None, 0.0)
+        begin = end
+        tell(sources)
+        if mark in CHECKS and any(source.urgent for source in sources):
+            share_plan(sources, whole=False)
+    share_plan(sources, whole=True)
+    loads = np.bincount(routed, minlength=sources[0].workers)
+    return float(loads.max() / loads.mean()), len(np.unique(keys * 1000 + routed)) / len(np.unique(keys))
+
+
+def silence(_: Sequence[LevelFill]) -> None:
+    """Nobody hears anything."""
+
+
+def share_plan(sources: Sequence[LevelFill], whole: bool) -> None:
+    statistics = [source.statistics() if whole else source.interim_statistics() for source in sources]
+    plan = json.loads(json.dumps(sources[-1].plan(statistics)))
+    for source in sources:
+        source.apply(plan)
+
+
+def together(sources: Sequence[LevelFill]) -> bool:
+    """Whether the plan in force says that the whole stream is leveled."""
+    return bool(sources[0].plan([source.interim_statistics() for source in sources])["together"])
+
+
+@pytest.mark.parametrize("share", [0.4, 0.8])
+@pytest.mark.parametrize("count", [2, 5])
+def test_sources_with_other_keys_split_no_more_of_them_than_one_plan_needs(share: float, count: int) -> None:
+    random, sources = np.random.default_rng(count), sources_of(count)
+    figures = [interval(sources, skewed(random, share)) for _ in range(5)]
+    lambdas, costs = np.array(figures[2:]).T
+    assert together(sources)
+    assert costs.max() <= 1.05 and lambdas.max() <= 1.01
+
+
+def test_what_has_stopped_or_burst_inside_of_an_interval_is_evened_out_in_it() -> None:
+    random, sources = np.random.default_rng(1), sources_of(5)
+    for _ in range(3):
+        interval(sources, skewed(random, 0.6))
+    assert together(sources)
+    half, other = INTERVAL // 2, np.where(random.random(INTERVAL) < 0.9, 7, random.integers(0, len(KEYS), INTERVAL))
+    assert interval(sources, np.concatenate([skewed(random, 0.6)[:half], other[:half]]))[0] <= 1.02
+    assert not together(sources), "a part of the stream has changed its source"
+
+
+@pytest.mark.parametrize("by_key", [True, False])
+def test_without_a_hot_key_or_with_the_same_stream_each_source_levels_its_own_part(by_key: bool) -> None:
+    random, sources, alone = np.random.default_rng(2), sources_of(3), sources_of(3)
+    for _ in range(3):
+        keys = skewed(random, 0.0 if by_key else 0.5)
+        assert interval(sources, keys, by_key=by_key) == interval(alone, keys, by_key=by_key, tell=silence)
+        assert not together(sources)
+
+
+def test_where_each_source_has_heavy_keys_of_its_own_it_levels_its_own_part() -> None:
+    random, sources, alone = np.random.default_rng(6), sources_of(3), sources_of(3)
+    for _ in range(3):
+        keys = random.integers(0, 8, INTERVAL)
+        figures = interval(sources, keys)
+        assert figures == interval(alone, keys, tell=silence) and figures[0] <= 1.01
+        assert not together(sources)
+
+
+def test_what_others_bring_of_keys_with_one_worker_is_expected_before_they_tell_it() -> None:
+    """The first has a hot key, which fills the gap that cold keys of the second leave, between exchanges, too."""
+    sources = sources_of(2, 2)
+    level_all(sources)
+    chosen = sources[1].route_batch(KEYS[1:], None, 0.0)
+    cold, loads = KEYS[1:][chosen == 1], np.bincount(chosen, minlength=2)
+    for number in range(40):
+        for source, keys in zip(sources, (np.repeat(KEYS[:1], 3 * len(cold), axis=0), cold), strict=True):
+            loads = loads + np.bincount(source.route_batch(keys, None, 0.0), minlength=2)
+        if number % 2:
+            exchange(sources)
+    assert loads[1] - loads[0] <= 1.5 * len(cold), "twice as much comes from one exchange to the next"
+
+
+def test_a_stream_that_comes_from_one_source_after_the_other_is_not_leveled_as_a_whole() -> None:
+    random, sources = np.random.default_rng(3), sources_of(4)
+    for _ in range(3):
+        keys = skewed(random, 0.4)
+        interval(sources, keys[np.argsort(origins(keys, 4, by_key=True), kind="stable")])
+        assert not together(sources)
+
+
+def test_who_hears_nothing_more_goes_on_by_its_own_part() -> None:
+    random, sources = np.random.default_rng(4), sources_of(5)
+    for _ in range(3):
+        interval(sources, skewed(random, 0.8))
+    assert together(sources)
+    lambda_, _ = interval(sources, skewed(random, 0.8), tell=silence)
+    assert lambda_ <= 1.03 and not together(sources)
+
+
+def mute(sources: Sequence[LevelFill]) -> None:
+    """Nobody hears the first one, which hears all."""
+    reports = [source.report() for source in sources]
+    for number, source in enumerate(sources):
+        source.hear([report for other, report in enumerate(reports) if other and other != number])
+
+
+def ahead(sources: Sequence[LevelFill]) -> None:
+    """The clock of the first one is ahead: the others hear all that it brings in this interval at its begin."""
+    reports = [source.report() for source in sources]
+    reports[0] = {**reports[0], "loads": [INTERVAL / len(sources) / 10] * 10}
+    sources[0].hear([])
+    for number, source in enumerate(sources[1:], 1):
+        source.hear(reports[:number] + reports[number + 1 :])
+
+
+@pytest.mark.parametrize("tell", [mute, ahead])
+def test_a_source_of_which_the_others_do_not_hear_what_it_brings_leaves_each_with_its_own_part(
+    tell: Callable[[Sequence[LevelFill]], None],
+) -> None:
+    random, sources, alone = np.random.default_rng(5), sources_of(5), sources_of(5)
+    for _ in range(3):
+        keys = skewed(random, 0.4)
+        assert interval(sources, keys, tell=tell) == interval(alone, keys, tell=silence)
+        assert not together(sources)
+
+
+events = st.lists(st.integers(0, 40), max_size=300)
+
+
+@settings(max_examples=25, deadline=None)
+@given(rounds=st.lists(st.tuples(events, events), max_size=8), capacities=st.sampled_from([[1.0] * 3, [2.0, 1.0, 0.5]]))
+def test_a_source_tells_what_it_has_routed_whatever_it_hears(
+    rounds: list[tuple[list[int], list[int]]], capacities: list[float]
+) -> None:
+    sources = sources_of(2, 3, capacities=capacities)
+    level_all(sources)
+    loads = np.zeros((2, 3))
+    for parts in rounds:
+        for number, part in enumerate(parts):
+            routed = sources[number].route_batch(KEYS[np.array(part, int)], None, 0.0)
+            loads[number] += np.bincount(routed, minlength=3)
+        reports = [source.report() for source in sources]
+        assert [report["loads"] for report in reports] == [pytest.approx(own.tolist()) for own in loads]
+        exchange(sources)
+        for source in sources:
+            again = sources_of(1, 3, capacities=capacities)[0]
+            again.restore(json.loads(json.dumps(source.snapshot())))
+            assert again.snapshot() == source.snapshot() and again.report() == source.report()
+
+
+def level_all(sources: Sequence[LevelFill]) -> None:
+    """As after a plan that says so."""
+    plan = {**sources[0].plan([source.statistics() for source in sources]), "together": True}
+    for source in sources:
+        source.apply(plan)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"loads": None},
+        {"loads": [1.0, 2.0]},
+        {"loads": [-1.0] * 10},
+        {"loads": [1e300] * 10},
+        {"outside": [0.0] * 9},
+        {"fixed": [float("inf")] * 10},
+        {"fixed": [1e300] * 10},
+        {"movable": float("nan")},
+    ],
+)
+def test_a_report_that_is_none_is_left_out_and_named(wrong: dict[str, Any]) -> None:
+    sources = sources_of(3)
+    level_all(sources)
+    for source in sources:
+        source.route_batch(KEYS, None, 0.0)
+    report = sources[2].report()
+    assert sources[0].hear([{**report, **wrong}, report]) == [0] and sources[1].hear([report]) == []
+    assert sources[0].snapshot() == sources[1].snapshot()
+    assert sources[0].hear([{}]) == [0]
+
+
+def test_a_worker_that_others_have_filled_with_pinned_keys_gets_nothing_from_any_source() -> None:
+    sources = sources_of(2, 4)
+    level_all(sources)
+    sources[1].bear(np.array([900.0, 0.0, 0.0, 0.0]))
+    exchange(sources)
+    hot = np.repeat(KEYS[:1], 900, axis=0)
+    loads = np.bincount(sources[0].route_batch(hot, None, 0.0), minlength=4)
+    assert loads[0] <= 40 and loads[1:].max() <= 1.1 * loads[1:].mean()
+
+
+def test_how_far_a_source_s_part_of_the_stream_swings() -> None:
+    steady, bursts = Swing(), Swing()
+    assert steady.most is None and steady.saw(1.0, 2.0).most is None
+    for number in range(1, 9):
+        steady, bursts = steady.saw(number, 4.0 * number), bursts.saw(10.0 * (number // 2), 10.0 * number)
+    assert steady.most == pytest.approx(0.0) and bursts.most == pytest.approx(0.25)
+
+
+def test_what_swung_in_an_interval_or_between_two_is_remembered_for_two_more() -> None:
+    swing, found = Swing(), []
+    for part in (0.25, 0.5, 0.5, 0.5, 0.5):
+        for number in range(1, 9):
+            swing = swing.saw(part * number, number)
+        found.append(swing.most)
+        swing = swing.ended()
+    assert found == pytest.approx([0.0, 0.25, 0.25, 0.25, 0.0])
+
+
+@pytest.mark.parametrize(("pinned", "known"), [(0.0, False), (900.0, True)])
+def test_where_keys_that_none_can_move_fill_a_worker_each_source_levels_its_own_part(
+    pinned: float, known: bool
+) -> None:
+    sources = sources_of(2, 4)
+    for number in range(1, 4):
+        sources[0].route_batch(KEYS[:100], None, 0.0)
+        loads = [number * load for load in (1000.0, 100.0, 100.0, 100.0)]
+        outside = [number * pinned, 0.0, 0.0, 0.0]
+        sources[0].hear([{"loads": loads, "outside": outside, "fixed": loads, "movable": 0.0}])
+    assert (sources[0].statistics()["swing"] is not None) == known
+
+
+def test_only_level_fill_asks_for_reports() -> None:
+    assert isinstance(create_shared("level-fill", 2), Exchanging)
+    assert not isinstance(create_shared("w-choices", 2), Exchanging)

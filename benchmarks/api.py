@@ -1,9 +1,10 @@
-"""What the router's API costs its routing, and how fast it answers meanwhile: GET /keyspace, 20 times per second.
+"""What the router's API costs its routing, and how fast it answers meanwhile: GET /keyspace, and trials of a change.
 
     python benchmarks/api.py [--records 6000000] [--rounds 4] [--rate 20] [--grouping level-fill]
 
-One router works off a preloaded topic, in turns left alone and asked, in equal parts of its records; so both are
-measured in one run, from outside, by the committed offsets. A request's time counts from the moment when it was due.
+One router processes a preloaded topic, in turns left alone and asked for its KeySpace, in equal parts of its records;
+so both are measured in one run, from outside, by the committed offsets. A request's time counts from the moment when it
+was due. In a last part it is asked what other numbers of workers would change, one dry run after the other.
 """
 
 from __future__ import annotations
@@ -11,24 +12,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import os
-import socket
 import statistics
 import sys
 import tempfile
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.ports import free_ports
 from keygrouping_service.kafka.clients import retry
 from keygrouping_service.kafka.progress import read_progress
-from router import MAX_BATCH, PARTITIONS, WORKERS, cpu_seconds, create_topics, preload, router_environment
+from router import COUNT, MAX_BATCH, PARTITIONS, WORKERS, cpu_seconds, create_topics, preload, router_environment
 
 CONNECTIONS = 4
+KEYSPACE = b"GET /keyspace HTTP/1.1\r\nHost: router\r\n\r\n"
 APPLICATION = "bench"
 
 
@@ -73,30 +76,38 @@ class RouterUnderTest:
     @contextlib.asynccontextmanager
     async def asked(self, rate: float, times: list[float]) -> AsyncIterator[None]:
         """Asks `rate` times per second meanwhile; adds the seconds of each request to `times`."""
-        tasks = [asyncio.create_task(self._ask(n, rate / CONNECTIONS, times)) for n in range(CONNECTIONS)]
-        try:
+        async with _meanwhile([self._ask(n, rate / CONNECTIONS, times) for n in range(CONNECTIONS)]):
             yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-                if not isinstance(outcome, asyncio.CancelledError):
-                    raise SystemExit(f"a request failed: {outcome!r}")
+
+    @contextlib.asynccontextmanager
+    async def tried(self, times: list[float]) -> AsyncIterator[None]:
+        """Asks for one dry run after the other meanwhile; adds the seconds of each to `times`."""
+        async with _meanwhile([self._try(times)]):
+            yield
 
     async def _ask(self, number: int, rate: float, times: list[float]) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         due = time.perf_counter() + number / (rate * CONNECTIONS)
-        try:
+        async with self._connection() as connection:
             while True:
                 await asyncio.sleep(due - time.perf_counter())
-                writer.write(b"GET /keyspace HTTP/1.1\r\nHost: router\r\n\r\n")
-                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-                if not head.startswith("http/1.1 200"):
-                    raise ConnectionError(head.splitlines()[0])
-                length = next(line for line in head.splitlines() if line.startswith("content-length:"))
-                await reader.readexactly(int(length.partition(":")[2]))
+                await _request(*connection, KEYSPACE)
                 times.append(time.perf_counter() - due)
                 due += 1 / rate
+
+    async def _try(self, times: list[float]) -> None:
+        async with self._connection() as connection:
+            for number in itertools.count():
+                body = b'{"workers": %d}' % (1 + number % (WORKERS - 1))
+                head = b"PUT /workers?dry_run=true HTTP/1.1\r\nHost: router\r\nContent-Type: application/json\r\n"
+                began = time.perf_counter()
+                await _request(*connection, head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                times.append(time.perf_counter() - began)
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            yield reader, writer
         finally:
             writer.close()
 
@@ -108,10 +119,35 @@ class RouterUnderTest:
 
 
 @contextlib.asynccontextmanager
+async def _meanwhile(requests: Sequence[Coroutine[None, None, None]]) -> AsyncIterator[None]:
+    """Runs these, which go on until they are cancelled; SystemExit if one has ended."""
+    tasks = [asyncio.create_task(request) for request in requests]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if not isinstance(outcome, asyncio.CancelledError):
+                raise SystemExit(f"a request failed: {outcome!r}")
+
+
+async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> None:
+    """Sends a request and reads all of the answer; ConnectionError if it isn't 200."""
+    writer.write(request)
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    length = next(line for line in head.splitlines() if line.startswith("content-length:"))
+    body = await reader.readexactly(int(length.partition(":")[2]))
+    if not head.startswith("http/1.1 200"):
+        raise ConnectionError(f"{head.splitlines()[0]}: {body.decode()}")
+
+
+@contextlib.asynccontextmanager
 async def running_router(servers: str, options: argparse.Namespace, **settings: str) -> AsyncIterator[RouterUnderTest]:
     """Starts a router, with settings of its environment; ends it at the end."""
-    port = free_port()
-    environment = router_environment(servers, APPLICATION, options) | {"KEYGROUPING_HTTP_PORT": str(port)} | settings
+    (port,) = free_ports(1)
+    environment = router_environment(servers, APPLICATION, COUNT, options)
+    environment |= {"KEYGROUPING_HTTP_PORT": str(port)} | settings
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "keygrouping_router"), env={**os.environ, **environment}
     )
@@ -130,10 +166,11 @@ async def benchmark(servers: str, options: argparse.Namespace) -> None:
     """Measures, and prints the table."""
     await create_topics(servers)
     await preload(servers, options.records, options.value_bytes)
-    size = options.records // (2 * options.rounds + 1)
+    size = options.records // (2 * options.rounds + 2)
     quiet: list[Part] = []
     asked: list[Part] = []
     times: list[float] = []
+    trials: list[float] = []
     async with running_router(servers, options) as router:
         await router.reach(size)
         for number in range(2 * options.rounds):
@@ -143,17 +180,18 @@ async def benchmark(servers: str, options: argparse.Namespace) -> None:
             else:
                 async with router.asked(options.rate, times):
                     asked.append(await router.part(target))
-        await router.reach(options.records)
+        async with router.tried(trials):
+            await router.reach(options.records)
         idle = await router.cores(options.idle_seconds)
         async with router.asked(options.rate, []):
             busy = await router.cores(options.idle_seconds)
-    print_table(quiet, asked, times, busy - idle, options)
+    print_table(quiet, asked, busy - idle, options)
+    print_times("GET /keyspace meanwhile", times)
+    print_times("PUT /workers?dry_run=true meanwhile", trials)
 
 
-def print_table(
-    quiet: list[Part], asked: list[Part], times: list[float], cores: float, options: argparse.Namespace
-) -> None:
-    """Rates and costs of both, their ratios, and the times of the requests."""
+def print_table(quiet: list[Part], asked: list[Part], cores: float, options: argparse.Namespace) -> None:
+    """Rates and costs of both, and their ratios."""
     print(f"{options.records:,} records of {options.value_bytes} bytes, {PARTITIONS} partitions, {WORKERS} workers")
     for name, parts in (("left alone", quiet), ("asked", asked)):
         rates = "  ".join(f"{part.per_second:>9,.0f}" for part in parts)
@@ -161,9 +199,13 @@ def print_table(
     print(f"routing rate lost      {1 - rate_of(asked) / rate_of(quiet):7.1%}")
     print(f"CPU per record gained  {cost_of(asked) / cost_of(quiet) - 1:7.1%}")
     print(f"{options.rate:g} requests per second take {cores:.1%} of a core when nothing is routed")
+
+
+def print_times(name: str, times: list[float]) -> None:
+    """Percentiles of the requests' times."""
     ranked = sorted(times)
     points = "  ".join(f"p{point} {1000 * ranked[len(ranked) * point // 100]:.1f} ms" for point in (50, 90, 99))
-    print(f"GET /keyspace meanwhile: {points}  worst {1000 * ranked[-1]:.1f} ms  ({len(ranked)} requests)")
+    print(f"{name}: {points}  worst {1000 * ranked[-1]:.1f} ms  ({len(ranked)} requests)")
 
 
 def rate_of(parts: list[Part]) -> float:
@@ -174,13 +216,6 @@ def rate_of(parts: list[Part]) -> float:
 def cost_of(parts: list[Part]) -> float:
     """Median of the CPU time per record in microseconds."""
     return statistics.median(part.cpu_microseconds for part in parts)
-
-
-def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def main() -> None:

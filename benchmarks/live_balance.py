@@ -39,9 +39,10 @@ from keygrouping_experiments.model import Line, Panel
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Shape
 from keygrouping_local.topics import environment_of
-from keygrouping_service.kafka.owned import OwnedPartition, Record
+from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import partitions_of
 from keygrouping_service.kafka.runner import PartitionRunner
+from keygrouping_service.records.protocols import RecordBatch
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 from keygrouping_worker.settings import WorkerSettings
@@ -66,8 +67,8 @@ _WAY_SECONDS = 0.25
 _REPORT_SECONDS = 0.02
 _AT_ONCE = 0.005
 """Records that follow within this time were waiting: the worker is not late because it slept a bit too long."""
-_SETTLE_SECONDS = 3.0
-_PATIENCE_SECONDS = 60.0
+_PAUSE_SECONDS = 3.0
+_TIMEOUT_SECONDS = 60.0
 _LEAST_SENT = 0.9
 _MUCH = 0.1
 
@@ -101,7 +102,7 @@ class Asleep(Flusher):
         self._free = 0.0
         self._idle_since = 0.0
 
-    async def take(self, records: list[Record]) -> None:
+    async def take(self, records: RecordBatch) -> None:
         """Aggregates them, and sleeps for as long as a worker would be busy with them."""
         waited = time.time() - self._idle_since > _AT_ONCE
         await super().take(records)
@@ -122,13 +123,12 @@ class Notes:
         self._last: dict[int, tuple[int, float]] = {}
         self._parts: list[tuple[NDArray[Any], ...]] = []
 
-    def add(self, worker: int, records: Sequence[Record], done: NDArray[np.float64]) -> None:
+    def add(self, worker: int, records: RecordBatch, done: NDArray[np.float64]) -> None:
         """Notes the events of one worker, done at these times."""
-        sent = np.fromiter((record.timestamp / 1000 for record in records), np.float64, len(records))
-        hashes = hash_keys([record.key or b"" for record in records])[:, 0]
+        hashes = hash_keys([key or b"" for key in records.keys])[:, 0]
         self.finished += len(records)
-        self._last[worker] = records[-1].offset + 1, float(done[-1])
-        self._parts.append((np.full(len(records), worker, np.int32), hashes, sent, done))
+        self._last[worker] = int(records.offsets[-1]) + 1, float(done[-1])
+        self._parts.append((np.full(len(records), worker, np.int32), hashes, records.timestamps / 1000, done))
 
     def done(self) -> dict[int, int]:
         """Offset up to which each worker is done by now."""
@@ -195,7 +195,7 @@ class Source:
 
     async def rest(self) -> None:
         """Returns when all that was sent is done, so that what came at the start isn't in the figures."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             if self.left <= 0:
                 return
@@ -274,7 +274,7 @@ async def measure(broker: EmbeddedBroker, name: str, grouping: str, options: arg
                 await is_up(deployment)
                 await source.send(options.warm_up)
                 await source.rest()
-                await source.send(_SETTLE_SECONDS)
+                await source.send(_PAUSE_SECONDS)
                 begin, sent, waited = time.time(), source.sent, source.waited
                 await source.send(options.seconds)
                 end, sent, waited = time.time(), source.sent - sent, source.waited - waited

@@ -2,7 +2,7 @@
 
     python benchmarks/outage.py [--records 9000000] [--rounds 2] [--grouping level-fill]
 
-One router with a Redis store works off a preloaded topic in equal parts of its records, in turns with the server up,
+One router with a Redis store processes a preloaded topic in equal parts of its records, in turns with the server up,
 frozen (it accepts connections and never answers) and killed; measured from outside, by the committed offsets.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from api import Part, cost_of, rate_of, running_router
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_service.store.testing import RedisServer
+from keygrouping_local.redis_server import RedisServer
 from router import MAX_BATCH, PARTITIONS, WORKERS, create_topics, preload
 
 Switch = Callable[[], None]

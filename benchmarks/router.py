@@ -3,8 +3,9 @@
     python benchmarks/router.py [--records 1000000] [--rounds 3] [--grouping pkg] [--compression none]
 
 The relay is what a Python program would do at least: getmany, one record batch per partition, send_batch, commit; no
-routing, no transactions. Both read the same preloaded topic, each in a process of its own, and are measured from
-outside by their committed offsets, so start-up does not count.
+routing, no transactions. The router runs twice, with a job that counts and with one that takes two fields of each JSON
+value. All read the same preloaded topic, each in a process of its own, and are measured from outside by their committed
+offsets, so start-up does not count.
 """
 
 from __future__ import annotations
@@ -32,7 +33,16 @@ from keygrouping_service.kafka.progress import read_progress
 PARTITIONS = 4
 WORKERS = 8
 MAX_BATCH = 10_000
-JOB = {"aggregates": [{"name": "events", "op": "count"}], "window": "1m"}
+COUNT = {"aggregates": [{"name": "events", "op": "count"}], "window": "1m"}
+FIELDS = {
+    "aggregates": [
+        {"name": "total", "op": "sum", "field": "price"},
+        {"name": "mean", "op": "mean", "field": "quantity"},
+    ],
+    "window": "1m",
+}
+ROUTERS = {"router": COUNT, "fields": FIELDS}
+"""The router's contestants and their jobs."""
 
 
 async def relay(servers: str, source: str, target: str, group: str) -> None:
@@ -59,7 +69,7 @@ async def relay(servers: str, source: str, target: str, group: str) -> None:
 
 
 async def create_topics(servers: str) -> None:
-    """All topics of both contestants."""
+    """All topics of the contestants."""
     counts = {
         "events": PARTITIONS,
         "relayed": PARTITIONS,
@@ -70,15 +80,16 @@ async def create_topics(servers: str) -> None:
     }
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
-    await admin.create_topics([NewTopic(name, count, 1) for name, count in counts.items()])
+    positions = NewTopic("positions", 1, 1, topic_configs={"cleanup.policy": "compact"})
+    await admin.create_topics([*(NewTopic(name, count, 1) for name, count in counts.items()), positions])
     await admin.close()
 
 
 async def preload(servers: str, records: int, value_bytes: int) -> None:
-    """Fills `events` with skewed keys and random values."""
+    """Fills `events` with skewed keys and JSON of random values."""
     random.seed(1)
     keys = [f"key-{int(random.paretovariate(0.8)) % 1000}".encode() for _ in range(10_000)]
-    values = [random.randbytes(value_bytes) for _ in range(100)]
+    values = [json_of(value_bytes) for _ in range(100)]
     producer = AIOKafkaProducer(bootstrap_servers=servers, max_batch_size=1 << 19)
     async with producer:
         sent = 0
@@ -92,6 +103,12 @@ async def preload(servers: str, records: int, value_bytes: int) -> None:
                 sent += 1
             await producer.send_batch(batch, "events", partition=partition)
         await producer.flush()
+
+
+def json_of(size: int) -> bytes:
+    """An object with two numbers, and text up to so many bytes."""
+    head = f'{{"price":{random.random() * 1000:.2f},"quantity":{random.randrange(1, 9)},"note":"'
+    return f'{head}{random.randbytes(size).hex()[: max(0, size - len(head) - 2)]}"}}'.encode()
 
 
 @dataclass(frozen=True)
@@ -134,26 +151,27 @@ def cpu_seconds(pid: int) -> float:
 
 
 async def contest(servers: str, options: argparse.Namespace) -> None:
-    """Runs both in turns and prints the table."""
+    """Runs all in turns and prints the table."""
     await create_topics(servers)
     await preload(servers, options.records, options.value_bytes)
-    rates: dict[str, list[Rate]] = {"relay": [], "router": []}
+    rates: dict[str, list[Rate]] = {name: [] for name in ("relay", *ROUTERS)}
     for number in range(options.rounds):
         group = f"relay{number}"
         command = [sys.executable, __file__, "--relay", servers, "events", "relayed", group]
         rates["relay"].append(await measure(servers, group, options.records, command, {}))
-        env = router_environment(servers, f"bench{number}", options)
-        command = [sys.executable, "-m", "keygrouping_router"]
-        rates["router"].append(await measure(servers, f"bench{number}-router", options.records, command, env))
+        for name, job in ROUTERS.items():
+            env = router_environment(servers, f"{name}{number}", job, options)
+            command = [sys.executable, "-m", "keygrouping_router"]
+            rates[name].append(await measure(servers, f"{name}{number}-router", options.records, command, env))
     print_table(rates, options)
 
 
-def router_environment(servers: str, application: str, options: argparse.Namespace) -> dict[str, str]:
+def router_environment(servers: str, application: str, job: object, options: argparse.Namespace) -> dict[str, str]:
     """Settings of the router under test."""
     return {
         "KEYGROUPING_BOOTSTRAP_SERVERS": servers,
         "KEYGROUPING_APPLICATION": application,
-        "KEYGROUPING_JOB": json.dumps(JOB),
+        "KEYGROUPING_JOB": json.dumps(job),
         "KEYGROUPING_COMPRESSION": options.compression,
         "KEYGROUPING_LOG_LEVEL": "WARNING",
         "KEYGROUPING_ROUTER_WORKERS": str(WORKERS),

@@ -4,7 +4,8 @@
 
 Routers share counts and plans through a Redis server of their own. Everything that runs on the event loop between two
 of its turns keeps records waiting; the longest such part is told in ms, as median and worst of the rounds. That is time
-on the clock, with what the loop waits for the interpreter while a plan is made in a thread: run it alone.
+on the clock, with what the loop waits for the interpreter while a plan is made in a thread: run it alone. It also tells
+what the exchange of loads costs each router in an interval: processor time, and bytes to and from Redis.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from aiokafka import ConsumerRecord
+import redis
+from keygrouping.grouping import EXCHANGES
+from keygrouping_local.redis_server import MISSING, RedisServer, installed
 from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.api.shapes import WorkersChange
 from keygrouping_router.data.extract import Usable
 from keygrouping_router.replica import new_replica
 from keygrouping_router.settings import RouterSettings
 from keygrouping_router.times import Times
+from keygrouping_service.records.columns import Columns
 from keygrouping_service.run import collect_rarely
 from keygrouping_service.store import open_store
-from keygrouping_service.store.testing import MISSING, RedisServer, installed
 
 EVENTS = 300_000
 BATCH = 2_000
@@ -107,20 +110,46 @@ def traffic(keys: int, z: float, seed: int) -> list[bytes]:
 
 
 def route(planes: list[ControlPlane], keys: list[bytes], now: float) -> None:
-    record: Any = ConsumerRecord("e", 0, 0, 0, 0, b"", b"", None, 0, 0, ())
+    nothing = Columns.of("e", 0, ())
     for number, at in enumerate(range(0, len(keys), BATCH)):
         batch = keys[at : at + BATCH]
-        usable = Usable([record] * len(batch), batch, np.zeros(len(batch), np.int64))
+        usable = Usable(nothing, batch, np.zeros(len(batch), np.int64))
         replica = planes[number % len(planes)].replica
         replica.traffic.record(usable, replica.active.route(usable, now), now)
 
 
-async def measure(planes: list[ControlPlane], clock: Clock, stream: Stream, rounds: int) -> dict[str, list[float]]:
+class Cost:
+    """What the exchange of loads costs a router in an interval."""
+
+    def __init__(self, address: str) -> None:
+        self._server = redis.Redis.from_url(f"redis://{address}")
+        self.milliseconds: list[float] = []
+        """Of processor time, in each round."""
+        self.kilobytes: list[float] = []
+        """To and from Redis."""
+
+    async def pay(self, planes: list[ControlPlane]) -> None:
+        """All tell each other what they have brought, as often as in an interval."""
+        began, before = time.process_time(), self._bytes()
+        for _ in range(EXCHANGES - 1):
+            await asyncio.gather(*(plane.replica.tell_loads() for plane in planes))
+        self.milliseconds.append(1e3 * (time.process_time() - began) / len(planes))
+        self.kilobytes.append((self._bytes() - before) / 1e3 / len(planes))
+
+    def _bytes(self) -> int:
+        told: Any = self._server.info("stats")
+        return int(told["total_net_input_bytes"] + told["total_net_output_bytes"])
+
+
+async def measure(
+    planes: list[ControlPlane], clock: Clock, stream: Stream, rounds: int, cost: Cost
+) -> dict[str, list[float]]:
     """The longest waits of each round, by what the routers did meanwhile."""
     turns, workers = Turns(), planes[0].replica.active.control.workers
     for plane in planes:
         await plane.replica.start()
-    waits: dict[str, list[float]] = {"end of an interval": [], "PATCH eps": [], "PATCH counters": [], "PUT workers": []}
+    what = ("exchange", "end of an interval", "PATCH eps", "PATCH counters", "PUT workers")
+    waits: dict[str, list[float]] = {each: [] for each in what}
 
     async def follow(what: str) -> None:
         await asyncio.gather(*(plane.replica.follow() for plane in planes))
@@ -133,6 +162,8 @@ async def measure(planes: list[ControlPlane], clock: Clock, stream: Stream, roun
             clock.passed += INTERVAL
             await asyncio.gather(*(plane.replica.follow() for plane in planes))
             await turns.longest()
+            await cost.pay(planes)
+            waits["exchange"].append(await turns.longest())
             interval = math.floor(clock.times().wall() / INTERVAL)
             await asyncio.gather(*(plane.replica.end_interval(interval) for plane in planes))
             waits["end of an interval"].append(await turns.longest())
@@ -161,9 +192,11 @@ async def main() -> None:
             with tempfile.TemporaryDirectory() as folder, RedisServer(Path(folder)) as server:
                 store, clock = {"store_url": f"redis://{server.address}/0"}, Clock()
                 planes = [router(number, workers, store, clock) for number in range(given.replicas)]
-                waits = await measure(planes, clock, stream, given.rounds)
+                cost = Cost(server.address)
+                waits = await measure(planes, clock, stream, given.rounds, cost)
             told = (f"{what} {statistics.median(each):.1f} ({max(each):.1f})" for what, each in waits.items())
-            print(f"{name}, W={workers}: {', '.join(told)}", flush=True)
+            paid = f"{statistics.median(cost.milliseconds):.0f} ms and {statistics.median(cost.kilobytes):.0f} kB"
+            print(f"{name}, W={workers}: {', '.join(told)}; exchange: {paid} per router and interval", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from keygrouping_local.history import History
 
 
@@ -14,7 +15,10 @@ def test_an_interrupted_run_goes_on_under_its_name(tmp_path: Path) -> None:
     assert History(tmp_path / "runs").turn("a", once=True) == first
 
 
-def test_after_a_complete_run_the_next_starts_afresh_and_knows_what_can_go(tmp_path: Path) -> None:
+def test_after_a_complete_run_the_next_starts_afresh_and_knows_what_can_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", lambda: 1_800_000_000.0)  # Both begin at the same time.
     history = History(tmp_path / "runs")
     first = history.turn("a", once=True)
     history.turn("b", once=True)

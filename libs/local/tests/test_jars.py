@@ -68,7 +68,7 @@ def test_a_jar_too_few_or_too_many_is_told(tmp_path: Path, change: str) -> None:
     assert told in line
 
 
-def test_the_lock_is_written_anew_after_a_change_of_versions(tmp_path: Path) -> None:
+def test_the_lock_is_rewritten_after_a_change_of_versions(tmp_path: Path) -> None:
     copy_of_stamp(tmp_path)
     lock = tmp_path / "lock"
     write_lock(tmp_path, lock)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from keygrouping.job import JobSpec
+from keygrouping.partial import Partial
 from keygrouping.receipt import NOTHING, Receipt, Tally
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.consumed import Consumed
@@ -16,6 +18,7 @@ from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.testing import until
 
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
+JOB = JobSpec.from_json('{"window": 1000, "aggregates": [{"name": "events", "op": "count"}]}')
 
 
 def receipt(first: int, after: int, events: int, partition: int = 0) -> Receipt:
@@ -28,6 +31,30 @@ def test_what_the_offsets_at_the_beginning_have_is_not_counted_again() -> None:
     for one in (receipt(90, 100, 9), receipt(100, 110, 9), receipt(110, 110, 0), receipt(0, 11, 10, partition=1)):
         consumed.add(one)
     assert consumed.events == 100 + 9 + 10
+
+
+@pytest.mark.kafka
+async def test_what_workers_repeat_counts_once_and_what_is_none_ends_nothing(
+    broker: EmbeddedBroker, application: str
+) -> None:
+    settings = settings_for(broker.bootstrap_servers, application)
+    once = Partial(1, 0, 1000, 3, 3, 5, 7, 1, {"events": 3}).encode()
+    other_job = Partial(0, 0, 60_000, 9, 9, 0, 8, 1, {"events": 9}).encode()
+    async with clients.started(clients.admin(settings)) as admin:
+        await create_topics(admin, topics_of(settings, partitions=1, max_workers=2))
+    async with clients.started(clients.producer(settings)) as producer, Observer(settings, JOB, 2) as observer:
+        for value in (once, other_job, b"{", once):
+            await producer.send_and_wait(settings.partials_topic, value, b"key", partition=0)
+        await producer.send_and_wait(settings.results_topic, b"no result", b"key", partition=0)
+        await producer.send_and_wait(settings.partials_topic, once.replace(b'"first":5', b'"first":4'), b"key", 0)
+        loads: list[tuple[float, ...]] = []
+
+        async def all_read() -> bool:
+            loads.append((await observer.look()).run.loads)
+            return loads[-1][1] > 3
+
+        await until(all_read, 60)
+        assert loads[-1] == (0.0, 6.0)
 
 
 @pytest.mark.kafka
@@ -47,7 +74,7 @@ async def test_markers_of_transactions_are_no_events(broker: EmbeddedBroker, app
             return True
 
         await until(committed)  # The first group that a broker knows has no coordinator for a moment.
-        async with Observer(settings, 2) as observer:
+        async with Observer(settings, JOB, 2) as observer:
             await _counts_events_alone(observer, settings, producer, committer)
 
 

@@ -2,17 +2,19 @@
 
 import functools
 import statistics
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.job import JobSpec
+from keygrouping.job import Headers, JobSpec
+from keygrouping.job.extraction import _CONVERT
 from keygrouping.partial import Result
 from keygrouping_local.comparison import Comparison, compare, compare_left_out
 from keygrouping_local.oracle import WAS_IDLE, Expected, Oracle
+from keygrouping_service.records.record import Record
 
 NOW = 1_800_000_000_000
 JOB = JobSpec.from_json(
@@ -38,23 +40,15 @@ JOB = JobSpec.from_json(
 )
 
 
-@dataclass
-class Event:
-    """The parts of a consumed record that the oracle looks at."""
-
-    key: bytes | None
-    timestamp: int
-    value: bytes = b"{}"
-    partition: int = 0
-    offset: int = 0
-    headers: list[tuple[str, bytes]] = field(default_factory=list)
+def event(key: bytes | None, timestamp: int, value: bytes = b"{}", partition: int = 0, headers: Headers = ()) -> Record:
+    return Record("events", partition, 0, timestamp, key, value, headers)
 
 
-def in_order(events: list[Event]) -> list[Event]:
-    return [replace(event, offset=offset) for offset, event in enumerate(events)]
+def in_order(events: list[Record]) -> list[Record]:
+    return [each._replace(offset=offset) for offset, each in enumerate(events)]
 
 
-def expected(events: list[Event], **options: Any) -> Expected:
+def expected(events: list[Record], **options: Any) -> Expected:
     oracle = Oracle(JOB, now_ms=NOW, **options)
     oracle.add(in_order(events))
     return oracle.finish()
@@ -75,7 +69,7 @@ def document(**members: Any) -> bytes:
 
 @given(st.lists(st.floats(-1e6, 1e6) | st.none(), min_size=1))
 def test_aggregates_are_those_of_the_textbook(values: list[float | None]) -> None:
-    wanted = expected([Event(b"k", 1000, document(x=value)) for value in values])
+    wanted = expected([event(b"k", 1000, document(x=value)) for value in values])
     (row,) = wanted.windows.values()
     present = [value for value in values if value is not None]
     assert row["n"].value == len(values)
@@ -89,19 +83,19 @@ def test_aggregates_are_those_of_the_textbook(values: list[float | None]) -> Non
 
 
 def test_distinct_is_near_the_truth_and_counts_text_and_integers_alike() -> None:
-    events = [Event(b"k", 1000, document(name=name)) for name in ["a", "b", "a", "7", 7, None]]
+    events = [event(b"k", 1000, document(name=name)) for name in ["a", "b", "a", "7", 7, None]]
     assert expected(events).windows[b"k", 0]["names"].value == 3
 
 
 def test_a_price_is_averaged_over_the_events_that_have_volume() -> None:
     sales: list[tuple[float | None, float | None]] = [(10, 1), (20, 3), (None, 5), (99, None)]
-    wanted = expected([Event(b"k", 1000, document(x=price, w=volume)) for price, volume in sales])
+    wanted = expected([event(b"k", 1000, document(x=price, w=volume)) for price, volume in sales])
     assert wanted.windows[b"k", 0]["price"].value == 17.5
-    assert expected([Event(b"k", 1, document(x=5, w=0))]).windows[b"k", 0]["price"].value is None
+    assert expected([event(b"k", 1, document(x=5, w=0))]).windows[b"k", 0]["price"].value is None
 
 
 def test_counts_of_values_are_exact_where_there_is_room() -> None:
-    events = [Event(b"k", 1, document(name=name, w=w)) for name, w in [("a", 1), ("b", 1), ("b", None), (None, 1)]]
+    events = [event(b"k", 1, document(name=name, w=w)) for name, w in [("a", 1), ("b", 1), ("b", None), (None, 1)]]
     (row,) = expected(events).windows.values()
     assert row["top"].value == [{"value": "b", "least": 2, "most": 2}, {"value": "a", "least": 1, "most": 1}]
     values = {"1": {"a": 1, "b": 1}}
@@ -110,33 +104,33 @@ def test_counts_of_values_are_exact_where_there_is_room() -> None:
 
 
 def test_windows_are_by_key_and_time() -> None:
-    wanted = expected([Event(b"a", 9_999), Event(b"a", 10_000), Event(b"b", 10_001), Event(b"a", 19_999)])
+    wanted = expected([event(b"a", 9_999), event(b"a", 10_000), event(b"b", 10_001), event(b"a", 19_999)])
     assert wanted.events == {(b"a", 0): 1, (b"a", 10_000): 2, (b"b", 10_000): 1}
 
 
 def test_late_is_judged_by_the_own_partition_alone() -> None:
-    ahead = [Event(b"a", 100_000, partition=1), Event(b"a", 95_000, partition=1), Event(b"a", 94_999, partition=1)]
-    behind = [Event(b"a", 1_000, partition=0)]
+    ahead = [event(b"a", 100_000, partition=1), event(b"a", 95_000, partition=1), event(b"a", 94_999, partition=1)]
+    behind = [event(b"a", 1_000, partition=0)]
     wanted = expected([*ahead, *behind])
     assert wanted.late == {(1, 2)}
     assert sum(wanted.events.values()) == 3
 
 
 def test_what_the_routers_could_not_process_is_taken_as_made() -> None:
-    wanted = expected([Event(b"a", 90_000), Event(b"a", 50_000)], unprocessed={(0, 0): "record-too-large"})
+    wanted = expected([event(b"a", 90_000), event(b"a", 50_000)], unprocessed={(0, 0): "record-too-large"})
     assert (wanted.dead, wanted.late) == ({(0, 0): "record-too-large"}, set())
     assert wanted.events == {(b"a", 50_000): 1}
 
 
 def test_a_late_event_or_a_dead_letter_does_not_move_the_time() -> None:
-    events = [Event(b"a", 50_000), Event(b"a", 1), Event(None, 90_000), Event(b"a", 45_000)]
+    events = [event(b"a", 50_000), event(b"a", 1), event(None, 90_000), event(b"a", 45_000)]
     wanted = expected(events)
     assert (wanted.late, set(wanted.dead)) == ({(0, 1)}, {(0, 2)})
     assert sum(wanted.events.values()) == 2
 
 
 def test_unusable_events_are_dead_letters_with_their_reason() -> None:
-    events = [Event(None, 1), Event(b"a", 1, b"{"), Event(b"a", 1, document(x="text")), Event(b"a", NOW * 2)]
+    events = [event(None, 1), event(b"a", 1, b"{"), event(b"a", 1, document(x="text")), event(b"a", NOW * 2)]
     wanted = expected(events)
     assert len(wanted.dead) == len(set(wanted.dead.values())) == 3
     assert dict(wanted.skipped) == {1: [(0, 2)]}
@@ -144,12 +138,12 @@ def test_unusable_events_are_dead_letters_with_their_reason() -> None:
 
 
 def test_events_left_out_because_their_partition_was_idle_are_not_expected() -> None:
-    wanted = expected([Event(b"a", 1), Event(b"a", 2)], left_out={(0, 1)})
+    wanted = expected([event(b"a", 1), event(b"a", 2)], left_out={(0, 1)})
     assert wanted.events == {(b"a", 0): 1}
 
 
 def two_windows() -> Expected:
-    events = [Event(b"a", 1_000 * i, document(x=0.1 * i, name=str(i), w=1 + i % 3)) for i in range(20)]
+    events = [event(b"a", 1_000 * i, document(x=0.1 * i, name=str(i), w=1 + i % 3)) for i in range(20)]
     return expected(events)
 
 
@@ -188,7 +182,7 @@ def test_floats_may_differ_by_a_relative_billionth(name: str, value: float) -> N
 
 
 def test_where_terms_cancel_out_their_size_sets_the_tolerance() -> None:
-    wanted = expected([Event(b"a", 1, document(x=1e6)), Event(b"a", 2, document(x=-1e6))])
+    wanted = expected([event(b"a", 1, document(x=1e6)), event(b"a", 2, document(x=-1e6))])
     found = results(wanted)
     place = (b"a", 0)
     found[place] = replace(found[place], aggregates={**found[place].aggregates, "total": 1e-7})
@@ -203,7 +197,7 @@ def test_bounded_memory_may_say_whatever_its_bounds_allow_and_nothing_else() -> 
     job = JobSpec.from_json({"window": "10s", "aggregates": declared})
     rows = [(f"n{i % 7 if i % 2 else 0}", float(i * i % 31)) for i in range(60)]
     oracle = Oracle(job, now_ms=NOW)
-    oracle.add(in_order([Event(b"a", 1, document(name=name, x=x)) for name, x in rows]))
+    oracle.add(in_order([event(b"a", 1, document(name=name, x=x)) for name, x in rows]))
     wanted = oracle.finish()
     columns = list(zip(job.aggregates, zip(*rows, strict=True), strict=True))
     for parts in (1, 4):
@@ -241,7 +235,7 @@ def test_what_was_left_out_must_be_just_what_belongs_there() -> None:
 
 
 def test_sums_beyond_the_floats_are_null_as_json_has_no_infinity() -> None:
-    wanted = expected([Event(b"a", 1, document(x=1.7e308)), Event(b"a", 2, document(x=1.7e308))])
+    wanted = expected([event(b"a", 1, document(x=1.7e308)), event(b"a", 2, document(x=1.7e308))])
     assert wanted.windows[b"a", 0]["total"].value is None
     assert compare(wanted, results(wanted)).equal
 
@@ -253,7 +247,7 @@ def with_times(unit: str) -> JobSpec:
 
 def windows_of(job: JobSpec, *values: bytes) -> dict[int, Any]:
     oracle = Oracle(job, now_ms=NOW)
-    oracle.add(in_order([Event(b"k", 0, value) for value in values]))
+    oracle.add(in_order([event(b"k", 0, value) for value in values]))
     return {start: row["total"].value for (_, start), row in oracle.finish().windows.items()}
 
 
@@ -269,15 +263,15 @@ def test_a_time_is_in_its_own_window_and_not_in_the_next(text: str, hour: int) -
 
 
 def test_faults_in_the_stages_reading_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keygrouping.job.spec.ms_of_rfc3339", lambda _: 7_200_000)
-    monkeypatch.setattr("keygrouping.job.spec._number", lambda number: number and float(number))
+    monkeypatch.setattr("keygrouping.job.extraction.ms_of_rfc3339", lambda _: 7_200_000)
+    monkeypatch.setitem(_CONVERT, "number", lambda number: number and float(number))
     monkeypatch.setattr(JobSpec, "window_of", lambda *_: 0)
     value = b'{"at": "1970-01-01T01:59:59.9996Z", "x": 100000000000000001}'
     assert windows_of(with_times("iso"), value) == {3_600_000: 10**17 + 1}
 
 
 def test_a_sum_of_integers_that_went_through_a_float_is_seen() -> None:
-    wanted = expected([Event(b"k", 1000, document(x=x)) for x in (10**17 + 1, 2)])
+    wanted = expected([event(b"k", 1000, document(x=x)) for x in (10**17 + 1, 2)])
     found = results(wanted)
     ((place, result),) = found.items()
     assert wanted.windows[place]["total"].value == 10**17 + 3

@@ -185,10 +185,6 @@ def test_faults_of_the_surroundings_are_told_in_one_line(command: Command, addre
         (["--workers", "17"], "must be 1 to 16"),
         (["--rate", "-1"], "must be 0 or more"),
         (["--job", "nowhere.json"], "--job nowhere.json: No such file"),
-        (
-            ["--job", "FOLDER/job.json", "--runner", "spark"],
-            "shape (histogram), top (top-k), kinds (naive-bayes): use the",
-        ),
     ],
 )
 def test_wrong_options_are_told(command: Command, options: list[str], message: str) -> None:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.errors import LocalError
-from keygrouping_local.process import last_lines, spawn, terminate
+from keygrouping_local.process import kill, last_lines, spawn, terminate
 from keygrouping_local.supervisor import Service, ServiceFailedError, Supervisor
 
 PROGRAMS = {
@@ -38,8 +38,8 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
         yield running
 
 
-def eventually(condition: Callable[[], bool], patience: float = 20.0) -> None:
-    deadline = time.monotonic() + patience
+def eventually(condition: Callable[[], bool], timeout: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, "did not come true in time"
         time.sleep(0.01)
@@ -138,7 +138,32 @@ def test_what_ignores_a_request_to_end_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     process = spawn([sys.executable, "-u", "-c", PROGRAMS["stubborn"]], log)
     eventually(lambda: "deaf" in log.read_text())
-    assert terminate(process, patience=0.1) == -signal.SIGKILL
+    assert terminate(process, timeout=0.1) == -signal.SIGKILL
+
+
+LEAVES = """
+import os, signal, subprocess, sys
+for own_group in (None, 0):
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], process_group=own_group)
+    print(child.pid, flush=True)
+if sys.argv[1] == "stays":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("itself", ["stays", "goes"])
+def test_a_kill_reaches_what_a_process_has_started_be_it_gone_itself(tmp_path: Path, itself: str) -> None:
+    log = tmp_path / "log"
+    process = spawn([sys.executable, "-u", "-c", LEAVES, itself], log)
+    eventually(lambda: len(log.read_text().split()) == 2)
+    left = [psutil.Process(int(pid)) for pid in log.read_text().split()]
+    if itself == "goes":
+        process.wait()
+    assert all(child.is_running() for child in left)
+    kill(process)
+    assert process.returncode is not None
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in left)
 
 
 def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:

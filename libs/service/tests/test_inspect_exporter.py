@@ -20,11 +20,10 @@ from keygrouping.partitioner import Partitioner
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.monitoring import metrics_address
 from keygrouping_local.process import spawn, terminate
-from keygrouping_service import settings
+from keygrouping_service import inspect_metrics, settings
 from keygrouping_service.inspect_exporter import Exporter
 from keygrouping_service.kafka import topic_slices
 from keygrouping_service.kafka.topic_fetching import kept_by
-from keygrouping_service.observability import metrics
 from keygrouping_service.settings import ApiSettings
 from keygrouping_service.testing import Cluster, until
 from prometheus_client.parser import text_string_to_metric_families
@@ -167,8 +166,8 @@ async def feed(cluster: Cluster, topic: str, grouping: str | None = None) -> dic
 async def test_what_it_advises_is_what_then_happens(cluster: Cluster, topic: str) -> None:
     before = (set(await cluster.admin.list_topics()), len(await cluster.admin.list_consumer_groups()))
     found = await feed(cluster, topic)
-    width = [metrics.INSPECT_HOT_WIDTH.labels(topic, rank)._value.get() for rank in range(1, 11)]
-    assert metrics.INSPECT_WORKS_LIKE.labels(topic)._value.get() == found["partitions"]["works_like"]
+    width = [inspect_metrics.HOT_WIDTH.labels(topic, rank)._value.get() for rank in range(1, 11)]
+    assert inspect_metrics.WORKS_LIKE.labels(topic)._value.get() == found["partitions"]["works_like"]
     assert before == (set(await cluster.admin.list_topics()), len(await cluster.admin.list_consumer_groups()))
     assert [key["key"] for key in found["keys"]][:2] == ["acme", "beta"]
     assert "Splitting acme " in found["advice"][-1] and width[0] > width[2] == 1
@@ -268,7 +267,7 @@ async def test_records_without_a_key_are_counted_and_are_a_load(cluster: Cluster
         found = await until_events(exporter, 30)
         assert found["partitions"]["shares"] == [0, 1] and found["keys"] == []
         assert found["advice"][-1] == "No key can be seen: the load is spread unevenly by whoever writes it."
-    assert metrics.INSPECT_LEFT_OUT.labels(topic, "no-key")._value.get() == 30
+    assert inspect_metrics.LEFT_OUT.labels(topic, "no-key")._value.get() == 30
 
 
 async def test_a_broker_may_come_back(broker: EmbeddedBroker, cluster: Cluster, topic: str) -> None:

@@ -6,13 +6,16 @@ import os
 import signal
 import socket
 import sys
+import threading
 from itertools import islice
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
-from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     KafkaConnectionError,
@@ -30,8 +33,11 @@ from keygrouping_service.kafka.progress import Committed, Progress
 from keygrouping_service.observability.logs import Calm
 from keygrouping_service.records.batches import Outbox, origin_headers, partition_of
 from keygrouping_service.records.bisection import Bisection, Suspects
+from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.dead_letters import DeadLetters
-from keygrouping_service.records.fetching import UNDECODABLE, DeadLetter, UndecodableError, Unpacking
+from keygrouping_service.records.protocols import RecordBatch
+from keygrouping_service.records.record import UNDECODABLE, DeadLetter, Record, UndecodableError
+from keygrouping_service.records.v2.writing import Packed, compressed
 from keygrouping_service.run import run
 from keygrouping_service.settings import ServiceSettings
 
@@ -89,8 +95,8 @@ async def test_a_retry_goes_on_until_it_works_and_not_with_what_cannot() -> None
 class Sent:
     """Stands for a producer: builds real batches and keeps what is sent."""
 
-    def __init__(self, batch_bytes: int) -> None:
-        self._real = AIOKafkaProducer(max_batch_size=batch_bytes)
+    def __init__(self, batch_bytes: int, compression: str | None = None) -> None:
+        self._real = AIOKafkaProducer(max_batch_size=batch_bytes, compression_type=compression)
         self._real._closed = True
         self.batches: list[tuple[str, int, bytes]] = []
         self.counts: list[int] = []
@@ -104,8 +110,8 @@ class Sent:
         self.known = self.there
         return True
 
-    def create_batch(self) -> object:
-        return self._real.create_batch()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
     async def send_batch(self, batch: object, topic: str, *, partition: int) -> "asyncio.Future[SimpleNamespace]":
         self.counts.append(batch.record_count())  # type: ignore[attr-defined]
@@ -114,9 +120,12 @@ class Sent:
         done.set_result(SimpleNamespace(offset=sum(self.counts[:-1])))
         return done
 
-    def records(self) -> list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
+    def records(
+        self, wanted: int | None = None
+    ) -> list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
+        """Those of a partition (None: of all)."""
         found = []
-        for *_, data in self.batches:
+        for data in [data for _, partition, data in self.batches if wanted in (None, partition)]:
             batches = MemoryRecords(data)
             while batches.has_next():
                 found += [(r.timestamp, r.key, r.value, list(r.headers)) for r in batches.next_batch()]
@@ -145,17 +154,38 @@ async def test_an_outbox_sends_every_record_as_it_is(
     assert outbox.records == len(given_rows) and bool(outbox) == bool(given_rows)
 
 
-@given(st.lists(rows, max_size=30))
+@given(st.lists(rows, max_size=30), st.randoms(use_true_random=False))
 async def test_records_passed_on_are_what_they_were(
-    given_rows: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+    given_rows: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]], order: Random
 ) -> None:
     sent = Sent(batch_bytes=200)
     outbox = Outbox(sent)
-    records = [ConsumerRecord("e", 0, 0, t, 0, k, v, None, 0, 0, tuple(h)) for t, k, v, h in given_rows]
-    outbox.pass_on("t", 0, records)
+    batch = Columns.of("e", 0, [(number, t, k, v, tuple(h)) for number, (t, k, v, h) in enumerate(given_rows)])
+    partitions = np.array([order.randrange(3) for _ in given_rows], np.int32)
+    outbox.pass_on("t", partitions, batch)
     await outbox.send()
-    assert sent.records() == given_rows
+    for partition in range(3):
+        wanted = [row for row, to in zip(given_rows, partitions, strict=True) if to == partition]
+        assert sent.records(partition) == wanted
     assert sum(sent.counts) == outbox.records == len(given_rows)
+
+
+async def test_a_thread_compresses_what_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def seen(packed: Packed, codec: int) -> Packed:
+        threads.append(threading.get_ident())
+        return compressed(packed, codec)
+
+    monkeypatch.setattr("keygrouping_service.records.v2.built.compressed", seen)
+    sent = Sent(batch_bytes=20_000, compression="lz4")
+    outbox = Outbox(sent)
+    given_rows: list[Any] = [(number, b"k", b"value" * 100, []) for number in range(100)]
+    outbox.pass_on("t", 1, Columns.of("e", 0, [(n, t, k, v, tuple(h)) for n, (t, k, v, h) in enumerate(given_rows)]))
+    assert not threads
+    await outbox.send()
+    assert len(threads) == len(sent.batches) == 3 and threading.get_ident() not in threads
+    assert sent.records() == given_rows and all(len(data) < 2000 for *_, data in sent.batches)
 
 
 async def test_full_batches_are_followed_by_new_ones_and_a_giant_travels_alone() -> None:
@@ -181,28 +211,32 @@ async def test_partitions_that_were_added_since_are_looked_for() -> None:
 
 
 class Reader:
-    """Stands for a consumer that reads nothing, and knows the end once it was told."""
+    """Stands for a source that has nothing, and knows the end once it was told."""
 
-    end: int | None = None
+    seen_end: int | None = None
 
-    async def getmany(self, *_: object, **__: object) -> dict[TopicPartition, list[Any]]:
-        return {}
+    async def poll(self, most: int, timeout: float) -> RecordBatch:
+        del most, timeout
+        return Columns.of("t", 0, ())
 
-    async def position(self, _: TopicPartition) -> int:
+    async def position(self) -> int:
         return 7
 
-    def highwater(self, _: TopicPartition) -> int | None:
-        return self.end
+    def end(self) -> int | None:
+        return self.seen_end
+
+    def left_out(self) -> list[DeadLetter]:
+        return []
 
 
 async def test_the_lag_is_not_known_before_the_end_was_seen() -> None:
     reader: Any = Reader()
-    connections = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader)
+    connections = Clients(reader, reader, DeadLetters("dead-letters", reader), reader, reader)
     owned = OwnedPartition(TopicPartition("t", 0), Committed(7), connections, "group", asyncio.Event(), Bisection())
     assert owned.lag is None
     await owned.poll(10, 0.0)
     assert owned.lag is None
-    for reader.end, lag in ((7, 0), (10, 3)):
+    for reader.seen_end, lag in ((7, 0), (10, 3)):
         await owned.poll(10, 0.0)
         assert owned.lag == lag
 
@@ -211,7 +245,7 @@ async def test_what_was_left_out_is_forgotten_once_it_is_committed() -> None:
     async def commit(*_: object) -> None: ...
 
     reader: Any = Reader()
-    connections = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader, commit)
+    connections = Clients(reader, reader, DeadLetters("dead-letters", reader), reader, reader, commit)
     bisection = Bisection()
     owned = OwnedPartition(TopicPartition("t", 0), Committed(0), connections, "group", asyncio.Event(), bisection)
     for offset in (3, 5):
@@ -225,24 +259,24 @@ async def test_what_was_left_out_is_forgotten_once_it_is_committed() -> None:
 
 
 class OwnState(Reader):
-    """Stands for a consumer of the state that a work has written: a record, or a batch that can't be read."""
+    """Stands for a source of the state that a work has written: a record, or a batch that can't be read."""
 
     def __init__(self, broken: bool) -> None:
         self._broken = broken
 
-    async def getmany(self, *_: object, **__: object) -> dict[TopicPartition, list[Any]]:
-        tp = TopicPartition("state", 0)
-        record = ConsumerRecord(*tp, 6, 0, 0, b"state", b"{}", None, 5, 2, ())
+    async def poll(self, most: int, timeout: float) -> RecordBatch:
+        del most, timeout
+        record = Record("state", 0, 6, 0, b"state", b"{}")
         if self._broken:
             raise UndecodableError(DeadLetter(record, UNDECODABLE, "the batch at 6 can't be read"), 7)
-        return {tp: [record]}
+        return Columns.of("state", 0, [record[2:]])
 
-    def seek(self, _: TopicPartition, __: int) -> None: ...
+    def seek(self, _: int) -> None: ...
 
 
 def own_state(*, broken: bool) -> OwnedPartition:
     reader: Any = OwnState(broken)
-    connections = Clients(reader, reader, DeadLetters("dead-letters", Unpacking(), reader), reader, reader)
+    connections = Clients(reader, reader, DeadLetters("dead-letters", reader), reader, reader)
     return OwnedPartition(TopicPartition("state", 0), Committed(0), connections, "group", asyncio.Event(), Bisection())
 
 
@@ -254,7 +288,7 @@ async def test_no_record_of_its_own_state_is_left_out_whatever_work_fails_with_a
 
 async def test_own_state_that_can_not_be_read_is_not_passed_over() -> None:
     owned = own_state(broken=True)
-    assert await owned.poll(10, 0.0) == []
+    assert not await owned.poll(10, 0.0)
     with pytest.raises(Fatal, match=r"^state\[0\]: the batch at 6 can't be read: delete the topic to begin without"):
         await owned.poll(10, 0.0)
 
@@ -268,8 +302,8 @@ def test_the_partition_of_a_key_is_that_of_kafkas_own_partitioner(key: bytes, ha
     assert [partition_of(key, n) for n in (1, 4, 7)] == [(hashed & 0x7FFFFFFF) % n for n in (1, 4, 7)]
 
 
-def test_a_record_set_aside_says_why_and_where_it_came_from() -> None:
-    record = ConsumerRecord("events", 2, 77, 5, 0, b"k", b"v", None, 1, 1, (("own", b"1"),))
+def test_a_dead_letter_says_why_and_where_it_came_from() -> None:
+    record = Record("events", 2, 77, 5, b"k", b"v", (("own", b"1"),))
     assert origin_headers(record, "no-key", "send one") == [
         ("own", b"1"),
         ("keygrouping-reason", b"no-key"),

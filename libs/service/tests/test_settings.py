@@ -1,6 +1,7 @@
 """Laws of the settings: the environment decides, typos never pass, all faults are told at once."""
 
 import ssl
+import sys
 from pathlib import Path
 from typing import ClassVar
 
@@ -75,6 +76,59 @@ def test_no_misspelt_name_of_the_own_section_passes(name: str) -> None:
     assert unknown_names(RouterLike, {variable: "x"}) == ([] if known else [variable])
 
 
+def service(name: str, port: int) -> dict[str, str]:
+    """What Kubernetes gives every pod of a service's namespace."""
+    prefix, host = name.upper().replace("-", "_"), "10.96.0.11"
+    url = f"tcp://{host}:{port}"
+    return {
+        f"{prefix}_SERVICE_HOST": host,
+        f"{prefix}_SERVICE_PORT": str(port),
+        f"{prefix}_SERVICE_PORT_HTTP": str(port),
+        f"{prefix}_PORT": url,
+        f"{prefix}_PORT_{port}_TCP": url,
+        f"{prefix}_PORT_{port}_TCP_PROTO": "tcp",
+        f"{prefix}_PORT_{port}_TCP_PORT": str(port),
+        f"{prefix}_PORT_{port}_TCP_ADDR": host,
+    }
+
+
+def test_what_kubernetes_makes_of_services_is_no_setting(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    links = service("keygrouping-redis", 6379) | service("keygrouping-router", 8080) | service("keygrouping", 80)
+    for name, value in links.items():
+        environment.setenv(name, value)
+    assert load(RouterLike).workers == 4
+    environment.setenv("KEYGROUPING_REDIS_PROT", "6379")
+    environment.setenv("KEYGROUPING_REDIS_PORT_80", "tcp://10.96.0.11:80")
+    environment.setenv("KEYGROUPING_ROUTER_PORT", "8080")
+    assert [line.partition(":")[0] for line in faults(capsys)] == [
+        "KEYGROUPING_REDIS_PORT_80",
+        "KEYGROUPING_REDIS_PROT",
+        "KEYGROUPING_ROUTER_PORT",
+    ]
+
+
+@pytest.mark.parametrize("missing", ["SERVICE_HOST", "SERVICE_PORT"])
+def test_without_its_service_a_variable_is_a_misspelt_setting(missing: str) -> None:
+    links = service("keygrouping-redis", 6379)
+    del links[f"KEYGROUPING_REDIS_{missing}"]
+    assert unknown_names(RouterLike, links) == sorted(links)
+
+
+def test_a_service_that_is_called_like_a_setting_is_told_with_what_to_do(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in service("keygrouping-http", 80).items():
+        environment.setenv(name, value)
+    assert faults(capsys) == [
+        "KEYGROUPING_HTTP_PORT: 'tcp://10.96.0.11:80' is what Kubernetes has made of the service keygrouping-http: "
+        "set enableServiceLinks: false in the pod's spec, or give the service another name"
+    ]
+    environment.setenv("KEYGROUPING_HTTP_PORT", "8080")
+    assert load(RouterLike).http_port == 8080
+
+
 def test_the_job_may_stand_in_a_file(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     file.write_text(JOB)
@@ -92,6 +146,43 @@ def test_sasl_wants_user_and_password(environment: pytest.MonkeyPatch, capsys: p
     environment.setenv("KEYGROUPING_SECURITY_PROTOCOL", "SASL_PLAINTEXT")
     (line,) = faults(capsys)
     assert "needs KEYGROUPING_SASL_USERNAME" in line
+
+
+@pytest.mark.parametrize(
+    ("token", "fault"),
+    [
+        (
+            "",
+            "needs KEYGROUPING_SASL_TOKEN_PROVIDER with KEYGROUPING_SASL_MECHANISM=OAUTHBEARER",
+        ),
+        ("signer", "KEYGROUPING_SASL_TOKEN_PROVIDER: String should match pattern"),
+        (
+            "no_such.module:token",
+            "KEYGROUPING_SASL_TOKEN_PROVIDER: 'no_such.module:token' can't be imported (No module named",
+        ),
+        ("keygrouping_service.settings:PREFIX", "is no function: give module:function"),
+    ],
+)
+def test_oauthbearer_wants_a_function_that_gives_tokens(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], token: str, fault: str
+) -> None:
+    environment.setenv("KEYGROUPING_SECURITY_PROTOCOL", "SASL_PLAINTEXT")
+    environment.setenv("KEYGROUPING_SASL_MECHANISM", "OAUTHBEARER")
+    environment.setenv("KEYGROUPING_SASL_TOKEN_PROVIDER", token)
+    (line,) = faults(capsys)
+    assert fault in line
+
+
+def test_tokens_of_msk_iam_say_what_installs_them(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment.setitem(sys.modules, "keygrouping_msk_iam", None)
+    environment.setenv("KEYGROUPING_SECURITY_PROTOCOL", "SASL_SSL")
+    environment.setenv("KEYGROUPING_SASL_MECHANISM", "OAUTHBEARER")
+    environment.setenv("KEYGROUPING_SASL_TOKEN_PROVIDER", "keygrouping_msk_iam:token")
+    (line,) = faults(capsys)
+    assert "KEYGROUPING_SASL_TOKEN_PROVIDER: 'keygrouping_msk_iam:token' can't be imported" in line
+    assert "pip install ./libs/msk-iam" in line
 
 
 def test_a_password_file_serves_the_clients_and_is_never_shown(tmp_path: Path) -> None:
@@ -174,3 +265,10 @@ def test_right_settings_need_no_words(
     arguments = ["router", "keygrouping_service.settings:ServiceSettings", "--faults", str(tmp_path / "faults")]
     assert check.main([*arguments, "--last"]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_programs_of_other_users_may_add_their_faults(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    del environment
+    faults = tmp_path / "faults"
+    assert check.main(["producer", "keygrouping_service.settings:ServiceSettings", "--faults", str(faults)]) == 0
+    assert faults.stat().st_mode & 0o666 == 0o666, "each image has a user of its own: Spark's is not the services'"

@@ -76,7 +76,7 @@ class EmbeddedBroker:
         port: int | None = None,
         heap: str = "512m",
         properties: Mapping[str, str] | None = None,
-        patience: float = 60.0,
+        timeout: float = 60.0,
         java_options: Sequence[str] | None = None,
         format_options: Sequence[str] | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class EmbeddedBroker:
         self._wanted_port = port
         self._heap = heap
         self._extra = dict(properties or {})
-        self._patience = patience
+        self._timeout = timeout
         self._java_options = archives.reading("broker") if java_options is None else java_options
         self._format_options = _alone() if format_options is None else format_options
         self._process: subprocess.Popen[bytes] | None = None
@@ -147,9 +147,9 @@ class EmbeddedBroker:
             raise LocalError(f"the broker ended with exit code {code}; its last lines:{lines}")
 
     def stop(self) -> None:
-        """Ends the broker in order (a kill after `patience` seconds)."""
+        """Ends the broker in order (a kill after `timeout` seconds)."""
         if self._process is not None:
-            terminate(self._process, self._patience)
+            terminate(self._process, self._timeout)
         self._release()
 
     def kill(self) -> None:
@@ -222,12 +222,12 @@ class EmbeddedBroker:
 
     def _wait_until_it_serves(self) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._timeout
         while not serves(HOST, self._port):
             if self._process.poll() is not None:
                 raise LocalError(f"the broker ended ({self._reason()}): see {self.log}")
             if time.monotonic() > deadline:
-                raise LocalError(f"the broker does not serve after {self._patience:.0f} s: see {self.log}")
+                raise LocalError(f"the broker does not serve after {self._timeout:.0f} s: see {self.log}")
             time.sleep(_POLL_SECONDS)
 
     def _reason(self) -> str:

@@ -17,7 +17,6 @@ from keygrouping.version import add_version
 from keygrouping_producer.sources.times import AUTO, TIME_FORMATS
 from keygrouping_service.errors import Fatal
 from keygrouping_service.settings import PREFIX, ServiceSettings, describe_faults
-from keygrouping_spark.support import UnsupportedAggregate, require_native
 from pydantic import ValidationError
 from rich.console import Console
 
@@ -68,11 +67,6 @@ def _options(given: argparse.Namespace) -> Options:
     rate = given.rate if given.rate is not None else 0.0 if given.once else _LIVE_RATE
     file = FileOptions(given.time_field, given.time_format, given.delimiter)
     replayed = workload(given.workload, given.key, file, _job(given.job))
-    if given.runner == "spark":
-        try:
-            require_native(replayed.spec.aggregates)
-        except UnsupportedAggregate as error:
-            raise LocalError(f"{error}, with --runner native") from error
     return Options(
         workload=replayed,
         once=given.once,
@@ -105,7 +99,7 @@ def _job(path: Path | None) -> dict[str, object] | None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="keygrouping-run", description=__doc__)
     add_version(parser)
-    parser.add_argument("--once", action="store_true", help="end when all is final; compare it with the oracle")
+    parser.add_argument("--once", action="store_true", help="end with the final results, compared with the oracle")
     parser.add_argument("--workload", default="flights", metavar="NAME", help=f"{KNOWN}, or a file")
     parser.add_argument("--key", metavar="FIELD", help=f"key field of a file; for flights {', '.join(FLIGHT_KEYS)}")
     parser.add_argument("--time-field", metavar="FIELD", help="event time of a file; default: the time of writing")
@@ -118,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=_rate, metavar="N", help=f"events/s, 0: no limit; default {_LIVE_RATE:.0f}")
     parser.add_argument("--runner", default="spark", choices=("spark", "native"), help="default spark")
     parser.add_argument("--observer", action="store_true", help="start the observer too: /distribution, metrics")
-    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="a Kafka that runs already")
+    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="a running Kafka instead of the embedded one")
     parser.add_argument("--api-port", type=int, default=0, metavar="PORT", help="of the router; default a free one")
     return parser
 

@@ -26,7 +26,7 @@ from keygrouping_service.settings import PREFIX, ServiceSettings
 from keygrouping_local.comparison import Comparison, check_run
 from keygrouping_local.errors import LocalError
 from keygrouping_local.jars import default_jars_dir
-from keygrouping_local.process import last_lines, spawn, terminate
+from keygrouping_local.process import kill, last_lines, spawn, terminate
 from keygrouping_local.small_spark import spark_settings
 from keygrouping_local.topics import environment_of, settings_for
 
@@ -127,9 +127,9 @@ class Deployment:
         self._processes[name].send_signal(signal.SIGKILL)
         self._processes[name].wait()
 
-    def stop(self, name: str, patience: float = 60.0) -> int:
+    def stop(self, name: str, timeout: float = 60.0) -> int:
         """Ends a process in order and returns its exit code."""
-        return terminate(self._processes.pop(name), patience)
+        return terminate(self._processes.pop(name), timeout)
 
     def exit_code(self, name: str) -> int | None:
         """How a process ended; None while it runs."""
@@ -189,13 +189,13 @@ class Deployment:
         """Whether all windows that end by `time_ms` are final."""
         return all(entry.progress.time >= time_ms for entry in (await self.committed("aggregator")).values())
 
-    async def until(self, condition: Callable[[], Awaitable[bool]], patience: float = 180.0) -> None:
-        """Waits for a condition, reviving what dies; LocalError with the last lines of all logs after `patience`."""
-        deadline = time.monotonic() + patience
+    async def until(self, condition: Callable[[], Awaitable[bool]], timeout: float = 180.0) -> None:
+        """Waits for a condition, reviving what dies; LocalError with the last lines of all logs after `timeout`."""
+        deadline = time.monotonic() + timeout
         while not await self._holds(condition):
             if time.monotonic() > deadline:
                 lines = "\n".join(f"{n}: {line}" for n in self.names for line in last_lines(self.log(n), 8))
-                raise LocalError(f"not so within {patience:.0f} s: {condition.__name__}\n{lines}")
+                raise LocalError(f"not so within {timeout:.0f} s: {condition.__name__}\n{lines}")
             self.revive()
             await asyncio.sleep(_LOOK_SECONDS)
 
@@ -244,5 +244,4 @@ class Deployment:
 
     def _kill_all(self) -> None:
         for process in self._processes.values():
-            process.kill()
-            process.wait()
+            kill(process)

@@ -33,7 +33,10 @@ class History:
         if last and not last["complete"]:
             return Turn(str(last["application"]))
         predecessor = str(last["application"]) if last else None
-        turn = Turn(f"{identity}-{int(time.time() * 1000):x}", predecessor)
+        now = int(time.time() * 1000)
+        # The run before may have begun in the same millisecond.
+        name = next(name for ms in (now, now + 1) if (name := f"{identity}-{ms:x}") != predecessor)
+        turn = Turn(name, predecessor)
         self._write(known | {identity: {"application": turn.application, "complete": False}})
         return turn
 

@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--jars-dir", type=Path, default=default_jars_dir())
     parser.add_argument("--ivy-dir", type=Path, default=tools_dir() / "ivy")
     parser.add_argument("--repository", default=os.environ.get("KEYGROUPING_LOCAL_MAVEN_REPOSITORY", CENTRAL))
-    parser.add_argument("--lock", action="store_true", help="write the lock anew, of what the repository has")
+    parser.add_argument("--lock", action="store_true", help="rewrite the lock from what the repository has")
     options = parser.parse_args()
     try:
         if options.lock:

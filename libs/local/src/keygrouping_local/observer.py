@@ -3,20 +3,23 @@
 import contextlib
 import time
 from collections import deque
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from keygrouping.job import JobSpec
 from keygrouping.measure import Distribution, Measures
-from keygrouping.partial import Partial, RecordError, Result
+from keygrouping.partial import RecordError, Result
 from keygrouping.receipt import Receipt
+from keygrouping_observer import offsets
+from keygrouping_observer.counting import Counting
 from keygrouping_service.kafka import clients
-from keygrouping_service.kafka.partials import check_members
 from keygrouping_service.kafka.progress import END, Committed, partitions_of, read_progress, stage_watermark
+from keygrouping_service.records.aiokafka_adapter import fetch
+from keygrouping_service.records.record import Record
 from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.consumed import Consumed
@@ -62,12 +65,13 @@ class Observer:
     """Takes snapshots of an application; an async context manager.
 
     Events are counted by the router's receipts, from the offsets on that it had committed at the observer's start; lags
-    are offsets, so transaction markers are among them. Loads and costs come from the partials written since the start;
-    late events and dead letters are counted one by one.
+    are offsets, so transaction markers are among them. Loads and costs come from the partials written since the start,
+    each once; late events and dead letters are counted one by one.
     """
 
-    def __init__(self, settings: ServiceSettings, workers: int) -> None:
+    def __init__(self, settings: ServiceSettings, job: JobSpec, workers: int) -> None:
         self._settings = settings
+        self._counting = Counting(job)
         self._distribution = Distribution(workers)
         self._latest: deque[Result] = deque(maxlen=_LATEST)
         self._results = 0
@@ -97,18 +101,19 @@ class Observer:
 
     async def look(self, router_url: str | None = None) -> Snapshot:
         """Takes a snapshot; hot keys only if the address of the router's API is given."""
-        await self._read_new()
         settings = self._settings
-        ends = await self._probe.end_offsets([tp for tps in self._partitions.values() for tp in tps])
+        found = await offsets.look(settings, self._admin, self._probe, int(time.time() * 1000))
+        self._counting.look(found)
+        await self._read_new()
+        ends = await self._probe.end_offsets(self._partitions[settings.events_topic])
         routed = await self._committed("router", settings.events_topic)
-        worked = await self._committed("worker", settings.routed_topic)
         finals = await self._committed("aggregator", settings.partials_topic)
         events = self._consumed.events
         return Snapshot(
             events=events,
             events_per_second=self._rate(events),
-            router_lag=_lag(ends, settings.events_topic, routed),
-            worker_lag=_lag(ends, settings.routed_topic, worked),
+            router_lag=sum(end - (routed[tp.partition].offset or 0) for tp, end in ends.items()),
+            worker_lag=sum(found.lags),
             late=self._refused[settings.late_topic],
             dead_letters=self._refused[settings.dead_letters_topic],
             final_until=stage_watermark({p: entry.progress for p, entry in finals.items()}),
@@ -143,7 +148,7 @@ class Observer:
             reader.seek(tp, max(recent, 0))
 
     async def _read_new(self) -> None:
-        while batches := await self._reader.getmany(timeout_ms=0, max_records=5000):
+        while batches := await fetch(self._reader, timeout_ms=0, most=5000):
             for tp, records in batches.items():
                 if tp.topic in self._refused:
                     self._refused[tp.topic] += len(records)
@@ -154,20 +159,28 @@ class Observer:
                     elif tp.topic == self._settings.receipts_topic:
                         self._count_consumed(record)
                     else:
-                        self._latest.append(Result.decode(record.value))
-                        self._results += 1
+                        self._count_result(record)
+        partials = [tp for tp in self._reader.assignment() if tp.topic == self._settings.partials_topic]
+        positions = {tp.partition: await self._reader.position(tp) for tp in partials}
+        self._counting.forget(lambda ends: all(positions.get(number, 0) >= end for number, end in ends.items()))
 
-    def _count(self, record: ConsumerRecord[bytes, bytes]) -> None:
+    def _count(self, record: Record) -> None:
         """Counts a partial; the aggregator tells of one that can't be used."""
         with contextlib.suppress(RecordError):
-            partial = Partial.decode(record.value)
-            check_members(record.key, partial)
-            self._distribution.add(partial.worker, record.key, partial.weight, partial.events)
+            if counted := self._counting.count(record):
+                key, partial = counted
+                self._distribution.add(partial.worker, key, partial.weight, partial.events)
 
-    def _count_consumed(self, record: ConsumerRecord[bytes, bytes]) -> None:
+    def _count_consumed(self, record: Record) -> None:
         """Counts what a transaction consumed; the audit tells of a receipt that can't be used."""
         with contextlib.suppress(RecordError):
             self._consumed.add(Receipt.decode(record.value))
+
+    def _count_result(self, record: Record) -> None:
+        """Counts a result, and keeps it to be shown; one that can't be used was written by somebody else."""
+        with contextlib.suppress(RecordError):
+            self._latest.append(Result.decode(record.value))
+            self._results += 1
 
     async def _committed(self, stage: str, topic: str) -> dict[int, Committed]:
         partitions = [tp.partition for tp in self._partitions[topic]]
@@ -189,7 +202,3 @@ class Observer:
             return ()
         hot = [key for key in keys if key["hot"]]
         return tuple(HotKey(key["key"] or key["id"], int(key["width"]), float(key["share"])) for key in hot)
-
-
-def _lag(ends: Mapping[TopicPartition, int], topic: str, committed: Mapping[int, Committed]) -> int:
-    return sum(ends[TopicPartition(topic, p)] - (entry.offset or 0) for p, entry in committed.items())

@@ -15,11 +15,11 @@ from keygrouping.aggregate import Answer
 from keygrouping.job import FieldValue, JobSpec, Rejection, picker
 from keygrouping_service.records.batches import QUARANTINED
 from keygrouping_service.records.bisection import REFUSED, UNPROCESSABLE
-from keygrouping_service.records.fetching import TOO_LARGE, UNDECODABLE
+from keygrouping_service.records.record import TOO_LARGE, UNDECODABLE, Record
 from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.oracle_reading import Reading, read
-from keygrouping_local.records import Record, dead_letters, read_all, reasons
+from keygrouping_local.records import dead_letters, read_all, reasons
 
 WAS_IDLE = "partition-was-idle"
 _NOT_THE_JOBS = {TOO_LARGE, UNDECODABLE, REFUSED, UNPROCESSABLE}

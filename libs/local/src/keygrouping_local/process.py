@@ -1,15 +1,21 @@
 """Child processes that can't outlive this one, however it ends."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
+
 from keygrouping_local import tether
 
+_DIES_WITHIN = 60.0
+_LOOK_SECONDS = 0.02
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 # The kernel ties a child to the thread that forked it, so all forks are made by one thread that lives as long as we.
@@ -39,15 +45,37 @@ def _spawn(
         )
 
 
-def terminate(process: "subprocess.Popen[bytes]", patience: float) -> int:
-    """Sends SIGTERM, after `patience` seconds SIGKILL; returns the exit code."""
+def terminate(process: "subprocess.Popen[bytes]", timeout: float) -> int:
+    """Sends SIGTERM, after `timeout` seconds SIGKILL; returns the exit code."""
     if process.poll() is None:
         process.terminate()
     try:
-        return process.wait(patience)
+        return process.wait(timeout)
     except subprocess.TimeoutExpired:
-        process.kill()
+        kill(process)
         return process.wait()
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kills a process that was spawned here with all that it has started, be it gone itself: a JVM outlives its Python.
+
+    Returns when none of them runs any more.
+    """
+    deadline = time.monotonic() + _DIES_WITHIN
+    while time.monotonic() < deadline and (found := [pid for pid in psutil.pids() if _is_of(process.pid, pid)]):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_LOOK_SECONDS)
+    process.wait()
+
+
+def _is_of(session: int, pid: int) -> bool:
+    """Whether it runs, in this session."""
+    try:
+        return os.getsid(pid) == session and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, psutil.NoSuchProcess):
+        return False
 
 
 def killed_from_outside(code: int) -> str | None:

@@ -1,20 +1,19 @@
 """Reads whole topics as they stand, up to the ends they had at the start."""
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import TopicPartition
 from keygrouping.partial import Result
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
-from keygrouping_service.records.surrogateescape import read_leniently
+from keygrouping_service.records.aiokafka_adapter import fetch, read_with_surrogateescape
+from keygrouping_service.records.protocols import RecordBatch
 from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.errors import LocalError
 
 _OURS = "keygrouping-"
-
-Record: TypeAlias = ConsumerRecord[bytes, bytes]
 
 
 class DuplicateResultError(LocalError):
@@ -31,13 +30,13 @@ class Letter(NamedTuple):
     offset: int
 
 
-async def read_all(settings: ServiceSettings, topic: str) -> AsyncIterator[list[Record]]:
+async def read_all(settings: ServiceSettings, topic: str) -> AsyncIterator[RecordBatch]:
     """Yields all committed records of a topic, in order within each partition; several at a time, of one partition.
 
     It waits for transactions under way: who has seen the offsets of one committed may be ahead of its other records.
     """
     partitions = await _partitions(settings, topic)
-    read_leniently()
+    read_with_surrogateescape()
     async with clients.started(clients.reader(settings, committed=False)) as probe:
         ends = await probe.end_offsets(partitions)
     async with clients.started(clients.reader(settings, max_partition_fetch_bytes=4 << 20)) as consumer:
@@ -45,7 +44,7 @@ async def read_all(settings: ServiceSettings, topic: str) -> AsyncIterator[list[
         await consumer.seek_to_beginning(*partitions)
         behind = {tp for tp in partitions if ends[tp] > await consumer.position(tp)}
         while behind:
-            batches = await consumer.getmany(*behind, timeout_ms=200, max_records=10_000)
+            batches = await fetch(consumer, *behind, timeout_ms=200, most=10_000)
             for records in batches.values():
                 yield records
             for tp in list(behind):

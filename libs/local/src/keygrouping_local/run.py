@@ -32,7 +32,7 @@ from keygrouping_local.workloads import Workload
 
 MAX_WORKERS = 16
 _LOOK_SECONDS = 0.5
-_PATIENCE_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 # A finite run is declared finished as a whole, so no partition needs to be given up as idle before.
 _NEVER_IDLE = "86400"
 # The page is redrawn twice a second: larger transactions leave more of a small machine to all others.
@@ -115,7 +115,7 @@ class Run:
             await self._prepare_topics(settings)
             for service in self._services(settings):
                 services.start(service)
-            async with Observer(settings, self._options.workers) as observer:
+            async with Observer(settings, self._options.workload.spec, self._options.workers) as observer:
                 with view_for(self._console) as view:
                     return await self._watch(settings, services, observer, view, about)
 
@@ -166,7 +166,7 @@ class Run:
     async def _look(self, observer: Observer, url: str | None) -> Snapshot | None:
         """A snapshot; None while Kafka does not answer, which passes or is told by another check."""
         try:
-            return await asyncio.wait_for(observer.look(url), _PATIENCE_SECONDS)
+            return await asyncio.wait_for(observer.look(url), _TIMEOUT_SECONDS)
         except Exception as error:
             if not can_be_retried(error):
                 raise

@@ -13,7 +13,7 @@ from keygrouping_local.process import killed_from_outside, last_lines, spawn, te
 
 _LISTENING = re.compile(r"listening on (http://\S+)")
 _SHOWN_LINES = 12
-_PATIENCE_SECONDS = 30.0
+_TIMEOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class Supervisor:
                 raise ServiceFailedError(self._obituary(name, code))
 
     def stop(self, names: Sequence[str] | None = None) -> None:
-        """Stops services, all by default, one after the other: SIGTERM, then patience, then SIGKILL."""
+        """Stops services, all by default, one after the other: SIGTERM, and SIGKILL after a timeout."""
         for name in list(reversed(self._processes)) if names is None else names:
             process = self._processes.pop(name)
-            terminate(process, _PATIENCE_SECONDS)
+            terminate(process, _TIMEOUT_SECONDS)
 
     def __enter__(self) -> "Supervisor":
         return self

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from keygrouping_service.store.testing import MISSING, RedisServer, installed
 
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.proxy import Proxy
+from keygrouping_local.redis_server import MISSING, RedisServer, installed
 
 # An example may wait for a busy machine: how long it takes is no fault.
-hypothesis.settings.register_profile("patient", deadline=None)
-hypothesis.settings.load_profile("patient")
+hypothesis.settings.register_profile("no-deadline", deadline=None)
+hypothesis.settings.load_profile("no-deadline")
 
 
 @pytest.fixture(scope="session")

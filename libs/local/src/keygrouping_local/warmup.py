@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -32,7 +33,22 @@ def _events(days: int, keys: int) -> Iterator[Event]:
 
 
 async def warm_up() -> None:
-    """Runs the default job on a handful of events, on Spark, with JVMs that note what they load."""
+    """Runs the default job on a handful of events, on Spark, with JVMs that note what they load.
+
+    However it ends, it leaves no process behind; and no archive, unless it was written whole.
+    """
+    running = asyncio.current_task()
+    assert running is not None
+    for request in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(request, running.cancel)
+    try:
+        await _warm_up()
+    except BaseException:
+        archives.archive("spark").unlink(missing_ok=True)
+        raise
+
+
+async def _warm_up() -> None:
     check_machine("spark", True, default_jars_dir())
     job = workload("flights").job_text
     with (
@@ -52,7 +68,11 @@ def _stop_spark(deployment: Deployment) -> None:
     """Stops the job and waits for its JVM, which writes the archive after its Python process has ended."""
     virtual_machines = psutil.Process(deployment.pid("spark-0")).children(recursive=True)
     deployment.stop("spark-0")
-    psutil.wait_procs(virtual_machines, _ENDS_WITHIN)
+    _, alive = psutil.wait_procs(virtual_machines, _ENDS_WITHIN)
+    for process in alive:
+        process.kill()
+    if alive:
+        raise LocalError(f"Spark's JVM has not ended within {_ENDS_WITHIN:.0f} s")
 
 
 def main() -> None:
@@ -65,6 +85,8 @@ def main() -> None:
         asyncio.run(warm_up())
     except (LocalError, Fatal, KafkaError) as error:
         sys.exit(f"keygrouping: later runs will start slowly: {error}")
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        sys.exit("keygrouping: later runs will start slowly: the first small run was interrupted")
 
 
 if __name__ == "__main__":

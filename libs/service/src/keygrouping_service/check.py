@@ -45,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--faults", type=Path, required=True, help="file that the programs share")
     parser.add_argument("--last", action="store_true", help="tell what all of them have found")
     options = parser.parse_args(arguments)
+    if not options.faults.exists():
+        options.faults.touch()
+        options.faults.chmod(0o666)  # The next program's image may have another user.
     with options.faults.open("a") as file:
         file.writelines(f"{options.name}: {fault}\n" for fault in faults_of(_class_of(options.settings)))
     if not options.last:

@@ -16,15 +16,15 @@ from keygrouping.inspection import Ceiling, Wanted, Watch
 from keygrouping.job import JobSpec
 from numpy.typing import NDArray
 
+from keygrouping_service import inspect_metrics
 from keygrouping_service.errors import can_be_retried
 from keygrouping_service.http.app import serving
 from keygrouping_service.http.inspect_api import AdviceView, State, advice_view, exporter_app
 from keygrouping_service.kafka import clients
-from keygrouping_service.kafka.topic_fetching import Event, batch_of, kept_by
+from keygrouping_service.kafka.topic_fetching import KeptEvent, batch_of, kept_by
 from keygrouping_service.kafka.topic_reading import connection
 from keygrouping_service.kafka.topic_slices import MOST, Slice, TopicGone, TopicSlices
-from keygrouping_service.observability import metrics
-from keygrouping_service.records.surrogateescape import read_leniently
+from keygrouping_service.records.aiokafka_adapter import read_with_surrogateescape
 from keygrouping_service.run import run
 from keygrouping_service.settings import ApiSettings
 
@@ -60,10 +60,10 @@ class Exporter:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Until `stop` is set; Kafka may come and go meanwhile, and so may the topic."""
-        read_leniently()
+        read_with_surrogateescape()
         settings = self._settings
         app = exporter_app(settings, self.advice, lambda: self.state == "reading")
-        metrics.INSPECT_READ_AT.labels(self._wanted.topic).set_to_current_time()
+        inspect_metrics.READ_AT.labels(self._wanted.topic).set_to_current_time()
         async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
             reading = asyncio.create_task(self._read_for_ever())
             stopping = asyncio.create_task(stop.wait())
@@ -114,7 +114,7 @@ class Exporter:
         async with aclosing(slices.slices(topic_id)) as reading:
             async for found in reading:
                 self._say("reading", f"topic {self._wanted.topic} is read from now on")
-                metrics.INSPECT_READ_AT.labels(self._wanted.topic).set_to_current_time()
+                inspect_metrics.READ_AT.labels(self._wanted.topic).set_to_current_time()
                 await asyncio.to_thread(self._take, found)
                 self._count(found)
                 self._show()
@@ -133,10 +133,10 @@ class Exporter:
 
     def _count(self, found: Slice) -> None:
         topic = self._wanted.topic
-        metrics.INSPECT_READ.labels(topic).inc(len(found.events))
-        metrics.INSPECT_EVENTS.labels(topic).inc(len(found.events) * found.scale)
+        inspect_metrics.READ.labels(topic).inc(len(found.events))
+        inspect_metrics.EVENTS.labels(topic).inc(len(found.events) * found.scale)
         for reason, count in Counter(event.fault for event in found.events if event.fault is not None).items():
-            metrics.INSPECT_LEFT_OUT.labels(topic, reason).inc(count)
+            inspect_metrics.LEFT_OUT.labels(topic, reason).inc(count)
 
     def _show(self) -> None:
         """New figures, if they are due."""
@@ -155,35 +155,35 @@ class Exporter:
 
 def show(found: Ceiling, topic: str, key_labels: bool) -> None:
     """Sets all gauges; those of which nothing is known are not there."""
-    metrics.INSPECT_PARTITIONS.labels(topic).set(len(found.partitions))
+    inspect_metrics.PARTITIONS.labels(topic).set(len(found.partitions))
     for gauge, value in (
-        (metrics.INSPECT_PARTITION_IMBALANCE, found.partition_lambda),
-        (metrics.INSPECT_WORKS_LIKE, found.works_like),
-        (metrics.INSPECT_USEFUL, found.useful_consumers),
-        (metrics.INSPECT_KEY_CEILING, found.key_ceiling),
+        (inspect_metrics.PARTITION_IMBALANCE, found.partition_lambda),
+        (inspect_metrics.WORKS_LIKE, found.works_like),
+        (inspect_metrics.USEFUL, found.useful_consumers),
+        (inspect_metrics.KEY_CEILING, found.key_ceiling),
     ):
         gauge.clear()
         if value is not None:
             gauge.labels(topic).set(value)
-    metrics.INSPECT_IMBALANCE.clear()
+    inspect_metrics.IMBALANCE.clear()
     for tried in found.tried:
         for grouping, value in (("key", tried.by_key), (tried.splitting, tried.split)):
             if value is not None:
-                metrics.INSPECT_IMBALANCE.labels(topic, grouping, tried.workers).set(value)
+                inspect_metrics.IMBALANCE.labels(topic, grouping, tried.workers).set(value)
     _show_keys(found, topic, key_labels)
 
 
 def _show_keys(found: Ceiling, topic: str, key_labels: bool) -> None:
     widths = {} if found.here is None else {split.name: split.width for split in found.here.splits}
-    for gauge in (metrics.INSPECT_HOT_SHARE, metrics.INSPECT_HOT_WIDTH, metrics.INSPECT_NAMED_SHARE):
+    for gauge in (inspect_metrics.HOT_SHARE, inspect_metrics.HOT_WIDTH, inspect_metrics.NAMED_SHARE):
         gauge.clear()
     for rank, key in enumerate(found.keys[:RANKS], 1):
-        metrics.INSPECT_HOT_SHARE.labels(topic, rank).set(key.share)
-        metrics.INSPECT_HOT_WIDTH.labels(topic, rank).set(widths.get(key.name, 1))
+        inspect_metrics.HOT_SHARE.labels(topic, rank).set(key.share)
+        inspect_metrics.HOT_WIDTH.labels(topic, rank).set(widths.get(key.name, 1))
         if key_labels:
-            metrics.INSPECT_NAMED_SHARE.labels(topic, key.name).set(key.share)
+            inspect_metrics.NAMED_SHARE.labels(topic, key.name).set(key.share)
 
 
-def _records(events: Sequence[Event], partitions: int) -> NDArray[np.int64]:
+def _records(events: Sequence[KeptEvent], partitions: int) -> NDArray[np.int64]:
     """How many records each partition brought."""
     return np.bincount([event.partition for event in events], minlength=partitions)

@@ -14,6 +14,7 @@ from aiokafka.errors import KafkaError
 from keygrouping.printable import printable
 
 from keygrouping_service.errors import Fatal, can_be_retried
+from keygrouping_service.heap import keep_heap_small
 from keygrouping_service.observability.logs import set_up_logging
 from keygrouping_service.observability.loop_lag import measure_loop_lag
 from keygrouping_service.observability.tracing import tracing
@@ -41,7 +42,7 @@ def run(main: Main, settings: ServiceSettings) -> int:
     except Exception as error:
         if isinstance(error, KafkaError) or can_be_retried(error):
             return _stopped_by(f"Kafka refuses: {' '.join(str(error).split())}", settings)
-        log.exception("stopped by a defect")
+        log.exception("stopped by an unexpected error")
         return EXIT_FATAL
     return 0
 
@@ -79,8 +80,9 @@ async def _with_signals(main: Main) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     collect_rarely()
-    measuring = asyncio.create_task(measure_loop_lag())
+    beside = [asyncio.create_task(each()) for each in (measure_loop_lag, keep_heap_small)]
     try:
         await main(stop)
     finally:
-        measuring.cancel()
+        for task in beside:
+            task.cancel()

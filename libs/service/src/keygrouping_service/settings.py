@@ -4,7 +4,8 @@ Names: a field `bootstrap_servers` of `ServiceSettings` is `KEYGROUPING_BOOTSTRA
 `workers` of the router is `KEYGROUPING_ROUTER_WORKERS`. A shared field may be overridden for one service by its
 section: `KEYGROUPING_ROUTER_HTTP_PORT` wins over `KEYGROUPING_HTTP_PORT`. So one environment serves all services,
 and yet no misspelt name goes unnoticed: a name in our prefix that is neither shared, nor of this service's
-section, nor in another service's section is a fault.
+section, nor in another service's section is a fault. What Kubernetes makes of a service whose name begins like ours is
+no setting.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from keygrouping.job import JobError, JobSpec
+from keygrouping.service_links import collision, service_links
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from keygrouping_service.sasl_tokens import Tokens, load_callback
 from keygrouping_service.store_url import parse_url
 from keygrouping_service.tokens import FORM
 from keygrouping_service.tokens import parse as tokens_of
@@ -40,6 +43,7 @@ SECTIONS = (
     "PROBE",
     "LOCAL",
     "INSPECT",
+    "APP",
     "EVENTLOAD",
     "HTTPLOAD",
 )
@@ -143,12 +147,18 @@ class ServiceSettings(BaseSettings):
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         default="PLAINTEXT", description="how to talk to Kafka"
     )
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
         default="PLAIN", description="how to log in at Kafka"
     )
     sasl_username: str | None = Field(default=None, description="user name at Kafka")
     sasl_password: SecretStr | None = Field(default=None, description="its password; better given as a file")
     sasl_password_file: Path | None = Field(default=None, description="file that holds the password")
+    sasl_token_provider: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        description="with OAUTHBEARER: module:function, installed with the service, that takes nothing and gives a "
+        "token; it is called for each connection",
+    )
     ssl_cafile: Path | None = Field(default=None, description="the CAs to trust; unset: those of the system")
     ssl_certfile: Path | None = Field(default=None, description="the client's certificate, if Kafka asks for one")
     ssl_keyfile: Path | None = Field(default=None, description="its key; unset: in the file of the certificate")
@@ -189,15 +199,21 @@ class ServiceSettings(BaseSettings):
     @model_validator(mode="after")
     def _security_is_complete(self) -> Self:
         if self.security_protocol.startswith("SASL"):
-            if not self.sasl_username or (self.sasl_password is None and self.sasl_password_file is None):
-                raise ValueError(
-                    f"{PREFIX}SECURITY_PROTOCOL={self.security_protocol} needs {PREFIX}SASL_USERNAME and "
-                    f"{PREFIX}SASL_PASSWORD or {PREFIX}SASL_PASSWORD_FILE"
-                )
-            self.password()
+            self._require_login()
         if "SSL" in self.security_protocol.replace("SASL_", ""):
             self.ssl_context()
         return self
+
+    def _require_login(self) -> None:
+        needs = f"{PREFIX}SECURITY_PROTOCOL={self.security_protocol} needs"
+        if self.sasl_mechanism == "OAUTHBEARER":
+            if self.sasl_token_provider is None:
+                raise ValueError(f"{needs} {PREFIX}SASL_TOKEN_PROVIDER with {PREFIX}SASL_MECHANISM=OAUTHBEARER")
+            self.tokens()
+            return
+        if not self.sasl_username or (self.sasl_password is None and self.sasl_password_file is None):
+            raise ValueError(f"{needs} {PREFIX}SASL_USERNAME and {PREFIX}SASL_PASSWORD or {PREFIX}SASL_PASSWORD_FILE")
+        self.password()
 
     @model_validator(mode="after")
     def _every_topic_has_a_name_of_its_own(self) -> Self:
@@ -237,6 +253,13 @@ class ServiceSettings(BaseSettings):
         """The SASL password, from the setting or its file; ValueError if the file can't be read."""
         return _secret(self.sasl_password, self.sasl_password_file, f"{PREFIX}SASL_PASSWORD_FILE")
 
+    def tokens(self) -> Tokens:
+        """What gives tokens for OAUTHBEARER; ValueError if the setting names no function."""
+        try:
+            return Tokens(load_callback(self.sasl_token_provider or ""))
+        except ValueError as error:
+            raise ValueError(f"{PREFIX}SASL_TOKEN_PROVIDER: {error}") from None
+
     def ssl_context(self) -> ssl.SSLContext:
         """TLS context of the configured files; ValueError if one of them is unusable."""
         return _tls_context(self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile, f"{PREFIX}SSL_")
@@ -253,7 +276,9 @@ class ServiceSettings(BaseSettings):
             "security_protocol": self.security_protocol,
             "request_timeout_ms": REQUEST_TIMEOUT_MS,
         }
-        if self.security_protocol.startswith("SASL"):
+        if self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER":
+            options |= {"sasl_mechanism": self.sasl_mechanism, "sasl_oauth_token_provider": self.tokens()}
+        elif self.security_protocol.startswith("SASL"):
             options |= {
                 "sasl_mechanism": self.sasl_mechanism,
                 "sasl_plain_username": self.sasl_username,
@@ -307,7 +332,7 @@ class StoreSettings(ServiceSettings):
         "redis+sentinel://host:port,.../service/db; redis+cluster://host:port,...",
     )
     store_password: SecretStr | None = Field(default=None, description="better given as a file")
-    store_password_file: Path | None = Field(default=None, description="read anew for every connection")
+    store_password_file: Path | None = Field(default=None, description="read for every connection")
     store_sentinel_password_file: Path | None = Field(default=None, description="if the sentinels ask for a password")
     store_cafile: Path | None = Field(default=None, description="the CAs to trust; unset: those of the system")
     store_certfile: Path | None = Field(default=None, description="the client's certificate, if the store asks for one")
@@ -421,7 +446,8 @@ def unknown_names(settings_class: type[BaseSettings], environment: Mapping[str, 
     known = {name for field_name in fields for name in names_of(settings_class, field_name)}
     own = getattr(settings_class, "section", "")
     others = tuple(f"{PREFIX}{section}_" for section in SECTIONS if section != own)
-    ours = (name for name in environment if name.startswith(PREFIX))
+    links = service_links(environment)
+    ours = (name for name in environment if name.startswith(PREFIX) and name not in links)
     return sorted(name for name in ours if name not in known and not name.startswith(others))
 
 
@@ -437,6 +463,7 @@ def load(settings_class: type[Settings]) -> Settings:
 
 def describe_faults(settings_class: type[ServiceSettings], error: ValidationError) -> Iterable[str]:
     """One line per fault: the name of the setting, and what is wrong with it."""
+    links = service_links(os.environ)
     for fault in error.errors(include_url=False):
         place = str(fault["loc"][0]) if fault["loc"] else ""
         message = fault["msg"].removeprefix("Value error, ")
@@ -444,8 +471,10 @@ def describe_faults(settings_class: type[ServiceSettings], error: ValidationErro
             yield f"{place}: unknown setting{_guess(settings_class, place)}"
         elif not place:
             yield message
+        elif (name := name_in_use(settings_class, place)) in links:
+            yield collision(name, os.environ[name], links[name])
         else:
-            yield f"{name_in_use(settings_class, place)}: {message}"
+            yield f"{name}: {message}"
 
 
 def _guess(settings_class: type[ServiceSettings], name: str) -> str:

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Self
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import GroupIdNotFound, for_code
 from aiokafka.protocol.admin import DeleteGroupsRequest
@@ -18,6 +18,8 @@ from aiokafka.protocol.admin import DeleteGroupsRequest
 from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka.clients import close
 from keygrouping_service.kafka.progress import Committed, partitions_of, read_progress
+from keygrouping_service.records.aiokafka_adapter import fetch, send_request
+from keygrouping_service.records.record import Record
 
 Row = tuple[bytes | None, bytes | None]
 """Key and value of a record."""
@@ -81,7 +83,7 @@ class Cluster:
         ]
         await asyncio.gather(*sent)
 
-    async def read(self, topic: str, *, committed: bool = True) -> list[ConsumerRecord[bytes, bytes]]:
+    async def read(self, topic: str, *, committed: bool = True) -> list[Record]:
         """All records that the topic holds now, partition by partition."""
         level = "read_committed" if committed else "read_uncommitted"
         consumer = AIOKafkaConsumer(
@@ -92,9 +94,9 @@ class Cluster:
             tps = [TopicPartition(topic, p) for p in await partitions_of(self.admin, topic)]
             consumer.assign(tps)
             ends = await consumer.end_offsets(tps)
-            found: dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]] = {tp: [] for tp in tps}
+            found: dict[TopicPartition, list[Record]] = {tp: [] for tp in tps}
             while any([await consumer.position(tp) < ends[tp] for tp in tps]):
-                for tp, records in (await consumer.getmany(timeout_ms=200)).items():
+                for tp, records in (await fetch(consumer, timeout_ms=200)).items():
                     found[tp] += records
             return [record for tp in tps for record in found[tp] if record.offset < ends[tp]]
         finally:
@@ -108,7 +110,7 @@ class Cluster:
         """Drops all that a group has committed, as brokers do when its offsets expire, once it has no members."""
         await until(partial(self._has_left, group))
         coordinator = await self.admin.find_coordinator(group)
-        answer = await self.admin._send_request(DeleteGroupsRequest([group]), coordinator)
+        answer = await send_request(self.admin, DeleteGroupsRequest([group]), coordinator)
         ((_, code),) = answer.results
         if code and for_code(code) is not GroupIdNotFound:
             raise for_code(code)(group)
@@ -132,6 +134,6 @@ class Cluster:
         return len(members)
 
 
-def rows_of(records: Sequence[ConsumerRecord[bytes, bytes]]) -> list[Row]:
+def rows_of(records: Sequence[Record]) -> list[Row]:
     """Keys and values, sorted: what was delivered, whatever the order."""
     return sorted(((record.key, record.value) for record in records), key=repr)

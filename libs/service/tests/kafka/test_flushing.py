@@ -6,8 +6,10 @@ from collections.abc import Collection
 from typing import Any
 
 from keygrouping_service.kafka.flushing import FlushingStage
-from keygrouping_service.kafka.owned import OwnedPartition, Record
-from keygrouping_service.kafka.progress import Horizon, Upstream
+from keygrouping_service.kafka.owned import OwnedPartition
+from keygrouping_service.kafka.progress import Upstream, UpstreamWatermark
+from keygrouping_service.records.protocols import RecordBatch
+from keygrouping_service.records.record import Record
 
 
 class Gathering:
@@ -18,10 +20,10 @@ class Gathering:
     def __init__(self) -> None:
         self.held: list[Record] = []
 
-    async def take(self, records: list[Record]) -> None:
+    async def take(self, records: RecordBatch) -> None:
         self.held += records
 
-    async def write(self, _: Horizon | None) -> None:
+    async def write(self, _: UpstreamWatermark | None) -> None:
         self.held.clear()
 
 
@@ -32,8 +34,8 @@ class Stage(FlushingStage[Gathering]):
         super().__init__("out", flush_interval=60.0, batch_records=10)
         self.shown: list[int] = []
 
-    async def _read_horizon(self, _: Upstream) -> Horizon:
-        return Horizon(0, 0, {})
+    async def _read_upstream_watermark(self, _: Upstream) -> UpstreamWatermark:
+        return UpstreamWatermark(0, 0, {})
 
     def _begin(self, owned: OwnedPartition, output_partitions: int) -> Gathering:
         del owned, output_partitions

@@ -18,6 +18,7 @@ async def test_a_producer_spreads_a_hot_key_over_the_partitions(cluster: Cluster
     async with started(AIOKafkaProducer(**options)) as producer:
         for n in range(2000):
             await producer.send(topic, b"value", b"hot" if n % 2 else b"cold-%d" % (n % 40))
+        await producer.flush()
     found = Counter((record.key, record.partition) for record in await cluster.read(topic))
     partitions = Counter(key for key, _ in found)
     assert partitions.pop(b"hot") == 2

@@ -287,7 +287,7 @@ async def test_a_copy_is_found_as_soon_as_its_transaction_has_ended(cluster: Clu
         key = orjson.dumps([group, *tp])
         for bad in (b"nonsense", key):
             await plain.send_and_wait(settings.positions_topic, key=bad, value=b"{}")
-        with pytest.raises(Fatal, match="holds a record that is no position"):
+        with pytest.raises(Fatal, match="holds a record that is not a position"):
             await positions.find(cluster.admin, probe, [tp])
         await plain.send_and_wait(settings.positions_topic, key=key)
         assert await positions.find(cluster.admin, probe, [tp]) == {}

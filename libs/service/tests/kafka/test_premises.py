@@ -87,6 +87,7 @@ CASES: list[tuple[str, bool, Facts, str]] = [
     ("one-broker", False, replace(facts(), nodes=1), "one broker"),
     ("broker-version", True, replace(facts(), requests={9: 1}), "upgrade Kafka"),
     ("broker-version", False, replace(facts(), requests={9: 6, 22: 1}), "older than Kafka 2.5"),
+    ("offsets-retention", False, with_broker(offsets_retention_minutes="10080"), "copies in positions"),
     ("offsets-retention", False, with_broker(offsets_retention_minutes="10080"), "offsets.retention.minutes=43200"),
     ("transaction-timeout", True, with_broker(transaction_max_timeout_ms="30000"), "set it to 30 or less"),
     (
@@ -206,11 +207,6 @@ def test_the_quarantine_topic_is_made_and_judged_if_there_is_one(aside: str | No
 class OtherBrokers:
     """Stands for the admin client of brokers that speak the protocol and have few of Kafka's settings."""
 
-    _client: Any
-
-    def __init__(self) -> None:
-        self._client = self
-
     async def describe_cluster(self) -> dict[str, Any]:
         return {"brokers": [{"node_id": 1}]}
 
@@ -220,10 +216,7 @@ class OtherBrokers:
     async def describe_configs(self, asked: list[Any]) -> list[Any]:
         return [SimpleNamespace(resources=[(0, None, 0, each.name, [("log.dirs", "/data")]) for each in asked])]
 
-    def get_random_node(self) -> int:
-        return 1
-
-    async def send(self, *_: object) -> Any:
+    async def _send_request(self, *_: object) -> Any:
         return SimpleNamespace(api_versions=[(9, 0, 8), (22, 0, 4)])
 
 

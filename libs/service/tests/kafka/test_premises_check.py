@@ -17,6 +17,7 @@ from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.premises import Role, judge, needs_of
 from keygrouping_service.kafka.premises_check import checked, read_facts
 from keygrouping_service.kafka.topics import create_topics, topics_of
+from keygrouping_service.records.aiokafka_adapter import send_request
 from keygrouping_service.settings import ServiceSettings, StageSettings
 from keygrouping_service.testing import until
 
@@ -188,7 +189,7 @@ def guarded(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 async def forbid(admin: AIOKafkaAdminClient, kind: int, name: str, operation: int) -> None:
     for what, verdict in ((ALL, ALLOW), (operation, DENY)):
         request = CreateAclsRequest(kind, name, LITERAL, ANONYMOUS, "*", what, verdict)
-        answer = await admin._client.send(admin._client.get_random_node(), request)
+        answer = await send_request(admin, request)
         assert answer.to_object()["creation_responses"][0]["error_code"] == 0, answer
 
 

@@ -5,8 +5,8 @@ from keygrouping_service.kafka.premises import LEAST_METADATA_BYTES
 from keygrouping_service.kafka.progress import (
     END,
     MIN_TIME,
-    Horizon,
     Progress,
+    UpstreamWatermark,
     floor_of_resuming,
     router_watermark,
     stage_watermark,
@@ -82,11 +82,11 @@ def test_a_stage_is_as_far_as_its_slowest_partition(partitions: dict[int, Progre
     assert stage_watermark(partitions) == min(p.time for p in partitions.values())
 
 
-def test_a_horizon_is_covered_at_its_end_and_not_before() -> None:
-    horizon = Horizon(10, 1, {0: 5})
-    assert not horizon.covered(0, 4)
-    assert horizon.covered(0, 5)
-    assert horizon.covered(1, 0), "a partition born later holds nothing that the horizon speaks of"
+def test_an_upstream_watermark_is_covered_at_its_end_and_not_before() -> None:
+    upstream = UpstreamWatermark(10, 1, {0: 5})
+    assert not upstream.covered(0, 4)
+    assert upstream.covered(0, 5)
+    assert upstream.covered(1, 0), "a partition born later holds nothing that it covers"
 
 
 @given(st.lists(st.one_of(st.just(0), st.integers(0, END)), max_size=256))

@@ -19,6 +19,7 @@ from keygrouping_service.kafka.purging import Purger, Readers, Ripening, Sample,
 from keygrouping_service.kafka.runner import PartitionRunner
 from keygrouping_service.kafka.topics import create_topics, topics_of
 from keygrouping_service.observability import metrics
+from keygrouping_service.records.aiokafka_adapter import send_request
 from keygrouping_service.settings import PurgeSettings, StageSettings
 from keygrouping_service.testing import Cluster, until
 
@@ -254,15 +255,15 @@ async def test_without_the_right_to_delete_one_line_says_what_to_do(
         await cluster.write(topic, [(b"k", b"v")] * 10)
         for operation, verdict in (may_read, not_delete):
             request = CreateAclsRequest(2, topic, 3, "User:ANONYMOUS", "*", operation, verdict)
-            await cluster.admin._client.send(cluster.admin._client.get_random_node(), request)
+            await send_request(cluster.admin, request)
     await commit(settings, settings.group("worker"), p0=10)
     purge = PurgeSettings(bootstrap_servers=settings.bootstrap_servers, purge_after=0)
     purger = Purger(topic, readers_of(settings.group("worker"), ""), Ripening(0), lambda: [0])
     with caplog.at_level(logging.ERROR, "keygrouping_service.kafka.purging"):
         async with purging(purge, purger):
-            await until(lambda: "can't be purged" in caplog.text)
+            await until(lambda: "cannot be purged" in caplog.text)
     (line,) = [record.message for record in caplog.records if record.name == "keygrouping_service.kafka.purging"]
-    assert "let the user Delete its records, or set KEYGROUPING_PURGE=false" in line
+    assert "allow the user to Delete its records, or set KEYGROUPING_PURGE=false" in line
 
 
 @pytest.fixture
@@ -308,15 +309,19 @@ async def test_the_disk_stays_bounded_over_many_segments(
 
 
 @pytest.mark.kafka
-async def test_letters_are_bounded_by_size_whatever_their_times(small: EmbeddedBroker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["late", "receipts"])
+async def test_letters_are_bounded_by_size_and_so_are_receipts_that_nobody_audits(
+    small: EmbeddedBroker, tmp_path: Path, kind: str
+) -> None:
     settings = settings_for(small.bootstrap_servers, "letters")
+    topic = getattr(settings, f"{kind}_topic")
     bound = 8 << 20
     async with Cluster(small.bootstrap_servers) as cluster:
         topics = topics_of(settings, letters_bytes=bound)
         await create_topics(cluster.admin, topics)
         for _ in range(4):
-            await cluster.write(settings.late_topic, [(b"k", b"v" * 10_000)] * 500, timestamp_ms=1)
-        await until(lambda: bytes_on_disk(tmp_path, settings.late_topic) <= bound + bound // 8)
-        left = await cluster.read(settings.late_topic)
+            await cluster.write(topic, [(b"k", b"v" * 10_000)] * 500, timestamp_ms=1)
+        await until(lambda: bytes_on_disk(tmp_path, topic) <= bound + bound // 8)
+        left = await cluster.read(topic)
         assert left[-1].offset == 1999
         assert len(left) > 600

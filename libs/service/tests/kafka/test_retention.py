@@ -128,11 +128,11 @@ async def test_a_stage_works_on_where_retention_can_not_be_seen(
 
     monkeypatch.setattr(Retention, "expiring", refused)
     monkeypatch.setattr(running_partitions, "_RETENTION_SECONDS", 0.0)
-    read: list[bytes] = []
+    read: list[bytes | None] = []
 
     async def work(owned: OwnedPartition) -> None:
         while not owned.stopping:
-            read.extend(record.value for record in await owned.poll(10, 0.2))
+            read.extend((await owned.poll(10, 0.2)).values)
 
     runner = PartitionRunner(settings, "refused", topic_prefix, work)
     async with running(runner):

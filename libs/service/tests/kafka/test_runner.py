@@ -44,7 +44,7 @@ def copy_to(target: str, most: int = 50) -> Callable[[OwnedPartition], Awaitable
                 outbox = owned.outbox()
                 outbox.pass_on(target, owned.partition, records)
                 await owned.submit(outbox, owned.position, Progress(seen))
-        await owned.settle()
+        await owned.flush()
 
     return work
 
@@ -105,7 +105,7 @@ async def test_the_lag_grows_while_work_is_at_a_standstill(
         await until(lambda: [owned.lag for owned in runner.owned.values()] == [65])
 
 
-async def test_the_lag_is_shown_while_work_begins_anew(
+async def test_the_lag_is_shown_while_work_restarts(
     cluster: Cluster, settings: StageSettings, topic_prefix: str
 ) -> None:
     source, _ = await topics(cluster, topic_prefix, 1)
@@ -115,7 +115,7 @@ async def test_the_lag_is_shown_while_work_begins_anew(
         await owned.poll(10, 5.0)
         if owned.offset == 0:
             await owned.commit(None, owned.position, Progress())
-        raise KafkaError("again and again")
+        raise KafkaError("every time")
 
     runner = PartitionRunner(settings, STAGE, source, work)
 
@@ -240,7 +240,7 @@ async def test_work_that_fails_at_random_moments_neither_loses_nor_doubles(
                 await owned.submit(outbox, owned.position, Progress(seen))
                 if random.random() < 0.2:
                     raise KafkaError("as if a request had failed")
-        await owned.settle()
+        await owned.flush()
 
     for partition in (0, 1):
         await cluster.write(source, numbered(600, f"{partition}-"), partition)
@@ -317,7 +317,7 @@ async def test_position_moves_over_what_is_aborted_and_over_markers(
 
     async def watch(owned: OwnedPartition) -> None:
         while not owned.stopping:
-            assert await owned.poll(10, 0.1) == []
+            assert not await owned.poll(10, 0.1)
             if owned.position >= await owned.end() > 0:
                 positions.append(owned.position)
 
@@ -391,7 +391,7 @@ async def test_what_retention_deleted_is_skipped_and_counted(
     assert values == [b"a%d" % n for n in range(10)] + [b"b%d" % n for n in range(5, 10)]
 
 
-async def test_a_topic_made_anew_under_old_offsets_is_a_clear_fault(
+async def test_a_topic_created_again_under_old_offsets_is_a_clear_fault(
     cluster: Cluster, settings: StageSettings, topic_prefix: str
 ) -> None:
     source, target = await topics(cluster, topic_prefix, 1)

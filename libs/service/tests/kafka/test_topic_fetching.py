@@ -6,9 +6,10 @@ from typing import cast
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from keygrouping.inspection import Range
-from keygrouping_service.kafka.topic_fetching import Event, Fetching, Following, Record
+from keygrouping_service.kafka.topic_fetching import Fetching, Following, KeptEvent
+from keygrouping_service.records.record import Record
 
-EVENT = Event(0, 0, 0, b"key", 1.0, None)
+EVENT = KeptEvent(0, 0, 0, b"key", 1.0, None)
 
 
 class Still:
@@ -29,13 +30,13 @@ class Still:
 
     async def getmany(
         self, *tps: TopicPartition, timeout_ms: int, max_records: int
-    ) -> dict[TopicPartition, list[None]]:
+    ) -> dict[TopicPartition, list[Record]]:
         assert timeout_ms >= 0
-        return {tps[0]: [None] * min(self.records, max_records)} if self.records else {}
+        return {tps[0]: [Record("events", 0, 0, 0, b"", b"")] * min(self.records, max_records)} if self.records else {}
 
 
 def fetching(consumer: Still) -> Fetching:
-    def kept(record: Record) -> Event:
+    def kept(record: Record) -> KeptEvent:
         del record
         return EVENT
 

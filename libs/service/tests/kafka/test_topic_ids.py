@@ -32,7 +32,7 @@ async def test_a_topic_that_does_not_exist_has_no_id_and_is_not_created(cluster:
 
 
 async def test_an_old_broker_has_no_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(request: TopicIdsRequest) -> None:
+    async def refuse(request: TopicIdsRequest, _node: int | None) -> None:
         request.prepare({3: (0, 9)})
 
     admin = AIOKafkaAdminClient(bootstrap_servers="localhost:1")

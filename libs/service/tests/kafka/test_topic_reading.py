@@ -124,7 +124,7 @@ async def test_values_are_not_kept(cluster: Cluster, topic_prefix: str) -> None:
     assert await asyncio.to_thread(most) < size * count / 2
 
 
-class Follower:
+class Tail:
     """A reading that is followed in a thread; use as an async context manager."""
 
     def __init__(self, reading: TopicReading) -> None:
@@ -165,21 +165,21 @@ class Follower:
 
 
 async def test_it_follows_what_comes(cluster: Cluster, topic: str) -> None:
-    async with Follower(reading(cluster, topic, sample=0, follow=True)) as follower:
-        await follower.until(lambda: follower.reading.sample is not None)
+    async with Tail(reading(cluster, topic, sample=0, follow=True)) as tail:
+        await tail.until(lambda: tail.reading.sample is not None)
         await cluster.write(topic, [(b"new", b""), (None, b"")], 2)
-        await follower.until(lambda: bool(follower.keys and follower.reading.left_out))
-    assert follower.keys == [b"new"] and follower.reading.followed == 1
-    assert follower.reading.sample == Sample(size=0, of=sum(SIZES) + 3, records=0)
+        await tail.until(lambda: bool(tail.keys and tail.reading.left_out))
+    assert tail.keys == [b"new"] and tail.reading.followed == 1
+    assert tail.reading.sample == Sample(size=0, of=sum(SIZES) + 3, records=0)
 
 
 async def test_what_is_followed_is_no_part_of_the_sample(cluster: Cluster, topic: str) -> None:
-    async with Follower(reading(cluster, topic, sample=300, follow=True)) as follower:
-        await follower.until(lambda: len(follower.keys) + follower.reading.left_out.total() == 300)
+    async with Tail(reading(cluster, topic, sample=300, follow=True)) as tail:
+        await tail.until(lambda: len(tail.keys) + tail.reading.left_out.total() == 300)
         await cluster.write(topic, [(b"new", b"")] * 3000, 2)
-        await follower.until(lambda: follower.reading.followed == 3000)
-    assert follower.keys.count(b"new") == 3000
-    assert follower.reading.sample == Sample(size=300, of=sum(SIZES) + 3, records=300)
+        await tail.until(lambda: tail.reading.followed == 3000)
+    assert tail.keys.count(b"new") == 3000
+    assert tail.reading.sample == Sample(size=300, of=sum(SIZES) + 3, records=300)
 
 
 async def knows(cluster: Cluster, topic: str, partition: int) -> bool:
@@ -192,24 +192,24 @@ async def test_partitions_that_are_added_are_followed(
     cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_reading, "_REFRESH_MS", 500)
-    async with Follower(reading(cluster, topic, sample=0, follow=True)) as follower:
-        await follower.until(lambda: follower.reading.sample is not None)
+    async with Tail(reading(cluster, topic, sample=0, follow=True)) as tail:
+        await tail.until(lambda: tail.reading.sample is not None)
         await cluster.write(topic, [(b"old", b"")], 0)
-        await follower.until(lambda: bool(follower.keys))
+        await tail.until(lambda: bool(tail.keys))
         await cluster.admin.create_partitions({topic: NewPartitions(len(SIZES) + 1)})
         await until(lambda: knows(cluster, topic, len(SIZES)))
         await cluster.write(topic, [(b"%d" % number, b"") for number in range(10)], len(SIZES))
-        await follower.until(lambda: len(follower.keys) == 11)
+        await tail.until(lambda: len(tail.keys) == 11)
         await cluster.write(topic, [(b"after", b"")], 0)
-        await follower.until(lambda: len(follower.keys) == 12)
-    assert follower.keys == [b"old", *(b"%d" % number for number in range(10)), b"after"]
-    assert follower.reading.partitions == len(SIZES) + 1
+        await tail.until(lambda: len(tail.keys) == 12)
+    assert tail.keys == [b"old", *(b"%d" % number for number in range(10)), b"after"]
+    assert tail.reading.partitions == len(SIZES) + 1
 
 
 async def test_a_broker_that_goes_away_is_told(
     broker: EmbeddedBroker, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_fetching, "_PATIENCE", 2.0)
+    monkeypatch.setattr(topic_fetching, "_TIMEOUT", 2.0)
 
     def read() -> None:
         batches = reading(cluster, topic, sample=1000).batches()
@@ -228,24 +228,24 @@ async def test_while_it_is_followed_a_broker_may_come_back(
     broker: EmbeddedBroker, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_fetching, "_SILENCE", 2.0)
-    async with Follower(reading(cluster, topic, sample=0, follow=True)) as follower:
-        await follower.until(lambda: follower.reading.sample is not None)
+    async with Tail(reading(cluster, topic, sample=0, follow=True)) as tail:
+        await tail.until(lambda: tail.reading.sample is not None)
         await cluster.write(topic, [(b"before", b"")], 1)
-        await follower.until(lambda: bool(follower.keys))
-        assert follower.reading.silence is None
+        await tail.until(lambda: bool(tail.keys))
+        assert tail.reading.silence is None
         killed = time.time()
         await asyncio.to_thread(broker.kill)
         try:
-            await follower.until(lambda: follower.reading.silence is not None)
-            silence = follower.reading.silence
+            await tail.until(lambda: tail.reading.silence is not None)
+            silence = tail.reading.silence
         finally:
             await asyncio.to_thread(broker.start)
         assert isinstance(silence, Silence) and (silence.partitions, silence.of) == (3, 3)
         assert abs(silence.since_ms / 1000 - killed) < 2
-        await follower.until(lambda: follower.reading.silence is None)
+        await tail.until(lambda: tail.reading.silence is None)
         await cluster.write(topic, [(b"after", b"")], 1)
-        await follower.until(lambda: len(follower.keys) == 2)
-    assert follower.keys == [b"before", b"after"]
+        await tail.until(lambda: len(tail.keys) == 2)
+    assert tail.keys == [b"before", b"after"]
 
 
 async def test_a_topic_that_is_not_there_is_told_and_not_made(cluster: Cluster, topic_prefix: str) -> None:
@@ -256,10 +256,10 @@ async def test_a_topic_that_is_not_there_is_told_and_not_made(cluster: Cluster, 
 
 
 async def test_a_topic_that_is_deleted_meanwhile_is_not_made_again(cluster: Cluster, topic: str) -> None:
-    follower = reading(cluster, topic, follow=True)
+    tail = reading(cluster, topic, follow=True)
 
     def read_on() -> None:
-        batches = follower.batches()
+        batches = tail.batches()
         since = 0
         try:
             for batch in batches:

@@ -30,6 +30,7 @@ from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import Progress
 from keygrouping_service.kafka.runner import PartitionRunner
 from keygrouping_service.kafka.transactions import AnswerUnknown, TransactionalProducer
+from keygrouping_service.records.aiokafka_adapter import transports_of
 from keygrouping_service.settings import ServiceSettings, StageSettings
 from keygrouping_service.testing import Cluster, Row, rows_of, until
 
@@ -62,7 +63,7 @@ async def copy(owned: OwnedPartition) -> None:
             outbox = owned.outbox()
             outbox.pass_on(target, owned.partition, records)
             await owned.submit(outbox, owned.position, Progress(owned.position))
-    await owned.settle()
+    await owned.flush()
 
 
 async def test_a_cluster_that_names_no_broker_yet_is_one_to_wait_for(
@@ -169,7 +170,7 @@ async def test_an_abort_that_comes_late_can_not_end_the_next_transaction_half_wa
     assert [record.value for record in await cluster.read(target)] == [b"first half", b"second half"]
 
 
-async def test_a_partition_whose_abort_is_delayed_is_worked_off_exactly(
+async def test_a_partition_whose_abort_is_delayed_is_processed_exactly(
     cluster: Cluster, delayed: StageSettings, proxy: Proxy, topic_prefix: str
 ) -> None:
     source, target = await topics(cluster, topic_prefix)
@@ -258,7 +259,7 @@ async def test_a_producer_closes_within_seconds_though_the_broker_does_not_take_
     os.kill(broker.pid, signal.SIGSTOP)
     try:
         delivery = await producer.send(target, bytes(32 << 20), partition=0)
-        transports = [connection._writer.transport for connection in producer.client._conns.values()]
+        transports = transports_of(producer.client)
         await until(lambda: any(transport.get_write_buffer_size() for transport in transports))
         await asyncio.wait_for(clients.close(producer), 10)
         assert all(transport.get_write_buffer_size() == 0 for transport in transports)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from keygrouping_local.ports import free_ports
+from keygrouping_local.redis_server import MISSING, RedisServer, installed
 from keygrouping_service.settings import StoreSettings
-from keygrouping_service.store import Entry, Record, Store, Unanswered, Unavailable, open_store
-from keygrouping_service.store.testing import MISSING, RedisServer, free_port, installed
+from keygrouping_service.store import Entry, LogRecord, Store, Unanswered, Unavailable, open_store
 from keygrouping_service.testing import until
 from pydantic import ValidationError
 
@@ -30,18 +31,18 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 async def works(store: Store) -> bool:
     try:
-        return await store.claim("probe", "r1", 1)
+        return await store.lease("probe", "r1", 1)
     except Unavailable:
         return False
 
 
 async def use(store: Store) -> None:
     """A round through everything that a store does."""
-    await store.put("control", {"workers": 4}, expected=0, record=Record("history", 1, 5))
-    await store.announce("live", "r1", 1, 5)
+    await store.put("control", {"workers": 4}, expected=0, record=LogRecord("history", 1, 5))
+    await store.publish("live", "r1", 1, 5)
     assert await store.get("control") == Entry({"workers": 4}, 1)
-    assert (await store.tail("history", 5), await store.announced("live")) == ([1], {"r1": 1})
-    assert await store.claim("round", "r1", 5)
+    assert (await store.tail("history", 5), await store.published("live")) == ([1], {"r1": 1})
+    assert await store.lease("round", "r1", 5)
     await store.withdraw("live", "r1")
 
 
@@ -49,10 +50,10 @@ CALLS: list[Callable[[Store], Awaitable[Any]]] = [
     lambda store: store.get("control"),
     lambda store: store.put("control", 1, expected=0),
     lambda store: store.tail("history", 3),
-    lambda store: store.announce("live", "r1", 1, 5),
-    lambda store: store.announced("live"),
+    lambda store: store.publish("live", "r1", 1, 5),
+    lambda store: store.published("live"),
     lambda store: store.withdraw("live", "r1"),
-    lambda store: store.claim("round", "r1", 5),
+    lambda store: store.lease("round", "r1", 5),
 ]
 
 
@@ -182,7 +183,7 @@ async def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
 
 async def test_a_cluster_takes_every_call_and_is_found_again(tmp_path: Path) -> None:
     # By itself it takes the port 10,000 higher for its bus, which there may not be.
-    bus = ("--cluster-port", str(free_port()))
+    bus = ("--cluster-port", str(free_ports(1)[0]))
     with RedisServer(tmp_path / "redis", "--cluster-enabled", "yes", *bus, "--appendonly", "yes") as server:
         server.ask("cluster", "addslotsrange", "0", "16383")
         await until(lambda: "cluster_state:ok" in server.ask("cluster", "info"), 20)
@@ -208,7 +209,7 @@ async def test_sentinels_lead_to_the_new_master(tmp_path: Path) -> None:
         RedisServer(tmp_path / "sentinel", "--sentinel") as sentinel,
     ):
         sentinel.ask("sentinel", "monitor", "main", "127.0.0.1", str(one.port), "1")
-        sentinel.ask("sentinel", "set", "main", "down-after-milliseconds", "300")
+        sentinel.ask("sentinel", "set", "main", "down-after-milliseconds", "3000")
         sentinel.ask("sentinel", "set", "main", "failover-timeout", "2000")
         await until(lambda: "num-slaves\n1" in sentinel.ask("sentinel", "master", "main"), 30)
         store = open_store(settings_of(f"redis+sentinel://127.0.0.1:1,{sentinel.address}/main"))

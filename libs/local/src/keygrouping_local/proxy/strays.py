@@ -8,7 +8,7 @@ from keygrouping_local.proxy.rules import Held, Match
 
 
 class Stray:
-    """The next request that matches `late`, kept back beyond its sender's patience.
+    """The next request that matches `late`, kept back beyond its sender's timeout.
 
     stray = Stray(proxy, lambda request: request.api is Api.END_TXN)
     written = stray.hold_in_next(Api.PRODUCE, answer=True)

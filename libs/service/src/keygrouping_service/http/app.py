@@ -81,7 +81,7 @@ def _add_health(app: FastAPI) -> None:
     @app.get("/metrics", tags=["health"], response_class=PlainTextResponse, responses=_SCRAPED | problems(422))
     async def get_metrics() -> Response:
         """All metrics, for Prometheus."""
-        return Response(metrics.exposition(app.title), media_type=CONTENT_TYPE_LATEST)
+        return Response(metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_readiness(app: FastAPI, ready: Callable[[], bool]) -> None:

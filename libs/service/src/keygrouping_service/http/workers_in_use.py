@@ -48,7 +48,7 @@ class WorkersInUse:
                 raise ValueError(f"{workers!r} is no number of workers")
             self.workers, self.capacities = workers, _capacities(told, workers)
         except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
-            log.info("the router at %s does not say how many workers are in use: %r", self._url, error)
+            log.info("cannot read the number of workers in use from the router at %s: %r", self._url, error)
 
     def _headers(self) -> dict[str, str]:
         if self._token_file is None:

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka.transactions import TransactionalProducer
-from keygrouping_service.records.fetching import Unpacking
+from keygrouping_service.records.aiokafka_adapter import client_of, drop_pending, transports_of
+from keygrouping_service.records.unpacking import Unpacking
 from keygrouping_service.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
@@ -152,23 +152,18 @@ async def close(client: Any) -> None:
 async def _close_producer(client: AIOKafkaProducer, connections: _Connections) -> None:
     """Stops a producer and drops what it has not sent.
 
-    `AIOKafkaProducer.stop` waits for undelivered batches for ever while the broker is away, and its sender waits for
-    its requests after a first cancellation; so it is given a moment, and then cancelled until it is gone.
+    `AIOKafkaProducer.stop` waits for undelivered batches for ever while the broker is away; so it is given a moment.
     """
     try:
         with given_up_calls():  # a sender that had been cancelled before may raise that
             await asyncio.wait_for(client.stop(), 1.0)
         return
     except (KafkaError, TimeoutError, OSError) as error:
-        log.info("dropping a producer that does not stop: %s", _one_line(error))
+        log.info("abandoning a producer that does not stop: %s", _one_line(error))
     closed = KafkaError("the producer was closed")
     if isinstance(client, TransactionalProducer):
         client.failure = client.failure or closed
-    sender = client._sender.sender_task
-    while sender is not None and not sender.done():
-        sender.cancel()
-        await asyncio.wait([sender], timeout=0.2)
-    client._message_accumulator.fail_all(closed)
+    await drop_pending(client, closed)
     await connections.drop()
 
 
@@ -176,8 +171,8 @@ class _Connections:
     """The connections of a client. aiokafka's own `close` waits until the broker has taken what was written to them."""
 
     def __init__(self, client: Any) -> None:
-        self._client: AIOKafkaClient = client.client if isinstance(client, AIOKafkaProducer) else client._client
-        self._transports = [c._writer.transport for c in self._client._conns.values() if c._writer is not None]
+        self._client = client_of(client)
+        self._transports = transports_of(self._client)
 
     async def drop(self) -> None:
         """Closes them at once; what was not sent is lost."""

@@ -10,9 +10,10 @@ from typing import Generic, Protocol, TypeVar
 
 from aiokafka.errors import UnknownTopicOrPartitionError
 
-from keygrouping_service.kafka.owned import OwnedPartition, Record
-from keygrouping_service.kafka.progress import Horizon, Upstream, partitions_of
-from keygrouping_service.kafka.upstream_watermarks import SharedHorizon
+from keygrouping_service.kafka.owned import OwnedPartition
+from keygrouping_service.kafka.progress import Upstream, UpstreamWatermark, partitions_of
+from keygrouping_service.kafka.upstream_watermarks import SharedUpstreamWatermark
+from keygrouping_service.records.protocols import RecordBatch
 
 
 class Gathered(Protocol):
@@ -22,11 +23,11 @@ class Gathered(Protocol):
     def full(self) -> bool:
         """Whether memory asks for a flush, whatever the clock says."""
 
-    async def take(self, records: list[Record]) -> None:
+    async def take(self, records: RecordBatch) -> None:
         """Gathers records, letting heartbeats through in between."""
 
-    async def write(self, newest: Horizon | None) -> None:
-        """Writes what is to be written under this horizon; does nothing if nothing has changed since the last time."""
+    async def write(self, newest: UpstreamWatermark | None) -> None:
+        """Writes what is held and advances the watermark to `newest` where it may; nothing if nothing has changed."""
 
 
 GatheredType = TypeVar("GatheredType", bound=Gathered)
@@ -35,8 +36,8 @@ GatheredType = TypeVar("GatheredType", bound=Gathered)
 class FlushingStage(ABC, Generic[GatheredType]):
     """Works on the partitions of one process; `work` is what a `PartitionRunner` runs.
 
-    It flushes `flush_interval` seconds after the first record since the last flush, when memory asks for it, as often
-    as the horizon may move, and at the end.
+    It flushes `flush_interval` seconds after the first record since the last flush, when memory asks for it, whenever
+    the upstream watermark may have advanced, and at the end.
     """
 
     def __init__(self, output_topic: str, flush_interval: float, batch_records: int) -> None:
@@ -44,22 +45,22 @@ class FlushingStage(ABC, Generic[GatheredType]):
         self._flush_interval = flush_interval
         self._batch_records = batch_records
         self._running: dict[int, GatheredType] = {}
-        self._horizon = SharedHorizon(self._read_horizon, flush_interval, time.monotonic)
+        self._shared_watermark = SharedUpstreamWatermark(self._read_upstream_watermark, flush_interval, time.monotonic)
 
     @abstractmethod
-    async def _read_horizon(self, upstream: Upstream) -> Horizon:
-        """What the stage before promises now."""
+    async def _read_upstream_watermark(self, upstream: Upstream) -> UpstreamWatermark:
+        """The upstream stage's watermark now."""
 
     @abstractmethod
     def _begin(self, owned: OwnedPartition, output_partitions: int) -> GatheredType:
-        """What holds the records of one incarnation on one partition."""
+        """What holds the records of one session on one partition."""
 
     @abstractmethod
     def _observe(self, running: Collection[GatheredType]) -> None:
         """Sets the gauges of what is held."""
 
     async def work(self, owned: OwnedPartition) -> None:
-        """One incarnation on one partition."""
+        """One session on one partition."""
         partitions = len(await partitions_of(owned.admin, self._output_topic))
         if not partitions:
             raise UnknownTopicOrPartitionError(f"create the topic {self._output_topic!r}")
@@ -72,10 +73,10 @@ class FlushingStage(ABC, Generic[GatheredType]):
                     self._observe(self._running.values())
                     due = min(due, time.monotonic() + self._flush_interval)
                 if gathered.full or owned.careful or time.monotonic() >= due:
-                    await gathered.write(await self._horizon.latest(owned.upstream))
+                    await gathered.write(await self._shared_watermark.latest(owned.upstream))
                     self._observe(self._running.values())
-                    due = time.monotonic() + self._horizon.pause
-            await gathered.write(self._horizon.newest)
+                    due = time.monotonic() + self._shared_watermark.pause
+            await gathered.write(self._shared_watermark.newest)
 
     @contextlib.contextmanager
     def _observed(self, partition: int, gathered: GatheredType) -> Iterator[GatheredType]:

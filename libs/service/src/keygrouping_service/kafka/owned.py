@@ -7,9 +7,9 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+import numpy as np
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from aiokafka.structs import OffsetAndMetadata
@@ -23,12 +23,12 @@ from keygrouping_service.kafka.watermarks import hide_watermark, show_watermark
 from keygrouping_service.observability import metrics, tracing
 from keygrouping_service.records.batches import Outbox
 from keygrouping_service.records.bisection import Bisection, Suspects
+from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.dead_letters import DeadLetters
-from keygrouping_service.records.fetching import DeadLetter, UndecodableError, truncated
+from keygrouping_service.records.protocols import RecordBatch, Sink, Source
+from keygrouping_service.records.record import DeadLetter, UndecodableError, truncated
 
 log = logging.getLogger(__name__)
-
-Record: TypeAlias = "ConsumerRecord[bytes, bytes]"
 
 _ABORT_TIMEOUT = 2.0
 _MOST_TAKEN = 100
@@ -36,14 +36,14 @@ _MOST_TAKEN = 100
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """What an owned partition works with. `reader` and `producer` are its own, the others are shared.
+    """What an owned partition works with. `source` and `producer` are its own, the others are shared.
 
     `commit_offset` commits outside of a transaction; None means that output and offsets go in transactions.
     `positions` takes copies of what is committed; None: the input is the work's own state, which may begin again, and
     has no event time.
     """
 
-    reader: AIOKafkaConsumer
+    source: Source
     producer: AIOKafkaProducer
     dead_letters: DeadLetters
     admin: AIOKafkaAdminClient
@@ -60,7 +60,7 @@ class OwnedPartition:
     `topic_id` (text) is that of the topic that is read: an offset means something together with it only.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- made in one place
         self,
         tp: TopicPartition,
         start: Committed,
@@ -68,6 +68,7 @@ class OwnedPartition:
         group: str,
         stop: asyncio.Event,
         bisection: Bisection,
+        until: int | None = None,
         commit_timeout: float = 120.0,
     ) -> None:
         self.tp = tp
@@ -83,7 +84,9 @@ class OwnedPartition:
         """The partition's end as it was seen last; None: it has not been seen yet."""
         self.admin = clients.admin
         self.upstream = Upstream(clients.admin, clients.probe)
+        self._until = until
         self._clients = clients
+        self._nothing: RecordBatch = Columns.of(tp.topic, tp.partition, ())
         self._group = group
         self._stop = stop
         self._bisection = bisection
@@ -101,6 +104,11 @@ class OwnedPartition:
     def lag(self) -> int | None:
         """Offsets up to the end, None likewise."""
         return None if self.seen_end is None else max(0, self.seen_end - self.position)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the position is the end of the range that is to be read, or behind it; never without a range."""
+        return self._until is not None and self.position >= self._until
 
     @property
     def stopping(self) -> bool:
@@ -131,8 +139,8 @@ class OwnedPartition:
             return None
         return Suspects(max(done, taken[0].first), taken[-1].after, sum(each.records for each in taken))
 
-    async def poll(self, max_records: int, timeout: float) -> list[Record]:
-        """The next records, at most `max_records`; an empty list if none come within `timeout` seconds.
+    async def poll(self, max_records: int, timeout: float) -> RecordBatch:
+        """The next records, at most `max_records`; an empty batch if none come within `timeout` seconds.
 
         Records that are too large or that work failed at are not among them: the `submit` of an offset behind them
         writes what is left of them to `dead-letters`.
@@ -142,28 +150,28 @@ class OwnedPartition:
         Raises what a submitted transaction has failed with.
         """
         if self._pending is not None and self._pending.done():
-            await self.settle()
-        await asyncio.sleep(0)
+            await self.flush()
+        await asyncio.sleep(timeout if self.at_end else 0)
+        if self.at_end:
+            return self._nothing
         if self.careful:
-            await self._settle_suspects()
+            await self._flush_suspects()
         most = self._bisection.most(self.position, max_records)
         try:
-            fetched: dict[TopicPartition, list[Record]] = await self._clients.reader.getmany(
-                self.tp, timeout_ms=int(timeout * 1000), max_records=most
-            )
+            fetched = await self._clients.source.poll(most, timeout)
         except OffsetOutOfRangeError:
             await self._skip_expired()
-            return []
+            return self._nothing
         except UndecodableError as error:
             await self._pass_over(error)
-            return []
-        self.position = await self._clients.reader.position(self.tp)
-        if (read_end := self._clients.reader.highwater(self.tp)) is not None:
+            return self._nothing
+        self.position = await self._clients.source.position()
+        if (read_end := self._clients.source.end()) is not None:
             self.seen_end = max(self.seen_end or 0, read_end)
-        records = self._sorted_out(fetched.get(self.tp, []))
-        self._handed_on = bool(records)
+        records = self._sorted_out(fetched)
+        self._handed_on = len(records) > 0
         if self._traced is not None:
-            self._traced.saw(records)
+            self._traced.saw(len(records), records.headers)
         return records
 
     async def group_progress(self, partitions: Iterable[int]) -> dict[int, Progress]:
@@ -178,37 +186,36 @@ class OwnedPartition:
         found = await read_last(admin, probe, positions, self._group, tps, stable=False)
         return {tp.partition: last.committed.progress for tp, last in found.items()}
 
-    async def _settle_suspects(self) -> None:
+    async def _flush_suspects(self) -> None:
         """Makes sure that what was taken before is through: whatever fails next, it is not to blame."""
-        await self.settle()
+        await self.flush()
         if self._handed_on:
             self._bisection.passed()
         self._taken.clear()
 
-    def _sorted_out(self, fetched: list[Record]) -> list[Record]:
+    def _sorted_out(self, fetched: RecordBatch) -> RecordBatch:
         """The records that are for the work; the others become dead letters."""
-        letters = self._clients.dead_letters.left_out()
+        letters = self._clients.source.left_out()
         self._note_taken(fetched, letters)
         self._letters += letters
         if not self._bisection.bans:
             return fetched
-        records: list[Record] = []
-        for record in fetched:
-            why = self._bisection.banned(record.offset)
-            if why is None:
-                records.append(record)
-            else:
-                log.warning("%s[%d]: the record at offset %d goes to dead-letters: %s", *self.tp, record.offset, why[1])
-                self._letters.append(DeadLetter(truncated(record), *why))
-        return records
+        good = np.ones(len(fetched), np.bool_)
+        for row, offset in enumerate(fetched.offsets.tolist()):
+            why = self._bisection.banned(offset)
+            if why is not None:
+                log.warning("%s[%d]: the record at offset %d goes to dead-letters: %s", *self.tp, offset, why[1])
+                self._letters.append(DeadLetter(truncated(fetched.record(row)), *why))
+                good[row] = False
+        return fetched.where(good)
 
-    def _note_taken(self, fetched: list[Record], letters: list[DeadLetter]) -> None:
+    def _note_taken(self, fetched: RecordBatch, letters: list[DeadLetter]) -> None:
         count = len(fetched) + len(letters)
         if not count:
             return
         done = self.committed.offset or 0
         self._taken = [taken for taken in self._taken if taken.after > done][-_MOST_TAKEN:]
-        first = min([record.offset for record in fetched[:1]] + [letter.record.offset for letter in letters[:1]])
+        first = min(fetched.offsets[:1].tolist() + [letter.record.offset for letter in letters[:1]])
         self._taken.append(Suspects(first, self.position, count))
 
     def left_out(self, offset: int) -> list[int]:
@@ -223,15 +230,15 @@ class OwnedPartition:
         letter = error.letter
         if not self._bisection.doubted(letter.record.offset):
             log.warning("%s[%d]: %s; it is fetched again", *self.tp, error)
-            self.rewind(await self._clients.reader.position(self.tp))
+            self.rewind(await self._clients.source.position())
             return
         if self._clients.positions is None:
             place = f"{self.tp.topic}[{self.partition}]"
             raise Fatal(f"{place}: {letter.detail}: delete the topic to begin without that state")
         log.error("%s[%d]: %s; it goes to dead-letters, and reading goes on at %d", *self.tp, error, error.after)
         self.rewind(error.after)
-        letters = [*self._clients.dead_letters.left_out(), letter]
-        self._note_taken([], letters)
+        letters = [*self._clients.source.left_out(), letter]
+        self._note_taken(self._nothing, letters)
         self._letters += letters
 
     async def end(self) -> int:
@@ -241,30 +248,30 @@ class OwnedPartition:
 
     def rewind(self, offset: int) -> None:
         """Reads on from another offset."""
-        self._clients.reader.seek(self.tp, offset)
+        self._clients.source.seek(offset)
         self.position = offset
 
-    def outbox(self) -> Outbox:
+    def outbox(self) -> Sink:
         """An empty outbox for one `commit` or `submit`."""
         return Outbox(self._clients.producer)
 
-    async def commit(self, outbox: Outbox | None, offset: int, progress: Progress) -> None:
+    async def commit(self, outbox: Sink | None, offset: int, progress: Progress) -> None:
         """Writes the records, the next offset to read and the progress as one transaction; returns when it is done.
 
         With at-least-once delivery the records are written first, then offset and progress.
         """
         await self.submit(outbox, offset, progress)
-        await self.settle()
+        await self.flush()
 
     async def submit(
-        self, outbox: Outbox | None, offset: int, progress: Progress, committed: Callable[[], None] | None = None
+        self, outbox: Sink | None, offset: int, progress: Progress, committed: Callable[[], None] | None = None
     ) -> None:
         """Like `commit`, but returns as soon as the transaction has begun; `committed` is called when it is done.
 
         One transaction at a time: this waits for the one before, so memory stays bounded. Its failure is raised
-        by the next `submit`, `settle` or `poll`.
+        by the next `submit`, `flush` or `poll`.
         """
-        await self.settle()
+        await self.flush()
         # Those behind the offset are read again after a restart: writing them now might double them.
         if letters := [letter for letter in self._letters if letter.record.offset < offset]:
             self._letters = [letter for letter in self._letters if letter.record.offset >= offset]
@@ -272,7 +279,7 @@ class OwnedPartition:
             await self._clients.dead_letters.write(letters, outbox)
         self._pending = asyncio.create_task(self._write(outbox, offset, progress, committed))
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Waits until nothing is under way; raises what the transaction failed with."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
@@ -296,7 +303,7 @@ class OwnedPartition:
                 await asyncio.wait_for(self._clients.producer.abort_transaction(), _ABORT_TIMEOUT)
 
     async def _write(
-        self, outbox: Outbox | None, offset: int, progress: Progress, committed: Callable[[], None] | None
+        self, outbox: Sink | None, offset: int, progress: Progress, committed: Callable[[], None] | None
     ) -> None:
         entry = Committed(offset, progress, self.topic_id)
         with self._span(outbox, offset):
@@ -314,7 +321,7 @@ class OwnedPartition:
         if committed is not None:
             committed()
 
-    def _span(self, outbox: Outbox | None, offset: int) -> contextlib.AbstractContextManager[None]:
+    def _span(self, outbox: Sink | None, offset: int) -> contextlib.AbstractContextManager[None]:
         if self._traced is None:
             return contextlib.nullcontext()
         return self._traced.transaction(offset, outbox.records if outbox else 0)
@@ -327,7 +334,7 @@ class OwnedPartition:
         if self._clients.positions is not None:
             await self._clients.positions.send(self._clients.producer, [(self.tp, position)])
 
-    async def _write_transaction(self, outbox: Outbox | None, position: OffsetAndMetadata) -> None:
+    async def _write_transaction(self, outbox: Sink | None, position: OffsetAndMetadata) -> None:
         producer = self._clients.producer
         await producer.begin_transaction()
         self._in_transaction = True
@@ -347,7 +354,7 @@ class OwnedPartition:
         topic_id = await read_topic_id(self.admin, self.tp.topic)
         if not same_topic(topic_id, self.topic_id):
             raise Fatal(created_again(self.tp.topic, self._group, self.topic_id, topic_id))
-        (first,) = (await self._clients.reader.beginning_offsets([self.tp])).values()
+        first = await self._clients.source.first()
         if first < self.position:
             raise Fatal(beyond_end(self.tp, self._group, self.position, self.topic_id))
         lost = first - self.position

@@ -19,6 +19,7 @@ from keygrouping_service.kafka.progress import END
 OFFSET_BITS = 47
 MOST_WORKERS = 1 << 16
 MOST_EPOCH = 1 << 53
+CLOCKS_DIFFER_MS = 86_400_000
 
 NO_KEY = "the record has no key"
 LONG_KEY = f"the key has more than {MAX_KEY_BYTES} bytes"
@@ -80,30 +81,40 @@ def _rules_of_windows(length: int, offset: int) -> tuple[Rule, ...]:
     )
 
 
+def rule_of_clock(job: JobSpec, now_ms: Any) -> Rule:
+    """The one that asks for the clock (ms, a number or a column).
+
+    A forged partial of a far future would hold its window open, and purging up, for ever. The day is for clocks that
+    differ.
+    """
+    most = job.max_future_ms + CLOCKS_DIFFER_MS
+    return Rule(
+        ("start",),
+        f"must not lie more than {most} ms ahead of the clock (max_future and a day)",
+        lambda p: p.start <= now_ms + most,
+    )
+
+
 def told(rule: Rule) -> str:
     """What is asked, in words."""
     return f"{' and '.join(rule.members)} {rule.says}"
 
 
-def check(key: bytes | None, partial: Partial, job: JobSpec) -> None:
+def check(key: bytes | None, partial: Partial, job: JobSpec, now_ms: int) -> None:
     """Raises `RecordError` for members that no worker of this job writes: they could hold a window open for ever,
     or spoil what they are merged with. The Spark aggregator asks the same, see `keygrouping_spark.faults`.
     """
-    check_members(key, partial)
-    _require(partial, rules_of(job))
-    names = {aggregate.name for aggregate in job.aggregates}
-    if partial.aggregates.keys() != names:
-        wrong = ", ".join(sorted(partial.aggregates.keys() ^ names))[:200]
-        raise RecordError(f"{OTHER_JOB} ({wrong} missing or too many)")
-
-
-def check_members(key: bytes | None, partial: Partial) -> None:
-    """The part of `check` that asks nothing of the job."""
     if key is None:
         raise RecordError(NO_KEY)
     if len(key) > MAX_KEY_BYTES:
         raise RecordError(f"{LONG_KEY}: {len(key)}")
     _require(partial, RULES)
+    _require(partial, rules_of(job))
+    _require(partial, (rule_of_clock(job, now_ms),))
+    names = {aggregate.name for aggregate in job.aggregates}
+    if partial.aggregates.keys() != names:
+        wrong = ", ".join(sorted(partial.aggregates.keys() ^ names))[:200]
+        raise RecordError(f"{OTHER_JOB} ({wrong} missing or too many)")
 
 
 def _require(partial: Partial, rules: tuple[Rule, ...]) -> None:

@@ -21,8 +21,11 @@ from aiokafka.structs import OffsetAndMetadata
 
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.hanging import warn_of_open_transactions
 from keygrouping_service.kafka.topic_ids import read_topic_id
+from keygrouping_service.records.aiokafka_adapter import fetch
 from keygrouping_service.records.batches import Outbox
+from keygrouping_service.records.protocols import Sink
 from keygrouping_service.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
@@ -47,7 +50,7 @@ class Positions:
         """Raises UnknownTopicOrPartitionError if there is no such topic: a broker may create it without compaction."""
         await read_topic_id(admin, self.topic)
 
-    def append(self, outbox: Outbox, tp: TopicPartition, position: OffsetAndMetadata) -> None:
+    def append(self, outbox: Sink, tp: TopicPartition, position: OffsetAndMetadata) -> None:
         """Adds the copy of an offset to the records of the transaction that commits it."""
         outbox.append(self.topic, 0, int(time.time() * 1000), *_record(self._group, tp, position))
 
@@ -88,10 +91,11 @@ class Positions:
             reader.assign([tp])
             reader.seek(tp, first)
             while await reader.position(tp) < end:
-                for record in (await reader.getmany(timeout_ms=_WAIT_MS)).get(tp, []):
+                for record in (await fetch(reader, tp, timeout_ms=_WAIT_MS)).get(tp, ()):
                     newest[record.key or b""] = record.value
                 if time.monotonic() > late:
-                    log.warning("reading %s waits for transactions that are under way", self.topic)
+                    log.warning("reading %s: waiting for open transactions", self.topic)
+                    await warn_of_open_transactions(admin, tp)
                     late = time.monotonic() + 12 * _LONG_SECONDS
         return self._ours(newest)
 
@@ -109,7 +113,7 @@ class Positions:
         except (ValueError, TypeError):
             group = topic = partition = None
         if type(topic) is not str or type(partition) is not int:
-            log.warning("%s holds a record that is no position: it is passed over (key %r)", self.topic, key[:_SHOWN])
+            log.warning("%s holds a record that is not a position; it is skipped (key %r)", self.topic, key[:_SHOWN])
             return None
         return TopicPartition(topic, partition) if group == self._group else None
 
@@ -121,7 +125,7 @@ class Positions:
             offset = metadata = None
         if type(offset) is not int or type(metadata) is not str or offset < 0:
             raise Fatal(
-                f"{self.topic} holds a record that is no position ({value[:_SHOWN]!r}): to go on without it write a "
+                f"{self.topic} holds a record that is not a position ({value[:_SHOWN]!r}): to go on without it write a "
                 f"record with the same key ({key.decode(errors='replace')}) and no value"
             )
         return OffsetAndMetadata(offset, metadata)

@@ -175,8 +175,10 @@ def _one_broker(case: Case) -> Findings:
 def _offsets_retention(case: Case) -> Findings:
     least = case.facts.least("offsets.retention.minutes")
     if least is not None and least < LEAST_OFFSETS_MINUTES:
+        copies = case.needs.names.get("positions")
+        goes_on = f": it goes on at their copies in {copies}, but other tools see no position" if copies else ""
         yield Finding(
-            f"the brokers forget where a resting pipeline stood after {_duration(least * 60)}: set "
+            f"the brokers forget the offsets of a resting pipeline after {_duration(least * 60)}{goes_on}: set "
             f"offsets.retention.minutes={LEAST_OFFSETS_MINUTES} or more, longer than any rest"
         )
 

@@ -26,6 +26,7 @@ from keygrouping_service.kafka.premises import (
     needs_of,
 )
 from keygrouping_service.observability import metrics
+from keygrouping_service.records.aiokafka_adapter import send_request
 from keygrouping_service.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
@@ -163,6 +164,5 @@ def _values(entries: Iterable[Sequence[Any]]) -> dict[str, str]:
 
 
 async def _requests(admin: AIOKafkaAdminClient) -> dict[int, int]:
-    client = admin._client
-    answer = await client.send(client.get_random_node(), ApiVersionRequest())
+    answer = await send_request(admin, ApiVersionRequest())
     return {number: newest for number, _, newest in answer.api_versions}

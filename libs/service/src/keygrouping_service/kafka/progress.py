@@ -27,6 +27,7 @@ from keygrouping.job import MOST_CONFIRMATIONS
 
 from keygrouping_service.kafka.requests import StableOffsetsRequest
 from keygrouping_service.kafka.topic_ids import UNKNOWN
+from keygrouping_service.records.aiokafka_adapter import send_request
 
 MIN_TIME = -1
 """Progress of a partition of which nothing is known yet: before all event times."""
@@ -36,6 +37,12 @@ END = 253_402_214_400_000
 
 _STATES = ("active", "idle", "resuming")
 _STABLE_SECONDS, _STABLE_PAUSE = 15.0, 0.02
+
+
+class OffsetsHeldError(KafkaTimeoutError):  # type: ignore[misc]
+    """A transaction that commits offsets of a group does not end, so nobody knows which are right."""
+
+
 _MOST_AHEAD = 2 * MOST_CONFIRMATIONS
 
 
@@ -55,6 +62,11 @@ class Progress:
     idle: bool = False
     resuming: bool = False
     ahead: tuple[int, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the input is finished: no more events will come."""
+        return self.time == END
 
     def encode(self, topic_id: str = UNKNOWN) -> str:
         """The text that is committed as metadata of an offset in the topic with this id."""
@@ -117,8 +129,8 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Horizon:
-    """A promise of the stage before: who has read to `ends` (offset per partition) is complete up to `time`."""
+class UpstreamWatermark:
+    """The watermark of the stage before: who has read to `ends` (offset per partition) is complete up to `time`."""
 
     time: int
     epoch: int
@@ -159,7 +171,7 @@ def floor_of_resuming(progress: Mapping[int, Progress], partition: int, lateness
 
 
 def stage_watermark(progress: Mapping[int, Progress]) -> int:
-    """Event time (ms) up to which all partitions of a stage have vouched: the minimum."""
+    """A stage's watermark: the event time (ms) that all of its partitions have reached, so the minimum."""
     return min((p.time for p in progress.values()), default=MIN_TIME)
 
 
@@ -201,7 +213,7 @@ async def _read_stable(
     while True:
         coordinator = await admin.find_coordinator(group)
         try:
-            answer = await admin._send_request(StableOffsetsRequest(group, wanted), coordinator)
+            answer = await send_request(admin, StableOffsetsRequest(group, wanted), coordinator)
         except NotImplementedError:
             return await _read_now(admin, group, partitions)
         found = {
@@ -216,7 +228,7 @@ async def _read_stable(
             code = next(iter(codes - {StableOffsetsRequest.UNSTABLE}))
             raise for_code(code)(f"the offsets of group {group!r} can't be read")
         if time.monotonic() > deadline:
-            raise KafkaTimeoutError(f"a transaction that commits offsets of group {group!r} does not end")
+            raise OffsetsHeldError(f"a transaction that commits offsets of group {group!r} does not end")
         await asyncio.sleep(_STABLE_PAUSE)
 
 
@@ -241,7 +253,7 @@ async def read_starts(
 
 
 async def partitions_of(admin: AIOKafkaAdminClient, topic: str) -> list[int]:
-    """Numbers of all partitions of a topic, read anew; empty if the topic doesn't exist."""
+    """Numbers of all partitions of a topic, read again; empty if the topic doesn't exist."""
     (description,) = await admin.describe_topics([topic])
     return sorted(partition["partition"] for partition in description["partitions"])
 
@@ -256,26 +268,26 @@ class Upstream:
         self._admin = admin
         self._probe = probe
 
-    async def of_worker(self, router_group: str, events: str, routed: str, lateness_ms: int) -> Horizon:
-        """Horizon of the worker stage: what the routers have committed, and the ends of `routed`."""
+    async def of_worker(self, router_group: str, events: str, routed: str, lateness_ms: int) -> UpstreamWatermark:
+        """The worker stage's: what the routers have committed, and the ends of `routed`."""
         progress = await self._progress(router_group, events)
-        return await self._horizon(router_watermark(progress, lateness_ms), progress, routed)
+        return await self._upstream_watermark(router_watermark(progress, lateness_ms), progress, routed)
 
-    async def of_aggregator(self, worker_group: str, routed: str, partials: str) -> Horizon:
-        """Horizon of the aggregator stage: what the workers have committed, and the ends of `partials`."""
+    async def of_aggregator(self, worker_group: str, routed: str, partials: str) -> UpstreamWatermark:
+        """The aggregator stage's: what the workers have committed, and the ends of `partials`."""
         progress = await self._progress(worker_group, routed)
-        return await self._horizon(stage_watermark(progress), progress, partials)
+        return await self._upstream_watermark(stage_watermark(progress), progress, partials)
 
     async def _progress(self, group: str, topic: str) -> dict[int, Progress]:
         partitions = await partitions_of(self._admin, topic)
         committed = await read_progress(self._admin, group, topic, partitions)
         return {partition: entry.progress for partition, entry in committed.items()}
 
-    async def _horizon(self, time: int, progress: Mapping[int, Progress], topic: str) -> Horizon:
+    async def _upstream_watermark(self, time: int, progress: Mapping[int, Progress], topic: str) -> UpstreamWatermark:
         partitions = [TopicPartition(topic, p) for p in await partitions_of(self._admin, topic)]
         ends = await self._probe.end_offsets(partitions) if partitions else {}
         epoch = max((p.epoch for p in progress.values()), default=0)
-        return Horizon(time, epoch, {tp.partition: end for tp, end in ends.items()})
+        return UpstreamWatermark(time, epoch, {tp.partition: end for tp, end in ends.items()})
 
 
 async def commit_progress(consumer: AIOKafkaConsumer, topic: str, committed: Mapping[int, Committed]) -> None:

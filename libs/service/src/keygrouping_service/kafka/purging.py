@@ -190,12 +190,12 @@ async def _keep_purging(settings: PurgeSettings, purger: Purger, pause: float) -
         except Exception as error:
             wait = pause
             if can_be_retried(error):
-                log.warning("%s can't be purged now: %r", purger.topic, error)
+                log.warning("cannot purge %s now: %r", purger.topic, error)
             else:
                 wait = max(pause, _REFUSED_SECONDS)
                 log.error(
-                    "%s grows without end, as it can't be purged (%r): let the user Delete its records, or set "
-                    "%sPURGE=false and look after it yourself",
+                    "%s grows without bound, as it cannot be purged (%r): allow the user to Delete its records, or set "
+                    "%sPURGE=false and delete them yourself",
                     *(purger.topic, error, PREFIX),
                 )
             await asyncio.sleep(wait)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from io import BytesIO
 
+from aiokafka import TopicPartition
 from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
@@ -171,3 +172,67 @@ class StableOffsetsRequest(Request[_OffsetFetchRequestV7]):  # type: ignore[misc
         """The request as it is sent."""
         topics = self._partitions.items()
         return request_struct_class(self._group, [(topic, numbers, {}) for topic, numbers in topics], True, {})
+
+
+class _ProducersResponseV0(Response):  # type: ignore[misc]
+    API_KEY = 61
+    API_VERSION = 0
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("topic", CompactString()),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("partition", Int32),
+                        ("error_code", Int16),
+                        ("error_message", CompactString()),
+                        (
+                            "producers",
+                            CompactArray(
+                                ("producer_id", Int64),
+                                ("producer_epoch", Int32),
+                                ("last_sequence", Int32),
+                                ("last_timestamp", Int64),
+                                ("coordinator_epoch", Int32),
+                                ("transaction_start_offset", Int64),
+                                ("tags", TaggedFields),
+                            ),
+                        ),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class _ProducersRequestV0(RequestStruct):  # type: ignore[misc]
+    FLEXIBLE_VERSION = True
+    API_KEY = 61
+    API_VERSION = 0
+    RESPONSE_TYPE = _ProducersResponseV0
+    SCHEMA = Schema(
+        (
+            "topics",
+            CompactArray(("topic", CompactString()), ("partitions", CompactArray(Int32)), ("tags", TaggedFields)),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class ProducersRequest(Request[_ProducersRequestV0]):  # type: ignore[misc]
+    """Who writes to a partition, and in which open transactions (brokers since 2.8); for the partition's leader."""
+
+    API_KEY = 61
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self._tp = tp
+
+    def build(self, request_struct_class: type[_ProducersRequestV0]) -> _ProducersRequestV0:
+        """The request as it is sent."""
+        return request_struct_class([(self._tp.topic, [self._tp.partition], {})], {})

@@ -9,7 +9,7 @@ aiokafka leaves traps on this road; the shape of this module is what avoids them
   for a reader deadlocks. Here the consumer that is the group's member never reads; each owned partition has a reader
   outside of the group, made and closed with its producer.
 - A commit may succeed although a batch of its transaction was refused. Here every batch is awaited first.
-- After an error nothing is repaired: reader, producer and the work's state go, and all begins anew at the committed
+- After an error nothing is repaired: reader, producer and the work's state go, and all restarts at the committed
   offset.
 """
 
@@ -35,16 +35,21 @@ from prometheus_client import Counter
 
 from keygrouping_service.errors import Fatal, can_be_retried
 from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.hanging import warn_of_open_transactions
 from keygrouping_service.kafka.owned import Clients, OwnedPartition
 from keygrouping_service.kafka.positions import Positions
-from keygrouping_service.kafka.progress import read_starts
+from keygrouping_service.kafka.progress import OffsetsHeldError, read_starts
+from keygrouping_service.kafka.ranges import Ends, is_over
 from keygrouping_service.kafka.retention import Retention
 from keygrouping_service.kafka.starts import Start, created_again, find_starts
 from keygrouping_service.kafka.topic_ids import read_topic_ids, same_topic, topic_id_text
 from keygrouping_service.observability import metrics
+from keygrouping_service.records.aiokafka_adapter import PartitionSource
 from keygrouping_service.records.bisection import Bisection, DefectError
+from keygrouping_service.records.bounded import Bounded
 from keygrouping_service.records.dead_letters import DeadLetters
-from keygrouping_service.records.fetching import DEFAULT_LARGEST, Unpacking
+from keygrouping_service.records.protocols import Source
+from keygrouping_service.records.unpacking import DEFAULT_LARGEST, Unpacking
 from keygrouping_service.settings import StageSettings
 
 log = logging.getLogger(__name__)
@@ -66,7 +71,7 @@ _RETENTION_SECONDS = 20.0
 class PartitionRunner:
     """Runs `work` on every partition of `topic` that the group `{application}-{stage}` gives to this process.
 
-    `work` is a coroutine function; one call is one incarnation on one partition, with no state but its own:
+    `work` is a coroutine function; one call is one session on one partition, with no state but its own:
 
         async def work(owned: OwnedPartition) -> None:
             state = State.restored_from(owned.progress)         # reading begins at owned.offset
@@ -75,20 +80,23 @@ class PartitionRunner:
                 outbox = owned.outbox()
                 state.apply(records, outbox)                     # CPU in slices below 100 ms: heartbeats share the loop
                 await owned.submit(outbox, owned.position, state.progress)   # or commit(); at whatever moments suit
-            await owned.settle()
+            await owned.flush()
 
     - It returns only when `owned.stopping` (service shutdown); commit what is worth it, within `grace` seconds.
     - It is cancelled at any await when the group takes the partition away: everything uncommitted is aborted. Don't
       commit in a `finally`.
-    - Any error that it lets through ends the incarnation; after a pause the next one begins at the committed offset.
+    - Any error that it lets through ends the session; after a pause the next one begins at the committed offset.
       One that comes again there is narrowed down to a record, which `poll` then leaves out: see `Bisection`. While that
       goes on, `owned.careful` asks it to submit all that it took before it polls again.
     - `Fatal`, and errors that are no Kafka errors before anything was taken, stop the service.
-    - The offset that is committed may lie behind what was read (open windows): the next incarnation reads it again.
+    - The offset that is committed may lie behind what was read (open windows): the next session reads it again.
     - Commit as seldom as latency allows: a transaction costs about 10 round trips and one marker per partition.
 
     `largest`: records of more bytes (key, value and headers, unpacked) are not read; what is left of them goes to
     `dead-letters`, counted in `dead` by reason.
+
+    `ends`: the offset at which each partition ends, for an input of which a range is read. Work then commits the
+    progress END at `owned.at_end`, and when all partitions are committed so `run` returns.
 
     `own_state`: the topic is not input but state that the work itself writes. It is read at the begin only, so there is
     no lag to show, and it may be deleted to begin again.
@@ -106,6 +114,7 @@ class PartitionRunner:
         work: Work,
         *,
         delivery: Delivery = "exactly_once",
+        ends: Ends | None = None,
         own_state: bool = False,
         assignor: type[AbstractPartitionAssignor] | AbstractPartitionAssignor = RoundRobinPartitionAssignor,
         grace: float = 20.0,
@@ -119,6 +128,8 @@ class PartitionRunner:
         self._topic = topic
         self._work = work
         self._delivery = delivery
+        self._ends = ends
+        self._over = asyncio.Event()
         self._assignor = assignor
         self._grace = grace
         self._largest = largest
@@ -136,6 +147,7 @@ class PartitionRunner:
         self._retention_due = 0.0
         metrics.show_group(self.group)
         metrics.INPUT_SEEN.labels(self.group).set_to_current_time()
+        metrics.ASSIGNED.labels(self.group).set_function(lambda: len(self._assigned or ()))
         if not own_state:
             metrics.LAG.labels(self.group).set_function(self._lag)
 
@@ -155,20 +167,24 @@ class PartitionRunner:
         return max(0, end - start)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Works until `stop` is set, then lets the work finish and leaves the group. Raises what can't be retried."""
+        """Works until `stop` is set or a range is over, then lets the work finish and leaves the group.
+
+        Raises what can't be retried.
+        """
         async with AsyncExitStack() as stack:
             shared = await clients.retry(lambda: self._start_shared(stack), "connecting to Kafka")
             membership = asyncio.create_task(self._keep_membership(shared))
             watching = asyncio.create_task(self._watch_ends(*shared))
             stopping = asyncio.create_task(stop.wait())
+            over = asyncio.create_task(self._over.wait())
             try:
-                ends: list[asyncio.Future[Any]] = [stopping, membership, watching, self._failure]
+                ends: list[asyncio.Future[Any]] = [stopping, over, membership, watching, self._failure]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 self._stop.set()
                 await self._finish()
             finally:
                 self._stop.set()
-                await _cancel([stopping, membership, watching])
+                await _cancel([stopping, over, membership, watching])
                 await self._drop_all()
             for outcome in (membership, watching, self._failure):
                 if outcome.done() and not outcome.cancelled():
@@ -191,21 +207,29 @@ class PartitionRunner:
             except Exception as error:
                 if not can_be_retried(error):
                     raise
-                log.warning("the ends of %s can't be seen: %r", self._topic, error)
+                log.warning("cannot read the end offsets of %s: %r", self._topic, error)
 
     async def _see_ends(self, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> None:
         # Who was given nothing asks for a partition all the same: whether Kafka answers is to be known of all.
         partitions = [TopicPartition(self._topic, partition) for partition in self._assigned or (0,)]
-        ends = {tp.partition: end for tp, end in (await probe.end_offsets(partitions)).items()}
+        found = await probe.end_offsets(partitions)
+        ends = {tp.partition: min(end, self._end_of(tp.partition, end)) for tp, end in found.items()}
         for partition in ends.keys() & self.owned.keys():
             self.owned[partition].seen_end = ends[partition]
         await self._check_id(admin)
         starts = await read_starts(admin, probe, self.group, partitions)
         self._seen = {partition: (start.offset or 0, ends[partition]) for partition, start in starts.items()}
         metrics.INPUT_SEEN.labels(self.group).set_to_current_time()
+        if self._ends is not None and await is_over(admin, self.group, self._topic):
+            log.info("group %s has read %s up to the end of its range", self.group, self._topic)
+            self._over.set()
         if self._positions is not None and time.monotonic() >= self._retention_due:
             self._retention_due = time.monotonic() + _RETENTION_SECONDS
             await self._see_retention(Retention(admin, probe, self._topic))
+
+    def _end_of(self, partition: int, otherwise: int) -> int:
+        """Where the range ends in a partition; one that was added later has no part in it."""
+        return otherwise if self._ends is None else self._ends.get(partition, 0)
 
     async def _see_retention(self, retention: Retention) -> None:
         unread = {partition: seen for partition, seen in self._seen.items() if partition in (self._assigned or ())}
@@ -213,7 +237,7 @@ class PartitionRunner:
             expiring = await retention.expiring(unread, int(time.time() * 1000))
         except KafkaError as error:
             # Whatever is wrong with it, the stage can work.
-            log.warning("what retention deletes next of %s can't be seen: %r", self._topic, error)
+            log.warning("cannot read which offsets of %s retention deletes next: %r", self._topic, error)
             return
         if expiring is not None:
             metrics.EXPIRING.labels(self.group).set(expiring)
@@ -254,7 +278,7 @@ class PartitionRunner:
             except Exception as error:
                 if not can_be_retried(error):
                     raise
-                log.warning("membership of group %s is lost, joining anew: %s", self.group, error)
+                log.warning("membership of group %s is lost, joining again: %s", self.group, error)
             await self._revoked()
             await asyncio.sleep(next(pauses))
 
@@ -298,7 +322,7 @@ class PartitionRunner:
         if not task.cancelled() and (error := task.exception()) and not self._failure.done():
             self._failure.set_exception(error)
 
-    # work: one incarnation after the other
+    # work: one session after another
 
     async def _keep(self, partition: int, shared: tuple[AIOKafkaAdminClient, AIOKafkaConsumer]) -> None:
         pauses = clients.backoff()
@@ -309,7 +333,7 @@ class PartitionRunner:
                     return await self._incarnate(TopicPartition(self._topic, partition), *shared)
             except _PoisonError as error:
                 pause = _PAUSE_OF_BISECTION
-                log.warning("%s[%d] begins anew at its committed offset: %s", self._topic, partition, error)
+                log.warning("%s[%d] restarts at its committed offset: %s", self._topic, partition, error)
             except (ProducerFenced, CommitFailedError) as error:
                 # Either the partition has gone to another member, of which our next heartbeat will tell, or the
                 # broker gave up a transaction of ours that took too long.
@@ -318,6 +342,9 @@ class PartitionRunner:
             except Exception as error:
                 if not can_be_retried(error):
                     raise
+                if isinstance(error, OffsetsHeldError):
+                    # Its copies are written in the same transaction, to a topic that may be described.
+                    await warn_of_open_transactions(shared[0], TopicPartition(self._settings.positions_topic, 0))
                 if partition in self._moved:
                     pauses = clients.backoff()
                 pause = next(pauses)
@@ -343,10 +370,14 @@ class PartitionRunner:
             reader.assign([tp])
             reader.seek(tp, start.committed.offset)
             commit = None if self._delivery == "exactly_once" else self._commit_offset
-            dead_letters = DeadLetters(self._settings.dead_letters_topic, unpacking, producer, self._dead)
-            connections = Clients(reader, producer, dead_letters, admin, probe, commit, self._positions)
+            dead_letters = DeadLetters(self._settings.dead_letters_topic, producer, self._dead)
+            source: Source = PartitionSource(reader, tp, unpacking)
+            until = None if self._ends is None else self._end_of(tp.partition, 0)
+            if until is not None:
+                source = Bounded(source, until)
+            connections = Clients(source, producer, dead_letters, admin, probe, commit, self._positions)
             bisection = self._bisections[tp.partition]
-            owned = OwnedPartition(tp, start.committed, connections, self.group, self._stop, bisection)
+            owned = OwnedPartition(tp, start.committed, connections, self.group, self._stop, bisection, until)
             stack.push_async_callback(owned.abandon)
             stack.callback(self._disown, owned)
             if tp.partition in self._seen:
@@ -356,7 +387,7 @@ class PartitionRunner:
                 if start.moved:
                     await owned.commit(None, owned.offset, owned.progress)
                 await self._work(owned)
-                await owned.settle()
+                await owned.flush()
             except (Fatal, ProducerFenced, CommitFailedError):
                 raise
             except Exception as error:
@@ -371,8 +402,8 @@ class PartitionRunner:
                 return
         except DefectError as defect:
             raise Fatal(f"{owned.tp.topic}[{owned.partition}]: {defect}") from error
-        log.info("%s[%d]: what failed at %s", owned.tp.topic, owned.partition, suspects, exc_info=error)
-        raise _PoisonError(f"{type(error).__name__}: {error}; one of {suspects} may be to blame") from error
+        log.info("%s[%d]: processing failed at %s", owned.tp.topic, owned.partition, suspects, exc_info=error)
+        raise _PoisonError(f"{type(error).__name__}: {error}; one of {suspects} may be the cause") from error
 
     async def _find_start(self, tp: TopicPartition, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> Start:
         if self._positions is None:

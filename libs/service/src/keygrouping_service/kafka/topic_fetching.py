@@ -9,19 +9,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaTimeoutError, OffsetOutOfRangeError
 from keygrouping.inspection import Batch, Range, Silence
 from keygrouping.inspection.extraction import extract
 from keygrouping.job import JobSpec, Rejection
 
-Record: TypeAlias = ConsumerRecord[bytes, bytes]
+from keygrouping_service.records.aiokafka_adapter import fetch
+from keygrouping_service.records.record import Record
 
 WAIT_MS = 200
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 """Seconds of waiting without progress after which reading is given up."""
 _SILENCE = 10.0
 """Seconds of waiting after which a partition without an answer is told; a broker answers within `WAIT_MS`."""
@@ -29,7 +30,7 @@ _RECORDS = 500
 _ROUNDS = 20
 
 
-class Event(NamedTuple):
+class KeptEvent(NamedTuple):
     """What is kept of a record: not its value, which may be large."""
 
     partition: int
@@ -47,10 +48,10 @@ class Fetching:
     Memory: some hundred records at a time, beside the events.
     """
 
-    def __init__(self, consumer: AIOKafkaConsumer, kept: Callable[[Record], Event]) -> None:
+    def __init__(self, consumer: AIOKafkaConsumer, kept: Callable[[Record], KeptEvent]) -> None:
         self.consumer = consumer
         self._kept = kept
-        self._spare: dict[TopicPartition, list[Event]] = {}
+        self._spare: dict[TopicPartition, list[KeptEvent]] = {}
 
     def seek(self, places: Mapping[TopicPartition, int]) -> None:
         """Go on at these offsets; what was fetched beyond is forgotten."""
@@ -62,9 +63,9 @@ class Fetching:
         """The next offset of each partition."""
         return {tp: await self.consumer.position(tp) for tp in tps}
 
-    async def read(self, ranges: Mapping[TopicPartition, Range]) -> list[Event]:
+    async def read(self, ranges: Mapping[TopicPartition, Range]) -> list[KeptEvent]:
         """The events in these ranges, those of all partitions evenly mixed; TimeoutError if there is no progress."""
-        found: dict[TopicPartition, list[Event]] = {tp: [] for tp in ranges}
+        found: dict[TopicPartition, list[KeptEvent]] = {tp: [] for tp in ranges}
         behind = [tp for tp, wanted in ranges.items() if wanted]
         before: dict[TopicPartition, int] = {}
         waited = 0.0
@@ -82,21 +83,21 @@ class Fetching:
                 self._spare.update(await self._fetched(behind))
                 waited = waited + time.monotonic() - began if positions == before else 0.0
                 before = positions
-            if waited > _PATIENCE:
+            if waited > _TIMEOUT:
                 raise TimeoutError(_standing(behind))
         return _mixed(found)
 
-    async def next(self, tps: Sequence[TopicPartition]) -> list[Event]:
+    async def next(self, tps: Sequence[TopicPartition]) -> list[KeptEvent]:
         """What comes next of these partitions, mixed; nothing if nothing comes for a moment."""
         return _mixed(await self._fetched(tps))
 
-    async def _fetched(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, list[Event]]:
+    async def _fetched(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, list[KeptEvent]]:
         """What comes next of each; what retention has deleted meanwhile is passed over."""
-        found: dict[TopicPartition, list[Event]] = defaultdict(list)
+        found: dict[TopicPartition, list[KeptEvent]] = defaultdict(list)
         wait_ms = WAIT_MS
         for _ in range(_ROUNDS):
             try:
-                records = await self.consumer.getmany(*tps, timeout_ms=wait_ms, max_records=_RECORDS)
+                records = await fetch(self.consumer, *tps, timeout_ms=wait_ms, most=_RECORDS)
             except OffsetOutOfRangeError:
                 await self._pass_over(tps)
                 break
@@ -135,7 +136,7 @@ class Following:
         self._tps = list(tps)
         self._answers: dict[TopicPartition, _Answer] = {}
 
-    async def next(self) -> list[Event]:
+    async def next(self) -> list[KeptEvent]:
         """What comes next, nothing if nothing comes for a moment; `silence` and `partitions` are known by then."""
         await self._take_added()
         began = time.monotonic()
@@ -173,20 +174,20 @@ class Following:
         self.silence = Silence(min(silent), len(silent), len(self._tps)) if silent else None
 
 
-def kept_by(job: JobSpec) -> Callable[[Record], Event]:
+def kept_by(job: JobSpec) -> Callable[[Record], KeptEvent]:
     """What keeps of a record the key and weight that a job takes from it."""
 
-    def kept(record: Record) -> Event:
+    def kept(record: Record) -> KeptEvent:
         extracted = extract(job, record.key, record.value, record.headers)
         place = (record.partition, record.offset, record.timestamp)
         if isinstance(extracted, Rejection):
-            return Event(*place, b"", 0.0, extracted.reason)
-        return Event(*place, extracted.key, extracted.weight, None)
+            return KeptEvent(*place, b"", 0.0, extracted.reason)
+        return KeptEvent(*place, extracted.key, extracted.weight, None)
 
     return kept
 
 
-def batch_of(events: Sequence[Event], job: JobSpec) -> Batch:
+def batch_of(events: Sequence[KeptEvent], job: JobSpec) -> Batch:
     """The events that the job can use."""
     used = [event for event in events if event.fault is None]
     return Batch(
@@ -197,16 +198,7 @@ def batch_of(events: Sequence[Event], job: JobSpec) -> Batch:
     )
 
 
-def create_no_topics(consumer: AIOKafkaConsumer) -> None:
-    """Lets the client ask for the metadata of all topics, never of one by its name.
-
-    aiokafka lets brokers create the topics that it names, so one that is deleted while it is read would be back, empty.
-    """
-    ask = consumer._client._metadata_update
-    consumer._client._metadata_update = lambda metadata, topics: ask(metadata, ())  # noqa: ARG005
-
-
-def _mixed(found: Mapping[TopicPartition, Sequence[Event]]) -> list[Event]:
+def _mixed(found: Mapping[TopicPartition, Sequence[KeptEvent]]) -> list[KeptEvent]:
     """The events of all partitions, each partition's evenly spread over the whole."""
     placed = [((number + 0.5) / len(events), event) for events in found.values() for number, event in enumerate(events)]
     return [event for _, event in sorted(placed, key=itemgetter(0))]
@@ -216,4 +208,4 @@ def _standing(behind: Sequence[TopicPartition]) -> str:
     """What is said of partitions of which nothing comes."""
     shown = ", ".join(str(tp.partition) for tp in sorted(behind)[:8])
     more = f" and {len(behind) - 8:,} more" if len(behind) > 8 else ""
-    return f"nothing came for {_PATIENCE:.0f} s from partitions {shown}{more}, though there are records to read"
+    return f"nothing came for {_TIMEOUT:.0f} s from partitions {shown}{more}, though there are records to read"

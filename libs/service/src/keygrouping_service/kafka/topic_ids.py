@@ -11,6 +11,7 @@ from aiokafka.errors import LeaderNotAvailableError, UnknownTopicOrPartitionErro
 from keygrouping.partial import NO_TOPIC
 
 from keygrouping_service.kafka.requests import NO_ID, TopicIdsRequest
+from keygrouping_service.records.aiokafka_adapter import send_request
 
 __all__ = ["NO_ID", "UNKNOWN", "read_topic_id", "read_topic_ids", "same_topic", "topic_id_text"]
 
@@ -39,7 +40,7 @@ async def read_topic_ids(admin: AIOKafkaAdminClient, topics: Iterable[str]) -> d
     if not wanted:
         return {}
     try:
-        answer = await admin._send_request(TopicIdsRequest(wanted))
+        answer = await send_request(admin, TopicIdsRequest(wanted))
     except NotImplementedError:
         return dict.fromkeys(wanted, NO_ID)
     found = {}

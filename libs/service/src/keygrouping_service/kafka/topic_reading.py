@@ -20,14 +20,13 @@ from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
 from keygrouping_service.kafka.topic_fetching import (
     WAIT_MS,
-    Event,
     Fetching,
     Following,
+    KeptEvent,
     batch_of,
-    create_no_topics,
     kept_by,
 )
-from keygrouping_service.records.surrogateescape import read_leniently
+from keygrouping_service.records.aiokafka_adapter import create_no_topics, read_with_surrogateescape
 from keygrouping_service.settings import ServiceSettings, Settings, describe_faults
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -66,7 +65,7 @@ class TopicReading:
 
     def batches(self) -> Generator[Batch, None, None]:
         """All that is to be read. Raises InspectionError where Kafka doesn't answer, or there is no such topic."""
-        read_leniently()
+        read_with_surrogateescape()
         with _quiet(), asyncio.Runner() as runner:
             events = self._events()
             try:
@@ -75,14 +74,14 @@ class TopicReading:
             except (KafkaError, OSError) as error:
                 said = " ".join(str(error).split()) or type(error).__name__
                 if can_be_retried(error):
-                    said += "; see whether its brokers run and can be reached, then begin anew"
+                    said += "; see whether its brokers run and can be reached, then start again"
                 raise InspectionError(
                     f"topic {self.name} at {self._settings.bootstrap_servers} can't be read: {said}"
                 ) from None
             finally:
                 runner.run(events.aclose())
 
-    async def _events(self) -> AsyncGenerator[Sequence[Event], None]:
+    async def _events(self) -> AsyncGenerator[Sequence[KeptEvent], None]:
         tps = await self._find()
         client = clients.reader(
             self._settings,
@@ -140,7 +139,7 @@ class TopicReading:
             yield {tp: mine[part] for tp, mine in ranges.items()}
             self._progress(part + 1, parts)
 
-    def _batch(self, events: Sequence[Event]) -> Batch:
+    def _batch(self, events: Sequence[KeptEvent]) -> Batch:
         self.left_out.update(event.fault for event in events if event.fault is not None)
         return batch_of(events, self._job)
 
@@ -173,7 +172,7 @@ def connection(kind: type[Settings], bootstrap_servers: str | None, **given: Any
         raise InspectionError(f"Kafka can't be reached by these settings: {faults}") from None
 
 
-async def _next(events: AsyncGenerator[Sequence[Event], None]) -> Sequence[Event] | None:
+async def _next(events: AsyncGenerator[Sequence[KeptEvent], None]) -> Sequence[KeptEvent] | None:
     """The next events, None at the end."""
     return await anext(events, None)
 

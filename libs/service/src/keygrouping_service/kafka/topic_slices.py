@@ -14,8 +14,10 @@ from keygrouping.inspection import Range
 
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
-from keygrouping_service.kafka.topic_fetching import WAIT_MS, Event, Fetching, Record, create_no_topics
+from keygrouping_service.kafka.topic_fetching import WAIT_MS, Fetching, KeptEvent
 from keygrouping_service.kafka.topic_ids import read_topic_id, same_topic
+from keygrouping_service.records.aiokafka_adapter import create_no_topics
+from keygrouping_service.records.record import Record
 from keygrouping_service.settings import ServiceSettings
 
 MOST = 50_000
@@ -35,7 +37,7 @@ class TopicGone(Exception):
 class Slice(NamedTuple):
     """The records that came within about a second, or the last ones of each partition, the same part of all."""
 
-    events: list[Event]
+    events: list[KeptEvent]
     partitions: int
     """Of the topic."""
     scale: float
@@ -45,7 +47,7 @@ class Slice(NamedTuple):
 class TopicSlices:
     """A topic from now on. Memory: one slice, and what was fetched."""
 
-    def __init__(self, settings: ServiceSettings, topic: str, kept: Callable[[Record], Event], most: int) -> None:
+    def __init__(self, settings: ServiceSettings, topic: str, kept: Callable[[Record], KeptEvent], most: int) -> None:
         self._settings = settings
         self._topic = topic
         self._kept = kept

@@ -14,7 +14,7 @@ this, as brokers know them by their sequence numbers, nor does InitProducerId: i
 Transactions of version 2 (KIP-890) have an epoch each and would need none of this either. Brokers offer them to clients
 that speak Produce 12, EndTxn 5, TxnOffsetCommit 5; aiokafka 0.14 speaks Produce 7 and version 0 of the others.
 
-This is the one module that reaches into aiokafka's producer; `tests/kafka/test_transactions.py` says what it relies on.
+`tests/kafka/test_transactions.py` says what of aiokafka's producer this relies on.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.errors import KafkaError, NodeNotReadyError
-from aiokafka.producer.transaction_manager import TransactionResult
 from aiokafka.protocol.transaction import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     TxnOffsetCommitRequest,
 )
+
+from keygrouping_service.records.aiokafka_adapter import ProducerInside
 
 _NAMES = {
     AddPartitionsToTxnRequest: "an AddPartitionsToTxn",
@@ -42,7 +43,7 @@ _NAMES = {
 class AnswerUnknown(KafkaError):  # type: ignore[misc]
     """A transactional request may or may not have been done, and may still be: only a new producer can go on.
 
-    Its start settles the transaction one way or the other; the offsets that are committed then say which.
+    Its start ends the transaction one way or the other; the offsets that are committed then say which.
     """
 
 
@@ -55,7 +56,8 @@ class TransactionalProducer(AIOKafkaProducer):  # type: ignore[misc]
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._sender.client = _AnsweredClient(self)
+        self._inside = ProducerInside(self)
+        self._inside.send_through(_AnsweredClient(self))
         self.failure: KafkaError | None = None
         """Why nothing is sent any more, and all that is under way fails."""
 
@@ -84,7 +86,7 @@ class TransactionalProducer(AIOKafkaProducer):  # type: ignore[misc]
         KafkaErrors, so records would be taken for poison."""
         if self.failure is not None:
             raise self.failure
-        if self._txn_manager.is_fatal_error():
+        if self._inside.failed:
             raise KafkaError("the producer has failed")
 
     async def stop(self) -> None:
@@ -96,23 +98,19 @@ class TransactionalProducer(AIOKafkaProducer):  # type: ignore[misc]
 
     def _forget_failures(self) -> None:
         """Takes note of failures for which nobody may have waited, of which asyncio would complain with tracebacks."""
-        waiters = [batch._drain_waiter for queue in self._message_accumulator._batches.values() for batch in queue]
-        for waiter in (self._txn_manager.wait_for_transaction_end(), *waiters):
-            if waiter is not None and waiter.done() and not waiter.cancelled():
+        for waiter in self._inside.waiters():
+            if waiter.done() and not waiter.cancelled():
                 waiter.exception()
 
     def give_up(self, request: object, cause: KafkaError) -> None:
         """Ends the producer because the answer to `request` will not come."""
         error = AnswerUnknown(f"the answer to {self._name(request)} is unknown ({type(cause).__name__})")
         self.failure = error
-        self._txn_manager.fatal_error(error)
-        self._message_accumulator.fail_all(error)
-        self._sender.sender_task.cancel()
+        self._inside.fail(error)
 
     def _name(self, request: object) -> str:
         if isinstance(request, EndTxnRequest):
-            committing = self._txn_manager.needs_transaction_commit() is TransactionResult.COMMIT
-            return "a commit" if committing else "an abort"
+            return "a commit" if self._inside.committing else "an abort"
         return _NAMES[type(request)]
 
 

@@ -10,7 +10,7 @@ _INTERVAL = 0.5
 
 
 async def measure_loop_lag(interval: float = _INTERVAL) -> None:
-    """Sleeps `interval` seconds again and again, and records by how much each sleep was too long; until cancelled."""
+    """Keeps sleeping `interval` seconds, and records by how much each sleep was too long; until cancelled."""
     clock = asyncio.get_running_loop().time
     while True:
         due = clock() + interval

@@ -6,16 +6,16 @@ import sys
 from collections.abc import Iterable
 
 from keygrouping_service.arguments import take_no_arguments
-from keygrouping_service.observability.metrics import DEFINITIONS, LABELS, PROCESS, SERVICES, Definition
+from keygrouping_service.observability.metrics import DEFINITIONS, LABELS, PROCESS, Definition, register_installed
 
 _HEAD = """# Metrics
 
 Every service shows its metrics at `/metrics`, in Prometheus's text format: those of all services, and its own. A
-histogram `x` has the series `x_bucket`, `x_sum` and `x_count`. No key of an event is ever a label, unless an
+histogram `x` has the series `x_bucket`, `x_sum` and `x_count`. Keys of events are never labels, unless an
 exporter is asked for it (`--key-labels`).
 
-This page is made from the registry (`libs/service/src/keygrouping_service/observability/metrics.py`) by `make docs`; a
-test sees to it that it is current.
+Each service defines its own in a module `metrics` of its package and names that module as an entry point of the group
+`keygrouping.metrics`; `make docs` makes this page from them, and a test checks that it is current.
 """
 _TITLES = {None: "All services", "spark": "Spark job", "inspect": "Exporter of `keygrouping inspect`"}
 
@@ -23,7 +23,7 @@ _TITLES = {None: "All services", "spark": "Spark job", "inspect": "Exporter of `
 def render() -> str:
     """The page."""
     parts = [_HEAD]
-    for service in (None, *SERVICES):
+    for service in (None, *register_installed()):
         definitions = [definition for definition in DEFINITIONS if definition.service == service]
         parts.append(_section(_TITLES.get(service, str(service).capitalize()), definitions))
     parts.append(_section("Process (Linux)", PROCESS))

@@ -8,10 +8,11 @@ links to the contexts in the headers of what it has read. The headers stay as th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import TopicPartition
 from fastapi.telemetry import TelemetryConfig
+from keygrouping.job import Headers
 from opentelemetry import propagate, trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
@@ -91,13 +92,13 @@ class TransactionSpans:
         self._read = 0
         self._contexts: dict[tuple[int, int], SpanContext] = {}
 
-    def saw(self, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
-        """Remembers whose traces the records belong to."""
-        self._read += len(records)
-        for record in records:
+    def saw(self, records: int, headers: Iterable[Headers]) -> None:
+        """Remembers whose traces so many records belong to, by the headers of each."""
+        self._read += records
+        for own in headers:
             if len(self._contexts) >= MOST_LINKS:
                 return
-            if record.headers and (context := _context_of(record)).is_valid:
+            if own and (context := _context_of(own)).is_valid:
                 self._contexts[context.trace_id, context.span_id] = context
 
     @contextlib.contextmanager
@@ -114,6 +115,6 @@ class TransactionSpans:
             yield
 
 
-def _context_of(record: ConsumerRecord[bytes, bytes]) -> SpanContext:
-    carrier = {name: value.decode(errors="replace") for name, value in record.headers if value is not None}
+def _context_of(headers: Headers) -> SpanContext:
+    carrier = {name: value.decode(errors="replace") for name, value in headers if value is not None}
     return trace.get_current_span(propagate.extract(carrier)).get_span_context()

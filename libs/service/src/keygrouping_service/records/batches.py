@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import UnknownTopicOrPartitionError
 from aiokafka.partitioner import murmur2
 
-Header = tuple[str, bytes | None]
+from keygrouping_service.records.aiokafka_adapter import packing_of
+from keygrouping_service.records.protocols import Header, Partitions, RecordBatch, Written
+from keygrouping_service.records.record import Record
 
-Written: TypeAlias = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
-"""Where records were written, by topic and partition: the first offset and the number of records of each batch."""
-
-_NO_HEADERS: list[Header] = []
+if TYPE_CHECKING:
+    from keygrouping_service.records.v2.built import BuiltBatch
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -30,7 +29,7 @@ QUARANTINED = "quarantined"
 """Reason of events whose key people have quarantined to a topic; their time counts, they themselves don't."""
 
 
-def origin_headers(record: ConsumerRecord[bytes, bytes], reason: str, detail: str) -> list[Header]:
+def origin_headers(record: Record, reason: str, detail: str) -> list[Header]:
     """Headers of a record that goes to `late` or `dead-letters`: its own, then why, and where it came from.
 
     Bytes of a name that are not UTF-8 are written as `\\udcXX`.
@@ -46,7 +45,7 @@ def origin_headers(record: ConsumerRecord[bytes, bytes], reason: str, detail: st
 
 
 class Outbox:
-    """The records of one transaction, packed into record batches per target partition.
+    """A `Sink` of aiokafka's producer: the records of one transaction, packed into batches per target partition.
 
     Batches close when they reach the producer's batch size; a single larger record still gets a batch of its own.
     Timestamps are ms since the epoch. An outbox is bound to one producer and is sent once.
@@ -55,6 +54,8 @@ class Outbox:
     def __init__(self, producer: AIOKafkaProducer) -> None:
         self._producer = producer
         self._batches: dict[tuple[str, int], list[Any]] = {}
+        self._packed: list[BuiltBatch] = []
+        """Those that are to be compressed: that takes milliseconds, so a thread does it."""
         self._last: tuple[str, Callable[[Written], Iterable[bytes]]] | None = None
         self.records = 0
 
@@ -79,14 +80,15 @@ class Outbox:
             _close_untimed(batches[-1], timestamp)
         self.records += 1
 
-    def pass_on(self, topic: str, partition: int, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
-        """Adds records unchanged: key, value, headers and timestamp."""
-        batches = self._batches.setdefault((topic, partition), [])
-        done = 0
-        while done < len(records):
-            batches.append(self._producer.create_batch())
-            done += _fill(batches[-1], records, done)
-        self.records += len(records)
+    def pass_on(self, topic: str, partitions: Partitions, batch: RecordBatch) -> None:
+        """Adds records of a batch unchanged: key, value, headers and timestamp."""
+        from keygrouping_service.records.v2.built import built
+
+        codec, most, transactional = packing_of(self._producer)
+        for partition, batches in built(batch, partitions, codec, most, transactional).items():
+            self._batches.setdefault((topic, partition), []).extend(batches)
+            self._packed += batches if codec else ()
+        self.records += len(batch)
 
     def end_with(self, topic: str, values: Callable[[Written], Iterable[bytes]]) -> None:
         """Has records without key written to partition 0 of a topic once the offsets of all others are known."""
@@ -98,6 +100,9 @@ class Outbox:
         The caller must not commit a transaction of which this has failed: aiokafka would commit it without the
         batches that were refused.
         """
+        if self._packed:
+            packed, self._packed = self._packed, []
+            await asyncio.to_thread(_compress, packed)
         written = await self._send_all()
         if self._last is not None:
             (topic, values), self._last = self._last, None
@@ -119,7 +124,7 @@ class Outbox:
         return written
 
     async def _know_partitions(self) -> None:
-        """Lets the producer look anew for partitions that were added after it had looked last."""
+        """Lets the producer look again for partitions that were added after it last looked."""
         furthest: dict[str, int] = {}
         for topic, partition in self._batches:
             furthest[topic] = max(partition, furthest.get(topic, 0))
@@ -135,22 +140,9 @@ class Outbox:
         return [(metadata.offset, batch.record_count()) for metadata, batch in zip(written, batches, strict=True)]
 
 
-def _fill(batch: Any, records: Sequence[ConsumerRecord[bytes, bytes]], start: int) -> int:
-    """Appends records from `start` on until the batch is full, and closes it; gives how many it took.
-
-    Goes to the compiled builder beneath `BatchBuilder.append`, which costs three times as much.
-    """
-    append = batch._builder.append
-    stop = start + 1 if records[start].timestamp == -1 else None
-    count = 0
-    for record in islice(records, start, stop):
-        headers = list(record.headers) if record.headers else _NO_HEADERS
-        if append(count, record.timestamp, record.key, record.value, headers) is None:
-            break
-        count += 1
-    batch._relative_offset = count
-    batch.close()
-    return count
+def _compress(batches: Iterable[BuiltBatch]) -> None:
+    for batch in batches:
+        batch.compress()
 
 
 def _close_untimed(batch: Any, timestamp: int) -> None:

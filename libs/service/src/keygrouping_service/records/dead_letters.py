@@ -1,4 +1,4 @@
-"""Records that a stage's reader left out, on their way to `dead-letters`."""
+"""Records that a stage can't take, on their way to `dead-letters`."""
 
 from __future__ import annotations
 
@@ -9,25 +9,20 @@ from dataclasses import dataclass
 from aiokafka import AIOKafkaProducer
 from prometheus_client import Counter
 
-from keygrouping_service.records.batches import Outbox, origin_headers
-from keygrouping_service.records.fetching import DeadLetter, Unpacking
+from keygrouping_service.records.batches import origin_headers
+from keygrouping_service.records.protocols import Sink
+from keygrouping_service.records.record import DeadLetter
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """Where one session's dead letters come from (its reader's `unpacking`) and go to."""
+    """Where one session's dead letters go to."""
 
     topic: str
-    unpacking: Unpacking
     producer: AIOKafkaProducer
     counter: Counter | None = None
 
-    def left_out(self) -> list[DeadLetter]:
-        """What the reader has left out since the last call."""
-        letters, self.unpacking.letters = self.unpacking.letters, []
-        return letters
-
-    async def write(self, letters: Sequence[DeadLetter], outbox: Outbox) -> None:
+    async def write(self, letters: Sequence[DeadLetter], outbox: Sink) -> None:
         """Puts them into an outbox, stamped with the current time: theirs may be what is wrong with them."""
         partitions = len(await self.producer.partitions_for(self.topic))
         now_ms = int(time.time() * 1000)

@@ -1,4 +1,4 @@
-"""What stands in a store, read: other programs and other versions write there, too, so nothing of it is trusted."""
+"""Values of a store, written and read: other programs and other versions write there, too: nothing of it is trusted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+
+from keygrouping_service.store.packing import packed, unpacked
 
 MOST_BYTES = 64 << 20
 """Most bytes of a value, unless whoever reads it expects less: a plan for 10,000 workers has a fifth of it."""
@@ -28,8 +30,18 @@ class Unreadable:
     """The same for the same value."""
 
 
+def encode(value: Any) -> bytes:
+    """A JSON value as it stands in a store."""
+    return orjson.dumps(packed(value))
+
+
+def digest_of(raw: bytes) -> str:
+    """The same for the same bytes alone; Redis computes it, too."""
+    return hashlib.sha1(raw, usedforsecurity=False).hexdigest()
+
+
 def decode(raw: bytes | None, most: int = MOST_BYTES) -> Any:
-    """The JSON value of these bytes; `Unreadable` if there is none, or one that is too large or nested too deeply."""
+    """The value that gave these bytes; `Unreadable` if there is none, or one that is too large or nested too deeply."""
     if raw is None:
         return Unreadable("it has no value", "")
     if len(raw) > most:
@@ -38,9 +50,9 @@ def decode(raw: bytes | None, most: int = MOST_BYTES) -> Any:
         value = orjson.loads(raw)
         if raw.count(b"[") + raw.count(b"{") > MOST_ITEMS:
             orjson.dumps(value)  # Refuses what is nested more deeply than could be written again.
+        return unpacked(value, most)
     except (ValueError, TypeError, RecursionError) as error:
         return Unreadable(f"no JSON of the kind that is written here: {error}", hashlib.sha256(raw).hexdigest())
-    return value
 
 
 def too_large(size: int, most: int) -> Unreadable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 from pathlib import Path
 from typing import IO, Any
@@ -13,13 +14,16 @@ import orjson
 from keygrouping_service.errors import Fatal
 from keygrouping_service.store.decoding import version_of
 from keygrouping_service.store.memory import MemoryStore, State
-from keygrouping_service.store.protocol import Entry, Record, Unanswered, Unavailable
+from keygrouping_service.store.protocol import Entry, LogRecord, Unanswered, Unavailable
+
+log = logging.getLogger(__name__)
 
 
 class FileStore(MemoryStore):
-    """Documents and logs in one JSON file, replaced as a whole with every change; boards and leases in memory.
+    """Documents and logs in one JSON file, replaced as a whole with every change; presence and leases in memory.
 
-    One process at a time: it holds a lock on a file beside. `Fatal` if the file can't be used or is another's.
+    One process at a time: it holds a lock on a file beside. `Fatal` if the file can't be used. What is damaged in it is
+    as good as missing; if that is all of it, it is kept beside, as it may be somebody else's.
     """
 
     name = "file"
@@ -37,7 +41,7 @@ class FileStore(MemoryStore):
             self._lock.close()
             raise
 
-    async def put(self, document: str, value: Any, *, expected: int, record: Record | None = None) -> Entry:
+    async def put(self, document: str, value: Any, *, expected: int, record: LogRecord | None = None) -> Entry:
         """See `Store`; returns when the change is on the disk."""
         try:
             async with asyncio.timeout(self._timeout), self._turn:
@@ -89,10 +93,24 @@ def _read(path: Path) -> State:
     try:
         stored = orjson.loads(text)
         documents = {name: _document(found) for name, found in stored["documents"].items()}
-        logs = {name: tuple(map(_text, log)) for name, log in stored["logs"].items() if isinstance(log, list)}
-    except (ValueError, TypeError, LookupError, AttributeError):
-        raise Fatal(f"KEYGROUPING_STORE_URL: {path} is no file of this store: move it away, or name another") from None
+        logs = {name: tuple(map(_text, found)) for name, found in stored["logs"].items() if isinstance(found, list)}
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        _keep_aside(path, error)
+        return State()
     return State(documents, logs)
+
+
+def _keep_aside(path: Path, why: Exception) -> None:
+    aside = Path(f"{path}.damaged")
+    try:
+        path.replace(aside)
+    except OSError as error:
+        raise Fatal(f"KEYGROUPING_STORE_URL: {path} can't be moved: {error.strerror or error}") from None
+    log.error(
+        "%s is not a valid store file (%s): it was moved to %s and its contents are not used; to use them, stop "
+        "this process, repair the file and move it back",
+        *(path, why, aside),
+    )
 
 
 def _document(found: Any) -> tuple[bytes, int]:
@@ -116,7 +134,7 @@ def _encode(state: State) -> bytes:
         for name, (value, version) in state.documents.items()
         if value
     }
-    logs = {name: [orjson.Fragment(value) for value in log if value] for name, log in state.logs.items()}
+    logs = {name: [orjson.Fragment(value) for value in kept if value] for name, kept in state.logs.items()}
     return orjson.dumps({"documents": documents, "logs": logs})
 
 

@@ -8,7 +8,6 @@ import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import orjson
 from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
@@ -17,12 +16,23 @@ from redis.credentials import CredentialProvider
 from redis.exceptions import AuthenticationError, RedisClusterException, RedisError, ResponseError
 
 from keygrouping_service.settings import StoreSettings
-from keygrouping_service.store.decoding import MOST_BYTES, MOST_VERSIONS, Unreadable, decode, too_large
-from keygrouping_service.store.protocol import Conflict, Entry, Record, Unanswered, Unavailable
+from keygrouping_service.store.decoding import (
+    MOST_BYTES,
+    MOST_VERSIONS,
+    Unreadable,
+    decode,
+    digest_of,
+    encode,
+    too_large,
+)
+from keygrouping_service.store.protocol import Conflict, Entry, LogRecord, Unanswered, Unavailable, entry_of
 from keygrouping_service.store_url import RedisUrl
 
 _FAULTS = (RedisError, RedisClusterException, OSError, ValueError)
 """What the client raises; ValueError when a password file can't be read."""
+
+_LARGE = 1 << 14
+"""Bytes from which on a value is read in a thread, beside the routing: for a plan that takes milliseconds."""
 
 _UNHEARD = (ConnectionRefusedError, socket.gaierror)
 """What lies behind a fault if the server never heard of the call."""
@@ -50,10 +60,17 @@ it is written to; a text of more than `most` bytes is told by its size."""
 _GET = f"""local most = ARGV[1]
 {_VERSION}
 if not is(KEYS[1], 'hash') then return {{redis.call('TYPE', KEYS[1]).ok}} end
+local version = version_of(redis.call('HGET', KEYS[1], 'version'))
 local size = redis.call('HSTRLEN', KEYS[1], 'value')
-local value = size > tonumber(most) and size or redis.call('HGET', KEYS[1], 'value')
-return {{'hash', version_of(redis.call('HGET', KEYS[1], 'version')), value}}
+if size > tonumber(most) then return {{'hash', version, size}} end
+local value = redis.call('HGET', KEYS[1], 'value')
+if ARGV[3] ~= '' and version == tonumber(ARGV[2]) and value and redis.sha1hex(value) == ARGV[3] then
+    return {{'same'}}
+end
+return {{'hash', version, value}}
 """
+"""A reader that names the version and digest of what it knows is told that it is the same, and no value travels."""
+
 _PUT = f"""local most = ARGV[5]
 {_VERSION}
 without_other(KEYS[1], 'hash')
@@ -89,9 +106,9 @@ if redis.call('HLEN', KEYS[1]) ~= redis.call('ZCARD', KEYS[2]) then
     end
 end
 """
-"""What nobody has announced has no end, or one that is weeks away, and would stay for ever."""
+"""What no member has published has no expiry, or one that is weeks away, and would stay for ever."""
 
-_ANNOUNCE = f"""
+_PUBLISH = f"""
 {_VERSION}
 without_other(KEYS[1], 'hash')
 without_other(KEYS[2], 'zset')
@@ -102,7 +119,7 @@ local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
 redis.call('PEXPIREAT', KEYS[1], last)
 redis.call('PEXPIREAT', KEYS[2], last)
 """
-_ANNOUNCED = f"""local most = ARGV[1]
+_PUBLISHED = f"""local most = ARGV[1]
 {_VERSION}
 if not is(KEYS[1], 'hash') then return {{redis.call('TYPE', KEYS[1]).ok}} end
 if not is(KEYS[2], 'zset') then return {{'hash without ends'}} end
@@ -116,7 +133,7 @@ _WITHDRAW = f"""
 if is(KEYS[1], 'hash') then redis.call('HDEL', KEYS[1], ARGV[1]) end
 if is(KEYS[2], 'zset') then redis.call('ZREM', KEYS[2], ARGV[1]) end
 """
-_CLAIM = f"""
+_LEASE = f"""
 {_VERSION}
 without_other(KEYS[1], 'string')
 local owner = redis.call('GET', KEYS[1])
@@ -130,7 +147,7 @@ return 1
 class RedisStore:
     """All keys begin with `{prefix}`: the braces put them into one hash slot, so that a cluster takes the scripts.
 
-    A document is a hash of version and value, a log is a list; a board is a hash of values beside a sorted set of
+    A document is a hash of version and value, a log is a list; a presence is a hash of values beside a sorted set of
     their ends, a lease is a string. A call is tried once: who calls knows whether a second try makes sense.
     """
 
@@ -142,24 +159,33 @@ class RedisStore:
         self._timeout = settings.store_timeout
         self._place = ",".join(f"{host}:{port}" for host, port in url.nodes)
 
-    async def get(self, document: str, most: int = MOST_BYTES) -> Entry | None:
+    async def get(self, document: str, most: int = MOST_BYTES, newer_than: Entry | None = None) -> Entry | None:
         """See `Store`."""
-        kind, *found = await self._run(_GET, [self._key("document", document)], most)
+        version, digest = (0, "") if newer_than is None else (newer_than.version, newer_than.digest)
+        kind, *found = await self._run(_GET, [self._key("document", document)], most, version, digest)
+        if kind == b"same":
+            return newer_than
         if kind == b"none":
             return None
-        return Entry(_value(found[1], most), found[0]) if found else Entry(_other(kind, "hash"), 0)
+        if not found:
+            return Entry(_other(kind, "hash"), 0)
+        version, raw = found
+        value = await _value(raw, most)
+        return entry_of(value, version, digest_of(raw) if isinstance(raw, bytes) else "")
 
-    async def put(self, document: str, value: Any, *, expected: int, record: Record | None = None) -> Entry:
+    async def put(self, document: str, value: Any, *, expected: int, record: LogRecord | None = None) -> Entry:
         """See `Store`."""
         keys = [self._key("document", document)]
         text, kept = b"", 1
         if record is not None:
             keys.append(self._key("log", record.log))
-            text, kept = orjson.dumps(record.value), record.keep
-        written, *current = await self._run(_PUT, keys, expected, orjson.dumps(value), text, kept, MOST_BYTES)
+            text, kept = await asyncio.to_thread(encode, record.value), record.keep
+        written, *current = await self._run(
+            _PUT, keys, expected, await asyncio.to_thread(encode, value), text, kept, MOST_BYTES
+        )
         if written:
             return Entry(value, expected + 1)
-        raise Conflict(document, Entry(_value(current[1], MOST_BYTES), current[0]) if current[0] else None)
+        raise Conflict(document, Entry(await _value(current[1], MOST_BYTES), current[0]) if current[0] else None)
 
     async def tail(self, log: str, limit: int, most: int = MOST_BYTES) -> list[Any]:
         """See `Store`."""
@@ -167,30 +193,32 @@ class RedisStore:
             return []
         kind, *found = await self._run(_TAIL, [self._key("log", log)], limit, most)
         if found:
-            return [_value(text, most) for text in found[0]]
+            return [await _value(text, most) for text in found[0]]
         return [] if kind == b"none" else [_other(kind, "list")]
 
-    async def announce(self, board: str, member: str, value: Any, ttl: float) -> None:
+    async def publish(self, presence: str, member: str, value: Any, ttl: float) -> None:
         """See `Store`."""
-        await self._run(_ANNOUNCE, self._board(board), member, orjson.dumps(value), _milliseconds(ttl))
+        text = await asyncio.to_thread(encode, value)
+        await self._run(_PUBLISH, self._presence(presence), member, text, _milliseconds(ttl))
 
-    async def announced(self, board: str, most: int = MOST_BYTES) -> dict[str, Any]:
+    async def published(self, presence: str, most: int = MOST_BYTES) -> dict[str, Any]:
         """See `Store`."""
-        kind, *found = await self._run(_ANNOUNCED, self._board(board), most)
+        kind, *found = await self._run(_PUBLISHED, self._presence(presence), most)
         if found:
             names, values = found[0][::2], found[0][1::2]
             return {
-                name.decode(errors="replace"): _value(value, most) for name, value in zip(names, values, strict=True)
+                name.decode(errors="replace"): await _value(value, most)
+                for name, value in zip(names, values, strict=True)
             }
         return {} if kind == b"none" else {"": _other(kind, "hash")}
 
-    async def withdraw(self, board: str, member: str) -> None:
+    async def withdraw(self, presence: str, member: str) -> None:
         """See `Store`."""
-        await self._run(_WITHDRAW, self._board(board), member)
+        await self._run(_WITHDRAW, self._presence(presence), member)
 
-    async def claim(self, name: str, owner: str, ttl: float) -> bool:
+    async def lease(self, name: str, owner: str, ttl: float) -> bool:
         """See `Store`."""
-        return bool(await self._run(_CLAIM, [self._key("lease", name)], owner, _milliseconds(ttl)))
+        return bool(await self._run(_LEASE, [self._key("lease", name)], owner, _milliseconds(ttl)))
 
     async def close(self) -> None:
         """See `Store`."""
@@ -201,8 +229,8 @@ class RedisStore:
     def _key(self, kind: str, name: str) -> str:
         return f"{self._prefix}:{kind}:{name}"
 
-    def _board(self, name: str) -> list[str]:
-        return [self._key("board", name), self._key("board-ends", name)]
+    def _presence(self, name: str) -> list[str]:
+        return [self._key("presence", name), self._key("presence-ends", name)]
 
     async def _run(self, script: str, keys: list[str], *arguments: str | bytes | int) -> Any:
         return await self._call("EVAL", script, len(keys), *keys, *arguments)
@@ -235,7 +263,7 @@ class _Client(Protocol):
 
 
 class _Password(CredentialProvider):
-    """Reads the password anew for every connection, so that it may change."""
+    """Reads the password for every connection, so that it may change."""
 
     def __init__(self, user: str | None, read: Callable[[], str]) -> None:
         self._user = user
@@ -286,9 +314,13 @@ def _options(url: RedisUrl, settings: StoreSettings, timeout: float) -> dict[str
     return options
 
 
-def _value(text: bytes | int | None, most: int) -> Any:
+async def _value(text: bytes | int | None, most: int) -> Any:
     """What a script has read; of a text that is too large it tells the size."""
-    return too_large(text, most) if isinstance(text, int) else decode(text, most)
+    if isinstance(text, int):
+        return too_large(text, most)
+    if text is None or len(text) < _LARGE:
+        return decode(text, most)
+    return await asyncio.to_thread(decode, text, most)
 
 
 def _other(kind: bytes, wanted: str) -> Unreadable:

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Self
 
+from keygrouping_local.ports import free_ports
+
 _START_TIMEOUT = 20.0
 
 MISSING = "redis-server is not installed (Debian: apt-get install --no-install-recommends redis-server)"
@@ -21,13 +23,6 @@ def installed() -> bool:
     return shutil.which("redis-server") is not None
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class RedisServer:
     """One server process; `options` are those of its command line. Data stay in `folder` if `appendonly` is given.
 
@@ -35,7 +30,7 @@ class RedisServer:
     """
 
     def __init__(self, folder: Path, *options: str) -> None:
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self._folder = folder
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None

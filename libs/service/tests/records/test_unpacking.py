@@ -1,6 +1,8 @@
 """Laws of unpacking what was fetched: bounded, complete, and stopped by no bytes."""
 
+import gc
 import struct
+import weakref
 from typing import Any, Literal
 
 import pytest
@@ -13,7 +15,9 @@ from aiokafka.record.util import calc_crc32c
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from keygrouping_service.records.fetching import UndecodableError, Unpacking, _partition_records
+from keygrouping_service.records.aiokafka_adapter import _partition_records
+from keygrouping_service.records.record import UndecodableError
+from keygrouping_service.records.unpacking import Unpacking
 
 TP = TopicPartition("events", 3)
 CODECS = range(5)
@@ -57,6 +61,29 @@ def read(buffer: bytes | bytearray, **options: Any) -> list[Any]:
     return Reading(buffer, **options).all()
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_buffer_that_was_read_is_freed_at_once(codec: int) -> None:
+    """Without the collector of cycles, which services call rarely."""
+    reading = Reading(batch([(b"key", b"value")] * 5, codec))
+    buffer = weakref.ref(reading.records)
+    gc.disable()
+    try:
+        assert len(reading.all()) == 5
+        del reading
+        assert buffer() is None
+    finally:
+        gc.enable()
+
+
+def test_what_was_left_out_is_told_once_the_position_is_behind_it() -> None:
+    reading = Reading(batch([(b"a", b""), (b"b", b""), (b"large", bytes(5000)), (b"d", b"")]), largest=2000)
+    told = []
+    while not reading.records.exhausted:
+        reading.records.take(1)
+        told.append((reading.records.next_fetch_offset, [each.record.offset for each in reading.unpacking.letters]))
+    assert told == [(1, []), (2, []), (4, [2]), (4, [2])]
+
+
 rows_of_any_size = st.lists(
     st.tuples(
         st.one_of(st.none(), st.binary(max_size=9)),
@@ -75,8 +102,8 @@ def test_every_record_is_read_or_left_out_wherever_reading_begins(
     start = data.draw(st.integers(0, len(rows)))
     with pytest.MonkeyPatch.context() as patch:
         if streamed:
-            patch.setattr("keygrouping_service.records.fetching._WHOLE", 10)
-            patch.setattr("keygrouping_service.records.fetching._SLICE", 500)
+            patch.setattr("keygrouping_service.records.unpacking._WHOLE", 10)
+            patch.setattr("keygrouping_service.records.unpacking._SLICE", 500)
         reading = Reading(batch(rows, codec, 70) + batch([(b"next", b"")], 0, 99), largest=largest, offset=70 + start)
         found = reading.all(most=data.draw(st.sampled_from([1, 3, None])))
     *here, last = found
@@ -127,7 +154,7 @@ def test_a_batch_that_cant_be_read_is_told_after_what_came_before_it(codec: int,
     assert letter.reason == "undecodable-batch"
     assert letter.record.value == bytes(bad)[:100_000]
     assert letter.record.offset == reading.records.next_fetch_offset >= 10
-    assert reading.records.take(None) == [] and reading.records.exhausted
+    assert not reading.records.take(None) and reading.records.exhausted
 
 
 @hypothesis_settings(deadline=None, max_examples=150)
@@ -138,7 +165,7 @@ def test_no_bytes_raise_anything_else(codec: int, streamed: bool, data: st.DataO
         bad[data.draw(st.integers(23, len(bad) - 1))] = data.draw(st.integers(0, 255))
     with pytest.MonkeyPatch.context() as patch:
         if streamed:
-            patch.setattr("keygrouping_service.records.fetching._WHOLE", 10)
+            patch.setattr("keygrouping_service.records.unpacking._WHOLE", 10)
         reading = Reading(sealed(bad))
         try:
             reading.all()
@@ -147,13 +174,12 @@ def test_no_bytes_raise_anything_else(codec: int, streamed: bool, data: st.DataO
             assert error.after > error.letter.record.offset >= 0
 
 
-def test_names_that_are_not_utf_8_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    from aiokafka.consumer import fetcher
-
-    monkeypatch.setattr(fetcher, "MemoryRecords", fetcher.MemoryRecords)
+def test_names_that_are_not_utf_8_are_read() -> None:
     data = batch([(b"k", b"v")] * 3)
     data = sealed(bytearray(bytes(data).replace(b"\x02h\x022", b"\x02\xe9\x022")))
-    assert [record.headers[0][0] for record in read(data)] == ["h", "h", "\udce9"]
+    found = Reading(data).records.take(None)
+    assert [headers[0][0] for headers in found.headers] == ["h", "h", "\udce9"]
+    assert found.undecoded_names and not Reading(batch([(b"k", b"v")])).records.take(None).undecoded_names
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -163,7 +189,7 @@ def test_old_formats_are_read_alike(
     magic: Literal[0, 1], codec: int, streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if streamed:
-        monkeypatch.setattr("keygrouping_service.records.fetching._WHOLE", 10)
+        monkeypatch.setattr("keygrouping_service.records.unpacking._WHOLE", 10)
     builder = LegacyRecordBatchBuilder(magic, 0, 1 << 30)
     rows = [(b"a", b"1"), (b"big", bytes(5000)), (b"c", b"3")]
     for number, (key, value) in enumerate(rows):

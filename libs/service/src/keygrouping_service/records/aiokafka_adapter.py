@@ -1,0 +1,296 @@
+"""The one place that knows aiokafka from within: its records, its private members, and the classes that are replaced.
+
+All else keeps to its public clients. `tests/records/test_aiokafka_adapter.py` says what is relied on here, and the
+packages depend on the versions that it holds for.
+
+aiokafka's fetcher decompresses each batch whole, hands on all records that fit a poll, and makes an object of each. A
+consumer made with an `Unpacking` gives batches of columns instead (`v2.fetched`), in bounded memory; others behave as
+ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
+from aiokafka.consumer import fetcher
+from aiokafka.consumer.fetcher import FetchResult, PartitionRecords
+from aiokafka.errors import KafkaError
+from aiokafka.producer.transaction_manager import TransactionResult
+from aiokafka.protocol import produce
+from aiokafka.protocol.types import Int16, Int32, String
+from aiokafka.record import memory_records
+from aiokafka.record.default_records import DefaultRecordBatch, _DefaultRecordBatchPy
+from aiokafka.record.legacy_records import _LegacyRecordBatchPy
+from aiokafka.record.memory_records import _MemoryRecordsPy
+
+from keygrouping_service.records.columns import Columns
+from keygrouping_service.records.protocols import RecordBatch
+from keygrouping_service.records.record import DeadLetter
+from keygrouping_service.records.unpacking import Unpacking
+
+_ConsumerRecord: TypeAlias = "ConsumerRecord[bytes, bytes]"
+
+
+# reading
+
+
+class PartitionSource:
+    """A `Source` over a started consumer that was made with `unpacking`, and has this partition alone."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, tp: TopicPartition, unpacking: Unpacking) -> None:
+        self._consumer = consumer
+        self._tp = tp
+        self._unpacking = unpacking
+        self._nothing = Columns.of(tp.topic, tp.partition, ())
+
+    async def poll(self, most: int, timeout: float) -> RecordBatch:
+        """The next records, see `Source`."""
+        found = await self._consumer.getmany(self._tp, timeout_ms=int(timeout * 1000), max_records=most)
+        batch: RecordBatch = found.get(self._tp, self._nothing)
+        return batch
+
+    async def position(self) -> int:
+        """The offset of the next record to come."""
+        return int(await self._consumer.position(self._tp))
+
+    def end(self) -> int | None:
+        """The partition's end as it was seen last."""
+        seen: int | None = self._consumer.highwater(self._tp)
+        return seen
+
+    async def first(self) -> int:
+        """The partition's first offset now."""
+        (first,) = (await self._consumer.beginning_offsets([self._tp])).values()
+        return int(first)
+
+    def seek(self, offset: int) -> None:
+        """Goes on at another offset."""
+        self._consumer.seek(self._tp, offset)
+
+    def left_out(self) -> list[DeadLetter]:
+        """The records that were left out since the last call."""
+        letters, self._unpacking.letters = self._unpacking.letters, []
+        return letters
+
+
+async def fetch(
+    consumer: AIOKafkaConsumer, *tps: TopicPartition, timeout_ms: int, most: int | None = None
+) -> dict[TopicPartition, RecordBatch]:
+    """What comes next of these partitions (none: of all that are assigned), at most `most` records of all together."""
+    found = await consumer.getmany(*tps, timeout_ms=timeout_ms, max_records=most)
+    return {tp: _columns(tp, records) for tp, records in found.items()}
+
+
+def _columns(tp: TopicPartition, records: Sequence[_ConsumerRecord]) -> RecordBatch:
+    rows = [(record.offset, record.timestamp, record.key, record.value, record.headers) for record in records]
+    return Columns.of(tp.topic, tp.partition, rows, _reads_surrogateescape())
+
+
+class _FetchResult(FetchResult):  # type: ignore[misc]
+    _partition_records: Any
+
+    def getall(self, max_records: int | None = None) -> Sequence[_ConsumerRecord] | RecordBatch:
+        if isinstance(self._partition_records, PartitionRecords | None):
+            found: list[_ConsumerRecord] = super().getall(max_records)
+            return found
+        if not self.check_assignment(self._topic_partition):
+            return ()
+        try:
+            batch: RecordBatch = self._partition_records.take(max_records)
+            return batch
+        finally:
+            self._update_position()
+            if self._partition_records.exhausted:
+                self._partition_records = None
+
+
+def _partition_records(*given: Any) -> Any:
+    """The one place that an `Unpacking` reaches: it is the consumer's value deserializer."""
+    tp, records, aborted, offset, _, unpacking, *_ = given
+    if not isinstance(unpacking, Unpacking):
+        return PartitionRecords(*given)
+    from keygrouping_service.records.v2.fetched import Fetched
+
+    return Fetched(unpacking, tp.topic, tp.partition, offset, records._buffer, aborted or ())
+
+
+# Kafka's protocol says that header names are UTF-8; its brokers and C clients don't check. Bytes that are not become
+# lone surrogates (PEP 383), so that a stage gets the record and can put it aside, with all that is good about it.
+
+
+def read_with_surrogateescape() -> None:
+    """From now on all consumers of this process read names that are not UTF-8; what was fetched must be sought again.
+
+    Not the rule from the start, because whole batches are decoded at one stretch then. Sources need none of this.
+    """
+    fetcher.MemoryRecords = _SurrogateescapeRecords
+
+
+def _reads_surrogateescape() -> bool:
+    return fetcher.MemoryRecords is _SurrogateescapeRecords
+
+
+class _SurrogateescapeBytes(bytearray):
+    """Bytes whose parts decode whatever they hold."""
+
+    def __getitem__(self, index: Any) -> Any:
+        part = super().__getitem__(index)
+        return _SurrogateescapeBytes(part) if isinstance(index, slice) else part
+
+    def decode(self, encoding: str = "utf-8", errors: str = "surrogateescape") -> str:
+        return super().decode(encoding, errors)
+
+
+class _SurrogateescapeBatch(_DefaultRecordBatchPy):  # type: ignore[misc]
+    """aiokafka's own reader in Python, over bytes that are decoded with surrogateescape."""
+
+    _buffer: bytearray
+
+    def __iter__(self) -> _SurrogateescapeBatch:
+        self._maybe_uncompress()
+        self._buffer = _SurrogateescapeBytes(self._buffer)
+        return self
+
+
+class _Batch:
+    """A record batch that is read again, with surrogateescape, if the compiled reader fails at a header name."""
+
+    def __init__(self, data: memoryview, batch: Any) -> None:
+        self._data = data
+        self._batch = batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            return iter(list(self._batch))
+        except UnicodeDecodeError:
+            return iter(list(_SurrogateescapeBatch(self._data)))
+
+    def __next__(self) -> Any:
+        return next(self._batch)
+
+
+class _SurrogateescapeRecords(_MemoryRecordsPy):  # type: ignore[misc]
+    """Cuts a fetched buffer into batches, as aiokafka does."""
+
+    def next_batch(self, *limits: int) -> Any:
+        data = self._next_slice
+        batch = super().next_batch(*limits)
+        return _Batch(data, batch) if isinstance(batch, DefaultRecordBatch) else batch
+
+
+# At the import, before there is any consumer: what one has fetched before would be of the old class, and aiokafka would
+# take it for an error.
+fetcher.PartitionRecords = _partition_records
+fetcher.FetchResult = _FetchResult
+if not issubclass(fetcher.MemoryRecords, _MemoryRecordsPy):
+    fetcher.MemoryRecords = _MemoryRecordsPy  # the compiled one doesn't give its bytes away
+# The compiled reader of old formats shows the collector the memoryview that it reads but doesn't let go of it. Both
+# garbage at once, by an error whose traceback holds them, end the process with SIGSEGV.
+memory_records.LegacyRecordBatch = _LegacyRecordBatchPy
+
+
+# writing
+
+
+def packing_of(producer: AIOKafkaProducer) -> tuple[int, int, bool]:
+    """How its batches are compressed (see `inflating`), at most how large they are, and whether in transactions."""
+    accumulator = producer._message_accumulator
+    transactions = producer._txn_manager
+    transactional = transactions is not None and transactions.transactional_id is not None
+    return int(accumulator._compression_type), int(accumulator._batch_size), transactional
+
+
+def _encode_produce(request: Any) -> bytes:
+    """What the request's own `encode` gives, which copies each batch once for each level that it is nested in."""
+    text = String("utf-8").encode
+    parts = [text(request.transactional_id), Int16.encode(request.required_acks), Int32.encode(request.timeout)]
+    parts.append(Int32.encode(len(request.topics)))
+    for topic, batches in request.topics:
+        parts += text(topic), Int32.encode(len(batches))
+        for partition, data in batches:
+            parts += Int32.encode(partition), Int32.encode(len(data)), data
+    return b"".join(parts)
+
+
+PRODUCE_REQUESTS = [getattr(produce, f"ProduceRequest_v{version}") for version in range(3, 8)]
+"""Those that carry message format 2."""
+
+for _request in PRODUCE_REQUESTS:
+    _request.encode = _encode_produce
+
+
+class ProducerInside:
+    """What a transactional producer of aiokafka keeps to itself."""
+
+    def __init__(self, producer: AIOKafkaProducer) -> None:
+        self._producer = producer
+
+    def send_through(self, client: object) -> None:
+        """Its sender sends by this client from now on: what has the methods of an AIOKafkaClient."""
+        self._producer._sender.client = client
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is at its end by an error."""
+        return bool(self._producer._txn_manager.is_fatal_error())
+
+    @property
+    def committing(self) -> bool:
+        """Whether its transaction is to be committed now."""
+        return self._producer._txn_manager.needs_transaction_commit() is TransactionResult.COMMIT
+
+    def waiters(self) -> list[asyncio.Future[Any]]:
+        """What waits for the end of its transaction and of its batches."""
+        batches = [batch for queue in self._producer._message_accumulator._batches.values() for batch in queue]
+        waiters = (self._producer._txn_manager.wait_for_transaction_end(), *(batch._drain_waiter for batch in batches))
+        return [waiter for waiter in waiters if waiter is not None]
+
+    def fail(self, error: KafkaError) -> None:
+        """Ends it: its transaction and all that is pending fail with this error."""
+        self._producer._txn_manager.fatal_error(error)
+        self._producer._message_accumulator.fail_all(error)
+        self._producer._sender.sender_task.cancel()
+
+
+async def drop_pending(producer: AIOKafkaProducer, error: KafkaError) -> None:
+    """Ends a producer's sender, which waits for its requests after a first cancellation; what was not sent fails."""
+    sender = producer._sender.sender_task
+    while sender is not None and not sender.done():
+        sender.cancel()
+        await asyncio.wait([sender], timeout=0.2)
+    producer._message_accumulator.fail_all(error)
+
+
+# clients
+
+
+def client_of(client: Any) -> AIOKafkaClient:
+    """The connections of a consumer, producer or admin client."""
+    return client.client if isinstance(client, AIOKafkaProducer) else client._client
+
+
+def transports_of(client: AIOKafkaClient) -> list[asyncio.Transport]:
+    """The transports of all its open connections."""
+    return [connection._writer.transport for connection in client._conns.values() if connection._writer is not None]
+
+
+async def send_request(admin: AIOKafkaAdminClient, request: Any, node: int | None = None) -> Any:
+    """Sends a request that the admin client has no method for to a node, or to any; gives the answer."""
+    return await admin._send_request(request, node)
+
+
+def create_no_topics(consumer: AIOKafkaConsumer) -> None:
+    """Lets the client ask for the metadata of all topics, never of one by its name.
+
+    aiokafka lets brokers create the topics that it names, so one that is deleted while it is read would be back, empty.
+    """
+    ask = consumer._client._metadata_update
+    consumer._client._metadata_update = lambda metadata, topics: ask(metadata, ())  # noqa: ARG005

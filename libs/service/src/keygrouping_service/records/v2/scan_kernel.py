@@ -1,0 +1,204 @@
+"""Finds the parts of records in the bytes of batches, and nothing beyond them; needs numba."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from keygrouping.compiled import kernel
+from numpy.typing import NDArray
+
+from keygrouping_service.records.v2.crc_kernel import crc32c
+from keygrouping_service.records.v2.layout import (
+    ATTRIBUTES_AT,
+    BEFORE_LENGTH,
+    BODY,
+    BY_APPEND_TIME,
+    CODEC_MASK,
+    CONTENT,
+    CONTROL,
+    CRC_AT,
+    END,
+    FIRST_TIME_AT,
+    HEADER_BYTES,
+    HEADERS,
+    HEADERS_AT,
+    KEY,
+    KEY_SIZE,
+    LAST_DELTA_AT,
+    LENGTH_AT,
+    MAGIC_AT,
+    NEWEST_TIME_AT,
+    OFFSET,
+    RECORDS_AT,
+    TIME,
+    TRANSACTIONAL,
+    VALUE,
+    VALUE_SIZE,
+)
+
+
+class Plain(NamedTuple):
+    """Which batches are plain: of at most so many bytes, no record larger than that; whether all are to be seen."""
+
+    most: int
+    largest: int
+    all_seen: bool
+
+
+class Span(NamedTuple):
+    """The records of a batch: data[start:stop]; `append_time` is -1 if each has a time of its own."""
+
+    start: int
+    stop: int
+    records: int
+    base_offset: int
+    first_time: int
+    append_time: int
+
+
+@kernel
+def scan_batches(data: NDArray[np.uint8], at: int, wanted: int, plain: Plain, table: NDArray[np.int64]) -> Any:
+    """Fills a table (see `layout`) with the records, from offset `wanted` on, of the plain batches that begin at `at`.
+
+    These are whole, not compressed, without damage, no control batches unless all are to be seen (then they are passed
+    over), and their records fit into the table. Gives where the first begins that is none, how many records there are,
+    the offset behind them, and whether all names of headers are ASCII.
+    """
+    row = 0
+    all_ascii = True
+    not_plain = CODEC_MASK if plain.all_seen else CODEC_MASK | CONTROL | TRANSACTIONAL
+    while len(data) - at >= HEADER_BYTES:
+        size = BEFORE_LENGTH + number(data, at + LENGTH_AT, 4)
+        if size < HEADER_BYTES or size > min(len(data) - at, plain.most) or data[at + MAGIC_AT] != 2:
+            break
+        attributes, records = number(data, at + ATTRIBUTES_AT, 2), number(data, at + RECORDS_AT, 4)
+        if attributes & not_plain or not 0 <= records <= table.shape[1] - row:
+            break
+        if np.int64(crc32c(data, at + ATTRIBUTES_AT, at + size)) != number(data, at + CRC_AT, 4) & 0xFFFFFFFF:
+            break
+        base = number(data, at, 8)
+        after = base + number(data, at + LAST_DELTA_AT, 4) + 1
+        if after > wanted and not attributes & CONTROL:
+            newest: int = number(data, at + NEWEST_TIME_AT, 8) if attributes & BY_APPEND_TIME else -1
+            span = Span(at + HEADER_BYTES, at + size, records, base, number(data, at + FIRST_TIME_AT, 8), newest)
+            rows, end, _, ascii_names = scan(data, span, wanted, table[:, row:])
+            if end != span.stop or (table[CONTENT, row : row + rows] > plain.largest).any():
+                break
+            row += rows
+            wanted = max(wanted, table[OFFSET, row - 1] + 1) if rows else wanted
+            all_ascii = all_ascii and ascii_names
+        wanted = max(wanted, after)
+        at += size
+    return at, row, wanted, all_ascii
+
+
+@kernel
+def number(data: NDArray[np.uint8], at: int, size: int) -> Any:
+    """The signed big-endian number of `size` bytes."""
+    value = np.int64(np.int8(data[at]))
+    for i in range(1, size):
+        value = value << 8 | np.int64(data[at + i])
+    return value
+
+
+@kernel
+def scan(data: NDArray[np.uint8], span: Span, wanted: int, table: NDArray[np.int64]) -> Any:
+    """Fills a table (see `layout`) with the records from offset `wanted` on, as many as it takes.
+
+    Gives how many these are, where the next record begins (-1: there is damage; these are what comes before it), how
+    many records were passed, and whether all names of headers are ASCII.
+    """
+    at = span.start
+    row = 0
+    ascii_names = True
+    for passed in range(span.records):
+        if row == table.shape[1]:
+            return row, at, passed, ascii_names
+        at, size = varint(data, at, span.stop)
+        if at < 0 or size < 1 or size > span.stop - at:
+            return row, -1, passed, ascii_names
+        end = at + size
+        plain = scan_record(data, at + 1, end, table[:, row])
+        if plain < 0:
+            return row, -1, passed, ascii_names
+        at = end
+        table[OFFSET, row] += span.base_offset
+        if table[OFFSET, row] >= wanted:
+            table[TIME, row] = span.append_time if span.append_time >= 0 else table[TIME, row] + span.first_time
+            ascii_names = ascii_names and plain > 0
+            wanted = table[OFFSET, row] + 1
+            row += 1
+    return row, at, max(0, span.records), ascii_names
+
+
+@kernel
+def scan_record(data: NDArray[np.uint8], at: int, end: int, record: NDArray[np.int64]) -> int:
+    """Notes the parts of the record in data[at:end]: 1; 0 if a name is not ASCII; -1 if it is none."""
+    at, record[TIME] = varint(data, at, end)
+    if at < 0:
+        return -1
+    at, record[OFFSET] = varint(data, at, end)
+    if at < 0:
+        return -1
+    record[BODY] = at
+    record[END] = end
+    at, key_size = part(data, at, end)
+    if at < 0:
+        return -1
+    record[KEY] = at
+    record[KEY_SIZE] = key_size
+    at, value_size = part(data, at + max(0, key_size), end)
+    if at < 0:
+        return -1
+    record[VALUE] = at
+    record[VALUE_SIZE] = value_size
+    at, headers = varint(data, at + max(0, value_size), end)
+    if at < 0 or headers < 0:
+        return -1
+    record[HEADERS] = headers
+    record[HEADERS_AT] = at
+    at, held, ascii_names = scan_headers(data, at, end, headers)
+    record[CONTENT] = max(0, key_size) + max(0, value_size) + held
+    return -1 if at != end else 1 if ascii_names else 0
+
+
+@kernel
+def scan_headers(data: NDArray[np.uint8], at: int, end: int, headers: int) -> Any:
+    """Where the headers end (-1: these are none), how many bytes they hold, and whether their names are ASCII."""
+    held = 0
+    bits = np.uint8(0)
+    for _ in range(headers):
+        at, name_size = part(data, at, end)
+        if at < 0 or name_size < 0:
+            return -1, 0, False
+        for i in range(name_size):
+            bits |= data[at + i]
+        at, text_size = part(data, at + name_size, end)
+        if at < 0:
+            return -1, 0, False
+        at += max(0, text_size)
+        held += name_size + max(0, text_size)
+    return at, held, bits < 128
+
+
+@kernel
+def part(data: NDArray[np.uint8], at: int, end: int) -> Any:
+    """Where some bytes begin whose size stands at `at`, and how many they are; -1: none. -1 if they don't fit."""
+    at, size = varint(data, at, end)
+    if at < 0 or size > end - at:
+        return -1, np.int64(-1)
+    return at, max(np.int64(-1), size)
+
+
+@kernel
+def varint(data: NDArray[np.uint8], at: int, end: int) -> Any:
+    """Where a signed varint at `at` ends, and what it is; -1 if it doesn't end, or has more than 64 bits."""
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while at < end and shift < np.uint64(64):
+        byte = np.uint64(data[at])
+        at += 1
+        value |= (byte & np.uint64(0x7F)) << shift
+        if byte < np.uint64(128):
+            return at, np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1))
+        shift += np.uint64(7)
+    return -1, np.int64(0)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -75,7 +76,7 @@ async def test_a_short_run_holds_its_rate_and_every_event_is_there(broker: Embed
             *("events", "--bootstrap-servers", broker.bootstrap_servers, "--events-topic", topic, "--rate", "500"),
             *("--seconds", "2", "--processes", "2", "--value-bytes", "50", "--log-format", "json"),
             # Not what is measured here: the machine may be busy.
-            *("--tolerance", "0.9", "--patience", "60"),
+            *("--tolerance", "0.9", "--delivery-timeout", "60"),
         )
         assert found.returncode == 0, found.stderr
         report = json.loads(found.stdout)
@@ -83,9 +84,9 @@ async def test_a_short_run_holds_its_rate_and_every_event_is_there(broker: Embed
         assert report["failed"] == 0 and report["held"]
         assert 0 < report["latency_p50_seconds"] <= report["latency_p99_seconds"] * 1.021
         records = await cluster.read(topic)
-        numbers = Counter(json.loads(record.value)["number"] for record in records)
+        numbers = Counter(json.loads(record.value or b"")["number"] for record in records)
         assert numbers == Counter(range(1000))
-        stamps = {json.loads(record.value)["number"]: record.timestamp for record in records}
+        stamps = {json.loads(record.value or b"")["number"]: record.timestamp for record in records}
         assert all(abs(stamps[n] - stamps[0] - 2 * n) <= 1000 for n in numbers), "the times they were intended for"
 
 
@@ -99,7 +100,8 @@ async def test_after_a_long_outage_of_the_broker_events_are_acknowledged_again(t
     with EmbeddedBroker(tmp_path / "broker") as broker:
         async with Cluster(broker.bootstrap_servers) as cluster:
             await cluster.create(events=2)
-        options = ("--rate", "100", "--seconds", "60", "--tolerance", "0.9", "--patience", "60", "--log-format", "json")
+        limits = ("--tolerance", "0.9", "--delivery-timeout", "60")
+        options = ("--rate", "100", "--seconds", "60", *limits, "--log-format", "json")
         running = asyncio.create_task(
             asyncio.to_thread(load, "events", "--bootstrap-servers", broker.bootstrap_servers, *options)
         )
@@ -135,6 +137,7 @@ class Interface(ThreadingHTTPServer):
     def __init__(self, status: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.status = status
+        self.hangs = False
         self.asked: Counter[str] = Counter()
         self.bodies: list[str] = []
         self.tokens: set[str | None] = set()
@@ -153,6 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/readyz":
             self._answer({}, 200)
         else:
+            while self.server.hangs:
+                time.sleep(0.1)
             self.server.tokens.add(self.headers["Authorization"])
             self._answer({"keys": [{"id": "T%C3%BCrkiye"}]} if self.path == "/keyspace" else {}, self.server.status)
 
@@ -198,12 +203,21 @@ def test_locust_reads_and_posts(interface: Interface, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("interface", [503], indirect=True)
 def test_requests_that_fail_are_a_failure(interface: Interface) -> None:
-    found = load("http", "--router-url", interface.url, "--users", "1", "--seconds", "1", "--rate", "5")
+    found = load("http", "--router-url", interface.url, "--users", "1", "--seconds", "3", "--rate", "5")
     assert found.returncode == 1
+
+
+def test_a_load_without_requests_is_a_failure_and_says_why(interface: Interface) -> None:
+    interface.hangs = True
+    found = load("http", "--router-url", interface.url, "--users", "1", "--seconds", "1", "--rate", "5")
+    interface.hangs = False
+    assert found.returncode == 1
+    why = "no request came to an end within 1 s: make it longer, or see what does not answer"
+    assert [line for line in found.stderr.splitlines() if line.startswith("fatal")] == [f"fatal: {why}"]
 
 
 def test_what_does_not_become_ready_is_told() -> None:
     (port,) = free_ports(1)
-    found = load("http", "--router-url", f"http://127.0.0.1:{port}", "--patience", "0")
+    found = load("http", "--router-url", f"http://127.0.0.1:{port}", "--ready-timeout", "0")
     assert found.returncode == 1
     assert f"fatal: http://127.0.0.1:{port} is not ready after 0 s" in found.stderr

@@ -120,14 +120,14 @@ async def test_a_broker_that_stays_behind_ends_the_run() -> None:
         now += 0.01
         return now
 
-    wanted = asked(seconds=100, patience=2)
+    wanted = asked(seconds=100, delivery_timeout=2)
     events = events_of(wanted.open_workload(wanted.events), PARTITIONS, 0, 1)
     with pytest.raises(Fatal, match="the broker can't take 2000/s"):
         await sender(Broker(), wanted, clock).run(events, start=0.0)
 
 
 async def test_an_event_that_fits_into_no_batch_is_told() -> None:
-    wanted = asked(patience=5)
+    wanted = asked(delivery_timeout=5)
     events = events_of(wanted.open_workload(wanted.events), PARTITIONS, 0, 1)
     with pytest.raises(Fatal, match="does not fit"):
         await sender(Broker(room=0), wanted, lambda: 50.0).run(events, start=0.0)

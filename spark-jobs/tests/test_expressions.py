@@ -4,6 +4,7 @@ import base64
 import json
 import math
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -21,6 +22,7 @@ from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import Extracted, JobSpec, picker
 from keygrouping.partial import Partial, RecordError, Result
 from keygrouping.receipt import MODULUS
+from keygrouping_local.hostile_events import JOBS, NOW_MS, hostile_events
 from keygrouping_service.kafka.partials import check
 from keygrouping_spark.aggregator import IDENTITY, merge, read_partials, refused, result_of
 from keygrouping_spark.events import extract, field_column
@@ -50,7 +52,7 @@ JOB = JobSpec.from_json(
 )
 PICKERS = [picker(positions) for positions in JOB.fields_of]
 
-Record = tuple[bytes | None, bytes, int, int, int, list[tuple[str, bytes | None]]]
+Record = tuple[bytes | None, bytes | None, int, int, int, list[tuple[str, bytes | None]]]
 
 # Each example is a few Spark jobs, so there are few, and a failing one is shown as it is.
 slowly = settings(
@@ -237,6 +239,18 @@ def test_spark_reads_from_a_record_what_the_library_reads(
     assert [list(map(type, one.fields)) for one in found] == [list(map(type, one.fields)) for one in expected]
 
 
+@pytest.mark.parametrize("job", JOBS.values(), ids=list(JOBS))
+def test_spark_reads_whatever_the_router_lets_through(spark: SparkSession, job: JobSpec) -> None:
+    """The other readings of the same events are compared by `tests/test_extractions.py`."""
+    judged = [(e, job.extract(e.key, e.value, e.headers, e.timestamp, NOW_MS)) for e in hostile_events()]
+    readable = 2**53  # Spark counts microseconds: a timestamp that has too many stands in no frame
+    good = [(e, one) for e, one in judged if isinstance(one, Extracted) and abs(e.timestamp) < readable]
+    expected = [as_aggregated(job, one) for _, one in good]
+    found = read_by_spark(spark, job, [(e.key, e.value, 0, e.offset, e.timestamp, list(e.headers)) for e, _ in good])
+    assert found == expected
+    assert [list(map(type, one.fields)) for one in found] == [list(map(type, one.fields)) for one in expected]
+
+
 def as_records(found: Sequence[tuple[bytes, int, object, object, int]]) -> list[Record]:
     return [
         (key, orjson.dumps({"x": x, "who": {"id": who}, "w": time % 97 or None}), partition, offset, time, [])
@@ -402,6 +416,20 @@ def test_partials_of_windows_that_were_final_before_are_left_out(spark: SparkSes
     assert [row["start"] for row in merge(read_partials(source, JOB, floor=120_000), JOB).collect()] == [120_000]
 
 
+def test_no_code_is_compiled_again_for_a_later_batch(spark: SparkSession) -> None:
+    """What differs from batch to batch, as the time does, must not stand in the code that Spark generates."""
+    written = by_spark(spark, as_records([(b"a", 0, 1, None, 0), (b"b", 60_000, 2.5, None, 1)]))
+    source = kafka_values(spark, written).repartition(1)
+    jvm: Any = spark._jvm
+    compiled = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    counts = []
+    for _ in range(3):
+        assert len(merged(source)) == 2
+        assert not refused(source, JOB).collect()
+        counts.append(compiled.getCount())
+    assert counts[1] == counts[2]
+
+
 def test_integers_are_exact_and_mixed_numbers_are_too(spark: SparkSession) -> None:
     values = [10**17 + 1, 1, 2**63 - 1, -(2**63), 2**53 + 1, None, 3]
     flushed = by_spark(spark, as_records([(b"a", i, x, None, i % 2) for i, x in enumerate(values)]))
@@ -429,6 +457,8 @@ def test_weights_are_added_up_as_the_integers_that_they_are(spark: SparkSession)
 GOOD = by_hand(
     (b"k", 60_000, 3), [record({"x": 5, "who": {"id": "a"}, "w": 2}, offset=7), record({"x": 1.5}, offset=8)]
 )
+FAR = 250_000_000_020_000 // 60_000 * 60_000
+"""A window of a year that is long to come: nobody would ever close it."""
 SEGMENTATION_FAULT = "CgEHBAAIBwKIndq+l5qxQAAAAAAAgKc/AAAAAAAAAAACAAAAAAAAACMBI43P2REw"
 
 
@@ -449,6 +479,7 @@ POISON: list[tuple[bytes, str]] = [
     (damaged(events=2.0), "events"), (damaged(weight=-1), "weight"), (damaged(weight="x"), "weight"),
     (damaged(weight=3e18), "weight"), (damaged(weight=10**300), "weight"), (damaged(end=2**63 - 1), "window"),
     (damaged(start=-(2**63), end=120_000), "window"), (damaged(start=60_001, end=120_001), "window"),
+    (damaged(start=FAR, end=FAR + 60_000), "ahead of the clock"),
     (damaged(end=180_000), "window"), (damaged(start=-60_000, end=0), "window"),
     (damaged(receipt="f" * 31), "receipt"), (damaged(receipt=5), "receipt"), (damaged(topic="t"), "topic"),
     (damaged(topic="t" * 22 + "\n"), "topic"), (damaged(receipt="f" * 32 + "\n"), "receipt"),
@@ -489,7 +520,7 @@ def test_a_partial_that_no_worker_writes_is_refused_by_both_runners_and_changes_
 def decoded(key: bytes, value: bytes) -> None:
     """As the native aggregator reads a partial."""
     partial = Partial.decode(value)
-    check(key, partial, JOB)
+    check(key, partial, JOB, int(time.time() * 1000))
     for aggregate in JOB.aggregates:
         if aggregate.seen(aggregate.decode(partial.aggregates[aggregate.name])) > partial.events:
             raise RecordError("too many events")

@@ -137,7 +137,7 @@ class Pipeline:
         return self.folder / "driver.log"
 
     async def progress(self, stage: str, kind: str) -> int:
-        """What a stage has vouched for in all partitions of its input."""
+        """The stage's watermark."""
         committed = await self.cluster.committed(f"{self.application}-{stage}", self.topic(kind))
         return stage_watermark({partition: entry.progress for partition, entry in committed.items()})
 
@@ -424,14 +424,18 @@ async def one_partial_per_worker_window_and_key(pipeline: Pipeline) -> None:
     [
         ("spark_stages", "router", "KEYGROUPING_SPARK_STAGES"),
         ("spark_jars", "/nowhere", "no jars in /nowhere"),
-        ("job", '{"aggregates": [{"name": "top", "op": "top-k", "field": "x"}]}', "no native form of top (top-k)"),
+        (
+            "job",
+            '{"aggregates": [{"name": "top", "op": "nowhere:Top", "field": "x"}]}',
+            "op 'nowhere:Top' can't be loaded",
+        ),
     ],
 )
 def test_wrong_settings_stop_the_start_with_a_line_each(setting: str, wrong: str, fault: str) -> None:
     settings = {"bootstrap_servers": "none:9", "job": '{"aggregates": []}', "spark_checkpoint": "x", setting: wrong}
     environment = {**os.environ, **{f"KEYGROUPING_{name.upper()}": value for name, value in settings.items()}}
     command = [sys.executable, "-m", "keygrouping_spark"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 2
     assert fault in ended.stderr
     assert len(ended.stderr.splitlines()) == 1

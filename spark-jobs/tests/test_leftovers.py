@@ -131,7 +131,7 @@ async def test_missing_rights_are_told_and_stop_no_start(
     server.status = 403
     with caplog.at_level(logging.WARNING):
         await leftovers.delete_leftovers(api, DRIVER)
-    assert "can't be deleted: 403 pods is forbidden" in caplog.text
+    assert "in this pod, if there are any: 403 pods is forbidden" in caplog.text
 
 
 async def test_the_job_does_so_before_spark_starts(

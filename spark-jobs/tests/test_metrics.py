@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from keygrouping_service.errors import Fatal
 from keygrouping_spark import cli, session
-from keygrouping_spark.metrics import record
+from keygrouping_spark.query_metrics import record
 from keygrouping_spark.settings import SparkSettings
 from prometheus_client import REGISTRY
 

@@ -8,14 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka import AIOKafkaProducer
 from keygrouping.partial import Result
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.proxy import Api, Proxy, Stray
 from keygrouping_service import settings as settings_module
 from keygrouping_service.errors import Fatal
+from keygrouping_service.records.record import Record
 from keygrouping_service.testing import Cluster
-from keygrouping_spark.results import ResultWriter
+from keygrouping_spark.results import Refused, ResultWriter
 from keygrouping_spark.settings import SparkSettings
 from prometheus_client import REGISTRY
 
@@ -162,9 +163,9 @@ class Waits:
 async def test_many_refused_partials_are_not_written_one_after_the_other() -> None:
     """Else their transaction would take longer than brokers wait for one."""
     writer = ResultWriter(settings_of("unused:1", "refused"), "one")
-    origin = ConsumerRecord("partials", 0, 7, -1, 0, b"k", b"no partial", None, 1, 10, ())
+    origin = Record("partials", 0, 7, -1, b"k", b"no partial")
     client: Any = Waits(wanted=6000 + 1)
     writer._producer = client
     async with asyncio.timeout(60):
-        await writer._transaction(0, [], [(origin, "not JSON")] * 6000)
+        await writer._transaction(0, [], [Refused(origin, "invalid-partial", "not JSON")] * 6000)
     writer._producer = None

@@ -1,13 +1,12 @@
-"""A job that Spark can't compute is refused before anything starts."""
+"""Every aggregate has a half in Spark: in expressions, or in Python."""
 
 import pytest
 from keygrouping.aggregate import OPS
 from keygrouping.job import JobSpec
 from keygrouping_spark.checkpoint import aggregator_plan
-from keygrouping_spark.native import native
+from keygrouping_spark.in_python import InPython
 from keygrouping_spark.settings import SparkSettings
-from keygrouping_spark.support import UnsupportedAggregate, require_native
-from pydantic import ValidationError
+from keygrouping_spark.support import native, spark_halves
 
 NEEDED = {"vwap": {"weight": "w"}}
 
@@ -21,20 +20,10 @@ def settings(*ops: str) -> SparkSettings:
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_what_is_said_to_be_native_is_and_the_rest_is_refused_with_a_way_out(op: str) -> None:
+def test_an_aggregate_is_computed_by_expressions_if_it_has_them_and_else_in_python(op: str) -> None:
     aggregates = JobSpec.from_json(job("count", op)).aggregates
-    if OPS[op].spark:
-        require_native(aggregates)
-        assert [a.name for a in native(aggregates)] == ["a0", "a1"]
-    else:
-        with pytest.raises(UnsupportedAggregate, match=rf"no native form of a1 \({op}\): use the native runner"):
-            native(aggregates)
-
-
-def test_settings_with_such_a_job_are_a_fault() -> None:
-    assert settings("vwap").job.aggregates
-    with pytest.raises(ValidationError, match=r"a1 \(histogram\), a2 \(top-k\): use the native runner"):
-        settings("count", "histogram", "top-k")
+    assert [a.name for a in native(aggregates)] == ["a0", "a1"]
+    assert issubclass(spark_halves(aggregates)[1], InPython) == (OPS[op].spark is None)
 
 
 def test_a_checkpoint_knows_every_field_of_an_aggregate() -> None:
@@ -48,5 +37,6 @@ def test_a_checkpoint_knows_every_field_of_an_aggregate() -> None:
 
 def test_a_checkpoint_knows_the_settings_of_an_aggregate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OPS["top-k"], "spark", "keygrouping_spark.aggregates:NativeDistinct")
+    monkeypatch.setattr(OPS["top-k"], "shape", OPS["distinct"].shape)
     plan = aggregator_plan(settings("top-k"), "id")
     assert plan["aggregates"] == [["a0", "top-k", "x", {"k": 10, "capacity": 256}]]

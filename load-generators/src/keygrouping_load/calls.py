@@ -35,12 +35,12 @@ def locust_command(settings: HttpLoadSettings) -> list[str]:
 
 
 def wait_until_ready(settings: HttpLoadSettings) -> None:
-    """Returns once what is to be called says that it is ready; `Fatal` if that takes longer than the patience."""
-    deadline = time.monotonic() + settings.patience
+    """Returns once what is to be called says that it is ready; `Fatal` if that takes longer than the timeout."""
+    deadline = time.monotonic() + settings.ready_timeout
     for url in (settings.router_url, settings.producer_url):
         while url is not None and (fault := _fault(f"{url.rstrip('/')}/readyz")):
             if time.monotonic() > deadline:
-                raise Fatal(f"{url} is not ready after {settings.patience:g} s: {fault}")
+                raise Fatal(f"{url} is not ready after {settings.ready_timeout:g} s: {fault}")
             time.sleep(_LOOK_SECONDS)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from keygrouping.version import add_version
+from keygrouping_service import children
 from keygrouping_service.errors import Fatal, can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
@@ -27,7 +28,7 @@ from keygrouping_service.settings import load
 from keygrouping_load.report import Report
 from keygrouping_load.schedule import Schedule
 from keygrouping_load.settings import EventLoadSettings
-from keygrouping_load.stream import Event, events_of, value_of
+from keygrouping_load.stream import ScheduledEvent, events_of, value_of
 
 READY = "ready"
 _TICK_SECONDS = 0.002
@@ -41,10 +42,10 @@ class Lane:
     def __init__(self, sender: Sender, partition: int) -> None:
         self._sender = sender
         self._partition = partition
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[ScheduledEvent] = deque()
         self._draining: asyncio.Task[None] | None = None
 
-    def add(self, event: Event) -> None:
+    def add(self, event: ScheduledEvent) -> None:
         """Takes one more."""
         self._waiting.append(event)
 
@@ -94,10 +95,10 @@ class Sender:
         self._start = self._wall_start = 0.0
         self._handed_over = 0
 
-    async def run(self, events: Iterator[Event], start: float) -> None:
+    async def run(self, events: Iterator[ScheduledEvent], start: float) -> None:
         """Sends all events, event by event at its time after `start`, and waits until they are acknowledged.
 
-        `Fatal` if acknowledgements stay behind by more than the settings' patience.
+        `Fatal` if acknowledgements stay behind by more than the delivery timeout.
         """
         self._start, self._wall_start = start, self._wall() - self._clock() + start
         try:
@@ -105,16 +106,18 @@ class Sender:
                 self._hand_over(events)
                 self._check_backlog()
                 await self._pause()
-            async with asyncio.timeout(self._settings.patience):
+            async with asyncio.timeout(self._settings.delivery_timeout):
                 for lane in self._lanes:
                     await lane.empty()
         except TimeoutError:
-            raise Fatal(f"events are not acknowledged {self._settings.patience:g} s after the last was sent") from None
+            raise Fatal(
+                f"events are not acknowledged {self._settings.delivery_timeout:g} s after the last was sent"
+            ) from None
         finally:
             for lane in self._lanes:
                 lane.give_up()
 
-    async def send(self, partition: int, waiting: deque[Event]) -> None:
+    async def send(self, partition: int, waiting: deque[ScheduledEvent]) -> None:
         """Sends the first of those that wait, as many as go into a batch."""
         schedule, least = self._schedule, self._settings.value_bytes
         batch = self._producer.create_batch()
@@ -144,7 +147,7 @@ class Sender:
         self.report.last = max(self.report.last, passed)
         self.report.latencies.add(passed - self._schedule.intended_all(np.array(places, np.int64)))
 
-    def _hand_over(self, events: Iterator[Event]) -> None:
+    def _hand_over(self, events: Iterator[ScheduledEvent]) -> None:
         passed = self._clock() - self._start
         due = min(self._schedule.due(passed) - self._handed_over, _STRETCH)
         if due > 0:
@@ -158,7 +161,7 @@ class Sender:
     def _check_backlog(self) -> None:
         behind = self._handed_over - self.report.acknowledged - self.report.failed
         seconds = behind * self._schedule.slots / self._schedule.rate
-        if seconds > self._settings.patience:
+        if seconds > self._settings.delivery_timeout:
             raise Fatal(f"acknowledgements are {seconds:.1f} s behind: the broker can't take {self._settings.rate:g}/s")
 
     async def _pause(self) -> None:
@@ -180,8 +183,8 @@ async def send_slot(settings: EventLoadSettings, slot: int) -> Report:
             raise Fatal(f"topic {settings.events_topic} does not exist: create it first")
         events = events_of(settings.open_workload(settings.events), partitions, slot, settings.processes)
         first = list(islice(events, 1))  # What has to be read or compiled for the workload is done before the start.
-        orders = await _standard_input()
-        _tell(READY)
+        orders = await children.orders()
+        children.report(READY)
         start = await orders.readline()
         if not start:
             raise Fatal("the leader is gone")
@@ -197,20 +200,9 @@ async def send_slot(settings: EventLoadSettings, slot: int) -> Report:
         return sender.report
 
 
-def _chained(first: list[Event], rest: Iterator[Event]) -> Iterator[Event]:
+def _chained(first: list[ScheduledEvent], rest: Iterator[ScheduledEvent]) -> Iterator[ScheduledEvent]:
     yield from first
     yield from rest
-
-
-async def _standard_input() -> asyncio.StreamReader:
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    return reader
-
-
-def _tell(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def main() -> None:
@@ -230,7 +222,7 @@ def main() -> None:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             return
-        _tell((await sending).model_dump_json())
+        children.report((await sending).model_dump_json())
 
     sys.exit(run(work, settings))
 

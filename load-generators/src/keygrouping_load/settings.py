@@ -56,7 +56,7 @@ class EventLoadSettings(_WorkloadSettings):
     value_bytes: int = Field(default=0, ge=0, le=1_000_000, description="least bytes of an event's value")
     compression: Compression = "none"
     batch_bytes: int = Field(default=1 << 18, ge=1024, le=1 << 24, description="most bytes of one written batch")
-    patience: float = Field(
+    delivery_timeout: float = Field(
         default=10, gt=0, le=600, description="seconds that acknowledgements may stay behind before the run is given up"
     )
 
@@ -87,7 +87,7 @@ class HttpLoadSettings(_WorkloadSettings):
         default=50, ge=0, le=1e6, allow_inf_nan=False, description="requests per second of all; 0: one after the other"
     )
     seconds: int = Field(default=60, ge=1, le=1_000_000, description="how long")
-    patience: float = Field(default=300, ge=0, le=3600, description="seconds to wait until both are ready")
+    ready_timeout: float = Field(default=300, ge=0, le=3600, description="seconds to wait until both are ready")
     post_events: int = Field(default=10, ge=1, le=100_000, description="events of one request to the producer")
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ _PADDED = b'%b,"padding":"%b"}'
 _PADDING_COST = len(_PADDED % (b"", b""))
 
 
-class Event(NamedTuple):
+class ScheduledEvent(NamedTuple):
     """What is to be sent: its place in the process' schedule, where it goes, its key and weight."""
 
     place: int
@@ -22,7 +22,7 @@ class Event(NamedTuple):
     weight: float
 
 
-def events_of(workload: Workload, partitions: int, slot: int, slots: int) -> Iterator[Event]:
+def events_of(workload: Workload, partitions: int, slot: int, slots: int) -> Iterator[ScheduledEvent]:
     """The events `slot`, `slot` + `slots`, ... of a workload, to the partitions of Kafka's default partitioner."""
     names: list[bytes] = []
     targets: list[int] = []
@@ -36,7 +36,7 @@ def events_of(workload: Workload, partitions: int, slot: int, slots: int) -> Ite
         keys = chunk.keys[first::slots].tolist()
         weights = [1.0] * len(keys) if chunk.weights is None else chunk.weights[first::slots].tolist()
         for key, weight in zip(keys, weights, strict=True):
-            yield Event(place, targets[key], names[key], weight)
+            yield ScheduledEvent(place, targets[key], names[key], weight)
             place += 1
         seen += len(chunk)
 

@@ -6,6 +6,7 @@ Importing locust changes how Python's sockets and threads work, so nothing but l
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from random import choice
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import gevent
 from keygrouping_service.settings import load
 from locust import FastHttpUser, constant, constant_throughput, events, task
+from locust.env import Environment
 
 from keygrouping_load.settings import HttpLoadSettings
 from keygrouping_load.stream import events_of
@@ -27,7 +29,7 @@ def _pause() -> Any:
 
 
 def _keys() -> Iterator[str]:
-    """Keys of the workload, again and again."""
+    """Keys of the workload, repeated for ever."""
     while True:
         for event in events_of(_SETTINGS.open_workload(_WORKLOAD_EVENTS), 1, 0, 1):
             yield event.key.decode(errors="backslashreplace")
@@ -38,7 +40,16 @@ def _begin_now(**_: Any) -> None:
     gevent.get_hub().loop.update_now()
 
 
+def _require_requests(environment: Environment, **_: Any) -> None:
+    """A load without requests is none: locust itself would call it a success."""
+    if not environment.stats.total.num_requests:
+        why = f"no request came to an end within {_SETTINGS.seconds} s: make it longer, or see what does not answer"
+        sys.stderr.write(f"fatal: {why}\n")
+        environment.process_exit_code = 1
+
+
 events.init.add_listener(_begin_now)  # type: ignore[no-untyped-call]
+events.quitting.add_listener(_require_requests)  # type: ignore[no-untyped-call]
 
 
 class ApiReader(FastHttpUser):

@@ -20,15 +20,16 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.process import last_lines, spawn, terminate
-from keygrouping_local.records import Record, read_all, read_results
+from keygrouping_local.records import read_all, read_results
 from keygrouping_local.topics import environment_of, settings_for
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import END, Progress, read_progress
 from keygrouping_service.kafka.topics import create_topics, topics_of
+from keygrouping_service.records.record import Record
 
 JOB = '{"window": 1000, "lateness": 0, "aggregates": [{"name": "n", "op": "count"}]}'
 WORKERS = 6
-PATIENCE = 60.0
+TIMEOUT = 60.0
 Row = tuple[int, bytes, int]  # routed partition, key, event time
 
 
@@ -115,7 +116,7 @@ class Pipeline:
         return {place: result.events for place, result in found.items()}
 
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not await condition():
             for name, process in self.processes.items():
                 assert process.poll() is None, (name, last_lines(self.log(name)))

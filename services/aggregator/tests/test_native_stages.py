@@ -45,7 +45,7 @@ async def test_one_key_on_one_worker_is_no_special_case(pipeline: Pipeline) -> N
     assert {(p.worker, p.epoch) for p in partials} == {(4, 7)}
 
 
-async def test_nothing_is_final_before_every_worker_has_vouched(pipeline: Pipeline) -> None:
+async def test_nothing_is_final_before_every_workers_watermark_has_passed(pipeline: Pipeline) -> None:
     pipeline.start("aggregator-0")
     await pipeline.route_skewed(500, start=0, watermark=END)
     pipeline.start("worker-0")
@@ -135,7 +135,7 @@ async def test_partials_that_come_twice_and_what_is_no_partial_change_nothing(pi
     async with clients.started(clients.producer(settings)) as producer:
         for value in [partial, other, partial, *foreign, other]:
             await producer.send_and_wait(settings.partials_topic, value, b"k", partition=0)
-    await vouch(pipeline, END)
+    await commit_watermark(pipeline, END)
     pipeline.start("aggregator-0")
     assert await pipeline.results() == {(b"k", 0): 7}
     dead = await pipeline.records(settings.dead_letters_topic)
@@ -155,7 +155,7 @@ async def test_it_is_told_how_late_each_window_became_final(pipeline: Pipeline) 
     job = '{"window": 1000, "lateness": 10000, "aggregates": [{"name": "n", "op": "count"}]}'
     pipeline.start("aggregator-0", KEYGROUPING_JOB=job)
     begun = time.time() - now / 1000
-    await vouch(pipeline, END)
+    await commit_watermark(pipeline, END)
     assert len(await pipeline.results()) == 5
     lines = (line.rsplit(" ", 1) for line in (await pipeline.metrics("aggregator-0")).splitlines() if line[0] != "#")
     figures = {name: float(value) for name, value in lines}
@@ -166,7 +166,7 @@ async def test_it_is_told_how_late_each_window_became_final(pipeline: Pipeline) 
     assert 2 * (29 + begun) <= figures[f"keygrouping_result_delay_seconds_sum{{{labels}}}"] <= 2 * (29 + ended)
 
 
-async def vouch(pipeline: Pipeline, time_ms: int) -> None:
+async def commit_watermark(pipeline: Pipeline, time_ms: int) -> None:
     """Commits as workers that have nothing to write."""
     settings = pipeline.settings
     async with clients.started(clients.reader(settings, group_id=settings.group("worker"))) as consumer:

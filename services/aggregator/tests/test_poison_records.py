@@ -48,7 +48,7 @@ async def test_a_record_at_which_a_stage_fails_is_left_out_and_nothing_else(
     add, merge = Accumulator.add, OpenWindows.add
 
     def failing_add(self: Any, events: Any) -> Any:
-        if any(event.key == b"worker-poison" for event in events):
+        if b"worker-poison" in events.keys:
             raise ZeroDivisionError("in the worker")
         return add(self, events)
 

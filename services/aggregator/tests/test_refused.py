@@ -7,6 +7,8 @@ from keygrouping_aggregator import work
 from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.work import Closer
 from keygrouping_service.kafka.progress import MIN_TIME, Committed, Progress
+from keygrouping_service.records.columns import Columns
+from keygrouping_service.records.record import Record
 
 JOB = '{"window": 100, "lateness": 0, "aggregates": [{"name": "n", "op": "count"}]}'
 
@@ -35,9 +37,9 @@ class Owned:
         committed()
 
 
-def record(offset: int, key: bytes, start: int | None) -> Any:
+def record(offset: int, key: bytes, start: int | None) -> Record:
     value = b"{" if start is None else Partial(0, start, start + 100, 1, 1, offset, offset, 0, {"n": 1}).encode()
-    return SimpleNamespace(topic="partials", partition=0, offset=offset, timestamp=1, key=key, value=value, headers=[])
+    return Record("partials", 0, offset, 1, key, value)
 
 
 @pytest.fixture
@@ -52,8 +54,8 @@ def closer(settings: AggregatorSettings, owned: Any) -> Closer:
     return Closer(settings, owned, 1, finals)
 
 
-async def read(closer: Closer, owned: Owned, records: list[Any]) -> None:
-    await closer.take(records)
+async def read(closer: Closer, owned: Owned, records: list[Record]) -> None:
+    await closer.take(Columns.of("partials", 0, [record[2:] for record in records]))
     owned.position = records[-1].offset + 1
     await closer.write(None)
 
@@ -72,7 +74,7 @@ async def test_a_refused_partial_is_told_once_however_often_its_window_is_read_a
     restarted = closer(settings, again)
     await read(restarted, again, RECORDS[1:])
     assert again.written == []
-    restarted._follower = SimpleNamespace(reached=lambda *_: Progress(1000))  # type: ignore[assignment]
+    restarted._watermark = SimpleNamespace(advance=lambda *_: Progress(1000))  # type: ignore[assignment]
     await restarted.write(None)
     assert again.written == [("results", b"a|0"), ("results", b"b|100"), ("dead-letters", b"refused-2")]
     assert again.committed.offset == 4

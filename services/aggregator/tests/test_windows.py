@@ -12,6 +12,7 @@ from keygrouping.partial import Partial, RecordError, Result, encode_receipt
 from keygrouping.receipt import MODULUS
 from keygrouping_aggregator import windows as module
 from keygrouping_aggregator.windows import OpenWindows
+from keygrouping_service.kafka.partials import CLOCKS_DIFFER_MS
 from keygrouping_service.kafka.progress import END, MIN_TIME
 
 JOB = JobSpec.from_json(
@@ -255,6 +256,20 @@ def test_a_partial_that_no_worker_writes_is_refused_and_leaves_nothing_behind(wr
     with pytest.raises(RecordError, match=says):
         windows.add(0, b"k", written(wrong))
     assert len(windows) == 0
+
+
+@pytest.mark.parametrize("ahead", [CLOCKS_DIFFER_MS, CLOCKS_DIFFER_MS + 100])
+def test_a_forged_partial_holds_its_window_open_for_a_day_and_max_future_at_most(ahead: int) -> None:
+    now = 1_700_000_000_000
+    windows = OpenWindows(JOB, MIN_TIME, lambda: now / 1000)
+    start = now + JOB.max_future_ms + ahead
+    forged = replace(GOOD, start=start, end=start + JOB.window_ms)
+    if ahead <= CLOCKS_DIFFER_MS:
+        assert windows.add(0, b"k", written(forged))
+        return
+    with pytest.raises(RecordError, match=f"not lie more than {start - now - 100} ms ahead of the clock"):
+        windows.add(0, b"k", written(forged))
+    assert windows.restart_offset(42) == 42
 
 
 def test_a_partial_without_key_is_refused() -> None:

@@ -8,7 +8,8 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from keygrouping_observer.audit.books import Books
-from keygrouping_observer.audit.work import _Incarnation
+from keygrouping_observer.audit.reading import Reading
+from keygrouping_observer.audit.work import _Session
 from keygrouping_observer.settings import ObserverSettings
 
 SETTINGS = ObserverSettings(
@@ -19,8 +20,8 @@ SETTINGS = ObserverSettings(
 async def test_partitions_that_are_added_are_no_reason_to_look_in_vain_for_ever() -> None:
     books = Books("events", "routed", SETTINGS.job, "r" * 22, lambda: 0)
     reader: Any = SimpleNamespace(partitions_for_topic=lambda topic: {0, 1} if topic == "tardy" else {0})
-    owned: Any = SimpleNamespace(stopping=False, admin=None)
-    audit = _Incarnation(SETTINGS, owned, reader, reader, books)
-    audit._positions = {TopicPartition(topic, 0): 0 for topic in audit._topics}
+    reading = Reading(SETTINGS, reader, reader, reader, books, lambda: False)
+    reading.positions = {TopicPartition(topic, 0): 0 for topic in reading.topics}
+    owned: Any = SimpleNamespace(stopping=False)
     with pytest.raises(KafkaError, match="tardy has more partitions now"):
-        await asyncio.wait_for(audit.run(), 60)
+        await asyncio.wait_for(_Session(SETTINGS, owned, reader, reading).run(), 60)

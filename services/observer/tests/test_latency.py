@@ -9,7 +9,7 @@ from keygrouping_local.topics import settings_for
 from keygrouping_observer.latency import Sample, Samples, counts_of, look_up, quantile
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.topics import create_topics, topics_of
-from keygrouping_service.observability import metrics
+from keygrouping_service.observability.metrics import LATENCY_BUCKETS
 
 NOW = 1_700_000_000_000
 
@@ -51,7 +51,7 @@ def test_partials_are_chosen_in_proportion_to_their_events() -> None:
 @given(st.lists(st.floats(0, 1e4), min_size=1))
 def test_histogram_and_quantiles_by_their_definition(latencies: list[float]) -> None:
     counts = counts_of(latencies)
-    below = [sum(latency <= bound for latency in latencies) for bound in metrics.LATENCY_BUCKETS]
+    below = [sum(latency <= bound for latency in latencies) for bound in LATENCY_BUCKETS]
     assert [sum(counts[: n + 1]) for n in range(len(below))] == below
     assert sum(counts) == len(latencies)
     median = quantile(latencies, 0.5)

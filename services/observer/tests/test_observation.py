@@ -6,7 +6,6 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 import pytest
-from aiokafka import ConsumerRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping.grouping import create
@@ -17,6 +16,7 @@ from keygrouping_observer.offsets import Look
 from keygrouping_observer.settings import ObserverSettings
 from keygrouping_observer.state import RunState
 from keygrouping_observer.widths import PREFIX
+from keygrouping_service.records.record import Record
 
 PARTITIONS = 3
 INTERVAL = 1000
@@ -24,12 +24,11 @@ FAR = 10**13
 GARBAGE = (b"{}", b"[]")
 JOB = '{"window": 1000, "aggregates": []}'
 SETTINGS = ObserverSettings(bootstrap_servers="127.0.0.1:1", job=JOB, interval=1, idle_timeout=0.5, service_rate=50)
-Record: TypeAlias = "ConsumerRecord[bytes, bytes]"
 Logs: TypeAlias = list[list[Record]]
 
 
 def record(partition: int, offset: int, time: int, key: bytes | None, value: bytes) -> Record:
-    return ConsumerRecord("partials", partition, offset, time, 0, key, value, None, 4, len(value), ())
+    return Record("partials", partition, offset, time, key, value)
 
 
 def home(key: bytes) -> int:
@@ -48,7 +47,8 @@ def logs(draw: st.DrawFn) -> Logs:
         key = draw(st.sampled_from([b"a", b"b", b"c", b"\xff\x00", b"d"]))
         log = made[home(key)]
         if kind == "again" and log:
-            key, value = (chosen := draw(st.sampled_from(log))).key, chosen.value
+            chosen = draw(st.sampled_from(log))
+            key, value = chosen.key or b"", chosen.value or b""
         elif kind == "garbage":
             value = b"{}"
         else:
@@ -102,7 +102,7 @@ def key_hashing(part: list[tuple[int, Record, Partial]]) -> list[float]:
     workers = 1 + max(partial.worker for _, _, partial in part)
     hashing, loads = create("key", workers), [0.0] * workers
     for _, item, partial in part:
-        loads[hashing.route(item.key)] += partial.weight
+        loads[hashing.route(item.key or b"")] += partial.weight
     return loads
 
 
@@ -166,13 +166,13 @@ class Process:
     def close(self) -> None:
         if self.observation.timeline.complete:
             snapshot = self.observation.close([])
-            self.dead += [(u.record.partition, u.record.offset) for u in self.observation.bury()]
+            self.dead += [(u.record.partition, u.record.offset) for u in self.observation.take_unusable()]
             self.write(self.observation.rows())
             if snapshot is not None:
                 self.snapshots.append(snapshot)
 
-    def bury(self) -> None:
-        self.dead += [(u.record.partition, u.record.offset) for u in self.observation.bury()]
+    def dead_letter(self) -> None:
+        self.dead += [(u.record.partition, u.record.offset) for u in self.observation.take_unusable()]
         self.write([self.observation.state])
 
     def write(self, rows: Any) -> None:
@@ -205,7 +205,7 @@ steps = st.lists(
         st.tuples(st.just("turn"), st.integers(1, 9)),
         st.tuples(st.just("turn"), st.integers(1, 9)),
         st.tuples(st.just("read"), st.integers(0, PARTITIONS - 1), st.integers(1, 9)),
-        st.tuples(st.sampled_from(["count", "close", "restart", "bury"])),
+        st.tuples(st.sampled_from(["count", "close", "restart", "dead_letter"])),
         st.tuples(st.just("look"), st.sampled_from([0.2, 0.5, 0.8])),
     ),
     max_size=40,
@@ -306,7 +306,7 @@ def test_loads_are_judged_by_the_capacities_that_the_router_tells() -> None:
 @pytest.mark.parametrize("key", [None, b"k"])
 def test_what_is_no_partial_is_refused_once_and_counts_nowhere(key: bytes | None) -> None:
     value = b"[]" if key else Partial(0, 0, 1000, 1, 1, 0, 0, 0, {}).encode()
-    process = run([[record(0, 0, 100, key, value)], [], []], [("look",), ("read", 0, 1), ("count",), ("bury",)])
+    process = run([[record(0, 0, 100, key, value)], [], []], [("look",), ("read", 0, 1), ("count",), ("dead_letter",)])
     assert (process.snapshots, process.dead) == ([], [(0, 0)])
 
 
@@ -319,9 +319,9 @@ def test_after_a_restart_in_an_open_interval_nothing_is_refused_again_and_nothin
     process.count()
     process.observation.look(Look(FAR, {(NO_TOPIC, 0): 2}, [], {0: 3, 1: 0, 2: 0}))
     process.count()
-    process.bury()
+    process.dead_letter()
     process.restart()
-    process.bury()
+    process.dead_letter()
     process.restart()
     process.finish()
     assert process.dead == [(0, 1)]

@@ -19,10 +19,11 @@ from keygrouping.measure import Distribution, lambda_, std_dev
 from keygrouping.partial import Partial
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Shape
-from keygrouping_local.records import Record, read_all
+from keygrouping_local.records import read_all
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import END, Progress, partitions_of
 from keygrouping_service.records.batches import partition_of
+from keygrouping_service.records.record import Record
 from prometheus_client.parser import text_string_to_metric_families
 
 pytestmark = pytest.mark.kafka
@@ -61,7 +62,7 @@ async def log_of(deployment: Deployment, topic: str) -> list[Record]:
 async def snapshots_of(deployment: Deployment) -> list[dict[str, Any]]:
     found = await log_of(deployment, deployment.settings.distribution_topic)
     assert {record.key for record in found} <= {deployment.settings.group("observer").encode()}
-    return [orjson.loads(record.value) for record in found]
+    return [orjson.loads(record.value or b"") for record in found]
 
 
 async def when_seen(deployment: Deployment, events: int) -> list[dict[str, Any]]:
@@ -75,7 +76,7 @@ async def when_seen(deployment: Deployment, events: int) -> list[dict[str, Any]]
 
 
 def is_partial(record: Record) -> bool:
-    return bool(orjson.loads(record.value))
+    return bool(orjson.loads(record.value or b""))
 
 
 def distinct(records: list[Record]) -> list[tuple[Record, Partial]]:
@@ -113,7 +114,7 @@ def key_hashing(part: list[tuple[Record, Partial]]) -> list[float]:
     hashing = create("key", 1 + max(partial.worker for _, partial in part))
     loads = [0.0] * hashing.workers
     for record, partial in part:
-        loads[hashing.route(record.key)] += partial.weight
+        loads[hashing.route(record.key or b"")] += partial.weight
     return loads
 
 

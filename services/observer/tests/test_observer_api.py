@@ -7,8 +7,8 @@ import httpx
 import orjson
 from keygrouping.partial import Partial
 from keygrouping_observer.api import observer_app
-from keygrouping_observer.audit.report import AuditBoard
-from keygrouping_observer.snapshots import Board
+from keygrouping_observer.audit.report import LatestAudit
+from keygrouping_observer.snapshots import RecentSnapshots
 
 from .test_observation import SETTINGS, record, run
 
@@ -22,22 +22,22 @@ def snapshots() -> list[dict[str, Any]]:
     ]
 
 
-def board(shown: list[dict[str, Any]]) -> Board:
-    made = Board("app-observer")
+def recent(shown: list[dict[str, Any]]) -> RecentSnapshots:
+    made = RecentSnapshots("app-observer")
     made.restore(shown)
     made.show_lags([3, 0, 1])
     return made
 
 
-def client(made: Board, **settings: Any) -> httpx.AsyncClient:
-    app = observer_app(SETTINGS.model_copy(update=settings), made, AuditBoard(), lambda: True)
+def client(made: RecentSnapshots, **settings: Any) -> httpx.AsyncClient:
+    app = observer_app(SETTINGS.model_copy(update=settings), made, LatestAudit(), lambda: True)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://observer")
 
 
 async def test_what_is_answered_is_what_was_written_and_of_the_shape_in_the_document() -> None:
     written = snapshots()
     run_of_last = written[-1]["run"]
-    async with client(board(written)) as observer:
+    async with client(recent(written)) as observer:
         shown = (await observer.get("/distribution")).json()
         document = (await observer.get("/openapi.json")).json()
         assert (await observer.get("/distribution", params={"limit": 61})).status_code == 422
@@ -54,7 +54,7 @@ async def test_what_is_answered_is_what_was_written_and_of_the_shape_in_the_docu
 
 
 async def test_before_the_first_interval_there_is_no_run() -> None:
-    async with client(board([])) as observer:
+    async with client(recent([])) as observer:
         shown = (await observer.get("/distribution")).json()
     assert (shown["intervals"], shown["run"]) == ([], None)
 
@@ -62,7 +62,7 @@ async def test_before_the_first_interval_there_is_no_run() -> None:
 async def test_closed_reads_need_a_token_but_health_and_metrics_do_not(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text("viewer read secret")
-    async with client(board(snapshots()), api_token_file=file, api_reads="closed") as observer:
+    async with client(recent(snapshots()), api_token_file=file, api_reads="closed") as observer:
         refused = await observer.get("/distribution")
         assert (refused.status_code, refused.headers["content-type"]) == (401, "application/problem+json")
         given = await observer.get("/distribution", headers={"Authorization": "Bearer secret"})
@@ -71,5 +71,5 @@ async def test_closed_reads_need_a_token_but_health_and_metrics_do_not(tmp_path:
             assert (await observer.get(path)).status_code == 200
         document = (await observer.get("/openapi.json")).json()
     assert "401" in document["paths"]["/distribution"]["get"]["responses"]
-    async with client(board([]), api_token_file=file) as observer:
+    async with client(recent([]), api_token_file=file) as observer:
         assert (await observer.get("/distribution")).status_code == 200

@@ -17,22 +17,24 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.admin import NewTopic
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_producer.filling import Partitions
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_service.kafka import clients
+from keygrouping_service.records.aiokafka_adapter import fetch
+from keygrouping_service.records.record import Record
 
 PARTITIONS = 4
-PATIENCE = 90.0
+TIMEOUT = 90.0
 
-Records = dict[int, list[ConsumerRecord[bytes, bytes]]]
+Records = dict[int, list[Record]]
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Waits until a condition holds; fails after PATIENCE seconds."""
-    deadline = time.monotonic() + PATIENCE
+    """Waits until a condition holds; fails after TIMEOUT seconds."""
+    deadline = time.monotonic() + TIMEOUT
     while not await holds():
         assert time.monotonic() < deadline, f"in vain waited for: {what}"
         await asyncio.sleep(0.02)
@@ -88,15 +90,19 @@ class Cluster:
             )
 
     async def read(self, topic: str | None = None, partitions: int = PARTITIONS) -> Records:
-        """All committed records of the events topic (or another one), by partition."""
+        """All committed records of the events topic (or another one), by partition; waits for transactions under way.
+
+        What a producer has committed may be shown a little later, so the ends are those with transactions under way.
+        """
         tps = [TopicPartition(topic or self.settings().events_topic, p) for p in range(partitions)]
         found: Records = {p: [] for p in range(partitions)}
+        async with clients.started(clients.reader(self.settings(), committed=False)) as probe:
+            ends = await probe.end_offsets(tps)
         async with clients.started(clients.reader(self.settings())) as consumer:
             consumer.assign(tps)
             await consumer.seek_to_beginning(*tps)
-            ends = await consumer.end_offsets(tps)
             while any([await consumer.position(tp) < ends[tp] for tp in tps]):
-                for tp, records in (await consumer.getmany(timeout_ms=200)).items():
+                for tp, records in (await fetch(consumer, timeout_ms=200)).items():
                     found[tp.partition] += records
         return found
 
@@ -167,7 +173,7 @@ class Service:
 
     async def ends(self) -> int:
         """Its exit code."""
-        return await asyncio.to_thread(self.process.wait, PATIENCE)
+        return await asyncio.to_thread(self.process.wait, TIMEOUT)
 
     def _found(self) -> str:
         match = re.search(r"listening on (http://\S+)\n", self.log.read_text())

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping_producer.api import NDJSON, event_routes, replay_routes
-from keygrouping_producer.ingest import Ingest, Place, Record, Refused, Unavailable, parse
+from keygrouping_producer.ingest import EncodedEvent, Ingest, Place, Refused, Unavailable, parse
 from keygrouping_producer.plan import Pace, Plan
 from keygrouping_producer.replay import Replayer, Status
 from keygrouping_producer.settings import ProducerSettings
@@ -27,14 +27,14 @@ class FakeIntake:
     """Keeps records as they come."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[EncodedEvent] = []
         self.bytes = 0
 
     @property
     def events(self) -> int:
         return len(self.records)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: EncodedEvent) -> None:
         self.records.append(record)
 
 
@@ -42,7 +42,7 @@ class FakeIngest:
     """Takes records, or fails as told; `acknowledge` holds answers back until it is set."""
 
     def __init__(self) -> None:
-        self.taken: list[Record] = []
+        self.taken: list[EncodedEvent] = []
         self.error: Exception | None = None
         self.arrived = asyncio.Event()
         self.acknowledge = asyncio.Event()
@@ -151,7 +151,7 @@ async def test_one_event_is_taken_as_it_is(client: httpx.AsyncClient, ingest: Fa
     event = {"key": "ü", "value": {"a": [1, None]}, "headers": {"h": "1"}, "timestamp": 5}
     answer = await client.post("/events", json=event)
     assert (answer.status_code, answer.json()) == (202, {"accepted": 1})
-    assert ingest.taken == [Record(key="ü".encode(), value=b'{"a":[1,null]}', headers=[("h", b"1")], timestamp=5)]
+    assert ingest.taken == [EncodedEvent(key="ü".encode(), value=b'{"a":[1,null]}', headers=[("h", b"1")], timestamp=5)]
 
 
 async def test_the_answer_waits_for_the_broker(client: httpx.AsyncClient, ingest: FakeIngest) -> None:
@@ -322,4 +322,4 @@ def test_any_json_value_comes_through(value: Any, key: str | None) -> None:
 @given(st.binary(max_size=60))
 def test_random_bytes_are_events_or_value_errors(body: bytes) -> None:
     with contextlib.suppress(ValueError):
-        assert isinstance(parse(body), Record)
+        assert isinstance(parse(body), EncodedEvent)

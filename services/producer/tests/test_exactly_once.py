@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
 from keygrouping_producer.filling import Partitions
 from keygrouping_producer.ledger import fence_predecessors, read_places
 from keygrouping_producer.plan import Pace, Plan
+from keygrouping_producer.position import Counters
 from keygrouping_producer.replay import Replay
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_producer.sources.flights import Flights
@@ -172,6 +174,25 @@ async def test_a_slot_is_shut_out_though_it_has_recorded_nothing_yet(cluster: Cl
             async with late.transaction():
                 await late.send_offsets_to_transaction({partition: 5}, settings.positions_group)
     assert (await read_places(settings))[0][3] is None
+
+
+async def test_places_are_read_once_what_transactions_have_committed_can_be_seen(cluster: Cluster) -> None:
+    settings = cluster.settings(file=cluster.write_lines(100), **FILE)
+    await finished(settings)
+    before = (await read_places(settings)).places[2]
+    assert before is not None
+    other = clients.producer(settings, transactional_id=f"{settings.application}-other")
+    async with clients.started(other):
+        await other.begin_transaction()
+        place = TopicPartition(settings.events_topic, 2)
+        later = replace(before, counters=Counters(sent=before.counters.sent + 7))
+        await other.send_offsets_to_transaction({place: later.encode()}, settings.positions_group)
+        reading = asyncio.create_task(read_places(settings, (2, PARTITIONS)))
+        elsewhere = await read_places(settings, (1, PARTITIONS))
+        assert elsewhere.places[2] == before, "what others write is not waited for"
+        assert not reading.done()
+        await other.commit_transaction()
+        assert (await reading).places[2] == later
 
 
 @pytest.mark.long

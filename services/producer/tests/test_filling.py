@@ -128,7 +128,7 @@ def test_any_restarts_and_any_share_of_the_partitions_write_every_item_once(
     source = Listed(keys, faulty)
     whole = numbers(rows_of(filler(source).fill(1000, RUN).outbox))
     written: Written = {}
-    buried: Counter[int] = Counter()
+    dead_lettered: Counter[int] = Counter()
     stored: dict[int, Place | None] = {}
 
     def go(slot: int, of: int, most: int) -> None:
@@ -136,14 +136,14 @@ def test_any_restarts_and_any_share_of_the_partitions_write_every_item_once(
         rows = rows_of(chunk.outbox)
         for partition, found in numbers(rows).items():
             written.setdefault(partition, []).extend(found)
-        buried.update(int(row["value"]) for row in rows.get(("dead-letters", 0), []))
+        dead_lettered.update(int(row["value"]) for row in rows.get(("dead-letters", 0), []))
         stored.update(chunk.places)
 
     for turn, cut in enumerate(cuts):
         go(turn % slots, slots, cut)
     go(0, 1, 1000)
     assert written == whole
-    assert buried == Counter(i for i in faulty if i < len(keys))
+    assert dead_lettered == Counter(i for i in faulty if i < len(keys))
     places = [place for place in stored.values() if place]
     assert {place.position for place in places} == {len(keys)}
     assert sum(place.counters.sent + place.counters.bad for place in places) == len(keys)

@@ -26,7 +26,7 @@ from keygrouping_service.records.batches import Outbox
 
 from .test_api import FakeReplay, check_problem
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 LINE = b'{"value":1}\n'
 
 
@@ -91,7 +91,7 @@ def resident() -> int:
 
 
 class Watch(threading.Thread):
-    """Asks for /healthz again and again, and notes how long the answers take, and the memory."""
+    """Keeps asking for /healthz, and notes how long the answers take, and the memory."""
 
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
@@ -103,7 +103,7 @@ class Watch(threading.Thread):
         self.before = self.most
 
     def run(self) -> None:
-        with httpx.Client(base_url=self._url, timeout=PATIENCE) as client:
+        with httpx.Client(base_url=self._url, timeout=TIMEOUT) as client:
             while not self._over.is_set():
                 began = time.monotonic()
                 assert client.get("/healthz").status_code == 200
@@ -114,16 +114,16 @@ class Watch(threading.Thread):
 
     def end(self) -> None:
         self._over.set()
-        self.join(PATIENCE)
+        self.join(TIMEOUT)
 
 
 def post(url: str, body: bytes) -> httpx.Response:
-    with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+    with httpx.Client(base_url=url, timeout=TIMEOUT) as client:
         return client.post("/events", content=body, headers={"Content-Type": NDJSON})
 
 
 async def test_a_large_body_of_tiny_events_holds_up_nobody_and_takes_little_memory() -> None:
-    settings = settings_of(http_body_timeout=PATIENCE)
+    settings = settings_of(http_body_timeout=TIMEOUT)
     ingest = Held(settings)
     ingest.broker.answers.set()
     count = 2_000_000 // len(LINE)
@@ -156,15 +156,15 @@ async def test_one_event_that_is_too_large_as_text_is_refused_before_it_is_parse
 async def test_all_requests_together_hold_no_more_than_the_setting_says() -> None:
     settings = settings_of(max_pending_bytes=100_000, max_requests=10)
     ingest = Held(settings)
-    async with site(ingest, settings) as url, httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
+    async with site(ingest, settings) as url, httpx.AsyncClient(base_url=url, timeout=TIMEOUT) as client:
         headers = {"Content-Type": NDJSON}
 
         async def send() -> httpx.Response:
             return await client.post("/events", content=LINE * 4000, headers=headers)
 
         sending = [asyncio.create_task(send()) for _ in range(2)]
-        await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE)
-        await asyncio.wait_for(ingest.written.wait(), PATIENCE)
+        await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED, timeout=TIMEOUT)
+        await asyncio.wait_for(ingest.written.wait(), TIMEOUT)
         assert ingest.pending <= 160_000
         refused = await send()
         check_problem(refused, 503, "too many events are waiting for the broker: send the events again")
@@ -185,9 +185,9 @@ async def test_all_requests_together_hold_no_more_than_the_setting_says() -> Non
 async def test_so_many_requests_at_once_and_no_more() -> None:
     settings = settings_of(max_requests=2)
     ingest = Held(settings, wanted=2)
-    async with site(ingest, settings) as url, httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
+    async with site(ingest, settings) as url, httpx.AsyncClient(base_url=url, timeout=TIMEOUT) as client:
         sending = [asyncio.create_task(client.post("/events", json={"value": 1})) for _ in range(2)]
-        await asyncio.wait_for(ingest.written.wait(), PATIENCE)
+        await asyncio.wait_for(ingest.written.wait(), TIMEOUT)
         check_problem(await client.post("/events", json={"value": 1}), 503, "2 requests with events are under way")
         ingest.broker.answers.set()
         assert [(await task).status_code for task in sending] == [202, 202]
@@ -197,7 +197,7 @@ async def test_a_request_that_is_given_up_leaves_its_place() -> None:
     settings = settings_of(max_requests=1, http_body_timeout=0.5)
     ingest = Held(settings)
     ingest.broker.answers.set()
-    async with site(ingest, settings) as url, httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
+    async with site(ingest, settings) as url, httpx.AsyncClient(base_url=url, timeout=TIMEOUT) as client:
 
         async def halting() -> AsyncIterator[bytes]:
             yield LINE * 10

@@ -163,10 +163,10 @@ class Double:
             "tracked_keys": len(self.keys),
             "spaces": self._spaces(),
             "loads": self.loads,
-            "lambda": max(self.loads) / average if average else 1.0,
-            "std_dev": 0.31,
+            "lambda": max(self.loads) / average if average else None,
+            "std_dev": 0.31 if average else None,
             "dist_cost": 1.12,
-            "lambda_before": min(self.workers, max(1.3, worst + 0.5)),
+            "lambda_before": min(self.workers, max(1.3, worst + 0.5)) if average else None,
             "at": self.now,
         }
 
@@ -268,7 +268,7 @@ class Double:
             "max_workers": self.workers + 8,
             "total_lag": 412,
             "items": items,
-            "lambda": 1.02,
+            "lambda": 1.02 if self.traffic else None,
             "epoch": 1,
             "version": self.version,
         }

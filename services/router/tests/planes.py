@@ -10,13 +10,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from aiokafka import ConsumerRecord
 from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.data.extract import Routed, Usable
 from keygrouping_router.replica import new_replica
 from keygrouping_router.settings import RouterSettings
 from keygrouping_router.times import Times
-from keygrouping_service.store import MOST_BYTES, Entry, Record, Store, Unavailable
+from keygrouping_service.records.columns import Columns
+from keygrouping_service.store import MOST_BYTES, Entry, LogRecord, Store, Unavailable
 from keygrouping_service.store.memory import MemoryStore
 
 START = 1_700_000_000.0
@@ -48,25 +48,25 @@ class Unsteady(MemoryStore):
             await asyncio.sleep(0.01)
             raise Unavailable("it is away")
 
-    async def get(self, document: str, most: int = MOST_BYTES) -> Entry | None:
+    async def get(self, document: str, most: int = MOST_BYTES, newer_than: Entry | None = None) -> Entry | None:
         await self._check()
-        return await super().get(document, most)
+        return await super().get(document, most, newer_than)
 
-    async def put(self, document: str, value: Any, *, expected: int, record: Record | None = None) -> Entry:
+    async def put(self, document: str, value: Any, *, expected: int, record: LogRecord | None = None) -> Entry:
         await self._check()
         return await super().put(document, value, expected=expected, record=record)
 
-    async def announce(self, board: str, member: str, value: Any, ttl: float) -> None:
+    async def publish(self, presence: str, member: str, value: Any, ttl: float) -> None:
         await self._check()
-        await super().announce(board, member, value, ttl)
+        await super().publish(presence, member, value, ttl)
 
-    async def announced(self, board: str, most: int = MOST_BYTES) -> dict[str, Any]:
+    async def published(self, presence: str, most: int = MOST_BYTES) -> dict[str, Any]:
         await self._check()
-        return await super().announced(board, most)
+        return await super().published(presence, most)
 
-    async def claim(self, name: str, owner: str, ttl: float) -> bool:
+    async def lease(self, name: str, owner: str, ttl: float) -> bool:
         await self._check()
-        return await super().claim(name, owner, ttl)
+        return await super().lease(name, owner, ttl)
 
 
 def settings_of(**changes: Any) -> RouterSettings:
@@ -87,8 +87,7 @@ def new_plane(store: Store, time: FakeTime, most_workers: int = 64, **settings: 
 
 
 def usable_of(keys: Sequence[bytes]) -> Usable:
-    record: Any = ConsumerRecord("e", 0, 0, 0, 0, b"", b"", None, 0, 0, ())
-    return Usable([record] * len(keys), list(keys), np.zeros(len(keys), np.int64))
+    return Usable(Columns.of("e", 0, ()), list(keys), np.zeros(len(keys), np.int64))
 
 
 def route(plane: ControlPlane, keys: Sequence[bytes], now: float) -> Routed:

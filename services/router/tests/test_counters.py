@@ -4,9 +4,9 @@ import importlib
 import pkgutil
 
 import keygrouping_router
+from keygrouping_router import metrics
 from keygrouping_router.control.watched_store import Shape
 from keygrouping_router.data.lateness import REASONS
-from keygrouping_service.observability import metrics
 from keygrouping_service.store.memory import MemoryStore
 from prometheus_client import REGISTRY
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_router.data import pipeline
@@ -21,6 +21,7 @@ from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
+from keygrouping_service.records.record import Record
 from keygrouping_service.settings import names_of
 from keygrouping_service.testing import Cluster, until
 from prometheus_client import REGISTRY
@@ -28,21 +29,21 @@ from prometheus_client import REGISTRY
 pytestmark = pytest.mark.kafka
 
 MB = 1 << 20
-PATIENCE = 240.0
+TIMEOUT = 240.0
 START_MS = 1_700_000_000_000
 CHART_LIMIT = 1 << 30
 """Memory limit of the router in the chart."""
 
 
-def header(record: ConsumerRecord[bytes, bytes], name: str) -> str:
-    return str(dict(record.headers)[f"keygrouping-{name}"], "utf-8")
+def header(record: Record, name: str) -> str:
+    return str(dict(record.headers)[f"keygrouping-{name}"] or b"", "utf-8")
 
 
-async def routed_keys(cluster: Cluster, settings: RouterSettings) -> list[bytes | None]:
-    return sorted(record.key for record in await cluster.read(settings.routed_topic))
+async def routed_keys(cluster: Cluster, settings: RouterSettings) -> list[bytes]:
+    return sorted(record.key or b"" for record in await cluster.read(settings.routed_topic))
 
 
-async def dead(cluster: Cluster, settings: RouterSettings) -> dict[int, ConsumerRecord[bytes, bytes]]:
+async def dead(cluster: Cluster, settings: RouterSettings) -> dict[int, Record]:
     """Dead letters by the offset of what they stand for; none may come twice."""
     found = await cluster.read(settings.dead_letters_topic)
     letters = {int(header(record, "offset")): record for record in found}
@@ -118,12 +119,12 @@ async def test_zeros_without_end_cost_no_memory_and_take_no_good_record_with_the
     crowd = [(b"%03d" % number, bytes(200_000)) for number in range(500)]
     async with router_process(settings.model_copy(update={"compression": "gzip"})) as process:
         await cluster.write(settings.events_topic, [(b"before", b"")], 0, START_MS)
-        await until(lambda: committed(cluster, settings, 1), PATIENCE)
+        await until(lambda: committed(cluster, settings, 1), TIMEOUT)
         usual = peak_bytes(process)
         for codec, size in BOMBS:
             await send_batch(settings, codec, [(b"bomb", bytes(size * MB))])
         await send_batch(settings, "gzip", [*crowd, (b"bomb", bytes(30 * MB)), (b"behind", b"")])
-        await until(lambda: committed(cluster, settings, 1 + len(BOMBS) + 502), PATIENCE)
+        await until(lambda: committed(cluster, settings, 1 + len(BOMBS) + 502), TIMEOUT)
         peak = peak_bytes(process)
     assert await routed_keys(cluster, settings) == sorted([b"before", b"behind", *(key for key, _ in crowd)])
     letters = await dead(cluster, settings)
@@ -148,7 +149,7 @@ async def test_an_uncompressed_record_above_the_bound_is_truncated(cluster: Clus
     async with routing(settings, max_record_bytes=50_000):
         for size in (10, 49_000, 51_000, 12 * MB, 10):
             await send_batch(settings, None, [(b"%d" % size, b"x" * size)])
-        await until(lambda: handled(cluster, settings, 5), PATIENCE)
+        await until(lambda: handled(cluster, settings, 5), TIMEOUT)
     assert await routed_keys(cluster, settings) == [b"10", b"10", b"49000"]
     letters = await dead(cluster, settings)
     assert {offset: len(letter.value or b"") for offset, letter in letters.items()} == {2: 51_000, 3: 100_000}
@@ -167,9 +168,9 @@ Failing = Callable[[Judged, PartitionClock], Judged]
 
 def fail_at(poison: dict[bytes, Exception], usual: Failing) -> Failing:
     def judge(judged: Judged, clock: PartitionClock) -> Judged:
-        for record in judged.usable.records:
-            if record.value in poison:
-                raise poison[record.value]
+        for value in judged.usable.batch.values:
+            if value in poison:
+                raise poison[value]
         return usual(judged, clock)
 
     return judge
@@ -191,9 +192,9 @@ async def test_whatever_our_own_code_fails_with_at_a_record_only_that_one_is_lef
     await cluster.write(settings.events_topic, rows, 0, START_MS)
     before = REGISTRY.get_sample_value("keygrouping_router_dead_letters_total", {"reason": "unprocessable"}) or 0
     async with routing(settings):
-        await until(lambda: handled(cluster, settings, 400), PATIENCE)
+        await until(lambda: handled(cluster, settings, 400), TIMEOUT)
         await cluster.write(settings.events_topic, [(b"later", b"good")], 0, START_MS)
-        await until(lambda: handled(cluster, settings, 401), PATIENCE)
+        await until(lambda: handled(cluster, settings, 401), TIMEOUT)
     assert await routed_keys(cluster, settings) == [*(key for key, value in rows if value == b"good"), b"later"]
     letters = await dead(cluster, settings)
     assert {offset: letter.value for offset, letter in letters.items()} == dict(zip((3, 200, 399), poison, strict=True))
@@ -210,7 +211,7 @@ async def test_a_batch_that_is_damaged_on_the_broker_s_disk_is_passed_over(
         await send_batch(settings, None, [(key, b"value of " + key), (key, b"")])
     damage(broker, settings.events_topic, b"value of damaged", b"VALUE OF DAMAGED")
     async with routing(settings):
-        await until(lambda: handled(cluster, settings, 5), PATIENCE)
+        await until(lambda: handled(cluster, settings, 5), TIMEOUT)
     assert await routed_keys(cluster, settings) == [b"before", b"before", b"behind", b"behind"]
     ((offset, letter),) = (await dead(cluster, settings)).items()
     assert (offset, header(letter, "reason")) == (2, "undecodable-batch")

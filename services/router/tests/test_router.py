@@ -11,20 +11,20 @@ from typing import Any
 
 import httpx
 import pytest
-from aiokafka import ConsumerRecord
 from aiokafka.admin import NewPartitions
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from keygrouping.receipt import Receipt
+from keygrouping_local.ports import free_ports
+from keygrouping_router import metrics
 from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.end_of_input import InputNotRoutedError, finish_input
 from keygrouping_service.kafka.progress import END, Progress
-from keygrouping_service.observability import metrics
-from keygrouping_service.store.testing import free_port
+from keygrouping_service.records.record import Record
 from keygrouping_service.testing import Cluster, until
 
 pytestmark = pytest.mark.kafka
@@ -52,13 +52,13 @@ async def handled(cluster: Cluster, settings: RouterSettings, count: int) -> boo
     return sum(map(len, (await everything(cluster, settings)).values())) >= count
 
 
-def content(record: ConsumerRecord[bytes, bytes]) -> tuple[Any, ...]:
+def content(record: Record) -> tuple[Any, ...]:
     return record.key, record.value, record.timestamp, tuple(record.headers)
 
 
-def header(record: ConsumerRecord[bytes, bytes], name: str) -> str:
+def header(record: Record, name: str) -> str:
     found = dict(record.headers)[f"keygrouping-{name}"]
-    return str(found, "utf-8")
+    return str(found or b"", "utf-8")
 
 
 async def test_key_value_headers_and_timestamp_pass_unchanged(cluster: Cluster, settings: RouterSettings) -> None:
@@ -89,7 +89,7 @@ async def test_a_quarantined_key_goes_to_its_topic_and_comes_back_and_the_counts
     """Nothing is lost or doubled while it begins and ends, and each event says why it is there."""
     topic = f"{settings.events_topic}-quarantine"
     await cluster.create(**{topic: 3})
-    changed = settings.model_copy(update={"quarantine_topic": topic, "http_port": free_port()})
+    changed = settings.model_copy(update={"quarantine_topic": topic, "http_port": free_ports(1)[0]})
     written = 0
 
     async def write() -> None:
@@ -175,7 +175,8 @@ async def test_late_is_only_what_is_late_against_its_own_partition(cluster: Clus
         await until(lambda: handled(cluster, settings, 6))
     found = await everything(cluster, settings)
     assert [record.timestamp for record in found["late"]] == [START_MS + 5_000]
-    assert (header(found["late"][0], "reason"), header(found["late"][0], "partition")) == ("late", "0")
+    told = {name: header(found["late"][0], name) for name in ("reason", "partition", "late-by")}
+    assert told == {"reason": "late", "partition": "0", "late-by": "5000"}, "the job allows for 10 s of the 15"
     committed = await cluster.committed(settings.group("router"), settings.events_topic)
     assert {p: entry.progress.time for p, entry in committed.items()} == {0: START_MS + 20_000, 1: 5_000}
 
@@ -247,6 +248,7 @@ async def test_a_finished_input_is_finished(cluster: Cluster, settings: RouterSe
         await until(lambda: handled(cluster, settings, 1))
     (record,) = (await everything(cluster, settings))["late"]
     assert header(record, "reason") == "input-was-finished"
+    assert "keygrouping-late-by" not in dict(record.headers), "no lateness would have been enough"
     committed = await cluster.committed(settings.group("router"), settings.events_topic)
     assert committed[0].progress == Progress(END)
 
@@ -310,7 +312,7 @@ async def test_the_api_shows_health_metrics_and_the_keys(
 async def test_partitions_that_are_added_to_routed_are_routed_to_without_a_restart(
     cluster: Cluster, settings: RouterSettings
 ) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     rows = [(b"k%d" % n, b"") for n in range(300)]
     await cluster.write(settings.events_topic, rows, 0, START_MS)
     async with (
@@ -333,7 +335,7 @@ async def test_partitions_that_are_added_to_routed_are_routed_to_without_a_resta
     assert Counter(record.key for record in found) == {key: 2 for key, _ in rows}
 
 
-async def test_what_the_broker_refuses_is_set_aside_and_stops_nothing(
+async def test_what_the_broker_refuses_is_dead_lettered_and_stops_nothing(
     cluster: Cluster, settings: RouterSettings
 ) -> None:
     topic = settings.routed_topic

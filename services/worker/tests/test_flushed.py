@@ -1,10 +1,10 @@
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import orjson
 from keygrouping_service.kafka.progress import Committed, Progress
-from keygrouping_service.observability import metrics
+from keygrouping_service.records.columns import Columns, Row
+from keygrouping_worker import metrics
 from keygrouping_worker.settings import WorkerSettings
 from keygrouping_worker.work import Flusher
 
@@ -34,15 +34,13 @@ class Owned:
         self.under_way.append(what[-1])
 
 
-def event(offset: int, value: bytes) -> Any:
-    return SimpleNamespace(
-        topic="routed", partition=0, offset=offset, timestamp=1, key=b"k", value=value, headers=[], timestamp_type=0
-    )
+def event(offset: int, value: bytes) -> Row:
+    return offset, 1, b"k", value, ()
 
 
 def counts() -> list[float]:
-    shown = [metrics.WORKER_EVENTS, metrics.WORKER_PARTIALS, metrics.WORKER_FLUSHES]
-    dead = metrics.WORKER_DEAD.labels("invalid-json")
+    shown = [metrics.EVENTS, metrics.PARTIALS, metrics.FLUSHES]
+    dead = metrics.DEAD.labels("invalid-json")
     return [counter._value.get() for counter in (*shown, dead)]
 
 
@@ -52,7 +50,8 @@ async def test_what_is_done_counts_when_it_is_committed_as_another_worker_does_t
     owned: Any = Owned()
     before = counts()
     flusher = Flusher(WorkerSettings(), owned, 1)
-    await flusher.take([event(0, orjson.dumps({"x": 1})), event(1, b"{"), event(2, orjson.dumps({"x": 2}))])
+    rows = [event(0, orjson.dumps({"x": 1})), event(1, b"{"), event(2, orjson.dumps({"x": 2}))]
+    await flusher.take(Columns.of("routed", 0, rows))
     await flusher.write(None)
     assert sorted(owned.written) == ["dead-letters", "partials"]
     assert counts() == before

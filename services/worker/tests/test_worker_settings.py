@@ -45,3 +45,20 @@ def test_wrong_settings_stop_the_start_with_a_line_for_each(
     assert len(lines) == 3
     for name in ("ORDINAL", "FLUSH_INTERVAL", "FLUSHINTERVAL"):
         assert any(line.startswith(f"KEYGROUPING_WORKER_{name}:") for line in lines)
+
+
+def test_classes_of_aggregates_that_can_not_be_used_stop_the_start_with_the_other_faults(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aggregates = '[{"name": "a", "op": "no_module:Peak", "field": "x"}, {"name": "s", "op": "sum"}]'
+    monkeypatch.setenv("KEYGROUPING_JOB", f'{{"aggregates": {aggregates}}}')
+    monkeypatch.setenv("KEYGROUPING_WORKER_ORDINAL", "-1")
+    monkeypatch.setattr(sys, "argv", ["keygrouping-worker"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == EXIT_SETTINGS
+    said = capsys.readouterr().err
+    assert "op 'no_module:Peak' can't be loaded: No module named 'no_module'; every process of the job" in said
+    assert "put its folder on PYTHONPATH" in said
+    assert "op 'sum' needs a field" in said
+    assert "KEYGROUPING_WORKER_ORDINAL" in said

@@ -15,12 +15,10 @@ from pyspark.ml.functions import array_to_vector, vector_to_array
 from pyspark.ml.stat import Summarizer
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructField, StructType
 
 from keygrouping_spark import sketches, sums
 from keygrouping_spark.native import Native
 
-_PARTS = ArrayType(DoubleType())
 _WHOLE = "^-?[0-9]{1,38}$"
 _NEGLIGIBLE = 1e-300
 """Weight of a partial without values: `Summarizer` refuses a group in which all weights are 0."""
@@ -28,8 +26,6 @@ _NEGLIGIBLE = 1e-300
 
 class NativeCount(Native):
     """Events, or values that are not missing."""
-
-    json_type = LongType()
 
     def state(self, *values: Column) -> Column:
         return F.count(*(values or (F.lit(1),)))
@@ -46,10 +42,6 @@ class NativeCount(Native):
 
 class NativeSum(Native):
     """Sum of the values, null if there is none. Integers exactly; fractions are added up by Spark."""
-
-    json_type = StructType(
-        [StructField("n", LongType()), StructField("whole", StringType()), StructField("parts", _PARTS)]
-    )
 
     def state(self, *values: Column) -> Column:
         (value,) = values
@@ -82,8 +74,6 @@ class NativeSum(Native):
 class NativeVwap(Native):
     """Average weighted by a second field, null where the weights add up to 0."""
 
-    json_type = StructType([StructField("n", LongType()), StructField("sum", _PARTS), StructField("weight", _PARTS)])
-
     def state(self, *values: Column) -> Column:
         value, weight = map(sums.real, values)
         product = value * weight
@@ -106,8 +96,6 @@ class NativeVwap(Native):
 
 class _NativeExtreme(Native):
     """What min and max share: integers and fractions by themselves, so that both stay exact."""
-
-    json_type = StructType([StructField("whole", StringType()), StructField("real", StringType())])
 
     def state(self, *values: Column) -> Column:
         (value,) = values
@@ -157,10 +145,6 @@ class NativeVariance(Native):
     N - sum(n^2)/N, so that is multiplied back.
     """
 
-    json_type = StructType(
-        [StructField("n", LongType()), StructField("mean", DoubleType()), StructField("m2", DoubleType())]
-    )
-
     def state(self, *values: Column) -> Column:
         value = sums.real(values[0])
         squares = F.var_pop(value) * F.count(value)
@@ -191,8 +175,6 @@ class NativeVariance(Native):
 
 class NativeDistinct(Native):
     """Number of different values by an HLL sketch; the doubled union makes it independent of the merge order."""
-
-    json_type = StringType()
 
     def state(self, *values: Column) -> Column:
         (value,) = values

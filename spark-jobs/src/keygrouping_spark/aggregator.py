@@ -1,11 +1,11 @@
 """The aggregator query: partials in, one final result per key and window out, once the window is complete.
 
 Spark's watermark is the largest event time of a batch over all its rows, which says nothing about what is still to
-come from a slower partition. So no partial ever moves it: the only rows with a watermark are the *marks*, records
-that the driver writes to a topic of its own when every window that ends at or before the mark is known to be complete
-(see `progress`). The marks are united with the partials and dropped again at once, behind the watermark. What Spark
-then does by itself is what is wanted: duplicates and open windows are kept in the state as long as window_end > mark,
-and a window is sent on and forgotten at window_end <= mark. Partials that come again later are dropped as late.
+come from a slower partition. So no partial ever moves it: the only rows that do are *watermark records*, which
+the driver writes to a topic of its own once every window that ends by then is known to be complete (see `progress`).
+They are united with the partials, and dropped as soon as Spark has taken its watermark from them. Spark then does by
+itself what is wanted: duplicates and open windows are kept in the state while window_end > watermark, and a window is
+sent on and forgotten once window_end <= watermark. Partials that come again later are dropped as late.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from keygrouping_spark import sums
 from keygrouping_spark.faults import judged
 from keygrouping_spark.kafka import source_options
-from keygrouping_spark.native import native
 from keygrouping_spark.receipts import receipt_of, sums_of_receipts
 from keygrouping_spark.settings import SparkSettings
+from keygrouping_spark.support import native
 
 _INTEGER = "^[0-9]+$"
-# All marks are later than this: it drops them, but only after the watermark has seen them, because the optimizer moves
-# no filter on a watermark's column below the watermark.
+# All watermark records are later than this: it drops them, but only after Spark's watermark has seen them, because the
+# optimizer moves no filter on a watermark's column below the watermark.
 _NEVER = "window_end < timestamp'1970-01-01'"
 
 IDENTITY = ["window_end", "key", "start", "topic", "worker", "first"]
@@ -56,14 +56,14 @@ def refused(records: DataFrame, job: JobSpec) -> DataFrame:
     return bad.select("topic", "partition", "offset", "timestamp", "key", "value", "headers", "fault")
 
 
-def read_marks(records: DataFrame, like: DataFrame, checkpoint_id: str) -> DataFrame:
-    """The marks of this checkpoint as rows like partials that set the watermark, and never come through."""
-    mark = F.from_json(F.col("value").cast("string"), "checkpoint string, watermark bigint")
+def read_watermarks(records: DataFrame, like: DataFrame, checkpoint_id: str) -> DataFrame:
+    """The watermark records of this checkpoint as rows like partials that set the watermark, and never come through."""
+    published = F.from_json(F.col("value").cast("string"), "checkpoint string, watermark bigint")
     nothing = [F.lit(None).cast(f.dataType).alias(f.name) for f in like.schema.fields if f.name != "window_end"]
     return (
-        records.select(mark.alias("mark"))
-        .where(F.col("mark.checkpoint") == checkpoint_id)
-        .select(F.timestamp_millis("mark.watermark").alias("window_end"), *nothing)
+        records.select(published.alias("published"))
+        .where(F.col("published.checkpoint") == checkpoint_id)
+        .select(F.timestamp_millis("published.watermark").alias("window_end"), *nothing)
         .withWatermark("window_end", "0 seconds")
         .where(_NEVER)
     )
@@ -98,6 +98,12 @@ def merge(partials: DataFrame, job: JobSpec) -> DataFrame:
     )
 
 
+def failures_of(row: Any, job: JobSpec) -> str:
+    """What is wrong with the values of a row of `merge`, in one line ("": nothing); they are null in its result."""
+    faults = [a.failure(row["aggregates"][a.name]) for a in native(job.aggregates)]
+    return "; ".join(filter(None, faults))
+
+
 def result_of(row: Any, job: JobSpec) -> Result:
     """The result of a row of `merge`."""
     values = {a.name: a.published(row["aggregates"][a.name]) for a in native(job.aggregates)}
@@ -125,8 +131,8 @@ def start(
 
     records = read(settings.partials_topic)
     partials = read_partials(records, settings.job, floor)
-    marks = read_marks(read(settings.progress_topic), partials, checkpoint_id)
-    once = marks.unionByName(partials).dropDuplicatesWithinWatermark(IDENTITY)
+    watermarks = read_watermarks(read(settings.progress_topic), partials, checkpoint_id)
+    once = watermarks.unionByName(partials).dropDuplicatesWithinWatermark(IDENTITY)
     results = merge(once, settings.job).select(F.struct("*").alias("result"))
     unusable = refused(records, settings.job).select(F.struct("*").alias("refused"))
     return (

@@ -67,8 +67,8 @@ class Checkpoint:
         self._files.mkdirs(path)
         self._lock: Any = None
 
-    def lock(self, patience: float) -> bool:
-        """Keeps other drivers away for as long as the JVM lives; False if one stays for `patience` seconds.
+    def lock(self, timeout: float) -> bool:
+        """Keeps other drivers away for as long as the JVM lives; False if one stays for `timeout` seconds.
 
         The JVM holds the lock, so that it outlasts a killed Python driver until its JVM has ended too. Only a local
         folder can be locked. Elsewhere the platform must run one driver (a StatefulSet), and Spark itself stops the
@@ -78,7 +78,7 @@ class Checkpoint:
         if uri.getScheme() != "file":
             return True
         channel = self._jvm.java.io.RandomAccessFile(uri.getPath(), "rw").getChannel()
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while (lock := channel.tryLock()) is None and time.monotonic() < deadline:
             time.sleep(0.1)
         self._lock = lock

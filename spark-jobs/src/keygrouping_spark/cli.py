@@ -29,8 +29,8 @@ from keygrouping_spark import session
 from keygrouping_spark.executors import Executors
 from keygrouping_spark.leftovers import delete_leftovers
 from keygrouping_spark.listener import Listener
-from keygrouping_spark.metrics import show
 from keygrouping_spark.purging import purgers
+from keygrouping_spark.query_metrics import show
 from keygrouping_spark.reports import Report
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_spark.stages import Environment, Stage, aggregator_stage, worker_stage
@@ -138,7 +138,7 @@ async def _keep_looking(stage: Stage) -> None:
         except Exception as error:
             if not can_be_retried(error):
                 raise
-            log.warning("what the %s has yet to read can't be seen now: %r", stage.name, error)
+            log.warning("cannot read the lag of the %s now: %r", stage.name, error)
 
 
 async def _commit(stage: Stage) -> None:
@@ -147,7 +147,7 @@ async def _commit(stage: Stage) -> None:
     except Exception as error:
         if not can_be_retried(error):
             raise
-        log.warning("progress of the %s can't be committed now: %s", stage.name, " ".join(str(error).split()))
+        log.warning("cannot commit the progress of the %s now: %s", stage.name, " ".join(str(error).split()))
 
 
 def main() -> None:

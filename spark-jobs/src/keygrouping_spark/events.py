@@ -1,17 +1,18 @@
 """Reads what the job needs of a routed record, in native Spark expressions.
 
 The router has refused every record that the job can't use (`JobSpec.extract`), so nothing is judged here again; this
-only must read the same values from the same bytes. Members are read as variants, which know their JSON types: a field
-of the wrong type is as good as missing.
+only must read the same values from the same bytes, as the job declares them. Members are read as variants, which know
+their JSON types: a field of the wrong type is as good as missing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from keygrouping.instants import RFC_3339
-from keygrouping.job import MOST_IN_TEXT, UNIT_MS, Field, JobSpec, Source, parse_path
+from keygrouping.job import KEY, MOST_IN_TEXT, UNIT_MS, WEIGHT, Field, FieldKind, Format, JobSpec, Source, parse_path
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructField, StructType, VariantType
@@ -39,7 +40,7 @@ def extract(records: DataFrame, job: JobSpec) -> DataFrame:
     `records` has the columns of Spark's Kafka source. A missing or null field is null. A number, and a weight that is
     a field, is a struct, see `sums`.
     """
-    document = _Document()
+    document = _DOCUMENTS[job.format]()
     wanted = [_field(wanted, document) for wanted in job.fields]
     key, weight, time = _key(job.key, document), _weight(job.weight, document), _time(job.time, document)
     parsed = records.withColumns(document.columns()) if document.layers else records
@@ -54,9 +55,12 @@ def field_column(index: int) -> str:
 
 
 def _field(wanted: Field, document: _Document) -> Column:
-    if wanted.kind == "any":
-        return F.when(document.member(wanted.path, StringType()).isNotNull(), 1)
-    return _number(wanted.path, document) if wanted.kind == "number" else _text(wanted.path, document)
+    return _READERS[wanted.kind](wanted.path, document)
+
+
+def _present(path: tuple[str, ...], document: _Document) -> Column:
+    """1, null where the member is missing or null."""
+    return F.when(document.member(path, StringType()).isNotNull(), 1)
 
 
 def _number(path: tuple[str, ...], document: _Document) -> Column:
@@ -88,7 +92,7 @@ def _key(source: Source, document: _Document) -> Column:
     if source.kind == "header":
         found = F.filter(F.col("headers"), lambda header: header["key"] == source.name)
         return F.try_element_at(found, F.lit(-1))["value"]
-    return _text(parse_path(source.name), document).cast("binary")
+    return _field(Field(parse_path(source.name), KEY), document).cast("binary")
 
 
 def _weight(source: Source, document: _Document) -> Column:
@@ -96,7 +100,7 @@ def _weight(source: Source, document: _Document) -> Column:
         return F.lit(1).cast("long")
     if source.kind == "size":
         return F.coalesce(F.octet_length("value"), F.lit(0)).cast("long")
-    return _number(parse_path(source.name), document)
+    return _field(Field(parse_path(source.name), WEIGHT), document)
 
 
 def _time(source: Source, document: _Document) -> Column:
@@ -178,3 +182,12 @@ class _Document:
             f"document{index}": F.from_json(text, layer.schema(), _JSON_OPTIONS)
             for index, layer in enumerate(self.layers)
         }
+
+
+_READERS: dict[FieldKind, Callable[[tuple[str, ...], _Document], Column]] = {
+    "number": _number,
+    "text": _text,
+    "any": _present,
+}
+_DOCUMENTS: dict[Format, type[_Document]] = {"json": _Document}
+"""What reads the values of each format, beside the library's codec."""

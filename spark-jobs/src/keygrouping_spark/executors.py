@@ -56,9 +56,9 @@ class Executors:
             if number and number != self.wanted:
                 try:
                     await asyncio.to_thread(self.become, number)
-                    log.info("%d executors asked for, as many as there are workers", number)
+                    log.info("%d executors requested, one per worker", number)
                 except Py4JError as error:
-                    log.warning("%d executors can't be asked for: %s", number, str(error).splitlines()[0])
+                    log.warning("cannot request %d executors: %s", number, str(error).splitlines()[0])
             await asyncio.sleep(pause)
 
 

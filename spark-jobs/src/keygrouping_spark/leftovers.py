@@ -29,7 +29,7 @@ async def delete_leftovers(api: Kubernetes, driver_pod: str) -> None:
         found = await _names(api, driver_pod)
         if not found:
             return
-        log.info("%d executors of a driver that was killed in this pod are deleted", len(found))
+        log.info("deleted %d executors of a driver that was killed in this pod", len(found))
         for name in found:
             await _delete(api, name)
         for _ in range(_LOOKS):
@@ -38,7 +38,7 @@ async def delete_leftovers(api: Kubernetes, driver_pod: str) -> None:
             await asyncio.sleep(_LOOK_SECONDS)
         log.warning("executors of a driver that was killed in this pod are still there")
     except Unreachable as error:
-        log.warning("executors of a former driver in this pod, if there are any, can't be deleted: %s", error)
+        log.warning("cannot delete executors of a previous driver in this pod, if there are any: %s", error)
     finally:
         await api.close()
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from keygrouping_spark.metrics import record
+from keygrouping_spark.query_metrics import record
 from keygrouping_spark.reports import Report, read_report
 
 log = logging.getLogger(__name__)

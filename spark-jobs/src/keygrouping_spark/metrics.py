@@ -1,49 +1,39 @@
-"""From the reports of Spark's queries to the metrics."""
+"""The metrics of Spark's driver."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from keygrouping.job import AGGREGATE_FAILED
+from keygrouping_service.observability.metrics import INVALID_PARTIAL, Registration
 
-from keygrouping_service.observability import metrics
+_own = Registration("spark")
 
-from keygrouping_spark.kafka import read_offsets
-
-
-def show(query: str, group: str) -> None:
-    """Shows the figures of a query and its group, all of them 0: an alert sees also one that never ends a batch."""
-    metrics.SPARK_BATCH_SECONDS.labels(query)
-    metrics.EXPIRED_OFFSETS.labels(group)
-    for counter in (metrics.SPARK_INPUT_ROWS, metrics.SPARK_DROPPED_ROWS, metrics.SPARK_QUERY_RESTARTS):
-        counter.labels(query)
-
-
-def record(query: str, progress: Mapping[str, Any]) -> None:
-    """Takes one of Spark's progress reports into the metrics."""
-    durations = progress.get("durationMs", {})
-    if "addBatch" in durations:
-        metrics.SPARK_BATCH_SECONDS.labels(query).observe(durations.get("triggerExecution", 0) / 1000)
-        metrics.SPARK_INPUT_ROWS.labels(query).inc(progress.get("numInputRows", 0))
-    operators = progress.get("stateOperators", [])
-    for operator in operators:
-        name = operator.get("operatorName", "")
-        metrics.SPARK_STATE_ROWS.labels(query, name).set(operator.get("numRowsTotal", 0))
-        metrics.SPARK_DROPPED_ROWS.labels(query).inc(operator.get("numRowsDroppedByWatermark", 0))
-    if operators:
-        metrics.SPARK_STATE_BYTES.labels(query).set(max(map(_memory, operators)))
-    for source in progress.get("sources", []):
-        _record_lag(query, source)
-
-
-def _memory(operator: Mapping[str, Any]) -> float:
-    """Bytes in an executor. Its stores share a cache, each tells of all of it, and `memoryUsedBytes` is 0 then."""
-    told = operator.get("customMetrics", {}).get("rocksdbPinnedBlocksMemoryUsage", 0)
-    return float(told / max(1, operator.get("numStateStoreInstances", 1)))
-
-
-def _record_lag(query: str, source: Mapping[str, Any]) -> None:
-    latest, ends = source.get("latestOffset"), source.get("endOffset")
-    for topic in latest if isinstance(latest, Mapping) else {}:
-        read = read_offsets(ends, topic)
-        lag = sum(offset - read.get(partition, 0) for partition, offset in read_offsets(latest, topic).items())
-        metrics.SPARK_SOURCE_LAG.labels(query, topic).set(max(0, lag))
+BATCH_SECONDS = _own.histogram(
+    "batch_seconds",
+    "seconds",
+    "Time of one micro-batch from trigger to commit.",
+    "query",
+    buckets=(0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800),
+)
+INPUT_ROWS = _own.counter("input_rows_total", "records", "Records read by finished batches.", "query")
+STATE_ROWS = _own.gauge("state_rows", "rows", "Rows in the query's state.", "query", "operator")
+STATE_BYTES = _own.gauge(
+    "state_memory_bytes",
+    "bytes",
+    "Memory that the state in one executor can't give back, on average: operators and queries there share it.",
+    "query",
+)
+DROPPED_ROWS = _own.counter(
+    "dropped_rows_total", "records", "Duplicates of partials that came after their window closed.", "query"
+)
+SOURCE_LAG = _own.gauge(
+    "source_lag_records", "records", "Records of a topic that are still to be read.", "query", "topic"
+)
+RESULTS = _own.counter("results_total", "results", "Final results written.")
+DEAD = _own.counter(
+    "dead_letters_total",
+    "records",
+    "Partials that can't be merged, and results of which an aggregate's own code failed.",
+    "reason",
+    values=(INVALID_PARTIAL, AGGREGATE_FAILED),
+)
+QUERY_RESTARTS = _own.counter("query_restarts_total", "restarts", "Times a query restarted after an error.", "query")

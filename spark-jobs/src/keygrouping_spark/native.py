@@ -9,16 +9,17 @@ to publish of what was merged, in Spark and then in the driver. The aggregate na
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from keygrouping.aggregate import Aggregate
+from keygrouping.aggregate import Aggregate, Shape
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
-from keygrouping_spark.support import spark_halves
+_SCALARS: dict[str, DataType] = {"integer": LongType(), "number": DoubleType()}
+"""All others are read as text."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,16 @@ class Native(ABC):
 
     aggregate: Aggregate
 
-    json_type: ClassVar[DataType]
-    """How Spark reads the JSON of a state."""
-
     @property
     def name(self) -> str:
         """Its name in the job."""
         return self.aggregate.name
+
+    @property
+    def json_type(self) -> DataType:
+        """How Spark reads the JSON of a state."""
+        assert self.aggregate.shape is not None
+        return _type_of(self.aggregate.shape)
 
     @abstractmethod
     def state(self, *values: Column) -> Column:
@@ -55,6 +59,10 @@ class Native(ABC):
         """The value to publish of what was finished, as the library would."""
         return value
 
+    def failure(self, value: Any) -> str:  # noqa: ARG002
+        """What is wrong with what was finished ("": nothing): code that is not the library's may fail."""
+        return ""
+
     def merge_columns(self, state: Column) -> list[Column]:
         """The columns of `merged`, named so that no two aggregates collide."""
         return [column.alias(self._column(part)) for part, column in self.merged(state).items()]
@@ -67,6 +75,9 @@ class Native(ABC):
         return f"{self.name}.{part}".replace(".", "$")
 
 
-def native(aggregates: Sequence[Aggregate]) -> list[Native]:
-    """The aggregates of a job in Spark; `UnsupportedAggregate` names those that Spark can't compute natively."""
-    return [half(aggregate) for half, aggregate in zip(spark_halves(aggregates), aggregates, strict=True)]
+def _type_of(shape: Shape) -> DataType:
+    if isinstance(shape, tuple):
+        return ArrayType(_type_of(shape[0]))
+    if isinstance(shape, str):
+        return _SCALARS.get(shape, StringType())
+    return StructType([StructField(name, _type_of(inner)) for name, inner in shape.items()])

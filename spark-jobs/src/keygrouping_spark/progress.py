@@ -1,8 +1,8 @@
 """Commits the event-time progress of Spark's queries, which know nothing of it, and tells them what is complete.
 
-Both loops read a horizon (see `keygrouping_service.kafka.progress`) at every step, and vouch for the newest one that
-the query's finished batches have reached. The aggregator's loop has a step more: before it commits a time, the query
-must have closed the windows until then, for which it waits for a mark.
+Both loops read the upstream watermark (see `keygrouping_service.kafka.progress`) at every step, and advance to the
+newest one that the query's finished batches have reached. The aggregator's loop has one more step: before it
+commits a time, the query must have closed the windows up to then, which it does when a watermark is published to it.
 """
 
 from __future__ import annotations
@@ -14,27 +14,29 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from keygrouping.job import JobSpec
-from keygrouping_service.kafka.progress import END, MIN_TIME, Committed, Horizon, Progress
-from keygrouping_service.kafka.upstream_watermarks import Horizons
+from keygrouping_service.kafka.progress import END, MIN_TIME, Committed, Progress, UpstreamWatermark
+from keygrouping_service.kafka.upstream_watermarks import PendingWatermarks
 
 from keygrouping_spark.reports import Reading
 
 Commit = Callable[[Mapping[int, Committed]], Awaitable[None]]
-ReadHorizon = Callable[[], Awaitable[Horizon]]
+ReadUpstreamWatermark = Callable[[], Awaitable[UpstreamWatermark]]
 
-_NOTHING = Horizon(MIN_TIME, 0, {})
+_NOTHING = UpstreamWatermark(MIN_TIME, 0, {})
 _REFRESH_SECONDS = 3600.0
 
 
-def vouch(last: Mapping[int, Committed], positions: Mapping[int, int], proven: Horizon) -> dict[int, Committed]:
-    """What to commit per partition: its position, and the time of a horizon that all partitions have reached."""
+def entries_to_commit(
+    last: Mapping[int, Committed], positions: Mapping[int, int], proven: UpstreamWatermark
+) -> dict[int, Committed]:
+    """Per partition: its position, and the time of an upstream watermark that all partitions have reached."""
     return {
         partition: Committed(positions.get(partition, 0), _later(last.get(partition, Committed()).progress, proven))
         for partition in last.keys() | proven.ends.keys()
     }
 
 
-def mark_for(job: JobSpec, time: int) -> int:
+def window_watermark(job: JobSpec, time: int) -> int:
     """The end (ms) of the last window that is complete at an event time, MIN_TIME if there is none; END stays END."""
     if time >= END:
         return time
@@ -42,8 +44,8 @@ def mark_for(job: JobSpec, time: int) -> int:
     return end if end > 0 else MIN_TIME
 
 
-def _later(progress: Progress, horizon: Horizon) -> Progress:
-    return Progress(max(progress.time, horizon.time), max(progress.epoch, horizon.epoch))
+def _later(progress: Progress, upstream: UpstreamWatermark) -> Progress:
+    return Progress(max(progress.time, upstream.time), max(progress.epoch, upstream.epoch))
 
 
 @dataclass(kw_only=True)
@@ -54,52 +56,52 @@ class _Committing:
     """
 
     reading: Reading
-    read_horizon: ReadHorizon
+    read_upstream_watermark: ReadUpstreamWatermark
     commit: Commit
     last: dict[int, Committed]
     clock: Callable[[], float] = time.monotonic
     _due: float = -math.inf
 
-    async def _commit(self, proven: Horizon) -> None:
-        vouched = vouch(self.last, self.reading.positions, proven)
+    async def _commit(self, proven: UpstreamWatermark) -> None:
+        entries = entries_to_commit(self.last, self.reading.positions, proven)
         now = self.clock()
-        if vouched != self.last or now >= self._due:
-            await self.commit(vouched)
-            self.last, self._due = vouched, now + _REFRESH_SECONDS
+        if entries != self.last or now >= self._due:
+            await self.commit(entries)
+            self.last, self._due = entries, now + _REFRESH_SECONDS
 
 
 @dataclass(kw_only=True)
 class WorkerProgress(_Committing):
     """Commits for the worker query; `last` is what its group has committed so far."""
 
-    ahead: Horizons = field(default_factory=Horizons)
-    proven: Horizon = _NOTHING
+    ahead: PendingWatermarks = field(default_factory=PendingWatermarks)
+    proven: UpstreamWatermark = _NOTHING
 
     async def step(self) -> None:
-        """One round: reads a horizon, and commits what can be vouched for."""
-        self.ahead.add(await self.read_horizon())
+        """One round: reads the upstream watermark, and commits how far the query has advanced."""
+        self.ahead.add(await self.read_upstream_watermark())
         self.proven = self.ahead.reached(self.reading.positions) or self.proven
         await self._commit(self.proven)
 
 
 @dataclass(kw_only=True)
 class AggregatorProgress(_Committing):
-    """Marks and commits for the aggregator query; `last` is what its group has committed so far.
+    """Publishes watermarks and commits for the aggregator query; `last` is what its group has committed so far.
 
-    `closing` holds the horizons that have been reached, or will be by the batch under way, while the query closes the
-    windows that are complete by then.
+    `closing` holds the upstream watermarks that have been reached, or will be by the batch under way, while the query
+    closes the windows that are complete by then.
     """
 
     publish: Callable[[int], Awaitable[None]]
     job: JobSpec
-    ahead: Horizons = field(default_factory=Horizons)
-    closing: deque[Horizon] = field(default_factory=deque)
-    proven: Horizon = _NOTHING
+    ahead: PendingWatermarks = field(default_factory=PendingWatermarks)
+    closing: deque[UpstreamWatermark] = field(default_factory=deque)
+    proven: UpstreamWatermark = _NOTHING
     published: int = MIN_TIME
 
     async def step(self) -> None:
         """One round: as the worker's, but a time is committed only once its windows have been closed."""
-        self.ahead.add(await self.read_horizon())
+        self.ahead.add(await self.read_upstream_watermark())
         await self.close(self.reading.positions)
         while self.closing and self._is_closed(self.closing[0]):
             self.proven = self.closing.popleft()
@@ -108,14 +110,16 @@ class AggregatorProgress(_Committing):
     async def close(self, positions: Mapping[int, int]) -> None:
         """Has the query close the windows that are complete once everything before `positions` is merged.
 
-        `positions` is where the last batch ended, or where the one under way is certain to end: the mark then is read
-        by a later batch, and sets the watermark for the one after that.
+        `positions` is where the last batch ended, or where the one under way is certain to end: what is published
+        then is read by a later batch, and sets Spark's watermark for the one after that.
         """
-        if horizon := self.ahead.reached(positions):
-            self.closing.append(horizon)
-        if self.closing and (mark := mark_for(self.job, self.closing[-1].time)) > self.published:
-            await self.publish(mark)
-            self.published = max(mark, self.published)
+        if upstream := self.ahead.reached(positions):
+            self.closing.append(upstream)
+        if self.closing and (watermark := window_watermark(self.job, self.closing[-1].time)) > self.published:
+            await self.publish(watermark)
+            self.published = max(watermark, self.published)
 
-    def _is_closed(self, horizon: Horizon) -> bool:
-        return horizon.reached(self.reading.positions) and self.reading.watermark >= mark_for(self.job, horizon.time)
+    def _is_closed(self, upstream: UpstreamWatermark) -> bool:
+        return upstream.reached(self.reading.positions) and self.reading.watermark >= window_watermark(
+            self.job, upstream.time
+        )

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.clients import backoff
-from keygrouping_service.observability import metrics
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from keygrouping_spark import metrics
 from keygrouping_spark.reports import Reading
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _BROKER_AWAY = re.compile(
     r"kafka\.common\.errors\.(Timeout|Disconnect|Network|NotLeader\w*|LeaderNotAvailable|Coordinator\w+|"
     r"BrokerNotAvailable|NotEnoughReplicas\w*|UnknownTopicOrPartition)Exception"
 )
-_STOP_PATIENCE = 30.0
+_STOP_TIMEOUT = 30.0
 
 
 class QueryRunner:
@@ -58,7 +58,7 @@ class QueryRunner:
                     self._judge(error)
             if self._stopping.is_set():
                 return
-            metrics.SPARK_QUERY_RESTARTS.labels(self._name).inc()
+            metrics.QUERY_RESTARTS.labels(self._name).inc()
             log.warning("%s query lost the broker, trying again in %.0f s", self._name, delay)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
@@ -74,10 +74,10 @@ class QueryRunner:
         await asyncio.to_thread(query.stop)
 
     def _finish_batch(self, query: StreamingQuery) -> None:
-        deadline = time.monotonic() + _STOP_PATIENCE
+        deadline = time.monotonic() + _STOP_TIMEOUT
         while self._reading.busy and query.isActive:
             if time.monotonic() > deadline:
-                log.warning("%s query: the batch takes long and is broken off; it will be run again", self._name)
+                log.warning("%s query: the batch took too long and was cancelled; it will be run again", self._name)
                 return
             time.sleep(0.05)
 

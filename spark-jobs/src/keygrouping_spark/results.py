@@ -11,22 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
-from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
+from keygrouping.job import AGGREGATE_FAILED
 from keygrouping.partial import Result
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.clients import admin, close, producer, reader, retry, started
 from keygrouping_service.kafka.positions import Positions
 from keygrouping_service.kafka.progress import read_offsets
 from keygrouping_service.kafka.transactions import AnswerUnknown
-from keygrouping_service.observability import metrics
 from keygrouping_service.observability.final_results import FinalResults
+from keygrouping_service.observability.metrics import INVALID_PARTIAL
 from keygrouping_service.records.batches import Outbox, origin_headers
+from keygrouping_service.records.record import Record
 
+from keygrouping_spark import metrics
 from keygrouping_spark.kafka import LARGEST_REQUEST
 from keygrouping_spark.settings import SparkSettings
 
@@ -34,9 +39,13 @@ log = logging.getLogger(__name__)
 
 _SEND_CHUNK = 5_000
 
-Origin: TypeAlias = "ConsumerRecord[bytes, bytes]"
-Refused: TypeAlias = tuple[Origin, str]
-"""A record of `partials` that is no partial of the job, and what is wrong with it."""
+
+class Refused(NamedTuple):
+    """A record that goes to the dead letters, the reason, and what is wrong with it in one line."""
+
+    record: Record
+    reason: str
+    detail: str
 
 
 def refused_record(row: Any) -> Refused:
@@ -44,7 +53,13 @@ def refused_record(row: Any) -> Refused:
     key, value = (None if row[name] is None else bytes(row[name]) for name in ("key", "value"))
     headers = [(header["key"], header["value"] and bytes(header["value"])) for header in row["headers"] or ()]
     place = (row["topic"], row["partition"], row["offset"], row["timestamp"])
-    return ConsumerRecord(*place, 0, key, value, None, len(key or b""), len(value or b""), headers), row["fault"]
+    return Refused(Record(*place, key, value, headers), INVALID_PARTIAL, row["fault"])
+
+
+def failed_result(topic: str, result: Result, detail: str) -> Refused:
+    """A result of which an aggregate's own code failed; it was made of partials of this topic."""
+    now_ms = int(time.time() * 1000)
+    return Refused(Record(topic, -1, -1, now_ms, result.record_key, result.encode()), AGGREGATE_FAILED, detail)
 
 
 class ResultWriter:
@@ -63,7 +78,7 @@ class ResultWriter:
         """The batch whose commit was not answered: the next `open` shows whether it was written."""
 
     async def open(self) -> None:
-        """Takes over the transactional id, which settles what a predecessor left, and reads its last batch."""
+        """Takes over the transactional id, which ends what a predecessor left, and reads its last batch."""
         await self.close()
         identity = f"{self._settings.application}-aggregator-spark"
         client = producer(self._settings, transactional_id=identity, max_request_size=LARGEST_REQUEST)
@@ -95,7 +110,7 @@ class ResultWriter:
         if self._producer is None:
             await self.open()
         if batch <= self._written and batch != self._unknown:
-            log.info("batch %d had been written before", batch)
+            log.info("batch %d was already written", batch)
             return 0
         if batch > self._written:
             await self._write_now(batch, rows, refused)
@@ -103,8 +118,9 @@ class ResultWriter:
         if rows:
             self._finals.written({row.end for row in rows})
         if refused:
-            metrics.SPARK_DEAD.labels(metrics.INVALID_PARTIAL).inc(len(refused))
-            log.warning("batch %d: %d records are no partials of this job, see the dead letters", batch, len(refused))
+            for reason, count in Counter(each.reason for each in refused).items():
+                metrics.DEAD.labels(reason).inc(count)
+            log.warning("batch %d: %d records are unusable and went to dead letters", batch, len(refused))
         return len(rows)
 
     async def _write_now(self, batch: int, rows: list[Result], refused: Sequence[Refused]) -> None:
@@ -130,15 +146,15 @@ class ResultWriter:
                 sent = [await client.send(topic, key=row.record_key, value=row.encode()) for row in chunk]
                 await asyncio.gather(*sent)
             outbox = Outbox(client)
-            await self._bury(outbox, refused)
+            await self._dead_letter(outbox, refused)
             self._positions.append(outbox, self._slot, number)
             await outbox.send()
             await client.send_offsets_to_transaction({self._slot: number}, self._group)
 
-    async def _bury(self, outbox: Outbox, refused: Sequence[Refused]) -> None:
+    async def _dead_letter(self, outbox: Outbox, refused: Sequence[Refused]) -> None:
         topic = self._settings.dead_letters_topic
-        for count, (record, fault) in enumerate(refused, 1):
-            headers = origin_headers(record, metrics.INVALID_PARTIAL, fault)
+        for count, (record, reason, detail) in enumerate(refused, 1):
+            headers = origin_headers(record, reason, detail)
             outbox.append(topic, 0, record.timestamp, record.key, record.value, headers)
             if count % _SEND_CHUNK == 0:
                 await asyncio.sleep(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,8 @@ def create(settings: SparkSettings) -> SparkSession:
     builder = SparkSession.builder.appName(settings.application)
     master = settings.master or SparkConf().get("spark.master") or "local[2]"
     local = master.startswith("local")
+    if local:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     connector = _connector(settings.connector_jars(), local)
     for name, value in {**configuration(settings), **connector, **(_LOCAL if local else {})}.items():
         builder = builder.config(name, value)

@@ -70,6 +70,15 @@ class SparkSettings(JobSettings, PurgeSettings):
         return self
 
     @model_validator(mode="after")
+    def _spark_can_log_in(self) -> Self:
+        if self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER":
+            raise ValueError(
+                "KEYGROUPING_SASL_MECHANISM=OAUTHBEARER is not there with Spark, whose clients are Java's: use PLAIN "
+                "or SCRAM, or the native workers and aggregators"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _job_can_be_run_by_spark(self) -> Self:
         spark_halves(self.job.aggregates)
         return self

@@ -7,22 +7,21 @@ import concurrent.futures
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from keygrouping.job import JobSpec
 from keygrouping.partial import Result
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.clients import producer, retry, started
 from keygrouping_service.kafka.positions import Positions
 from keygrouping_service.kafka.progress import (
     Committed,
-    Horizon,
     Upstream,
+    UpstreamWatermark,
     commit_progress,
     partitions_of,
     stage_watermark,
@@ -30,22 +29,21 @@ from keygrouping_service.kafka.progress import (
 from keygrouping_service.kafka.starts import created_again, find_starts, read_last
 from keygrouping_service.kafka.topic_ids import UNKNOWN, read_topic_id, same_topic
 from keygrouping_service.kafka.watermarks import show_watermark
-from keygrouping_service.observability import metrics
 from pyspark.sql import DataFrame, SparkSession
 
-from keygrouping_spark import aggregator, worker
+from keygrouping_spark import aggregator, metrics, worker
 from keygrouping_spark.checkpoint import Checkpoint, Identity, aggregator_plan, worker_plan
 from keygrouping_spark.progress import AggregatorProgress, WorkerProgress
 from keygrouping_spark.query import QueryRunner
 from keygrouping_spark.reports import Reading
-from keygrouping_spark.results import Refused, ResultWriter, refused_record
+from keygrouping_spark.results import Refused, ResultWriter, failed_result, refused_record
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_spark.unread import Unread
 
 log = logging.getLogger(__name__)
 
-_LOCK_PATIENCE = 30.0
-_TOPIC_PATIENCE, _TOPIC_POLL = 15.0, 0.2
+_LOCK_TIMEOUT = 30.0
+_TOPIC_TIMEOUT, _TOPIC_POLL = 15.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -114,9 +112,9 @@ class Group:
         if not same_topic(now := await read_topic_id(self.admin, self.topic), self.topic_id):
             raise Fatal(created_again(self.topic, self.name, self.topic_id, now))
 
-    async def commit(self, vouched: Mapping[int, Committed]) -> None:
+    async def commit(self, reached: Mapping[int, Committed]) -> None:
         """Commits offsets and progress, and their copies."""
-        entries = {partition: replace(entry, topic_id=self.topic_id) for partition, entry in vouched.items()}
+        entries = {partition: replace(entry, topic_id=self.topic_id) for partition, entry in reached.items()}
         tps = {TopicPartition(self.topic, partition) for partition in entries}
         if not tps <= self.consumer.assignment():  # as at the first commit, and once partitions have been added
             self.consumer.assign(tps)
@@ -157,7 +155,7 @@ class Environment:
 
     async def _expect(self, topic: str) -> list[int]:
         """The partitions of a topic, which may be about to be created; `Fatal` if it stays missing."""
-        deadline = time.monotonic() + _TOPIC_PATIENCE
+        deadline = time.monotonic() + _TOPIC_TIMEOUT
         while not (found := await retry(lambda: partitions_of(self.admin, topic), "reading the topics")):
             if time.monotonic() > deadline:
                 raise Fatal(f"topic {topic!r} does not exist: create it first")
@@ -170,7 +168,7 @@ class Environment:
         A new one begins where the group stands, and takes what is final by then for final.
         """
         checkpoint = await asyncio.to_thread(Checkpoint, self.spark, self.settings.checkpoint, stage)
-        if not await asyncio.to_thread(checkpoint.lock, _LOCK_PATIENCE):
+        if not await asyncio.to_thread(checkpoint.lock, _LOCK_TIMEOUT):
             raise Fatal(f"another driver uses the checkpoint {self.settings.checkpoint}: run only one")
         identity = await asyncio.to_thread(checkpoint.read)
         if identity is None:
@@ -195,13 +193,15 @@ async def worker_stage(environment: Environment) -> Stage:
     known = {partition: entry.offset for partition, entry in group.last.items() if entry.offset}
     reading = Reading(settings.routed_topic, positions or known)
 
-    async def read_horizon() -> Horizon:
+    async def read_upstream_watermark() -> UpstreamWatermark:
         await group.check()
         return await upstream.of_worker(
             settings.group("router"), settings.events_topic, settings.routed_topic, settings.job.lateness_ms
         )
 
-    progress = WorkerProgress(reading=reading, read_horizon=read_horizon, commit=group.commit, last=group.last)
+    progress = WorkerProgress(
+        reading=reading, read_upstream_watermark=read_upstream_watermark, commit=group.commit, last=group.last
+    )
     runner = QueryRunner(
         "worker",
         lambda: worker.start(
@@ -223,20 +223,20 @@ async def aggregator_stage(environment: Environment) -> Stage:
     checkpoint, identity = await environment.open_checkpoint("aggregator", plan, group)
     positions = await asyncio.to_thread(checkpoint.offsets, settings.partials_topic)
     reading = Reading(settings.partials_topic, positions)
-    marks = producer(settings)
-    await environment.stack.enter_async_context(started(marks))
+    watermarks = producer(settings)
+    await environment.stack.enter_async_context(started(watermarks))
 
-    async def publish(mark: int) -> None:
-        value = json.dumps({"checkpoint": identity.id, "watermark": mark}).encode()
-        await marks.send_and_wait(settings.progress_topic, value)
+    async def publish(watermark: int) -> None:
+        value = json.dumps({"checkpoint": identity.id, "watermark": watermark}).encode()
+        await watermarks.send_and_wait(settings.progress_topic, value)
 
-    async def read_horizon() -> Horizon:
+    async def read_upstream_watermark() -> UpstreamWatermark:
         await group.check()
         return await upstream.of_aggregator(settings.group("worker"), settings.routed_topic, settings.partials_topic)
 
     progress = AggregatorProgress(
         reading=reading,
-        read_horizon=read_horizon,
+        read_upstream_watermark=read_upstream_watermark,
         commit=group.commit,
         publish=publish,
         job=settings.job,
@@ -247,7 +247,7 @@ async def aggregator_stage(environment: Environment) -> Stage:
         await progress.close(await asyncio.to_thread(checkpoint.planned, batch, settings.partials_topic))
 
     writer = ResultWriter(settings, identity.id)
-    sink = _Sink(writer, reading.begin, close_windows, asyncio.get_running_loop(), settings.job)
+    sink = _Sink(writer, reading.begin, close_windows, asyncio.get_running_loop(), settings)
     environment.stack.push_async_callback(sink.writer.close)
     runner = QueryRunner(
         "aggregator",
@@ -273,21 +273,23 @@ class _Sink:
         begin: Callable[[int], None],
         close_windows: Callable[[int], Awaitable[None]],
         loop: asyncio.AbstractEventLoop,
-        job: JobSpec,
+        settings: SparkSettings,
     ) -> None:
         self.writer = writer
-        self._job = job
+        self._job = settings.job
+        self._topic = settings.partials_topic
         self.failure: BaseException | None = None
         self._begin = begin
         self._close_windows = close_windows
         self._loop = loop
 
     def write(self, batch: DataFrame, number: int) -> None:
-        """Writes a batch and returns when its transaction is committed and its windows' mark is published."""
+        """Writes a batch and returns when its transaction is committed and its windows' watermark is published."""
         self._begin(number)
         rows = batch.collect()
         results = [aggregator.result_of(row["result"], self._job) for row in rows if row["result"] is not None]
         refused = [refused_record(row["refused"]) for row in rows if row["refused"] is not None]
+        refused += self._failures(row["result"] for row in rows if row["result"] is not None)
         done: concurrent.futures.Future[None] = asyncio.run_coroutine_threadsafe(
             self._finish(number, results, refused), self._loop
         )
@@ -297,6 +299,11 @@ class _Sink:
             self.failure = error
             raise
 
+    def _failures(self, rows: Iterable[Any]) -> Iterator[Refused]:
+        for row in rows:
+            if detail := aggregator.failures_of(row, self._job):
+                yield failed_result(self._topic, aggregator.result_of(row, self._job), detail)
+
     async def _finish(self, number: int, results: list[Result], refused: list[Refused]) -> None:
-        metrics.SPARK_RESULTS.inc(await self.writer.write(number, results, refused))
+        metrics.RESULTS.inc(await self.writer.write(number, results, refused))
         await retry(lambda: self._close_windows(number), "publishing what is complete")

@@ -1,4 +1,4 @@
-"""Which aggregates Spark computes natively, and where: each names its Spark half itself (`Aggregate.spark`)."""
+"""Where Spark's half of an aggregate is: the aggregate names it itself (`Aggregate.spark`), or Python computes it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,16 @@ if TYPE_CHECKING:
 
 
 class UnsupportedAggregate(ValueError):
-    """Spark has no native form of aggregates; the message names them and the way out."""
-
-
-def require_native(aggregates: Sequence[Aggregate]) -> None:
-    """Raises `UnsupportedAggregate` that names those which Spark can't compute natively. Loads no PySpark.
-
-    Of the library's own these are top-k, histogram and naive-bayes: Spark 4.0 has no expression that merges maps of
-    counts, or bins that have weights (`histogram_numeric` can't take up what it has made), and Python code for every
-    row is too slow for a stream.
-    """
-    refused = [f"{a.name} ({a.op})" for a in aggregates if a.spark is None]
-    if refused:
-        raise UnsupportedAggregate(f"Spark has no native form of {', '.join(refused)}: use the native runner")
+    """The Spark half of aggregates can't be used; the message names them and what is wrong."""
 
 
 def spark_halves(aggregates: Sequence[Aggregate]) -> list[type[Native]]:
-    """The Spark half of each aggregate; `UnsupportedAggregate` names those that there is none of, or a wrong one."""
-    require_native(aggregates)
+    """The Spark half of each aggregate; `UnsupportedAggregate` names those of which it can't be used.
+
+    An aggregate that names none is computed by its own code in Spark's Python processes. Of the library's these are
+    top-k, histogram and naive-bayes: Spark 4.0 has no expression that merges maps of counts, or bins that have weights
+    (`histogram_numeric` can't take up what it has made).
+    """
     found = [_load(aggregate) for aggregate in aggregates]
     faults = [half for half in found if isinstance(half, str)]
     if faults:
@@ -38,11 +30,19 @@ def spark_halves(aggregates: Sequence[Aggregate]) -> list[type[Native]]:
     return [half for half in found if not isinstance(half, str)]
 
 
+def native(aggregates: Sequence[Aggregate]) -> list[Native]:
+    """The aggregates of a job in Spark; `UnsupportedAggregate` names those that Spark can't compute natively."""
+    return [half(aggregate) for half, aggregate in zip(spark_halves(aggregates), aggregates, strict=True)]
+
+
 def _load(aggregate: Aggregate) -> type[Native] | str:
     """The Spark half, or what is wrong with it."""
-    from keygrouping_spark.native import Native  # PySpark comes with it.
+    from keygrouping_spark.in_python import InPython  # PySpark comes with it.
+    from keygrouping_spark.native import Native
 
-    place = aggregate.spark or ""
+    if aggregate.spark is None:
+        return InPython
+    place = aggregate.spark
     told = f"the Spark half of {aggregate.name} ({aggregate.op}), {place},"
     module, _, name = place.partition(":")
     try:
@@ -51,4 +51,6 @@ def _load(aggregate: Aggregate) -> type[Native] | str:
         return f"{told} can't be loaded: {error}"
     if not (isinstance(found, type) and issubclass(found, Native)):
         return f"{told} must be a subclass of keygrouping_spark.native.Native"
+    if aggregate.shape is None:
+        return f"{told} reads states by the aggregate's shape: {type(aggregate).__name__} must declare one"
     return found

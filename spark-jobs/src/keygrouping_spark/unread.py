@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.retention import Retention
-from keygrouping_service.observability import metrics
+from keygrouping_service.observability.metrics import EXPIRED_OFFSETS, EXPIRING
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +75,13 @@ class Unread:
             expiring = await self._retention.expiring(unread, int(time.time() * 1000))
         except KafkaError as error:
             # Whatever is wrong with it, the query can work.
-            log.warning("what retention deletes next of %s can't be seen: %r", self._topic, error)
+            log.warning("cannot read which offsets of %s retention deletes next: %r", self._topic, error)
             return
         if expiring is not None:
-            metrics.EXPIRING.labels(self._group).set(expiring)
+            EXPIRING.labels(self._group).set(expiring)
 
     def _count(self, tp: TopicPartition, begin: int, first: int) -> None:
         if first > begin:
             log.error("%s[%d]: retention deleted %d offsets unread", tp.topic, tp.partition, first - begin)
-            metrics.EXPIRED_OFFSETS.labels(self._group).inc(first - begin)
+            EXPIRED_OFFSETS.labels(self._group).inc(first - begin)
             self._counted[tp.partition] = first

@@ -16,10 +16,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from keygrouping_spark import sums
 from keygrouping_spark.events import extract, field_column, needs_headers
+from keygrouping_spark.in_python import InPython
 from keygrouping_spark.kafka import json_offsets, sink_options, source_options
-from keygrouping_spark.native import native
 from keygrouping_spark.receipts import receipt_of, sums_of_events
 from keygrouping_spark.settings import SparkSettings
+from keygrouping_spark.support import native
 
 
 def partials(records: DataFrame, job: JobSpec, epoch: int, topic_id: str) -> DataFrame:
@@ -32,7 +33,9 @@ def partials(records: DataFrame, job: JobSpec, epoch: int, topic_id: str) -> Dat
     aggregates = native(job.aggregates)
     # By number: an aggregate may be called like one of the other columns.
     states = [a.state(*given).alias(f"state{i}") for i, (a, given) in enumerate(zip(aggregates, values, strict=True))]
-    named = [F.col(f"state{i}").alias(aggregate.name) for i, aggregate in enumerate(aggregates)]
+    columns = [(F.col(f"state{i}"), aggregate) for i, aggregate in enumerate(aggregates)]
+    named = [column.alias(aggregate.name) for column, aggregate in columns if not isinstance(aggregate, InPython)]
+    members = [column for column, aggregate in columns if isinstance(aggregate, InPython)]
     grouped = (
         extract(records, job)
         .groupBy(F.col("partition").alias("worker"), start.alias("start"), "key")
@@ -45,7 +48,7 @@ def partials(records: DataFrame, job: JobSpec, epoch: int, topic_id: str) -> Dat
             *states,
         )
     )
-    return grouped.select("key", _json(job, named, epoch, topic_id).alias("value"))
+    return grouped.select("key", _json(job, named, members, epoch, topic_id).alias("value"))
 
 
 def _weight(job: JobSpec) -> Column:
@@ -53,7 +56,8 @@ def _weight(job: JobSpec) -> Column:
     return sums.text_of_sum(weight) if job.weight.kind == "field" else F.sum(weight)
 
 
-def _json(job: JobSpec, states: list[Column], epoch: int, topic_id: str) -> Column:
+def _json(job: JobSpec, states: list[Column], members: list[Column], epoch: int, topic_id: str) -> Column:
+    """The partial; `members` are JSON text of further aggregates."""
     made = {
         "end": F.col("start") + job.window_ms,
         "epoch": F.lit(epoch),
@@ -61,8 +65,14 @@ def _json(job: JobSpec, states: list[Column], epoch: int, topic_id: str) -> Colu
         "receipt": receipt_of(),
         "topic": F.lit(topic_id),
     }
-    members = [made.get(name, F.col(name)).alias(name) for name in MEMBERS]
-    return F.to_json(F.struct(F.lit(VERSION).alias("v"), *members), {"ignoreNullFields": "false"})
+    # The aggregates last, so that more of them can be written behind them.
+    names = sorted(MEMBERS, key=lambda name: name == "aggregates")
+    columns = [made.get(name, F.col(name)).alias(name) for name in names]
+    text = F.to_json(F.struct(F.lit(VERSION).alias("v"), *columns), {"ignoreNullFields": "false"})
+    if not members:
+        return text
+    open_end = F.substring(text, 1, F.length(text) - len("}}"))
+    return F.concat(open_end, F.lit("," if states else ""), F.concat_ws(",", *members), F.lit("}}"))
 
 
 def start(

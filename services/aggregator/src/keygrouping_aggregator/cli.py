@@ -10,10 +10,10 @@ from keygrouping_service.kafka.premises import Role
 from keygrouping_service.kafka.premises_check import checked
 from keygrouping_service.kafka.purging import Purger, Ripening, purging, readers_of
 from keygrouping_service.kafka.runner import PartitionRunner
-from keygrouping_service.observability import metrics
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
+from keygrouping_aggregator import metrics
 from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.work import AggregatorStage
 
@@ -21,7 +21,7 @@ from keygrouping_aggregator.work import AggregatorStage
 async def serve(settings: AggregatorSettings, stop: asyncio.Event) -> None:
     """Works until `stop` is set, then commits and leaves the group."""
     stage = AggregatorStage(settings)
-    runner = PartitionRunner(settings, "aggregator", settings.partials_topic, stage.work, dead=metrics.AGGREGATOR_DEAD)
+    runner = PartitionRunner(settings, "aggregator", settings.partials_topic, stage.work, dead=metrics.DEAD)
     app = create_app("keygrouping aggregator", lambda: runner.ready)
     readers = readers_of(runner.group, settings.partials_readers, guests=[settings.observer_group])
     purger = Purger(settings.partials_topic, readers, Ripening(settings.purge_after), lambda: runner.owned)

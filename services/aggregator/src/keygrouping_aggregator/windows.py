@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from keygrouping.aggregate.publishing import published
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, RecordError, Result
 from keygrouping.receipt import MODULUS
@@ -41,6 +43,14 @@ class _Window:
     groups: dict[bytes, _Group] = field(default_factory=dict)
 
 
+class Failure(NamedTuple):
+    """A result of which aggregates are null because their code failed, and the offset of its window's first partial."""
+
+    result: Result
+    offset: int
+    detail: str
+
+
 class OpenWindows:
     """What is known of the windows that are not final yet.
 
@@ -48,13 +58,15 @@ class OpenWindows:
     Partials may come twice and in any order: those with the same key, topic, worker, start and first offset count once.
     """
 
-    def __init__(self, job: JobSpec, closed: int) -> None:
+    def __init__(self, job: JobSpec, closed: int, clock: Callable[[], float] = time.time) -> None:
         self._job = job
+        self._clock = clock
         self._aggregates = job.aggregates
         self._windows: dict[tuple[int, int], _Window] = {}
         self._lanes: dict[tuple[str, int], int] = {}
         """A number for each worker of each topic that partials are of, for as long as windows are open."""
         self.closed = closed
+        self._failures: list[Failure] = []
 
     def __len__(self) -> int:
         return len(self._windows)
@@ -67,10 +79,10 @@ class OpenWindows:
     def add(self, offset: int, key: bytes | None, value: bytes | None) -> bool:
         """Merges the partial at an offset; False if its window is final or it was merged before.
 
-        Raises `RecordError` if it is no partial of this job; nothing is changed then.
+        Raises `RecordError` if it is no partial of this job, or if it can't be merged; no result is changed then.
         """
         partial = Partial.decode(value)
-        check(key, partial, self._job)
+        check(key, partial, self._job, int(self._clock() * 1000))
         assert key is not None
         if partial.end <= self.closed:
             return False
@@ -97,21 +109,31 @@ class OpenWindows:
         return lane
 
     def _decode(self, partial: Partial) -> list[Any]:
-        try:
-            states = [a.decode(partial.aggregates[a.name]) for a in self._aggregates]
-        except (ValueError, OverflowError) as error:
-            raise RecordError(str(error)) from None
-        for aggregate, state in zip(self._aggregates, states, strict=True):
-            if (seen := aggregate.seen(state)) > partial.events:
+        states = []
+        for aggregate in self._aggregates:
+            try:
+                state = aggregate.decode(partial.aggregates[aggregate.name])
+                seen = aggregate.seen(state)
+            except (ValueError, OverflowError) as error:
+                raise RecordError(str(error)) from None
+            except Exception as error:
+                raise RecordError(aggregate.failed(error)) from error
+            if seen > partial.events:
                 raise RecordError(f"aggregate {aggregate.name!r} has seen {seen} events, the partial {partial.events}")
+            states.append(state)
         return states
 
     def _merge(self, group: _Group, partial: Partial, states: list[Any]) -> bool:
+        merged = []
+        for aggregate, left, right in zip(self._aggregates, group.states, states, strict=True):
+            try:
+                merged.append(aggregate.merge(left, right))
+            except Exception as error:
+                raise RecordError(aggregate.failed(error)) from error
+        group.states = merged
         group.events += partial.events
         group.weight += partial.weight
         group.receipt = (group.receipt + partial.receipt) % MODULUS
-        for index, aggregate in enumerate(self._aggregates):
-            group.states[index] = aggregate.merge(group.states[index], states[index])
         return True
 
     def next_stop(self, time: int, most: int) -> int:
@@ -134,20 +156,35 @@ class OpenWindows:
         self.closed = max(self.closed, time)
         due = sorted(bounds for bounds in self._windows if bounds[1] <= self.closed)
         closing = [(bounds, self._windows.pop(bounds)) for bounds in due]
-        return (self._result(key, bounds, group) for bounds, window in closing for key, group in window.groups.items())
+        return (
+            self._result(key, bounds, group, window.offset)
+            for bounds, window in closing
+            for key, group in window.groups.items()
+        )
 
-    def _result(self, key: bytes, bounds: tuple[int, int], group: _Group) -> Result:
-        values = {a.name: a.finish(state) for a, state in zip(self._aggregates, group.states, strict=True)}
-        return Result(
+    def take_failures(self) -> list[Failure]:
+        """What has failed in the results that were closed since it was asked last."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    def _result(self, key: bytes, bounds: tuple[int, int], group: _Group, offset: int) -> Result:
+        values = {
+            aggregate.name: published(aggregate, aggregate.finish, state)
+            for aggregate, state in zip(self._aggregates, group.states, strict=True)
+        }
+        result = Result(
             key=key,
             start=bounds[0],
             end=bounds[1],
             events=group.events,
             weight=group.weight,
             final=True,
-            aggregates=values,
+            aggregates={name: value for name, (value, _) in values.items()},
             receipt=group.receipt,
         )
+        if detail := "; ".join(fault for _, fault in values.values() if fault):
+            self._failures.append(Failure(result, offset, detail))
+        return result
 
     def restart_offset(self, position: int) -> int:
         """The offset from which everything that is still open can be rebuilt, `position` if nothing is open."""

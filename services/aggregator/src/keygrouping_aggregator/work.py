@@ -8,15 +8,19 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import partial
 
+from keygrouping.job import AGGREGATE_FAILED
 from keygrouping.partial import RecordError
 from keygrouping_service.kafka.flushing import FlushingStage
-from keygrouping_service.kafka.owned import OwnedPartition, Record
-from keygrouping_service.kafka.progress import Horizon, Progress, Upstream
-from keygrouping_service.kafka.upstream_watermarks import Follower
-from keygrouping_service.observability import metrics
+from keygrouping_service.kafka.owned import OwnedPartition
+from keygrouping_service.kafka.progress import Progress, Upstream, UpstreamWatermark
+from keygrouping_service.kafka.upstream_watermarks import PartitionWatermark
 from keygrouping_service.observability.final_results import FinalResults
-from keygrouping_service.records.batches import Outbox, origin_headers, partition_of
+from keygrouping_service.observability.metrics import INVALID_PARTIAL
+from keygrouping_service.records.batches import origin_headers, partition_of
+from keygrouping_service.records.protocols import RecordBatch, Sink
+from keygrouping_service.records.record import Record
 
+from keygrouping_aggregator import metrics
 from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.windows import OpenWindows
 
@@ -25,7 +29,7 @@ _MOST_UNUSABLE = 1000
 
 
 class Closer:
-    """What one incarnation on one partition of `partials` holds, and how final windows are written.
+    """What one session on one partition of `partials` holds, and how final windows are written.
 
     A commit is one transaction: the results of the windows that are final, the event time up to which windows are
     final, and the offset of the first partial of those still open. A restart reads the open ones again from there,
@@ -41,33 +45,31 @@ class Closer:
         self._finals = finals
         self._partitions = partitions
         self._unusable: list[tuple[Record, str]] = []
-        self._follower = Follower(owned.partition, owned.progress)
+        self._watermark = PartitionWatermark(owned.partition, owned.progress)
         self._written = (owned.committed.offset, owned.progress)
 
-    async def take(self, records: list[Record]) -> None:
+    async def take(self, records: RecordBatch) -> None:
         """Merges partials, letting heartbeats through in between."""
-        for start in range(0, len(records), _SLICE):
-            for record in records[start : start + _SLICE]:
-                self._merge(record)
-            await asyncio.sleep(0)
-
-    def _merge(self, record: Record) -> None:
-        try:
-            merged = self.windows.add(record.offset, record.key, record.value)
-        except RecordError as error:
-            self._unusable.append((record, str(error)))
-            metrics.AGGREGATOR_DEAD.labels(metrics.INVALID_PARTIAL).inc()
-        else:
-            metrics.AGGREGATOR_PARTIALS.labels("merged" if merged else "passed over").inc()
+        rows = zip(records.offsets.tolist(), records.keys, records.values, strict=True)
+        for row, (offset, key, value) in enumerate(rows):
+            try:
+                merged = self.windows.add(offset, key, value)
+            except RecordError as error:
+                self._unusable.append((records.record(row), str(error)))
+                metrics.DEAD.labels(INVALID_PARTIAL).inc()
+            else:
+                metrics.PARTIALS.labels("merged" if merged else "passed over").inc()
+            if row % _SLICE == 0:
+                await asyncio.sleep(0)
 
     @property
     def full(self) -> bool:
         """Whether memory asks for a commit, whatever the clock says."""
         return len(self._unusable) >= _MOST_UNUSABLE
 
-    async def write(self, newest: Horizon | None) -> None:
+    async def write(self, newest: UpstreamWatermark | None) -> None:
         """Writes all windows that are final, some per transaction; does nothing if nothing has changed."""
-        reached = self._follower.reached(self._owned.position, newest)
+        reached = self._watermark.advance(self._owned.position, newest)
         while True:
             time_ms = self.windows.next_stop(reached.time, self._settings.flush_results)
             await self._write_until(Progress(time_ms, reached.epoch))
@@ -77,14 +79,15 @@ class Closer:
     async def _write_until(self, progress: Progress) -> None:
         outbox = self._owned.outbox()
         closed = await self._close(progress.time, outbox)
+        failures = self._tell_failures(outbox)
         position = (self.windows.restart_offset(self._owned.position), progress)
-        buried = self._bury(outbox, position[0])
-        if position == self._written and not buried:
+        dead_lettered = self._dead_letter(outbox, position[0])
+        if position == self._written and not dead_lettered:
             return
         self._written = position
-        await self._owned.submit(outbox, *position, partial(self._committed, closed))
+        await self._owned.submit(outbox, *position, partial(self._committed, closed, failures))
 
-    async def _close(self, time_ms: int, outbox: Outbox) -> Counter[int]:
+    async def _close(self, time_ms: int, outbox: Sink) -> Counter[int]:
         """Puts the results of final windows into the outbox; gives how many there are by the windows' ends."""
         now_ms = int(time.time() * 1000)
         closed: Counter[int] = Counter()
@@ -96,19 +99,31 @@ class Closer:
                 await asyncio.sleep(0)
         return closed
 
-    def _committed(self, closed: Mapping[int, int]) -> None:
+    def _tell_failures(self, outbox: Sink) -> int:
+        """Puts the results of which an aggregate failed into the outbox as dead letters; gives their number."""
+        failures = self.windows.take_failures()
+        now_ms = int(time.time() * 1000)
+        for result, offset, detail in failures:
+            place = (self._settings.partials_topic, self._owned.partition, offset)
+            record = Record(*place, now_ms, result.record_key, result.encode())
+            headers = origin_headers(record, AGGREGATE_FAILED, detail)
+            outbox.append(self._settings.dead_letters_topic, 0, now_ms, record.key, record.value, headers)
+        return len(failures)
+
+    def _committed(self, closed: Mapping[int, int], failures: int) -> None:
+        metrics.DEAD.labels(AGGREGATE_FAILED).inc(failures)
         if closed:
-            metrics.AGGREGATOR_RESULTS.inc(sum(closed.values()))
+            metrics.RESULTS.inc(sum(closed.values()))
             self._finals.written(closed)
 
-    def _bury(self, outbox: Outbox, offset: int) -> int:
+    def _dead_letter(self, outbox: Sink, offset: int) -> int:
         """Puts the refused records before an offset into the outbox, all of them if they are too many to be kept.
 
         Those behind the offset are read again after a restart: they would stand in `dead-letters` twice.
         """
         due = self._unusable if self.full else [each for each in self._unusable if each[0].offset < offset]
         for record, detail in due:
-            headers = origin_headers(record, metrics.INVALID_PARTIAL, detail)
+            headers = origin_headers(record, INVALID_PARTIAL, detail)
             outbox.append(self._settings.dead_letters_topic, 0, record.timestamp, record.key, record.value, headers)
         self._unusable = [] if self.full else [each for each in self._unusable if each[0].offset >= offset]
         return len(due)
@@ -122,7 +137,7 @@ class AggregatorStage(FlushingStage[Closer]):
         self._settings = settings
         self._finals = FinalResults(settings.group("aggregator"), settings.job.lateness_ms)
 
-    async def _read_horizon(self, upstream: Upstream) -> Horizon:
+    async def _read_upstream_watermark(self, upstream: Upstream) -> UpstreamWatermark:
         settings = self._settings
         return await upstream.of_aggregator(settings.group("worker"), settings.routed_topic, settings.partials_topic)
 
@@ -130,5 +145,5 @@ class AggregatorStage(FlushingStage[Closer]):
         return Closer(self._settings, owned, output_partitions, self._finals)
 
     def _observe(self, running: Collection[Closer]) -> None:
-        metrics.AGGREGATOR_WINDOWS.set(sum(len(closer.windows) for closer in running))
-        metrics.AGGREGATOR_GROUPS.set(sum(closer.windows.groups for closer in running))
+        metrics.WINDOWS.set(sum(len(closer.windows) for closer in running))
+        metrics.GROUPS.set(sum(closer.windows.groups for closer in running))

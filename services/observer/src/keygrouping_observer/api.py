@@ -11,20 +11,22 @@ from keygrouping_service.http.auth import Auth
 from keygrouping_service.http.limits import limit_requests
 from keygrouping_service.http.openapi import problems
 
-from keygrouping_observer.audit.report import MOST, AuditBoard, AuditReport
+from keygrouping_observer.audit.report import MOST, AuditReport, LatestAudit
 from keygrouping_observer.report import DistributionReport
 from keygrouping_observer.settings import ObserverSettings
-from keygrouping_observer.snapshots import KEPT, Board
+from keygrouping_observer.snapshots import KEPT, RecentSnapshots
 
 
-def observer_app(settings: ObserverSettings, board: Board, audit: AuditBoard, ready: Callable[[], bool]) -> FastAPI:
-    """The app that shows this board."""
-    app = create_app("keygrouping observer", ready, _distribution_routes(board, audit, Auth(settings)))
+def observer_app(
+    settings: ObserverSettings, recent: RecentSnapshots, audit: LatestAudit, ready: Callable[[], bool]
+) -> FastAPI:
+    """The app that shows these snapshots and this audit."""
+    app = create_app("keygrouping observer", ready, _distribution_routes(recent, audit, Auth(settings)))
     limit_requests(app, body_bytes=settings.api_body_bytes, rate=settings.api_rate)
     return app
 
 
-def _distribution_routes(board: Board, audit: AuditBoard, auth: Auth) -> APIRouter:
+def _distribution_routes(recent: RecentSnapshots, audit: LatestAudit, auth: Auth) -> APIRouter:
     routes = APIRouter(tags=["distribution"], dependencies=list(auth.reading))
     refusals = problems(422, 429, *([401] if auth.reading else []))
 
@@ -36,7 +38,7 @@ def _distribution_routes(board: Board, audit: AuditBoard, auth: Auth) -> APIRout
 
         Beside what was routed stands what key hashing would have given.
         """
-        return board.as_json(limit)
+        return recent.as_json(limit)
 
     @routes.get("/audit", response_model=AuditReport, responses=refusals, tags=["audit"])
     async def get_audit(

@@ -13,24 +13,24 @@ from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
 from keygrouping_observer.api import observer_app
-from keygrouping_observer.audit.report import AuditBoard
+from keygrouping_observer.audit.report import LatestAudit
 from keygrouping_observer.audit.work import AuditStage
 from keygrouping_observer.settings import ObserverSettings
-from keygrouping_observer.snapshots import Board
+from keygrouping_observer.snapshots import RecentSnapshots
 from keygrouping_observer.topics import prepare_topics
 from keygrouping_observer.work import ObserverStage
 
 
 async def serve(settings: ObserverSettings, stop: asyncio.Event) -> None:
     """Observes until `stop` is set; what is known of the open interval is read again at the next start."""
-    board = Board(settings.group("observer"))
-    stage = ObserverStage(settings, board)
+    recent = RecentSnapshots(settings.group("observer"))
+    stage = ObserverStage(settings, recent)
     runner = PartitionRunner(settings, "observer", settings.state_topic, stage.work, own_state=True)
-    audit_board = AuditBoard()
+    latest_audit = LatestAudit()
     audit = PartitionRunner(
-        settings, "audit", settings.audit_topic, AuditStage(settings, audit_board).work, own_state=True
+        settings, "audit", settings.audit_topic, AuditStage(settings, latest_audit).work, own_state=True
     )
-    app = observer_app(settings, board, audit_board, lambda: runner.ready and audit.ready)
+    app = observer_app(settings, recent, latest_audit, lambda: runner.ready and audit.ready)
     async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
         await clients.retry(lambda: prepare_topics(settings), "preparing the observer's topics")
         if await checked(settings, stop, reads=("routed", "partials"), writes=("dead_letters",)):

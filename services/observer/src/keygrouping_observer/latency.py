@@ -19,13 +19,13 @@ import mmh3
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from keygrouping.partial import Partial
-from keygrouping_service.observability import metrics
 from keygrouping_service.observability.final_results import HISTORICAL_MS
+from keygrouping_service.observability.metrics import LATENCY_BUCKETS
 
 log = logging.getLogger(__name__)
 
 _WORDS = 1 << 64
-_PATIENCE_SECONDS = 3.0
+_TIMEOUT_SECONDS = 3.0
 
 
 class Sample(NamedTuple):
@@ -72,10 +72,10 @@ async def look_up(reader: AIOKafkaConsumer, topic: str, samples: Mapping[int, Se
     if not samples:
         return found
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             await _look_up(reader, topic, samples, found)
     except (KafkaError, TimeoutError, OSError, UnicodeDecodeError) as error:
-        log.warning("events of %s can't be looked up for their latency: %r", topic, error)
+        log.warning("cannot look up events of %s to measure latency: %r", topic, error)
     finally:
         # Not `unsubscribe`: aiokafka's fetcher doesn't survive it.
         reader.pause(*reader.assignment())
@@ -113,9 +113,9 @@ async def _look_up(
 
 def counts_of(latencies: Sequence[float]) -> list[float]:
     """How many are at most each bound of the metric's buckets and above the one before; then those above all."""
-    counts = [0.0] * (len(metrics.LATENCY_BUCKETS) + 1)
+    counts = [0.0] * (len(LATENCY_BUCKETS) + 1)
     for latency in latencies:
-        counts[bisect_left(metrics.LATENCY_BUCKETS, latency)] += 1
+        counts[bisect_left(LATENCY_BUCKETS, latency)] += 1
     return counts
 
 

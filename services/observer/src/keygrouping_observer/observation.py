@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from keygrouping.partial import Partial, RecordError
-from keygrouping_service.kafka.owned import Record
-from keygrouping_service.kafka.partials import check
-from keygrouping_service.observability import metrics
+from keygrouping.partial import RecordError
+from keygrouping_service.records.record import Record
 
+from keygrouping_observer import metrics
+from keygrouping_observer.counting import Counting
 from keygrouping_observer.figures import figures_of
-from keygrouping_observer.identities import Identities
 from keygrouping_observer.interval import Interval
 from keygrouping_observer.latency import Sample
 from keygrouping_observer.offsets import Look
@@ -56,11 +56,10 @@ class Observation:
             state.lanes.setdefault(partition, LaneState())
         lanes = [Lane(p, lane.next, lane.again) for p, lane in state.lanes.items()]
         self.timeline = Timeline(lanes, state.closed, settings.interval_ms, round(settings.idle_timeout * 1000))
-        self._identities = Identities(state.floors)
+        self._counting = Counting(settings.job, state.floors)
         self._widths = Widths(settings.run_keys, state.halvings)
         self._widths.restore(rows)
         self._interval = Interval(settings.latency_samples)
-        self._ahead: Look | None = None
         self._counted = self._repeated = 0
         self._events: Counter[int] = Counter()
 
@@ -69,22 +68,15 @@ class Observation:
         following = self.timeline.lanes[partition].next
         for record in records:
             if record.offset < following:
-                self._remember(record)
+                with suppress(RecordError):
+                    self._counting.count(record)
         self.timeline.offer(partition, (record for record in records if record.offset >= following), position, now)
 
-    def _remember(self, record: Record) -> None:
-        try:
-            partial = self._partial_of(record)
-        except RecordError:
-            return
-        assert record.key is not None
-        self._identities.is_new(record.key, partial, record.partition, record.offset)
-
     def look(self, look: Look) -> None:
-        """Takes in a look at offsets. One is followed at a time: a reader that lags would never reach the newest."""
+        """Takes in a look at offsets."""
         self.lags = look.lags
         self.timeline.look(look.ends, look.at)
-        self._ahead = self._ahead or look
+        self._counting.look(look)
 
     def take(self) -> Iterator[None]:
         """Counts what belongs to the open interval, record by record."""
@@ -95,48 +87,40 @@ class Observation:
                 self._refuse(record, str(error))
             yield
         self._tell()
-        if self._ahead is not None and self.timeline.has_counted(self._ahead.ends):
-            self._identities.raise_floors(self._ahead.committed)
-            self._ahead = None
+        self._counting.forget(self.timeline.has_counted)
 
     def _count(self, record: Record) -> None:
-        partial = self._partial_of(record)
-        key = record.key
-        assert key is not None
-        if not self._identities.is_new(key, partial, record.partition, record.offset):
+        counted = self._counting.count(record)
+        if counted is None:
             self._repeated += 1
             return
+        key, partial = counted
         self._interval.add(key, partial, record.timestamp)
         self._widths.add(key, partial.worker)
         self._counted += 1
         self._events[partial.worker] += partial.events
 
-    def _partial_of(self, record: Record) -> Partial:
-        partial = Partial.decode(record.value)
-        check(record.key, partial, self._settings.job)
-        return partial
-
     def _tell(self) -> None:
         """Passes on what has been counted since the last time: the metrics are too slow for every record."""
-        metrics.OBSERVER_PARTIALS.labels("repeated").inc(self._repeated)
-        metrics.OBSERVER_PARTIALS.labels("counted").inc(self._counted)
+        metrics.PARTIALS.labels("repeated").inc(self._repeated)
+        metrics.PARTIALS.labels("counted").inc(self._counted)
         for worker in range(self.workers):
-            metrics.OBSERVER_EVENTS.labels(str(worker))
+            metrics.EVENTS.labels(str(worker))
         for worker, events in self._events.items():
-            metrics.OBSERVER_EVENTS.labels(str(worker)).inc(events)
+            metrics.EVENTS.labels(str(worker)).inc(events)
         self._repeated = self._counted = 0
         self._events.clear()
 
     def _refuse(self, record: Record, detail: str) -> None:
-        if record.offset >= self._state.lanes[record.partition].buried:
+        if record.offset >= self._state.lanes[record.partition].dead_lettered:
             self.unusable.append(Unusable(record, detail))
 
-    def bury(self) -> list[Unusable]:
+    def take_unusable(self) -> list[Unusable]:
         """What can't be used and is not in the dead letters yet; to be written with the `state` of now."""
         unusable, self.unusable = self.unusable, []
         for partition, lane in self.timeline.lanes.items():
             kept = self._state.lanes[partition]
-            kept.buried = max(kept.buried, lane.next)
+            kept.dead_lettered = max(kept.dead_lettered, lane.next)
         return unusable
 
     @property
@@ -186,12 +170,12 @@ class Observation:
         }
 
     def _keep(self) -> None:
-        state, oldest = self._state, self._identities.oldest()
+        state, oldest = self._state, self._counting.oldest()
         state.closed = self.timeline.closed
         state.workers = self.workers
         state.capacities = list(self.capacities)
         state.halvings = self._widths.halvings
-        state.floors = dict(self._identities.floors)
+        state.floors = self._counting.floors
         for partition, lane in self.timeline.lanes.items():
             kept = state.lanes[partition]
             kept.next = lane.next

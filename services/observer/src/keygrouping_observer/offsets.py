@@ -7,9 +7,9 @@ from typing import NamedTuple
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping_service.kafka.progress import partitions_of, read_progress
+from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_observer.identities import Source
-from keygrouping_observer.settings import ObserverSettings
 
 
 class Look(NamedTuple):
@@ -21,12 +21,12 @@ class Look(NamedTuple):
     committed: dict[Source, int]
     """By id of `routed` and worker, if it has committed anything: the offset of its next event."""
     lags: list[int]
-    """By partition of `routed`: offsets (transaction markers among them) that the worker has not worked off."""
+    """By partition of `routed`: offsets (transaction markers among them) that the worker has not processed."""
     ends: dict[int, int]
     """By partition of `partials`: its end, open transactions included."""
 
 
-async def look(settings: ObserverSettings, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer, now: int) -> Look:
+async def look(settings: ServiceSettings, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer, now: int) -> Look:
     """Asks the broker; `probe` reads uncommitted, `now` is the time in ms. Raises Kafka errors."""
     routed, partials = settings.routed_topic, settings.partials_topic
     workers = await partitions_of(admin, routed)

@@ -11,7 +11,8 @@ from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import partitions_of
 from keygrouping_service.kafka.topic_ids import read_topic_id, same_topic
-from keygrouping_service.observability import metrics
+from keygrouping_service.observability.metrics import EXPIRED_OFFSETS
+from keygrouping_service.records.aiokafka_adapter import fetch
 
 from keygrouping_observer.settings import ObserverSettings
 from keygrouping_observer.snapshots import KEPT
@@ -32,9 +33,9 @@ async def read_snapshots(reader: AIOKafkaConsumer, topic: str, observer: str) ->
     reader.seek(tp, max(first, end - _OFFSETS_PER_SNAPSHOT * KEPT))
     found: list[dict[str, Any]] = []
     while await reader.position(tp) < end:
-        for record in (await reader.getmany(timeout_ms=_WAIT_MS)).get(tp, []):
+        for record in (await fetch(reader, tp, timeout_ms=_WAIT_MS)).get(tp, ()):
             if record.key == observer.encode():
-                found.append(orjson.loads(record.value))
+                found.append(orjson.loads(record.value or b""))
     return found[-KEPT:]
 
 
@@ -66,7 +67,7 @@ async def place(
             )
         if known and firsts[tp] > lane.next:
             log.error("%s[%d]: retention deleted %d offsets unread", topic, tp.partition, firsts[tp] - lane.next)
-            metrics.EXPIRED_OFFSETS.labels(settings.group("observer")).inc(firsts[tp] - lane.next)
+            EXPIRED_OFFSETS.labels(settings.group("observer")).inc(firsts[tp] - lane.next)
         lane.next = max(lane.next, firsts[tp])
         lane.again = max(lane.again, firsts[tp])
         reader.seek(tp, lane.again)

@@ -60,7 +60,7 @@ class IntervalFigures(Figures):
     end: Moment
     replication: float = Field(description="DIST_COST with every key as often as it has events")
     epoch: int = Field(description="newest plan that the workers knew of")
-    lags: list[Count] = Field(description="by worker: offsets that it had not worked off")
+    lags: list[Count] = Field(description="by worker: offsets that it had not processed")
     offsets: dict[str, tuple[int, int]] = Field(
         description="by partition of `partials`: first offset of the interval, and the first one behind it"
     )
@@ -79,6 +79,6 @@ class DistributionReport(BaseModel):
 
     observer: str
     state: State = Field(description="`standby`: another replica observes")
-    lags: list[Count] = Field(description="by worker: offsets that it has not worked off, now")
+    lags: list[Count] = Field(description="by worker: offsets that it has not processed, now")
     intervals: list[IntervalFigures] = Field(description="the newest first")
     run: RunFigures | None = Field(description="null before the first interval has ended")

@@ -1,4 +1,4 @@
-"""Snapshots as others see them: the words of their JSON, the board of the last ones, and the gauges."""
+"""Snapshots as others see them: the words of their JSON, the last ones, and the gauges."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from keygrouping_service.observability import metrics
+from keygrouping_service.observability.metrics import LATENCY_BUCKETS
 from prometheus_client import Gauge
 
+from keygrouping_observer import metrics
 from keygrouping_observer.figures import Totals
 from keygrouping_observer.latency import quantile
 from keygrouping_observer.report import State
@@ -29,12 +30,12 @@ def describe_latency(totals: Totals, latencies: Sequence[float] = ()) -> dict[st
         "samples": totals.samples,
         "p50": quantile(latencies, 0.5),
         "p99": quantile(latencies, 0.99),
-        "bounds": metrics.LATENCY_BUCKETS,
+        "bounds": LATENCY_BUCKETS,
         "counts": [int(count) for count in totals.latency_counts],
     }
 
 
-class Board:
+class RecentSnapshots:
     """The last snapshots and lags, for the API and the metrics. `state`: another replica may be the one observing."""
 
     def __init__(self, observer: str) -> None:
@@ -58,12 +59,12 @@ class Board:
         """Shows the snapshot of the interval that has just ended."""
         self._snapshots.append(snapshot)
         for latency in latencies:
-            metrics.OBSERVER_LATENCY.observe(latency)
+            metrics.LATENCY.observe(latency)
         _show(snapshot)
 
     def show_lags(self, lags: list[int]) -> None:
         """Shows how far the workers are behind."""
-        _set_all(metrics.OBSERVER_LAG, lags, len(self._lags))
+        _set_all(metrics.LAG, lags, len(self._lags))
         self._lags = lags
 
     def as_json(self, limit: int) -> dict[str, Any]:
@@ -84,18 +85,18 @@ def _without_run(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 def _show(snapshot: dict[str, Any]) -> None:
     for span, figures in (("interval", snapshot), ("run", snapshot["run"])):
-        metrics.OBSERVER_IMBALANCE.labels(span, "used").set(figures["lambda"])
-        metrics.OBSERVER_IMBALANCE.labels(span, "key").set(figures["lambda_before"])
-        metrics.OBSERVER_STD_DEV.labels(span, "used").set(figures["std_dev"])
-        metrics.OBSERVER_STD_DEV.labels(span, "key").set(figures["std_dev_before"])
-        metrics.OBSERVER_DIST_COST.labels(span).set(figures["dist_cost"])
-        metrics.OBSERVER_MESSAGES.labels(span).set(figures["messages_per_event"])
+        metrics.IMBALANCE.labels(span, "used").set(figures["lambda"])
+        metrics.IMBALANCE.labels(span, "key").set(figures["lambda_before"])
+        metrics.STD_DEV.labels(span, "used").set(figures["std_dev"])
+        metrics.STD_DEV.labels(span, "key").set(figures["std_dev_before"])
+        metrics.DIST_COST.labels(span).set(figures["dist_cost"])
+        metrics.MESSAGES.labels(span).set(figures["messages_per_event"])
         if figures["efficiency"] is not None:
-            metrics.OBSERVER_EFFICIENCY.labels(span).set(figures["efficiency"])
-    metrics.OBSERVER_WORKERS.set(snapshot["workers"])
-    metrics.OBSERVER_RUN_SAMPLE.set(snapshot["run"]["key_sample"])
-    metrics.OBSERVER_INTERVAL_END.set(datetime.fromisoformat(snapshot["end"]).timestamp())
-    _set_all(metrics.OBSERVER_THROUGHPUT, snapshot["throughputs"], snapshot["run"]["workers"])
+            metrics.EFFICIENCY.labels(span).set(figures["efficiency"])
+    metrics.WORKERS.set(snapshot["workers"])
+    metrics.RUN_SAMPLE.set(snapshot["run"]["key_sample"])
+    metrics.INTERVAL_END.set(datetime.fromisoformat(snapshot["end"]).timestamp())
+    _set_all(metrics.THROUGHPUT, snapshot["throughputs"], snapshot["run"]["workers"])
 
 
 def _set_all(gauge: Gauge, values: Sequence[float], shown: int) -> None:

@@ -32,7 +32,7 @@ class LaneState:
     next: int = 0
     again: int = 0
     """Reading begins here, so that repetitions of what lies in between are known."""
-    buried: int = 0
+    dead_lettered: int = 0
     """What can't be used before this offset is in the dead letters."""
 
 

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from keygrouping_service.kafka.owned import Record
-from keygrouping_service.observability import metrics
+from keygrouping_service.records.record import Record
+
+from keygrouping_observer import metrics
 
 _MOST_AHEAD_MS = 60_000
 """A record whose time is further ahead of the clock was written by a wrong clock: it counts at the time before it."""
@@ -88,7 +89,7 @@ class Timeline:
             if record.timestamp <= now + _MOST_AHEAD_MS:
                 time = max(time, record.timestamp)
             if record.timestamp < time // self._interval * self._interval:
-                metrics.OBSERVER_DISPLACED.inc()
+                metrics.DISPLACED.inc()
             lane.waiting.append(Waiting(time, record))
         lane.position = position
 

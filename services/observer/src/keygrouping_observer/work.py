@@ -17,16 +17,18 @@ from keygrouping_service.http.workers_in_use import WorkersInUse
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import Committed, Progress, commit_progress
-from keygrouping_service.observability import metrics
-from keygrouping_service.records.batches import Outbox, origin_headers
-from keygrouping_service.records.surrogateescape import read_leniently
+from keygrouping_service.observability.metrics import INVALID_PARTIAL
+from keygrouping_service.records.aiokafka_adapter import fetch, read_with_surrogateescape
+from keygrouping_service.records.batches import origin_headers
+from keygrouping_service.records.protocols import Sink
 
+from keygrouping_observer import metrics
 from keygrouping_observer.latency import look_up
 from keygrouping_observer.observation import Observation
 from keygrouping_observer.offsets import look
 from keygrouping_observer.reading import place, read_snapshots
 from keygrouping_observer.settings import ObserverSettings
-from keygrouping_observer.snapshots import Board
+from keygrouping_observer.snapshots import RecentSnapshots
 from keygrouping_observer.state import restore
 
 log = logging.getLogger(__name__)
@@ -41,39 +43,39 @@ _LONG_OVER_MS = 600_000
 class ObserverStage:
     """Observes one application; `work` is what a `PartitionRunner` runs on the state topic."""
 
-    def __init__(self, settings: ObserverSettings, board: Board) -> None:
+    def __init__(self, settings: ObserverSettings, recent: RecentSnapshots) -> None:
         self._settings = settings
-        self._board = board
+        self._recent = recent
 
     async def work(self, owned: OwnedPartition) -> None:
-        """One incarnation."""
-        settings, board = self._settings, self._board
+        """One session."""
+        settings, recent = self._settings, self._recent
         async with contextlib.AsyncExitStack() as stack:
             reader = clients.reader(settings, max_partition_fetch_bytes=settings.fetch_bytes)
             probe = clients.reader(settings, committed=False, wait_ms=1, max_partition_fetch_bytes=_PROBED_BYTES)
             registrar = clients.reader(settings, group_id=settings.observer_group)
             for consumer in (reader, probe, registrar):
                 await stack.enter_async_context(clients.started(consumer))
-            stack.callback(board.stand_by)
-            board.state = "restoring"
+            stack.callback(recent.stand_by)
+            recent.state = "restoring"
             state, rows = await restore(owned)
-            board.restore(await read_snapshots(reader, settings.distribution_topic, board.observer))
+            recent.restore(await read_snapshots(reader, settings.distribution_topic, recent.observer))
             partitions = await place(reader, owned, settings, state)
             observation = Observation(settings, state, rows, partitions)
-            board.state = "observing"
+            recent.state = "observing"
             registrar.assign([TopicPartition(settings.partials_topic, partition) for partition in partitions])
-            incarnation = _Incarnation(settings, board, owned, reader, probe, registrar, observation)
-            await incarnation.register()
-            await incarnation.run()
+            session = _Session(settings, recent, owned, reader, probe, registrar, observation)
+            await session.register()
+            await session.run()
 
 
-class _Incarnation:
+class _Session:
     """One owner of the state topic's partition, from its restored state to the end of its time."""
 
     def __init__(
         self,
         settings: ObserverSettings,
-        board: Board,
+        recent: RecentSnapshots,
         owned: OwnedPartition,
         reader: AIOKafkaConsumer,
         probe: AIOKafkaConsumer,
@@ -81,7 +83,7 @@ class _Incarnation:
         observation: Observation,
     ) -> None:
         self._settings = settings
-        self._board = board
+        self._recent = recent
         self._owned = owned
         self._reader = reader
         self._probe = probe
@@ -121,16 +123,16 @@ class _Incarnation:
         if not tps:
             return
         try:
-            found = await self._reader.getmany(*tps, timeout_ms=_WAIT_MS, max_records=self._settings.batch_records)
+            found = await fetch(self._reader, *tps, timeout_ms=_WAIT_MS, most=self._settings.batch_records)
         except UnicodeDecodeError:
-            log.warning("%s: a header name that is not UTF-8", topic)
-            read_leniently()
+            log.warning("%s: a header name is not UTF-8", topic)
+            read_with_surrogateescape()
             for lane in timeline.lanes.values():
                 self._reader.seek(TopicPartition(topic, lane.partition), lane.position)
             return
         for tp in tps:
             position = await self._reader.position(tp)
-            self._observation.read(tp.partition, found.get(tp, []), position, _now_ms())
+            self._observation.read(tp.partition, list(found.get(tp, ())), position, _now_ms())
 
     async def _look(self) -> None:
         """Looks at the offsets if it is time to; while they can't be read, what was seen before stays true."""
@@ -141,10 +143,10 @@ class _Incarnation:
         except Exception as error:
             if not can_be_retried(error):
                 raise
-            log.warning("offsets can't be read now: %r", error)
+            log.warning("cannot read offsets now: %r", error)
         else:
             self._observation.look(found)
-            self._board.show_lags(found.lags)
+            self._recent.show_lags(found.lags)
         self._look_due = time.monotonic() + self._settings.look_interval
 
     async def _count(self) -> None:
@@ -156,7 +158,7 @@ class _Incarnation:
             await self._take()
         if len(observation.unusable) >= _MOST_UNUSABLE:
             outbox = self._owned.outbox()
-            self._bury(outbox)
+            self._dead_letter(outbox)
             self._append_state(outbox, *observation.state)
             await self._owned.commit(outbox, self._owned.offset, Progress())
 
@@ -171,18 +173,18 @@ class _Incarnation:
         observation.workers = self._in_use.workers
         observation.capacities = self._in_use.capacities or observation.capacities
         snapshot = observation.close(latencies)
-        self._bury(outbox)
+        self._dead_letter(outbox)
         for number, row in enumerate(observation.rows(), 1):
             self._append_state(outbox, *row)
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         if snapshot is not None:
             value = orjson.dumps(snapshot, option=orjson.OPT_NON_STR_KEYS)
-            outbox.append(settings.distribution_topic, 0, _now_ms(), self._board.observer.encode(), value)
+            outbox.append(settings.distribution_topic, 0, _now_ms(), self._recent.observer.encode(), value)
         await self._owned.commit(outbox, self._owned.offset, Progress())
         await self.register()
         if snapshot is not None:
-            self._board.add(orjson.loads(value), latencies)
+            self._recent.add(orjson.loads(value), latencies)
 
     async def _latencies(self) -> list[float]:
         """Latencies of the open interval; of one that is long over none, to catch up sooner."""
@@ -191,16 +193,16 @@ class _Incarnation:
             return []
         return await look_up(self._probe, self._settings.routed_topic, self._observation.samples)
 
-    def _append_state(self, outbox: Outbox, key: bytes, value: bytes | None) -> None:
+    def _append_state(self, outbox: Sink, key: bytes, value: bytes | None) -> None:
         outbox.append(self._settings.state_topic, 0, _now_ms(), key, value)
 
-    def _bury(self, outbox: Outbox) -> None:
-        unusable = self._observation.bury()
+    def _dead_letter(self, outbox: Sink) -> None:
+        unusable = self._observation.take_unusable()
         for record, detail in unusable:
-            headers = origin_headers(record, metrics.INVALID_PARTIAL, f"observer: {detail}")
+            headers = origin_headers(record, INVALID_PARTIAL, f"observer: {detail}")
             topic = self._settings.dead_letters_topic
             outbox.append(topic, 0, record.timestamp, record.key, record.value, headers)
-        metrics.OBSERVER_DEAD.labels(metrics.INVALID_PARTIAL).inc(len(unusable))
+        metrics.DEAD.labels(INVALID_PARTIAL).inc(len(unusable))
 
 
 def _now_ms() -> int:

@@ -31,7 +31,7 @@ class Accepted(BaseModel):
 
 
 class PaceChange(BaseModel):
-    """A new rate (events per second, 0 without limit), and whether to begin anew at the end; left out: as it is."""
+    """A new rate (events per second, 0 without limit), and whether to start again at the end; left out: as it is."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -117,12 +117,12 @@ class Filler:
             if partition not in counters or self.position + i < self._begin[partition]:
                 continue
             if i in block.faults:
-                self._bury(outbox, partition, block.faults[i], now)
+                self._dead_letter(outbox, partition, block.faults[i], now)
                 continue
             value = value_of(i)
             length = len(value) + (len(key) if key else 0)
             if length > limit:
-                self._bury(outbox, partition, self._too_large(self.position + i, length, value), now)
+                self._dead_letter(outbox, partition, self._too_large(self.position + i, length, value), now)
                 continue
             append(topic, partition, now if event_time is None else event_time, key, value)
             counters[partition].sent += 1
@@ -133,7 +133,7 @@ class Filler:
         detail = f"the event has {length} bytes, at most {self._target.max_event_bytes} are allowed"
         return Fault("too-large", detail, f"position {position}", value)
 
-    def _bury(self, outbox: Outbox, partition: int, fault: Fault, now: int) -> None:
+    def _dead_letter(self, outbox: Outbox, partition: int, fault: Fault, now: int) -> None:
         """A dead letter: what stood there (a long line cut), why it is no event, and where it stands."""
         headers = [
             ("keygrouping-reason", fault.reason.encode()),

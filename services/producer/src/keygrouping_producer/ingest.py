@@ -13,11 +13,13 @@ from typing import Annotated, Any, NamedTuple, Self
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
 from keygrouping_service.kafka import clients
-from keygrouping_service.observability import metrics, tracing
-from keygrouping_service.records.batches import Header, Outbox, partition_of
+from keygrouping_service.observability import tracing
+from keygrouping_service.records.batches import Outbox, partition_of
+from keygrouping_service.records.protocols import Header
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 from pydantic_core import from_json, to_json
 
+from keygrouping_producer import metrics
 from keygrouping_producer.settings import ProducerSettings
 
 log = logging.getLogger(__name__)
@@ -27,7 +29,7 @@ _RECORD_BYTES = 24
 """What a record takes in a batch besides its key, value and headers, at most."""
 
 
-class Event(BaseModel):
+class PostedEvent(BaseModel):
     """An event as it comes by HTTP: key text or null, any JSON as value, headers of text, timestamp in ms."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -44,7 +46,7 @@ class Event(BaseModel):
         return self
 
 
-class Record(NamedTuple):
+class EncodedEvent(NamedTuple):
     """An event in bytes; a null value stays null."""
 
     key: bytes | None
@@ -62,10 +64,10 @@ class Record(NamedTuple):
         )
 
 
-def parse(text: bytes) -> Record:
+def parse(text: bytes) -> EncodedEvent:
     """One event from its JSON; raises ValueError (pydantic's ValidationError among them) if it is none."""
-    event = Event.model_validate(from_json(text, allow_inf_nan=False))
-    return Record(
+    event = PostedEvent.model_validate(from_json(text, allow_inf_nan=False))
+    return EncodedEvent(
         key=None if event.key is None else event.key.encode(),
         value=None if event.value is None else to_json(event.value),
         headers=[(name, value.encode()) for name, value in event.headers.items()],
@@ -101,7 +103,7 @@ class Intake:
         """How many there are."""
         return self._outbox.records
 
-    def add(self, record: Record) -> None:
+    def add(self, record: EncodedEvent) -> None:
         """One event more."""
         key = record.key
         partition = next(self._turn) % self._partitions if key is None else partition_of(key, self._partitions)
@@ -188,7 +190,7 @@ class Ingest:
         """Returns when the broker has all of them. Raises Unavailable, Refused."""
         async with self._in_time(self._connected()):
             await intake.send()
-        metrics.PRODUCER_ACCEPTED.inc(intake.events)
+        metrics.ACCEPTED.inc(intake.events)
 
     def _connected(self) -> AIOKafkaProducer:
         if self._producer is None:

@@ -27,12 +27,17 @@ class Stored(NamedTuple):
 
 
 def copy_of(settings: ProducerSettings, topic_id: str, partition: int) -> TopicPartition:
-    """What the copy of a partition's position is kept under: a topic that is created again is filled anew."""
+    """What the copy of a partition's position is kept under: a topic that is created again is filled from the start."""
     return TopicPartition(f"{settings.events_topic} {topic_id}", partition)
 
 
-async def read_places(settings: ProducerSettings) -> Stored:
-    """Where the replay stands; the copies count where the broker has forgotten the positions."""
+async def read_places(settings: ProducerSettings, share: tuple[int, int] | None = None) -> Stored:
+    """Where the replay stands; the copies count where the broker has forgotten the positions.
+
+    A transaction's positions can be seen some time after it has ended. For a `share` (slot, slots) this waits until
+    those of the slot's partitions can: whoever goes on from them must have fenced the slot before. A retriable
+    KafkaError after 15 s.
+    """
     topic, group = settings.events_topic, settings.positions_group
     async with (
         clients.started(clients.admin(settings)) as admin,
@@ -42,6 +47,9 @@ async def read_places(settings: ProducerSettings) -> Stored:
         if not partitions:
             raise UnknownTopicOrPartitionError(f"there is no topic {topic!r} yet")
         topic_id = await read_topic_id(admin, topic)
+        if share is not None:
+            slot, slots = share
+            await read_offsets(admin, group, [tp for tp in partitions if tp.partition % slots == slot], stable=True)
         found = await read_offsets(admin, group, partitions)
         missing = {tp: copy_of(settings, topic_id, tp.partition) for tp, entry in found.items() if entry.offset < 0}
         copies = await Positions(settings, group).find(admin, probe, missing.values()) if missing else {}
@@ -50,7 +58,7 @@ async def read_places(settings: ProducerSettings) -> Stored:
 
 
 async def fence_predecessors(settings: ProducerSettings, first: int) -> None:
-    """Shuts out the slots from `first` on that earlier starts may have used, and settles their transactions.
+    """Shuts out the slots from `first` on that earlier starts may have used, and ends their transactions.
 
     There are no more slots than partitions, or than processes may be. An earlier start may have ended before it had
     recorded how many it had.

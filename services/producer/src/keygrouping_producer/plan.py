@@ -91,12 +91,12 @@ class Workload(BaseModel):
 
 
 class Pace(BaseModel):
-    """How a workload is replayed: events per second (0: as fast as possible), and whether it begins anew at its end."""
+    """How a workload is replayed: events per second (0: as fast as possible), and whether it repeats at its end."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rate: Rate = Field(default=0, description="events per second, 0 without limit")
-    loop: bool = Field(default=False, description="begin anew at the end, with later event times")
+    loop: bool = Field(default=False, description="start again at the end, with later event times")
 
 
 class Plan(BaseModel):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import sys
 import time
 import urllib.error
@@ -26,6 +27,7 @@ from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
+from keygrouping_service.records.aiokafka_adapter import fetch
 from keygrouping_service.run import run
 from keygrouping_service.settings import JobSettings, load
 from pydantic import Field
@@ -35,6 +37,7 @@ log = logging.getLogger(__name__)
 _KEYS = 10
 _TICK_SECONDS = 2.0
 _HTTP_SECONDS = 15.0
+_REACH_SECONDS = 30.0
 
 
 class ProbeSettings(JobSettings):
@@ -127,7 +130,7 @@ class Probe:
                 # Windows become final when later events come.
                 await self._send([f"{self._prefix}later-{n}" for n in range(4 * _KEYS)], counted=False)
                 tick = time.monotonic() + _TICK_SECONDS
-            for tp, records in (await reader.getmany(timeout_ms=500)).items():
+            for tp, records in (await fetch(reader, timeout_ms=500)).items():
                 for record in records:
                     self._take(tp.topic, record.key, record.value)
 
@@ -175,20 +178,33 @@ class Probe:
 
 
 async def _answered(request: urllib.request.Request, url: str, well: tuple[int, ...] = ()) -> None:
-    """`Fatal` unless there is an answer of success or one of the statuses `well` (401: reads are closed)."""
+    """`Fatal` unless there is an answer of success or one of the statuses `well` (401: reads are closed).
+
+    Who is not reached is asked again, for half a minute: a busy cluster's DNS may fail to tell a name.
+    """
 
     def ask() -> None:
         with urllib.request.urlopen(request, timeout=_HTTP_SECONDS):
             pass
 
-    try:
-        await asyncio.to_thread(ask)
-    except urllib.error.HTTPError as error:
-        if error.code in well:
-            return
-        raise Fatal(f"{url} answers {error.code}: {error.read(300).decode(errors='replace')}") from None
-    except OSError as error:
-        raise Fatal(f"{url} does not answer: {error}") from None
+    end = time.monotonic() + _REACH_SECONDS
+    while True:
+        try:
+            return await asyncio.to_thread(ask)
+        except urllib.error.HTTPError as error:
+            if error.code in well:
+                return
+            raise Fatal(f"{url} answers {error.code}: {error.read(300).decode(errors='replace')}") from None
+        except OSError as error:
+            if not _nothing_sent(error) or time.monotonic() > end:
+                raise Fatal(f"{url} does not answer: {error}") from None
+        await asyncio.sleep(1)
+
+
+def _nothing_sent(error: OSError) -> bool:
+    """Whether there was no connection, so that no event can come twice."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    return isinstance(reason, socket.gaierror | ConnectionRefusedError)
 
 
 def main() -> int:

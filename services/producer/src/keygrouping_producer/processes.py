@@ -1,31 +1,24 @@
 """A replay over several processes, each with its share of the partitions; this side starts and leads them.
 
 Each process reads the whole source and writes its own partitions only, so that the order within a partition is kept
-and nobody needs to be told what to read. Orders go to a process as JSON lines on its standard input, its state comes
-back on its standard output; a process whose input ends has lost its leader and stops.
+and nobody needs to be told what to read. Orders to a process and its state go as lines of JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import sys
-from asyncio.subprocess import PIPE, Process
 
-from keygrouping_service.errors import Fatal
+from keygrouping_service.children import Children
 from keygrouping_service.kafka import clients
-from keygrouping_service.observability import metrics
 from pydantic import BaseModel, ConfigDict
 
+from keygrouping_producer import metrics
 from keygrouping_producer.ledger import fence_predecessors
 from keygrouping_producer.plan import Pace, Plan
 from keygrouping_producer.replay import Status
 from keygrouping_producer.settings import ProducerSettings
 
-log = logging.getLogger(__name__)
-
-_LINE_LIMIT = 1 << 16
 _KILL_AFTER = 5.0
 
 
@@ -52,7 +45,7 @@ class ProcessReplay:
 
     def __init__(self, settings: ProducerSettings) -> None:
         self._settings = settings
-        self._children: list[Process] = []
+        self._children: Children
         self._reports: dict[int, Report] = {}
         self._news = asyncio.Condition()
         self._stopping = asyncio.Event()
@@ -63,17 +56,19 @@ class ProcessReplay:
         if self._stopping.is_set():
             return
         slots = range(self._settings.processes)
-        self._children = [await self._spawn(slot) for slot in slots]
-        listening = [asyncio.create_task(self._listen(slot)) for slot in slots]
+        commands = [("-m", "keygrouping_producer.slot", *map(str, (slot, len(slots), os.getpid()))) for slot in slots]
         stopping = asyncio.create_task(self._stopping.wait())
+        listening: list[asyncio.Task[None]] = []
         try:
-            await asyncio.wait([stopping, *listening], return_when=asyncio.FIRST_COMPLETED)
-            if not self._stopping.is_set():
-                raise Fatal("one of the producer's processes has ended; its last lines stand above")
-        finally:
-            await self._end_children()
-            for task in (stopping, *listening):
-                task.cancel()
+            async with Children(commands, self._settings.shutdown_timeout + _KILL_AFTER) as self._children:
+                listening += [asyncio.create_task(self._listen(slot)) for slot in slots]
+                await asyncio.wait([stopping, *listening], return_when=asyncio.FIRST_COMPLETED)
+                for task in listening if not self._stopping.is_set() else ():
+                    if task.done():
+                        task.result()
+        finally:  # Not before: what the processes report while they end counts, too.
+            for pending in (stopping, *listening):
+                pending.cancel()
             await asyncio.gather(stopping, *listening, return_exceptions=True)
 
     async def switch(self, plan: Plan) -> None:
@@ -81,14 +76,14 @@ class ProcessReplay:
         async with self._news:
             await self._news.wait_for(lambda: len(self._reports) == self._settings.processes)
             target = max(report.status.run for report in self._reports.values()) + 1
-            self._order(Order(switch=plan))
+            self._children.order(Order(switch=plan).model_dump_json())
             await self._news.wait_for(lambda: all(r.status.run >= target for r in self._reports.values()))
 
     async def set_pace(self, pace: Pace) -> None:
         """Returns when every process goes at the new pace."""
         async with self._news:
             await self._news.wait_for(lambda: len(self._reports) == self._settings.processes)
-            self._order(Order(pace=pace))
+            self._children.order(Order(pace=pace).model_dump_json())
             await self._news.wait_for(lambda: all(r.plan.pace == pace for r in self._reports.values()))
 
     def plan(self) -> Plan:
@@ -128,7 +123,7 @@ class ProcessReplay:
 
     async def _fence(self) -> None:
         fencing = asyncio.create_task(
-            clients.retry(lambda: fence_predecessors(self._settings, first=0), "settling what an earlier start left")
+            clients.retry(lambda: fence_predecessors(self._settings, first=0), "ending what an earlier start left")
         )
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait([fencing, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -139,21 +134,9 @@ class ProcessReplay:
         if not self._stopping.is_set():
             await fencing
 
-    async def _spawn(self, slot: int) -> Process:
-        numbers = (slot, self._settings.processes, os.getpid())
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "keygrouping_producer.slot", *map(str, numbers)),
-            stdin=PIPE,
-            stdout=PIPE,
-            limit=_LINE_LIMIT,
-            start_new_session=True,
-        )
-
     async def _listen(self, slot: int) -> None:
-        output = self._children[slot].stdout
-        assert output is not None
-        async for line in output:
-            report = Report.model_validate_json(line)
+        while True:
+            report = Report.model_validate_json(await self._children.report(slot))
             self._count(self._reports.get(slot), report)
             async with self._news:
                 self._reports[slot] = report
@@ -164,26 +147,5 @@ class ProcessReplay:
         if before is None:
             return
         same_run = before.status.run == now.status.run
-        metrics.PRODUCER_SENT.inc(now.status.sent - (before.status.sent if same_run else 0))
-        metrics.PRODUCER_BAD_LINES.inc(now.status.bad_lines - (before.status.bad_lines if same_run else 0))
-
-    def _order(self, order: Order) -> None:
-        line = order.model_dump_json().encode() + b"\n"
-        for child in self._children:
-            assert child.stdin is not None
-            child.stdin.write(line)
-
-    async def _end_children(self) -> None:
-        for child in self._children:
-            if child.stdin is not None:
-                child.stdin.close()
-        ending = [asyncio.create_task(child.wait()) for child in self._children]
-        if not ending:
-            return
-        _, slow = await asyncio.wait(ending, timeout=self._settings.shutdown_timeout + _KILL_AFTER)
-        if slow:
-            log.warning("%d processes do not stop and are killed", len(slow))
-        for child in self._children:
-            if child.returncode is None:
-                child.kill()
-        await asyncio.gather(*ending)
+        metrics.SENT.inc(now.status.sent - (before.status.sent if same_run else 0))
+        metrics.BAD_LINES.inc(now.status.bad_lines - (before.status.bad_lines if same_run else 0))

@@ -20,11 +20,11 @@ from keygrouping_service.errors import Fatal, can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.positions import Positions
 from keygrouping_service.kafka.topic_ids import UNKNOWN
-from keygrouping_service.observability import metrics
 from keygrouping_service.records.batches import Outbox
 from keygrouping_service.settings import PREFIX
 from pydantic import BaseModel
 
+from keygrouping_producer import metrics
 from keygrouping_producer.filling import Filler, Target
 from keygrouping_producer.ledger import copy_of, fence_predecessors, read_places
 from keygrouping_producer.opening import open_source
@@ -127,7 +127,7 @@ class Replay:
             async with asyncio.timeout(None) as self._deadline:
                 await self._run_sessions()
         except TimeoutError:
-            log.warning("stopped while the broker was away; the next start goes on from what it has")
+            log.warning("stopped while the broker was unavailable; the next start continues from what the broker has")
         finally:
             self._deadline = None
 
@@ -235,7 +235,7 @@ class Replay:
     async def _find_places(self) -> tuple[Run, dict[int, Place]]:
         if self._slots == 1:
             await fence_predecessors(self._settings, first=1)
-        stored, partitions, self._topic_id = await read_places(self._settings)
+        stored, partitions, self._topic_id = await read_places(self._settings, (self._slot, self._slots))
         run = self._run or resume(stored.values(), self._settings.plan(), partitions, self._slots)
         if run.partitions > partitions:
             raise Fatal(
@@ -277,7 +277,7 @@ class Replay:
         """Waits at the end of the source for a change, or until the broker is to be reminded of the position."""
         if self._run is run and not self._done.is_set():
             status = self.status()
-            log.info("done: %d events and %d bad lines are acknowledged", status.sent, status.bad_lines)
+            log.info("done: %d events and %d bad lines were acknowledged", status.sent, status.bad_lines)
             self._done.set()
         await self._pause(_KEEP_ALIVE)
 
@@ -301,8 +301,8 @@ class Replay:
         for partition, place in places.items():
             before = self._places.get(partition)
             if before is not None and before.run.number == place.run.number:
-                metrics.PRODUCER_SENT.inc(place.counters.sent - before.counters.sent)
-                metrics.PRODUCER_BAD_LINES.inc(place.counters.bad - before.counters.bad)
+                metrics.SENT.inc(place.counters.sent - before.counters.sent)
+                metrics.BAD_LINES.inc(place.counters.bad - before.counters.bad)
 
     async def _pause(self, seconds: float) -> None:
         """Waits, but not over a stop, a switch or a change of pace."""

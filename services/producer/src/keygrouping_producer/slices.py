@@ -7,7 +7,7 @@ from typing import Protocol
 
 from keygrouping_service.http.problems import Problem, describe
 
-from keygrouping_producer.ingest import Record, parse
+from keygrouping_producer.ingest import EncodedEvent, parse
 
 SLICE_BYTES = 32 << 10
 """Taken at one stretch in a thread: some milliseconds, between which others have their turns."""
@@ -19,7 +19,7 @@ _TEXT_FACTOR = 8
 class Takes(Protocol):
     """What events are given to."""
 
-    def add(self, record: Record) -> None:
+    def add(self, record: EncodedEvent) -> None:
         """One event more."""
 
 

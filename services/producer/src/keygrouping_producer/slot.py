@@ -11,6 +11,7 @@ import os
 import sys
 
 from keygrouping.version import add_version
+from keygrouping_service import children
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
@@ -41,7 +42,7 @@ async def work(replay: Replay, stop: asyncio.Event) -> None:
     await asyncio.wait([running, *helpers], return_when=asyncio.FIRST_COMPLETED)
     replay.stop()
     await running
-    _print(replay)
+    _tell(replay)
     for helper in helpers:
         helper.cancel()
     for outcome in await asyncio.gather(*helpers, return_exceptions=True):
@@ -50,10 +51,7 @@ async def work(replay: Replay, stop: asyncio.Event) -> None:
 
 
 async def _obey(replay: Replay) -> None:
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    async for line in reader:
+    async for line in await children.orders():
         order = Order.model_validate_json(line)
         if order.switch is not None:
             await replay.switch(order.switch)
@@ -62,19 +60,18 @@ async def _obey(replay: Replay) -> None:
 
 
 async def _report(replay: Replay) -> None:
-    """Prints the state whenever it has changed."""
+    """Tells the state whenever it has changed."""
     last: Report | None = None
     while True:
         report = Report(status=replay.status(), plan=replay.plan())
         if report != last and report.status.run:
             last = report
-            _print(replay)
+            _tell(replay)
         await asyncio.sleep(_REPORT_SECONDS)
 
 
-def _print(replay: Replay) -> None:
-    sys.stdout.write(Report(status=replay.status(), plan=replay.plan()).model_dump_json() + "\n")
-    sys.stdout.flush()
+def _tell(replay: Replay) -> None:
+    children.report(Report(status=replay.status(), plan=replay.plan()).model_dump_json())
 
 
 async def _await(stop: asyncio.Event) -> None:

@@ -30,6 +30,11 @@ LARGEST = 2**53 - 1
 LATEST = 253_402_300_799.0
 """The end of the last year that can be written as a time, in seconds since 1970."""
 
+MOST_EPOCH = 10**13
+"""Of epochs that the store says: plans that are made a hundred times a second get there in 3,000 years. From a larger
+one routers would soon count beyond what partials may say."""
+
+Epoch = Annotated[int, Field(ge=0, le=MOST_EPOCH)]
 Number = Annotated[int, Field(ge=0, le=LARGEST)]
 """An epoch, a version, a count."""
 Capacity = Annotated[float, Field(ge=LEAST_CAPACITY, le=MOST_CAPACITY)]

@@ -12,12 +12,12 @@ from dataclasses import replace
 from keygrouping.grouping import Grouping
 from keygrouping_service.errors import Fatal, can_be_retried
 from keygrouping_service.kafka import clients
-from keygrouping_service.observability import metrics
 from keygrouping_service.store import Store, Unavailable
 
+from keygrouping_router import metrics
 from keygrouping_router.control.checks import ticks_of
 from keygrouping_router.control.document import ControlDocument, Edit
-from keygrouping_router.control.feed import Event, Feed
+from keygrouping_router.control.feed import Feed, FeedEvent
 from keygrouping_router.control.groupings import prepared, try_compared
 from keygrouping_router.control.history import Change, What
 from keygrouping_router.control.orders import WorkersChange
@@ -32,6 +32,7 @@ from keygrouping_router.knowledge.keyspace import Interval, KeyQuery
 from keygrouping_router.knowledge.shadow import candidates
 from keygrouping_router.limits import TOP
 from keygrouping_router.overview import Overview
+from keygrouping_router.planning.exchange import Exchange
 from keygrouping_router.planning.peers import Peers
 from keygrouping_router.planning.plan import PlanRecord
 from keygrouping_router.planning.plan_log import PlanLog
@@ -46,7 +47,7 @@ log = logging.getLogger(__name__)
 _FOLLOW_SECONDS = 1.0
 _LONGEST_SECONDS = 5.0
 _WATCH_SECONDS = 2.0
-_SETTLE_SECONDS = 0.2
+_PAUSE_SECONDS = 0.2
 _MOST_MISSED = 20
 
 BY_END = "end time"
@@ -85,6 +86,7 @@ class Replica:
         self.active = ActiveGrouping(self.document.control)
         self.traffic = Traffic(self.active, tracked_keys, self.times)
         self.overview = Overview(name, self.active, self.traffic, self.peers, self.times)
+        self.exchange = Exchange(self.store, name, lambda: self.interval, self.active, self.peers)
         self.rounds = Rounds(self.store, name, lambda: self.interval, self.active, self.peers, self.times)
         self.feed = Feed()
         self.plans = PlanLog(name, self.active, self.rounds, self.times.wall, self.publish)
@@ -160,6 +162,7 @@ class Replica:
             self._repeat(self.end_overrides, lambda: _FOLLOW_SECONDS),
             self._repeat(self._end, self._until_boundary),
             self._repeat(self._check, self._until_tick),
+            self._repeat(self._tell, self._until_tick),
         ]
         if self._stage is not None:
             loops.append(self._repeat(self.watch_workers, lambda: _WATCH_SECONDS))
@@ -179,7 +182,7 @@ class Replica:
         await self.document.refresh(self._highest_epoch)
         await self._take_over()
         await self.peers.beat(self.epoch)
-        behind = self.active.anew or self._highest_epoch() > self.active.planned
+        behind = self.active.fresh or self._highest_epoch() > self.active.planned
         if self.active.planned_in_rounds and behind:
             await self.rounds.adopt()
             self.plans.note()
@@ -190,11 +193,11 @@ class Replica:
             return
         await self._take_over()
         with contextlib.suppress(Unavailable, Degraded, Refused):
-            if await self.store.claim("overrides", self.name, 3 * _FOLLOW_SECONDS):
+            if await self.store.lease("overrides", self.name, 3 * _FOLLOW_SECONDS):
                 await self.change("overrides", self.document.without_ended, expected=None, by=BY_END)
 
     async def end_interval(self, number: int) -> None:
-        """The interval before this number is over: counts begin anew, and a plan is made of what all have seen.
+        """The interval before this number is over: counts start from zero, and a plan is made of what all have seen.
 
         Raises `Unavailable`; everybody then goes on with what was in force.
         """
@@ -215,7 +218,7 @@ class Replica:
                 self.traffic.observe_widths()
                 self.plans.note()
             if together:
-                await asyncio.sleep(min(_SETTLE_SECONDS, self.interval / 10))
+                await asyncio.sleep(min(_PAUSE_SECONDS, self.interval / 10))
                 await self.peers.listen()
         finally:
             metrics.EPOCH.set(self.epoch)
@@ -235,6 +238,14 @@ class Replica:
                 self.traffic.observe_widths()
                 self.plans.note()
                 metrics.EPOCH.set(self.epoch)
+
+    async def tell_loads(self) -> bool:
+        """Replicas tell each other what they have brought in this interval; whether this one did.
+
+        Raises `Unavailable`.
+        """
+        number = self.number
+        return await self.exchange.take_part(number, lambda: self.number == number)
 
     async def watch_workers(self) -> None:
         """Looks what the workers have yet to do, and with `auto` lets W follow how many there are."""
@@ -276,7 +287,7 @@ class Replica:
             return replace(control.with_workers(change, self.most_workers), auto=True)
 
         with contextlib.suppress(Unavailable, Degraded, Refused):
-            if await self.store.claim("auto", self.name, 3 * _WATCH_SECONDS):
+            if await self.store.lease("auto", self.name, 3 * _WATCH_SECONDS):
                 await self.change("workers", edit, expected=None, by=BY_AUTO)
 
     # taking over
@@ -345,7 +356,7 @@ class Replica:
 
     def publish(self, data: PlanRecord | Change) -> None:
         """Tells those who listen."""
-        self.feed.publish(Event("plan" if isinstance(data, PlanRecord) else "control", data))
+        self.feed.publish(FeedEvent("plan" if isinstance(data, PlanRecord) else "control", data))
 
     async def _publish_interval(self) -> None:
         await asyncio.sleep(0)
@@ -353,12 +364,12 @@ class Replica:
         view = self.overview.view(None)
         hot, _ = await view.page(KeyQuery(limit=TOP))
         summary = self.overview.summary(view, self.interval)
-        self.feed.publish(Event("interval", Interval(summary, hot), self.number))
+        self.feed.publish(FeedEvent("interval", Interval(summary, hot), self.number))
 
     # loops
 
     async def _repeat(self, action: Callable[[], Awaitable[None]], pause: Callable[[], float]) -> None:
-        """Does it again and again; the store or broker may be away, and a defect in here must not stop the routing."""
+        """Repeats it for ever; the store or broker may be away, and a defect in here must not stop the routing."""
         while True:
             await asyncio.sleep(pause())
             try:
@@ -366,7 +377,7 @@ class Replica:
             except Unavailable as error:
                 log.debug("the store can't be used: %s", error)
             except Exception:
-                log.exception("a defect in the control plane; routing goes on")
+                log.exception("unexpected error in the control plane; routing continues")
 
     def _until_next_look(self) -> float:
         """The longer the store is away, the less often it is asked."""
@@ -385,10 +396,18 @@ class Replica:
         return tick - self.times.wall() % tick
 
     async def _check(self) -> None:
+        if part := self._part():
+            await self.check(part)
+
+    async def _tell(self) -> None:
+        if self._part():
+            await self.tell_loads()
+
+    def _part(self) -> float:
+        """The part of the interval that has passed, to a tick; 0 if that is none, or if the interval is over."""
         ticks = ticks_of(self.interval)
         number, tick = divmod(round(ticks * self.times.wall() / self.interval), ticks)
-        if tick and number == self.number:
-            await self.check(tick / ticks)
+        return tick / ticks if number == self.number else 0.0
 
     async def _end(self) -> None:
         number = math.floor(self.times.wall() / self.interval)

@@ -15,10 +15,11 @@ from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.premises import Role
 from keygrouping_service.kafka.premises_check import checked
 from keygrouping_service.kafka.progress import partitions_of
+from keygrouping_service.kafka.ranges import decide
 from keygrouping_service.kafka.runner import PartitionRunner
-from keygrouping_service.observability import metrics
 from keygrouping_service.store import open_store
 
+from keygrouping_router import metrics
 from keygrouping_router.api.app import router_app
 from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.data.lateness import warm_up
@@ -98,11 +99,14 @@ class _Input:
 
 
 async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
-    """Runs the router until `stop` is set."""
+    """Runs the router until `stop` is set, or the range is over that it is to read."""
     topics = await clients.retry(lambda: _look_up_topics(settings), "reading the topics")
     writes: tuple[Role, ...] = ("routed", "late", "dead_letters", "quarantine", "positions")
     if not await checked(settings, stop, reads=("events",), writes=writes):
         return
+    ends = await clients.retry(
+        lambda: decide(settings, STAGE, settings.events_topic, *settings.range), "deciding the range"
+    )
     async with contextlib.AsyncExitStack() as stack:
         metrics.RESULT_WAIT.set((settings.job.window_ms + settings.job.lateness_ms) / 1000)
         store = open_store(settings)
@@ -118,6 +122,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
             settings.events_topic,
             pipeline.work,
             delivery=settings.delivery,
+            ends=ends,
             largest=topics.largest,
             dead=metrics.DEAD,
         )

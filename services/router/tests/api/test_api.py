@@ -46,7 +46,7 @@ from keygrouping_router.errors import Degraded, Refused, Stale, Unknown
 from keygrouping_router.knowledge.keyspace import KeyQuery
 from keygrouping_router.naming import id_of
 from keygrouping_service.http.app import create_app, serving
-from keygrouping_service.observability import metrics
+from keygrouping_service.observability.metrics import HTTP_PROBLEMS
 from keygrouping_service.settings import ApiSettings
 from keygrouping_service.testing import until
 
@@ -624,7 +624,7 @@ async def test_listeners_who_leave_are_no_error(plane: FakePlane, caplog: pytest
             plane.asked.append(("left",))
 
     plane.events = endless  # type: ignore[assignment,method-assign]
-    problems = metrics.HTTP_PROBLEMS.labels("500")._value.get()
+    problems = HTTP_PROBLEMS.labels("500")._value.get()
     app = create_app("test", lambda: True, events_routes(cast(Plane, plane)))
     async with serving(app, "127.0.0.1", 0) as port:
 
@@ -637,7 +637,7 @@ async def test_listeners_who_leave_are_no_error(plane: FakePlane, caplog: pytest
         await asyncio.gather(*(listen(number) for number in range(40)))
         await until(lambda: plane.asked.count(("left",)) == plane.asked.count(("came",)) > 0, 60)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
-    assert metrics.HTTP_PROBLEMS.labels("500")._value.get() == problems
+    assert HTTP_PROBLEMS.labels("500")._value.get() == problems
 
 
 async def test_silence_has_a_heartbeat(plane: FakePlane, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def epoch() -> int:
     return 7
 
 
-async def settled(store: MemoryStore, control: Control | None = None, **changes: Any) -> ControlDocument:
+async def begun(store: MemoryStore, control: Control | None = None, **changes: Any) -> ControlDocument:
     document = document_in(store, control, **changes)
     await document.refresh(epoch)
     return document
@@ -123,22 +123,22 @@ def test_only_what_can_be_shared_is_planned_in_rounds() -> None:
 
 async def test_the_first_start_writes_what_the_environment_says_and_later_ones_follow() -> None:
     store = MemoryStore()
-    first = await settled(store)
+    first = await begun(store)
     await set_workers(first, 6)
-    later = await settled(store)
+    later = await begun(store)
     assert (first.version, later.version, later.control) == (2, 2, first.control)
     assert later.control.workers == 6, "the document wins"
 
 
 async def test_what_has_changed_in_the_environment_wins_and_nothing_else() -> None:
     store = MemoryStore()
-    first = await settled(store)
+    first = await begun(store)
     await set_workers(first, 6)
-    later = await settled(store, environment(grouping="dkg"))
+    later = await begun(store, environment(grouping="dkg"))
     assert (later.control.grouping, later.control.workers) == ("dkg", 6)
-    again = await settled(store, environment(grouping="dkg"))
+    again = await begun(store, environment(grouping="dkg"))
     assert again.version == later.version, "once"
-    back = await settled(store, environment(grouping="dkg", workers=5))
+    back = await begun(store, environment(grouping="dkg", workers=5))
     assert back.control.workers == 5
     entries = await back.history(10)
     assert [(entry.what, entry.by) for entry in entries] == [
@@ -153,7 +153,7 @@ async def test_what_has_changed_in_the_environment_is_not_lost_if_the_store_goes
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = MemoryStore()
-    await settled(store)
+    await begun(store)
 
     async def goes(*_: object, **__: object) -> None:
         raise Unavailable("it is away")
@@ -165,16 +165,16 @@ async def test_what_has_changed_in_the_environment_is_not_lost_if_the_store_goes
         assert later.control.grouping == "w-choices"
     await later.refresh(epoch)
     assert (later.control.grouping, later.control.workers) == ("dkg", 5)
-    assert (await settled(store, environment(grouping="dkg", workers=5))).version == later.version == 3
+    assert (await begun(store, environment(grouping="dkg", workers=5))).version == later.version == 3
 
 
 async def test_an_answer_that_comes_late_does_not_take_a_change_back(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
-    document = await settled(store)
+    document = await begun(store)
     read, late = store.get, asyncio.Event()
 
-    async def slow(name: str, most: int) -> Entry | None:
-        entry = await read(name, most)
+    async def slow(name: str, most: int, newer_than: Entry | None = None) -> Entry | None:
+        entry = await read(name, most, newer_than)
         monkeypatch.setattr(store, "get", read)
         await late.wait()
         return entry
@@ -192,7 +192,7 @@ async def test_an_answer_that_comes_late_does_not_take_a_change_back(monkeypatch
 
 async def test_one_of_many_writers_wins_at_a_time_and_none_is_lost() -> None:
     store = MemoryStore()
-    documents = [await settled(store) for _ in range(4)]
+    documents = [await begun(store) for _ in range(4)]
 
     def widen(control: Control) -> Control:
         return control.with_workers(WorkersChange(workers=control.workers + 1), MOST)
@@ -207,7 +207,7 @@ async def test_one_of_many_writers_wins_at_a_time_and_none_is_lost() -> None:
 
 
 async def test_a_change_for_another_version_is_stale_and_one_that_changes_nothing_is_none() -> None:
-    document = await settled(MemoryStore())
+    document = await begun(MemoryStore())
     with pytest.raises(Stale, match="version is 1, not 3"):
         await set_workers(document, 5, expected=3)
     await set_workers(document, 4, expected=1)
@@ -217,7 +217,7 @@ async def test_a_change_for_another_version_is_stale_and_one_that_changes_nothin
 
 
 async def test_the_base_is_above_every_epoch_and_a_shadow_leaves_it() -> None:
-    document = await settled(MemoryStore())
+    document = await begun(MemoryStore())
     await set_workers(document, 5)
     assert document.control.base == 8
     shadow = ShadowChange(groupings=[ShadowGrouping(name="pkg")])
@@ -230,23 +230,23 @@ async def test_the_base_is_above_every_epoch_and_a_shadow_leaves_it() -> None:
 
 
 async def test_a_store_that_lost_everything_gets_it_back() -> None:
-    document = await settled(MemoryStore())
+    document = await begun(MemoryStore())
     await set_workers(document, 7)
     document._store = watched(empty := MemoryStore())
     await document.refresh(epoch)
     assert (document.control.workers, document.version, document.control.base) == (7, 3, 8), "and nobody is rerouted"
     await set_workers(document, 8, expected=3)
     assert [entry.version for entry in await document.history(9)] == [4]
-    assert (await settled(empty, environment(workers=4))).version == 4
+    assert (await begun(empty, environment(workers=4))).version == 4
 
 
 async def test_what_a_replica_has_seen_wins_over_an_environment_that_was_faster() -> None:
-    document, other = await settled(store := MemoryStore()), document_in(store)
+    document, other = await begun(store := MemoryStore()), document_in(store)
     await set_workers(document, 7)
     await set_workers(document, 8)
     await other.refresh(epoch)
     empty = MemoryStore()
-    fresh = await settled(empty, environment(grouping="dkg"))
+    fresh = await begun(empty, environment(grouping="dkg"))
     document._store = other._store = watched(empty)
     await set_workers(fresh, 5)
     for replica in (document, other, fresh):
@@ -259,7 +259,7 @@ async def test_what_a_replica_has_seen_wins_over_an_environment_that_was_faster(
 
 
 async def test_two_that_know_different_documents_of_one_version_agree_on_one() -> None:
-    one = await settled(store := MemoryStore())
+    one = await begun(store := MemoryStore())
     other = document_in(store)
     await other.refresh(epoch)
     await set_workers(one, 7)
@@ -279,11 +279,11 @@ async def test_two_that_know_different_documents_of_one_version_agree_on_one() -
     assert (one.version, one.control.workers) == (other.version, other.control.workers) == (5, 6)
 
 
-async def test_an_old_replica_that_begins_anew_in_an_update_changes_nothing() -> None:
+async def test_an_old_replica_that_restarts_in_an_update_changes_nothing() -> None:
     store, old, new = MemoryStore(), environment(workers=4), environment(workers=6, grouping="dkg")
     starts = [("old-1", old), ("old-2", old), ("new-1", new), ("old-1", old), ("new-2", new), ("old-2", old)]
     for replica, control in starts:
-        document = await settled(store, control, replica=replica)
+        document = await begun(store, control, replica=replica)
     assert (document.control.grouping, document.control.workers, document.version) == ("dkg", 6, 3), (
         "the grouping and W, once each"
     )
@@ -292,7 +292,7 @@ async def test_an_old_replica_that_begins_anew_in_an_update_changes_nothing() ->
 async def test_an_update_can_be_undone() -> None:
     store = MemoryStore()
     for workers, replica in ((4, "a"), (6, "b"), (5, "c"), (4, "d"), (6, "d"), (4, "d")):
-        assert (await settled(store, environment(workers=workers), replica=replica)).control.workers == workers
+        assert (await begun(store, environment(workers=workers), replica=replica)).control.workers == workers
 
 
 async def test_what_a_replica_began_with_is_known_while_it_lives_and_for_an_hour() -> None:
@@ -304,15 +304,15 @@ async def test_what_a_replica_began_with_is_known_while_it_lives_and_for_an_hour
     for _ in range(100):
         await old.refresh(epoch)
         time.passed += STARTS_SECONDS / 20
-    await settled(store, environment(workers=6), replica="new")
-    assert (await settled(store, environment(workers=4), replica="old")).control.workers == 6
+    await begun(store, environment(workers=6), replica="new")
+    assert (await begun(store, environment(workers=4), replica="old")).control.workers == 6
     time.passed += 2 * STARTS_SECONDS
-    assert await store.announced(STARTS) == {}
+    assert await store.published(STARTS) == {}
 
 
 async def test_a_change_that_may_have_been_made_is_told_from_one_that_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Unsteady(FakeTime())
-    document = await settled(store)
+    document = await begun(store)
     put = store.put
 
     async def unanswered(*given: Any, **named: Any) -> Entry:
@@ -334,7 +334,7 @@ async def test_a_document_that_cannot_be_followed_here_is_left_alone_until_the_n
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = MemoryStore()
-    document = await settled(store)
+    document = await begun(store)
     foreign = {"grouping": "from the future", "workers": 4, "generation": 5, "base": 30}
     await store.put(DOCUMENT, foreign, expected=1)
     for _ in range(3):
@@ -343,7 +343,7 @@ async def test_a_document_that_cannot_be_followed_here_is_left_alone_until_the_n
     assert await store.get(DOCUMENT) == Entry(foreign, 2), "another version of the router may know it"
     assert [record.getMessage().count("unknown grouping 'from the future'") for record in caplog.records] == [1]
     await set_workers(document, 7, expected=1)
-    again = await settled(store)
+    again = await begun(store)
     assert (again.control.workers, again.version) == (document.control.workers, document.version) == (7, 4)
     assert document.control.base > 30 and document.control.generation > 5, "no plan of the other grouping fits"
 
@@ -379,7 +379,7 @@ async def test_a_router_starts_with_what_it_can_use_of_a_document_and_says_what_
     }
     written = {"grouping": "dkg", "workers": 7, "base": 30, "configured": configured, **stored}
     await store.put(DOCUMENT, written, expected=0)
-    document = await settled(store)
+    document = await begun(store)
     control = document.control
     assert (control.workers, (control.grouping, len(control.shadow)), document.version) == (7, followed, 1)
     assert [line[: len(start)] for line, start in zip(document.left_out, told, strict=True)] == told
@@ -388,13 +388,13 @@ async def test_a_router_starts_with_what_it_can_use_of_a_document_and_says_what_
     await document.refresh(epoch)
     assert document.left_out and len(caplog.records) == len(told), "told once"
     await set_workers(document, 8)
-    assert (await settled(store)).left_out == () and document.left_out == ()
+    assert (await begun(store)).left_out == () and document.left_out == ()
 
 
 async def test_more_workers_than_partitions_are_not_routed_to() -> None:
     store = MemoryStore()
-    await settled(store, environment(workers=MOST))
-    fewer = await settled(store, environment(workers=MOST), most=8)
+    await begun(store, environment(workers=MOST))
+    fewer = await begun(store, environment(workers=MOST), most=8)
     assert fewer.control.workers == 8
     await fewer.change(
         "thresholds",
@@ -403,7 +403,7 @@ async def test_more_workers_than_partitions_are_not_routed_to() -> None:
         by="api",
         highest_epoch=epoch,
     )
-    assert (await settled(store, environment(workers=MOST))).control.workers == MOST, "what is wanted is kept"
+    assert (await begun(store, environment(workers=MOST))).control.workers == MOST, "what is wanted is kept"
     fewer.most_workers = 12
     assert fewer.control.workers == 12
 

@@ -12,14 +12,15 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from keygrouping_local.redis_server import RedisServer
+from keygrouping_router import metrics
 from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.api.shapes import WorkersChange
 from keygrouping_router.errors import Refused
 from keygrouping_router.knowledge.keyspace import KeyQuery
+from keygrouping_router.limits import MOST_EPOCH
 from keygrouping_router.scaling.worker_pods import WorkerPods
-from keygrouping_service.observability import metrics
 from keygrouping_service.store import Store, open_store
-from keygrouping_service.store.testing import RedisServer
 from redis import Redis
 
 from ..planes import START, FakeTime, end_interval, new_plane, route, settings_of, skewed
@@ -88,10 +89,10 @@ class Poisoner:
     def good(self, name: str) -> Any:
         return json.loads(self.redis.hget(self.key("document", name), "value"))  # type: ignore[arg-type]
 
-    def member(self, board: str, raw: bytes, name: str = "ghost") -> None:
-        self.redis.hset(self.key("board", board), name, raw)
+    def member(self, presence: str, raw: bytes, name: str = "ghost") -> None:
+        self.redis.hset(self.key("presence", presence), name, raw)
         now = self.redis.time()
-        self.redis.zadd(self.key("board-ends", board), {name: (now[0] + 60) * 1000})
+        self.redis.zadd(self.key("presence-ends", presence), {name: (now[0] + 60) * 1000})
 
     def wrong(self, key: str, command: tuple[str, ...]) -> None:
         self.redis.delete(key)
@@ -153,7 +154,7 @@ async def starts(poisoner: Poisoner, **given: Any) -> ControlPlane:
 
 
 def told(caplog: pytest.LogCaptureFixture, name: str) -> int:
-    return sum(f"stands in the store as '{name}" in record.getMessage() for record in caplog.records)
+    return sum(f"in the store under '{name}" in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.usefixtures("router")
@@ -235,32 +236,49 @@ async def test_a_bad_plan_is_gone_with_the_next_round(
     assert (await router.plane.plan()).round == router.plane.replica.number
 
 
-@pytest.mark.parametrize("board", ["replicas", "keyspace", "starts"])
+@pytest.mark.parametrize("epoch", [2**53 - 1, MOST_EPOCH + 1])
+async def test_an_epoch_that_nobody_has_counted_to_is_refused_wherever_it_stands(
+    poisoner: Poisoner, router: Running, caplog: pytest.LogCaptureFixture, epoch: int
+) -> None:
+    """Routers that went on from it would soon write epochs that no aggregator takes."""
+    good = poisoner.good("plan")
+    record = {**good["record"], "epoch": epoch}
+    poisoner.document("plan", json.dumps({**good, "record": record}).encode())
+    poisoner.member("replicas", b'{"epoch": %d}' % epoch, "ghost")
+    await router.plane.replica.rounds.adopt()
+    await router.plane.replica.peers.look()
+    await router.interval()
+    assert router.plane.replica.epoch < 1000
+    assert router.plane.replica.peers.highest_epoch() < 1000
+    assert told(caplog, "plan") and told(caplog, "replicas/ghost")
+
+
+@pytest.mark.parametrize("presence", ["replicas", "keyspace", "starts"])
 async def test_what_a_peer_tells_that_is_none_is_left_out(
-    poisoner: Poisoner, router: Running, board: str, caplog: pytest.LogCaptureFixture
+    poisoner: Poisoner, router: Running, presence: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await router.plane.replica.peers.publish(router.plane.replica.overview.knowledge(), 60)
-    raw = poisoner.redis.hget(poisoner.key("board", board), router.plane.replica.name)
+    raw = poisoner.redis.hget(poisoner.key("presence", presence), router.plane.replica.name)
     good = json.loads(raw)  # type: ignore[arg-type]
     if isinstance(good, dict) and "replica" in good:
         good["replica"] = "ghost"
     poisoner.member("replicas", b'{"epoch": 1}', "other")
     for number, bad in enumerate([*RAW, *mutated(good)]):
-        poisoner.member(board, bad)
+        poisoner.member(presence, bad)
         await router.plane.replica.peers.look()
         await router.plane.replica.peers.listen()
         report = await router.plane.keyspace(KeyQuery())
         assert report.model_dump_json() and router.plane.replica.epoch < 2**53
         if number % 10 == 0:
             await starts(poisoner)
-    if board != "starts":
-        assert counted(board) > 10 and told(caplog, f"{board}/ghost")
-    poisoner.member(board, json.dumps(good).encode())
+    if presence != "starts":
+        assert counted(presence) > 10 and told(caplog, f"{presence}/ghost")
+    poisoner.member(presence, json.dumps(good).encode())
     await router.plane.replica.peers.look()
     await router.plane.replica.peers.listen()
-    if board == "replicas":
+    if presence == "replicas":
         assert "ghost" in router.plane.replica.peers.alive()
-    if board == "keyspace":
+    if presence == "keyspace":
         poisoner.member("replicas", b'{"epoch": 1}')
         await router.plane.replica.peers.look()
         await router.plane.replica.peers.listen()
@@ -317,17 +335,17 @@ async def test_keys_of_another_type_count_as_missing_and_give_way(
     control = router.plane.replica.active.control
     for command in WRONG_TYPES:
         following = math.floor((START + router.time.passed + 10) / router.plane.replica.interval)
-        board = f"round-{control.generation}-{control.workers}-{following}"
+        presence = f"round-{control.generation}-{control.workers}-{following}"
         for kind, name in (
             ("document", "control"),
             ("document", "plan"),
             ("log", "plan-history"),
-            ("board", "replicas"),
-            ("board-ends", "replicas"),
-            ("board", "starts"),
-            ("board", board),
-            ("board-ends", board),
-            ("lease", f"{board}-lead"),
+            ("presence", "replicas"),
+            ("presence-ends", "replicas"),
+            ("presence", "starts"),
+            ("presence", presence),
+            ("presence-ends", presence),
+            ("lease", f"{presence}-lead"),
         ):
             poisoner.wrong(poisoner.key(kind, name), command)
         await starts(poisoner)
@@ -366,6 +384,6 @@ async def test_the_same_bad_value_is_told_once_and_counted_each_time(
     assert counted("replicas") == before + 5
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == (
-        "what stands in the store as 'replicas/ghost' is of no use here, and is taken for missing (replicas): "
-        "epoch: Field required; it goes with the next one that is written there"
+        "the value in the store under 'replicas/ghost' is invalid and treated as missing (replicas): "
+        "epoch: Field required; the next write replaces it"
     )

@@ -120,7 +120,7 @@ async def test_a_plan_for_another_grouping_is_not_followed() -> None:
 
 
 async def test_time_passes_from_plan_to_plan() -> None:
-    """A key may be widened once in each check interval: again and again, if that is shorter than the rounds."""
+    """A key may be widened once in each check interval: repeatedly, if that is shorter than the rounds."""
     time = FakeTime()
     settings = {"warm_up": 1.0, "teenage_interval": 5.0, "old_interval": 10.0, "check_interval": 5.0}
     plane = new_plane(MemoryStore(), time, grouping="dkg", sharing="shared", grouping_settings=settings, workers=20)

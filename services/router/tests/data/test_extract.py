@@ -2,11 +2,12 @@
 
 import json
 import math
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
-from aiokafka import ConsumerRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping.grouping import names
@@ -16,6 +17,8 @@ from keygrouping_router.data.active_grouping import ActiveGrouping
 from keygrouping_router.data.extract import Extractor, Judged, Usable, parts, sort_out_late
 from keygrouping_router.data.lateness import PartitionClock
 from keygrouping_service.kafka.progress import Progress
+from keygrouping_service.records.columns import Columns
+from keygrouping_service.records.record import Record
 
 NOW_MS = 1_000_000_000
 PLAIN: dict[str, Any] = {"aggregates": [{"name": "events", "op": "count"}], "lateness": "1s", "max_future": "1h"}
@@ -25,11 +28,13 @@ JSON_JOB = PLAIN | {
     "aggregates": [{"name": "total", "op": "sum", "field": "amount"}],
 }
 
-Record: TypeAlias = "ConsumerRecord[bytes, bytes]"
-
 
 def record(offset: int, key: bytes | None, value: bytes | None, timestamp: int = NOW_MS) -> Record:
-    return ConsumerRecord("events", 0, offset, timestamp, 0, key, value, None, 0, 0, ())
+    return Record("events", 0, offset, timestamp, key, value)
+
+
+def batch_of(records: Sequence[Record], *, undecoded_names: bool = False) -> Columns:
+    return Columns.of("events", 0, [record[2:] for record in records], undecoded_names)
 
 
 random_bytes = st.one_of(st.none(), st.binary(max_size=12))
@@ -47,7 +52,7 @@ def records_of(values: st.SearchStrategy[bytes | None]) -> st.SearchStrategy[lis
 
 async def sorted_out(job: dict[str, Any], records: list[Record]) -> Judged:
     spec = JobSpec.from_json(job)
-    judged = await Extractor(spec).extract(records, NOW_MS)
+    judged = await Extractor(spec).extract(batch_of(records), NOW_MS)
     return sort_out_late(judged, PartitionClock(Progress(), spec.lateness_ms, spec.confirmations, 15, 0))
 
 
@@ -55,9 +60,9 @@ async def sorted_out(job: dict[str, Any], records: list[Record]) -> Judged:
 @given(records=records_of(st.one_of(random_bytes, documents)))
 async def test_every_record_ends_in_one_place_whatever_its_bytes(job: dict[str, Any], records: list[Record]) -> None:
     judged = await sorted_out(job, records)
-    places = [*judged.usable.records, *(r for r, _ in judged.late), *(r for r, _ in judged.rejected)]
+    places = [*judged.usable.batch, *(late.record for late in judged.late), *(r for r, _ in judged.rejected)]
     assert sorted(r.offset for r in places) == [r.offset for r in records]
-    assert len(judged.usable.keys) == len(judged.usable.records) == len(judged.usable.times)
+    assert len(judged.usable.keys) == len(judged.usable.batch) == len(judged.usable.times)
     if judged.usable.weights is not None:
         assert all(math.isfinite(weight) and weight >= 0 for weight in judged.usable.weights)
 
@@ -66,9 +71,9 @@ async def test_every_record_ends_in_one_place_whatever_its_bytes(job: dict[str, 
 async def test_whole_columns_and_single_records_are_judged_alike(records: list[Record]) -> None:
     extractor = Extractor(JobSpec.from_json(PLAIN))
     assert extractor.plain
-    fast = await extractor.extract(records, NOW_MS)
-    slow = await extractor._one_by_one(records, NOW_MS)
-    assert fast.usable.keys == slow.usable.keys
+    fast = await extractor.extract(batch_of(records), NOW_MS)
+    slow = await extractor.extract(batch_of(records, undecoded_names=True), NOW_MS)
+    assert list(fast.usable.keys) == list(slow.usable.keys)
     assert fast.usable.times.tolist() == slow.usable.times.tolist()
     assert [r.offset for r, _ in fast.rejected] == [r.offset for r, _ in slow.rejected]
 
@@ -81,7 +86,7 @@ async def test_weights_and_keys_come_from_where_the_job_says() -> None:
     assert judged.usable.keys == [b"ann", b"bob"]
     assert judged.usable.weights is not None and judged.usable.weights.tolist() == [2.5, 1]
     assert [rejection.reason for _, rejection in judged.rejected] == ["invalid-json"]
-    assert judged.skipped == {0: [wrong]}
+    assert judged.skipped == {0: (1, wrong)}
 
 
 @settings(deadline=None)  # the first call compiles
@@ -91,7 +96,7 @@ async def test_weights_and_keys_come_from_where_the_job_says() -> None:
     st.lists(st.binary(max_size=4), min_size=1, max_size=60),
 )
 def test_the_shares_of_the_workers_are_the_batch_in_order(grouping: str, workers: int, keys: list[bytes]) -> None:
-    usable = Usable([record(i, key, b"") for i, key in enumerate(keys)], keys, np.zeros(len(keys), np.int64))
+    usable = Usable(batch_of([record(i, key, b"") for i, key in enumerate(keys)]), keys, np.zeros(len(keys), np.int64))
     routed = ActiveGrouping(Control(grouping=grouping, workers=workers)).route(usable, 0.0)
     shares = {worker: indexes.tolist() for worker, indexes in routed.shares()}
     assert sorted(i for share in shares.values() for i in share) == list(range(len(keys)))
@@ -101,8 +106,12 @@ def test_the_shares_of_the_workers_are_the_batch_in_order(grouping: str, workers
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 100))
 def test_parts_are_small_and_together_the_batch(sizes: list[int], most: int) -> None:
-    records = [ConsumerRecord("e", 0, i, 0, 0, None, b"", None, -1, size, ()) for i, size in enumerate(sizes)]
-    cut = list(parts(records, most))
+    records = [
+        record(i, None if size % 2 else b"k" * (size // 2), bytes(-(-size // 2))) for i, size in enumerate(sizes)
+    ]
+    cut = list(parts(batch_of(records), most))
     assert [record for part in cut for record in part] == records
     for part in cut:
-        assert part and (len(part) == 1 or sum(record.serialized_value_size for record in part) <= most)
+        assert len(part) == 1 or part.sizes().sum() <= most
+    for part, following in pairwise(cut):
+        assert part.sizes().sum() + following.sizes()[0] > most, "no smaller than need be"

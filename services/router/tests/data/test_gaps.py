@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from keygrouping_router.data.pipeline import Pipeline
+from keygrouping_service.records.columns import Columns
 
 
 class Owned:
@@ -15,13 +16,13 @@ class Owned:
     def __init__(self) -> None:
         self._polls = iter([(3, 0, 3), (10, 10, 0), (12, 10, 2)])
 
-    async def poll(self, *_: float) -> list[Any]:
+    async def poll(self, *_: float) -> Columns:
         self.position, self.skipped_to, count = next(self._polls)
-        return [SimpleNamespace(offset=self.position - count + n) for n in range(count)]
+        return Columns.of("e", 0, [(self.position - count + n, 0, b"", b"", ()) for n in range(count)])
 
 
 async def test_no_transaction_reaches_over_a_gap() -> None:
     pipeline = Pipeline.__new__(Pipeline)
     pipeline._settings = cast(Any, SimpleNamespace(max_batch=100, linger=10.0))
     owned = cast(Any, Owned())
-    assert [record.offset for record in await pipeline._next_batch(owned)] == [0, 1, 2]
+    assert (await pipeline._next_batch(owned)).offsets.tolist() == [0, 1, 2]

@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from aiokafka import ConsumerRecord as Record
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping.job import MOST_CONFIRMATIONS, JobSpec
 from keygrouping_local.oracle import Oracle
 from keygrouping_router.data.lateness import ACCEPTED, FINISHED, LATE, REASONS, WAS_IDLE, PartitionClock
 from keygrouping_service.kafka.progress import END, MIN_TIME, Progress, router_watermark
+from keygrouping_service.records.record import Record
 
 LATENESS = 100
 HOUR = 3_600_000
@@ -46,32 +46,43 @@ def reference(times: list[int], quorum: int = 1) -> list[int]:
 
 
 @given(event_times)
+def test_an_event_is_late_by_what_the_allowed_lateness_lacks(times: list[int]) -> None:
+    verdicts, late_by = clock().judge(array(times))
+    for place, (verdict, by) in enumerate(zip(verdicts.tolist(), late_by.tolist(), strict=True)):
+        assert (by > 0) == (verdict == LATE)
+        if by:
+            enough, too_little = (PartitionClock(Progress(), LATENESS + by - less, 1, 15.0, 0.0) for less in (0, 1))
+            assert enough.judge(array(times)).verdict[place] == ACCEPTED
+            assert too_little.judge(array(times)).verdict[place] == LATE
+
+
+@given(event_times)
 def test_where_every_event_is_believed_one_is_late_only_behind_the_newest_before_it(times: list[int]) -> None:
     newest, verdicts = MIN_TIME, []
     for time in times:
         verdicts.append(LATE if time < newest - LATENESS else ACCEPTED)
         newest = max(newest, time)
-    assert clock().judge(array(times)).tolist() == verdicts
+    assert clock().judge(array(times)).verdict.tolist() == verdicts
 
 
 @given(event_times, quorums)
 def test_an_event_is_late_only_behind_what_half_of_the_last_have_reached(times: list[int], quorum: int) -> None:
-    assert clock(confirmations=quorum).judge(array(times)).tolist() == reference(times, quorum)
+    assert clock(confirmations=quorum).judge(array(times)).verdict.tolist() == reference(times, quorum)
 
 
 @given(st.lists(st.integers(0, 30), max_size=60), quorums)
 def test_the_oracle_judges_alike(times: list[int], quorum: int) -> None:
     job = JobSpec((), lateness_ms=5, confirmations=quorum)
     oracle = Oracle(job, now_ms=0)
-    oracle.add(Record("e", 0, offset, time, 0, b"k", b"", None, 1, 1, ()) for offset, time in enumerate(times))
-    verdicts = PartitionClock(Progress(), 5, quorum, 15.0, 0.0).judge(array(times))
+    oracle.add(Record("e", 0, offset, time, b"k", b"") for offset, time in enumerate(times))
+    verdicts = PartitionClock(Progress(), 5, quorum, 15.0, 0.0).judge(array(times)).verdict
     assert {offset for _, offset in oracle.finish().late} == set(np.flatnonzero(verdicts == LATE).tolist())
 
 
 def test_one_fast_clock_makes_nobody_late() -> None:
     times = NOON + 1000 * np.arange(3000)
     times[0] += 59 * 60_000
-    assert not by_default().judge(times).any()
+    assert not by_default().judge(times).verdict.any()
 
 
 @pytest.mark.parametrize("ahead", [60_000, 59 * 60_000, 24 * HOUR])
@@ -80,7 +91,7 @@ def test_a_tenth_of_fast_clocks_makes_nobody_late(ahead: int) -> None:
     times = NOON + 10 * np.arange(1_000_000)
     times[rng.random(len(times)) < 0.1] += ahead
     judged = by_default()
-    assert not judged.judge(times).any()
+    assert not judged.judge(times).verdict.any()
     assert judged.time < NOON + 10 * len(times)
 
 
@@ -89,8 +100,10 @@ def test_while_fewer_than_asked_for_are_fast_only_the_other_clocks_count(rows: l
     fast = [number % (2 * n) < n - 1 for number in range(len(rows))]
     right = [number + lag for number, (lag, _) in enumerate(rows)]
     times = [time + (ahead if is_fast else 0) for time, is_fast, (_, ahead) in zip(right, fast, rows, strict=True)]
-    verdicts = clock(confirmations=n).judge(array(times)).tolist()
-    alone = clock().judge(array([time for time, is_fast in zip(right, fast, strict=True) if not is_fast])).tolist()
+    verdicts = clock(confirmations=n).judge(array(times)).verdict.tolist()
+    alone = (
+        clock().judge(array([time for time, is_fast in zip(right, fast, strict=True) if not is_fast])).verdict.tolist()
+    )
     others = [verdict for verdict, is_fast in zip(verdicts, fast, strict=True) if not is_fast]
     assert all(mine <= its for mine, its in zip(others, alone, strict=True)), "late at most where it would be without"
 
@@ -99,7 +112,7 @@ def test_while_fewer_than_asked_for_are_fast_only_the_other_clocks_count(rows: l
 def test_sorted_events_with_any_gaps_hold_time_back_by_few_events(gaps: list[int], quorum: int) -> None:
     times = np.cumsum(gaps)
     judged = clock(confirmations=quorum)
-    assert not judged.judge(times).any()
+    assert not judged.judge(times).verdict.any()
     assert judged.time == (times[-quorum] if len(times) >= quorum else MIN_TIME)
 
 
@@ -107,8 +120,8 @@ def test_sorted_events_with_any_gaps_hold_time_back_by_few_events(gaps: list[int
 def test_how_events_are_cut_into_batches_changes_nothing(times: list[int], quorum: int, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(times)))
     one, two = clock(confirmations=quorum), clock(confirmations=quorum)
-    whole = one.judge(array(times)).tolist()
-    assert two.judge(array(times[:cut])).tolist() + two.judge(array(times[cut:])).tolist() == whole
+    whole = one.judge(array(times)).verdict.tolist()
+    assert two.judge(array(times[:cut])).verdict.tolist() + two.judge(array(times[cut:])).verdict.tolist() == whole
     assert one.progress(0) == two.progress(0)
 
 
@@ -120,7 +133,7 @@ def test_a_restart_from_the_committed_progress_changes_nothing(
     committed, verdicts = Progress(), []
     for start, end in pairwise([0, *cuts, len(times)]):
         judged = clock(committed, confirmations=quorum)
-        verdicts += judged.judge(array(times[start:end])).tolist()
+        verdicts += judged.judge(array(times[start:end])).verdict.tolist()
         committed = Progress.decode(judged.progress(3).encode())
         assert committed == judged.progress(3)
     assert verdicts == reference(times, quorum)
@@ -150,15 +163,15 @@ def test_silence_makes_idle_only_after_the_timeout_and_once() -> None:
 
 def test_with_idleness_the_newest_event_counts_that_is_not_ahead_of_the_wall_clock() -> None:
     judged = by_default()
-    assert not judged.judge(array([NOON, NOON + 1000, NOON + HOUR])).any()
+    assert not judged.judge(array([NOON, NOON + 1000, NOON + HOUR])).verdict.any()
     assert judged.time == MIN_TIME, "too few to confirm anything"
     judged.go_idle(NOON + 2000)
     assert judged.time == NOON + 1000
     judged.resuming(0)
     judged.resume(floor=MIN_TIME)
     job = JobSpec(())
-    assert judged.judge(array([NOON + 1000 - job.lateness_ms, NOON])).tolist() == [ACCEPTED, ACCEPTED]
-    assert judged.judge(array([NOON - job.lateness_ms])).tolist() == [WAS_IDLE]
+    assert judged.judge(array([NOON + 1000 - job.lateness_ms, NOON])).verdict.tolist() == [ACCEPTED, ACCEPTED]
+    assert judged.judge(array([NOON - job.lateness_ms])).verdict.tolist() == [WAS_IDLE]
 
 
 def test_records_put_idleness_off() -> None:
@@ -178,9 +191,9 @@ def test_after_an_idle_time_the_floor_decides_until_newer_events_come() -> None:
     assert judged.resuming(2) == Progress(500, 2, resuming=True)
     judged.resume(floor=800)
     assert not judged.must_resume
-    verdicts = judged.judge(array([799, 800, 950, 849, 851]))
+    verdicts = judged.judge(array([799, 800, 950, 849, 851])).verdict
     assert verdicts.tolist() == [WAS_IDLE, ACCEPTED, ACCEPTED, LATE, ACCEPTED]
-    assert judged.judge(array([2000, 1899])).tolist() == [ACCEPTED, LATE]
+    assert judged.judge(array([2000, 1899])).verdict.tolist() == [ACCEPTED, LATE]
 
 
 def test_a_death_between_the_two_steps_of_coming_back_is_remembered() -> None:
@@ -195,12 +208,12 @@ def test_a_floor_behind_its_own_time_changes_nothing() -> None:
     judged = clock(Progress(5000, idle=True))
     judged.resuming(0)
     judged.resume(floor=100)
-    assert judged.judge(array([4900, 4899])).tolist() == [ACCEPTED, WAS_IDLE]
+    assert judged.judge(array([4900, 4899])).verdict.tolist() == [ACCEPTED, WAS_IDLE]
     assert judged.time == 5000
 
 
 def test_after_the_end_everything_is_late_for_that_reason() -> None:
-    assert clock(Progress(END)).judge(array([5, 6])).tolist() == [FINISHED, FINISHED]
+    assert clock(Progress(END)).judge(array([5, 6])).verdict.tolist() == [FINISHED, FINISHED]
     assert REASONS[FINISHED][0] == "input-was-finished"
 
 
@@ -216,6 +229,6 @@ def test_nothing_is_accepted_that_others_may_have_gone_past_while_it_was_idle(
     judged = clock(partitions[0])
     judged.resuming(0)
     judged.resume(derived)
-    verdicts = judged.judge(array(times))
+    verdicts = judged.judge(array(times)).verdict
     assert all(time >= derived for time, verdict in zip(times, verdicts, strict=True) if verdict == ACCEPTED)
     assert router_watermark({0: judged.progress(0)}, LATENESS) >= min(derived, own - LATENESS)

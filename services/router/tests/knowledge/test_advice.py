@@ -22,7 +22,7 @@ SECONDS = 10.0
 TURNS = 20
 """Times in an interval that each partition is read."""
 PARTITIONS = 6
-SETTLED = 7
+STEADY = 7
 """Intervals by which is judged what has happened."""
 
 
@@ -95,16 +95,16 @@ class Running:
             self._time.passed = began + SECONDS
             self.widths.append(self.plane.replica.active.widths())
             await end_interval([self.plane], self._time)
-            self.lambdas.append((await self.plane.keyspace(KeyQuery(limit=0))).lambda_)
+            self.lambdas.append((await self.plane.keyspace(KeyQuery(limit=0))).lambda_ or 1.0)
 
     @property
     def lambda_(self) -> float:
         """What λ was on average of the last intervals."""
-        return fmean(self.lambdas[-SETTLED:])
+        return fmean(self.lambdas[-STEADY:])
 
     def hot_keys(self) -> set[int]:
         """How many were hot in the last intervals: mostly one number, but chance may lie between two."""
-        return {len(widths) for widths in self.widths[-SETTLED:]}
+        return {len(widths) for widths in self.widths[-STEADY:]}
 
     @property
     def chance(self) -> int:
@@ -114,7 +114,7 @@ class Running:
     def widths_of(self, hashed: int) -> range:
         """How wide a key was in the last intervals: from the least to the most."""
         cold = self.plane.replica.active.cold_width
-        widths = [widths.get(hashed, cold) for widths in self.widths[-SETTLED:]]
+        widths = [widths.get(hashed, cold) for widths in self.widths[-STEADY:]]
         return range(min(widths), max(widths) + 1)
 
 

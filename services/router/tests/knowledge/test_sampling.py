@@ -18,7 +18,15 @@ from keygrouping_router.control.orders import ShadowGrouping
 from keygrouping_router.control.state import Control
 from keygrouping_router.knowledge import trial
 from keygrouping_router.knowledge.balance import Balance
-from keygrouping_router.knowledge.sampling import MOST_BYTES, MOST_EVENTS, MOST_PER_SECOND, Recent, Sampler, Slice
+from keygrouping_router.knowledge.sampling import (
+    MOST_BYTES,
+    MOST_EVENTS,
+    MOST_PER_SECOND,
+    MOST_SECONDS,
+    Recent,
+    Sampler,
+    Slice,
+)
 from keygrouping_router.knowledge.shadow import Shadow, candidates
 from keygrouping_router.knowledge.trial import Changes, InForce, compare
 
@@ -120,6 +128,15 @@ def test_what_is_kept_of_the_sample_is_bounded() -> None:
     for _ in range(4):
         recent.add(big)
     assert len(recent.slices()) == 2
+
+
+def test_a_sample_of_the_present_traffic_holds_nothing_old() -> None:
+    recent = Recent()
+    for minute in range(31):
+        recent.add(Slice([b"k"], np.zeros(1, np.int64), None, minute * 60.0))
+    assert recent.slices()[0].now == 30 * 60 - MOST_SECONDS
+    recent.add(Slice([b"k"], np.zeros(1, np.int64), None, 86_400.0))
+    assert [one.now for one in recent.slices()] == [86_400.0]
 
 
 def test_a_shadow_measures_what_the_library_measures() -> None:

@@ -14,6 +14,8 @@ import pytest
 from keygrouping.grouping.level_fill import LevelFill
 from keygrouping.hashing import hash_keys
 from keygrouping.measure import lambda_
+from keygrouping_local.redis_server import RedisServer
+from keygrouping_router import metrics
 from keygrouping_router.api import router_app
 from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.api.shapes import WorkersChange
@@ -23,10 +25,8 @@ from keygrouping_router.errors import Refused
 from keygrouping_router.knowledge.keyspace import KeyQuery
 from keygrouping_router.planning.rounds import DOCUMENT
 from keygrouping_router.replica import new_replica
-from keygrouping_service.observability import metrics
 from keygrouping_service.store import Conflict, Store, Unavailable, open_store
 from keygrouping_service.store.memory import MemoryStore
-from keygrouping_service.store.testing import RedisServer
 from keygrouping_service.testing import until
 
 from .. import planes as doubles
@@ -159,7 +159,7 @@ async def test_while_the_store_is_away_a_router_plans_if_it_is_alone(count: int)
     assert count > 1 or np.mean(owners_of_cold_keys(plane) != cold) < 0.1, "goes on from the plan made meanwhile"
 
 
-async def test_a_plan_that_another_one_has_overtaken_is_made_anew_upon_that(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_plan_that_another_one_has_overtaken_is_made_again_upon_that(monkeypatch: pytest.MonkeyPatch) -> None:
     time = FakeTime()
     (plane,) = await replicas(MemoryStore(clock=lambda: time.passed), time, 1, interval=1.0)
     put = plane.replica.store.put
@@ -216,9 +216,9 @@ async def test_a_change_of_w_after_the_statistics_were_taken_costs_nobody_else_t
     monkeypatch.setattr(first.peers, "publish", meanwhile)
     await first.end_interval(number)
     route(planes[1], skewed(3000, 0.4, 2), time.passed)
-    # A router of an older version announces them all the same.
-    board = second.rounds._board(second.active.control, number)
-    await second.store.announce(board, "old", {"epoch": 0, "statistics": stale}, 1.0)
+    # A router of an older version publishes them all the same.
+    name = second.rounds._name(second.active.control, number)
+    await second.store.publish(name, "old", {"epoch": 0, "statistics": stale}, 1.0)
     await second.end_interval(number)
     await first.follow()
     plan = await planes[0].plan()
@@ -328,10 +328,16 @@ async def test_a_plan_in_the_store_that_is_of_no_use_is_told_once_and_the_next_o
     await an_interval([plane], time, 1)
     told = [record.getMessage() for record in caplog.records]
     assert [
-        text.partition(" (plan)")[0].partition(":")[0] for text in told if "can't be" in text or "no use" in text
+        text.partition(" (plan)")[0].partition(":")[0]
+        for text in told
+        if "cannot be" in text or "treated as missing" in text
     ] == [
-        "what stands in the store as 'plan' is of no use here, and is taken for missing",
-        *(["the next plan is made from none, as the one before it can't be applied"] if broken == "content" else []),
+        "the value in the store under 'plan' is invalid and treated as missing",
+        *(
+            ["the next plan is computed from scratch, as the previous one cannot be applied"]
+            if broken == "content"
+            else []
+        ),
     ]
     assert (await plane.plan()).round == plane.replica.number and (await plane.plan()).hot_keys
     await an_interval([plane], time, 2)
@@ -427,7 +433,7 @@ async def test_a_router_goes_on_with_its_plan_after_a_restart(reopened: Callable
     assert [each.home for each in found if each.share is None] == [
         expected[key].home for key in range(1001) if found[key].share is None
     ]
-    assert not again.replica.active.grouping.urgent, "nothing is planned anew"  # type: ignore[attr-defined]
+    assert not again.replica.active.grouping.urgent, "nothing is planned again"  # type: ignore[attr-defined]
     await store.close()
 
 
@@ -478,7 +484,7 @@ async def test_weights_are_what_is_balanced() -> None:
         time.passed += 1
         usable = usable_of(skewed(5000, 0.3, second))
         weights = random.pareto(3, len(usable.keys)) * 1000
-        routed = route_batch(plane, Usable(usable.records, usable.keys, usable.times, weights), time.passed)
+        routed = route_batch(plane, Usable(usable.batch, usable.keys, usable.times, weights), time.passed)
         loads += np.bincount(routed.workers, weights, 10) if second >= 10 else 0
         if second % 10 == 9:
             await end_interval([plane], time)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping.hashing import hash_key
 from keygrouping.measure import lambda_
+from keygrouping_local.redis_server import RedisServer
 from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.api.shapes import GroupingChange, WorkersChange
 from keygrouping_router.knowledge.format import knowledge_from_data, knowledge_to_data
@@ -20,7 +21,6 @@ from keygrouping_router.knowledge.keyspace import KeyQuery, KeySpaceView
 from keygrouping_router.replica import new_replica
 from keygrouping_service.store import Store, Unavailable, open_store
 from keygrouping_service.store.memory import MemoryStore
-from keygrouping_service.store.testing import RedisServer
 from keygrouping_service.testing import until
 from prometheus_client import REGISTRY
 
@@ -335,7 +335,7 @@ async def test_a_leader_that_dies_costs_one_round_and_is_told(
         await asyncio.gather(*(suppressed(plane, time) for plane in planes))
     assert {plane.replica.epoch for plane in planes} == {0}
     assert lost_rounds() == lost + REPLICAS
-    told = [record.getMessage() for record in caplog.records if "no plan came in time" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "no plan arrived in time" in record.getMessage()]
     assert len(told) == REPLICAS - 1, "the leader itself tells that the store can't be used"
     time.passed += 1
     await end_interval(planes, time)

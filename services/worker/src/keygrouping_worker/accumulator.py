@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from itertools import repeat
+from typing import Protocol, TypeVar
 
 import numpy as np
 from keygrouping.aggregate import State
 from keygrouping.aggregate.exact import sum_of
 from keygrouping.identity import hashes_of, partition_seeds, tallies
-from keygrouping.job import FieldValue, Headers, JobSpec, Rejection, picker
+from keygrouping.job import EventColumns, FieldValue, JobSpec, Rejection, extract_columns, picker
 from keygrouping.partial import Partial
 from keygrouping.receipt import MODULUS, Tally
+from numpy.typing import NDArray
 
 _ANY_TIME = 1 << 62
-
-
-class Event(Protocol):
-    """What is read of a routed record: the members of aiokafka's ConsumerRecord that the job needs."""
-
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Headers: ...
 
 
 Place = tuple[int, bytes]
@@ -39,7 +26,7 @@ Place = tuple[int, bytes]
 Row = tuple[int, int | float, tuple[FieldValue, ...]]
 """Offset, weight and fields of an event."""
 
-Routed = TypeVar("Routed", bound=Event)
+Item = TypeVar("Item")
 
 
 @dataclass(slots=True)
@@ -54,12 +41,11 @@ class _Group:
     states: list[State]
 
 
-@dataclass(frozen=True, slots=True)
-class Unusable(Generic[Routed]):
-    """A routed record that the job can't use: not the router's, or routed under another job."""
+class RoutedEvents(EventColumns, Protocol):
+    """A batch of routed events with their offsets, which rise."""
 
-    event: Routed
-    rejection: Rejection
+    @property
+    def offsets(self) -> NDArray[np.int64]: ...
 
 
 class Accumulator:
@@ -76,7 +62,6 @@ class Accumulator:
         self._groups: dict[Place, _Group] = {}
         self._key_bytes = 0
         self._columns = list(zip(job.aggregates, map(picker, job.fields_of), strict=True))
-        self._plain = not job.needs_value and (job.key.kind, job.weight.kind) == ("record", "one")
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -86,27 +71,18 @@ class Accumulator:
         """Bytes of all keys held; with the number of groups it bounds the memory in use."""
         return self._key_bytes
 
-    def add(self, events: Sequence[Routed]) -> list[Unusable[Routed]]:
-        """Takes a batch in the order of its offsets; returns what the job can't use."""
-        if self._plain:
-            places, unusable = _sort_plain(self._job, events)
-            self._merge_plain(places)
+    def add(self, events: RoutedEvents) -> list[tuple[int, Rejection]]:
+        """Takes a batch; returns the rows that the job can't use: not the router's, or routed under another job."""
+        found = extract_columns(self._job, events, _ANY_TIME)
+        starts = (found.times - (found.times - self._job.window_offset_ms) % self._job.window_ms).tolist()
+        offsets = found.events.offsets.tolist()
+        if found.weights is None and found.fields is None:
+            self._merge_plain(_gathered(zip(starts, found.keys, strict=True), offsets))
         else:
-            rows, unusable = self._sort(events)
-            self._merge(rows)
-        return unusable
-
-    def _sort(self, events: Sequence[Routed]) -> tuple[dict[Place, list[Row]], list[Unusable[Routed]]]:
-        batch: dict[Place, list[Row]] = defaultdict(list)
-        unusable: list[Unusable[Routed]] = []
-        extract, window_of = self._job.extract, self._job.window_of
-        for event in events:
-            found = extract(event.key, event.value, event.headers, event.timestamp, _ANY_TIME)
-            if isinstance(found, Rejection):
-                unusable.append(Unusable(event, found))
-            else:
-                batch[window_of(found.time_ms), found.key].append((event.offset, found.weight, found.fields))
-        return batch, unusable
+            weights = found.weights or repeat(1)
+            rows = zip(offsets, weights, found.fields or repeat(()), strict=False)
+            self._merge(_gathered(zip(starts, found.keys, strict=True), rows))
+        return found.rejected
 
     def _merge_plain(self, places: dict[Place, list[int]]) -> None:
         sums = self._sums([offset for offsets in places.values() for offset in offsets], places.values())
@@ -171,23 +147,9 @@ class Accumulator:
         self._key_bytes = 0
 
 
-def _sort_plain(job: JobSpec, events: Sequence[Routed]) -> tuple[dict[Place, list[int]], list[Unusable[Routed]]]:
-    """Sorts the events of a job that needs only record key and timestamp: their offsets, and what is unusable.
-
-    The same as with `JobSpec.extract`, at a third of its cost.
-    """
-    batch: dict[Place, list[int]] = defaultdict(list)
-    unusable: list[Unusable[Routed]] = []
-    start = end = 0
-    for event in events:
-        time_ms, key = event.timestamp, event.key
-        if key is None or time_ms < 0:
-            found = job.extract(key, event.value, event.headers, time_ms, _ANY_TIME)
-            assert isinstance(found, Rejection)
-            unusable.append(Unusable(event, found))
-            continue
-        if not start <= time_ms < end:
-            start = job.window_of(time_ms)
-            end = start + job.window_ms
-        batch[start, key].append(event.offset)
-    return batch, unusable
+def _gathered(places: Iterable[Place], items: Iterable[Item]) -> dict[Place, list[Item]]:
+    """What belongs to each place, in order."""
+    batch: dict[Place, list[Item]] = defaultdict(list)
+    for place, item in zip(places, items, strict=True):
+        batch[place].append(item)
+    return batch

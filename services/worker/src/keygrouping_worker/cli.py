@@ -10,10 +10,10 @@ from keygrouping_service.kafka.premises import Role
 from keygrouping_service.kafka.premises_check import checked
 from keygrouping_service.kafka.purging import Purger, Ripening, purging, readers_of
 from keygrouping_service.kafka.runner import PartitionRunner
-from keygrouping_service.observability import metrics
 from keygrouping_service.run import run
 from keygrouping_service.settings import load
 
+from keygrouping_worker import metrics
 from keygrouping_worker.assignor import OrdinalAssignor
 from keygrouping_worker.settings import WorkerSettings
 from keygrouping_worker.work import WorkerStage
@@ -28,7 +28,7 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
         settings.routed_topic,
         stage.work,
         assignor=OrdinalAssignor(settings.ordinal),
-        dead=metrics.WORKER_DEAD,
+        dead=metrics.DEAD,
     )
     app = create_app("keygrouping worker", lambda: runner.ready)
     readers = readers_of(runner.group, settings.routed_readers)

@@ -8,14 +8,17 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from keygrouping.job import Rejection
 from keygrouping_service.kafka.flushing import FlushingStage
-from keygrouping_service.kafka.owned import OwnedPartition, Record
-from keygrouping_service.kafka.progress import Horizon, Upstream
-from keygrouping_service.kafka.upstream_watermarks import Follower
-from keygrouping_service.observability import metrics
+from keygrouping_service.kafka.owned import OwnedPartition
+from keygrouping_service.kafka.progress import Upstream, UpstreamWatermark
+from keygrouping_service.kafka.upstream_watermarks import PartitionWatermark
 from keygrouping_service.records.batches import origin_headers, partition_of
+from keygrouping_service.records.protocols import RecordBatch
+from keygrouping_service.records.record import Record
 
-from keygrouping_worker.accumulator import Accumulator, Unusable
+from keygrouping_worker import metrics
+from keygrouping_worker.accumulator import Accumulator
 from keygrouping_worker.settings import WorkerSettings
 
 _SLICE = 500
@@ -32,19 +35,19 @@ class Flushed:
 
     def count(self) -> None:
         """Adds it to the metrics."""
-        metrics.WORKER_EVENTS.inc(self.events)
-        metrics.WORKER_PARTIALS.inc(self.partials)
-        metrics.WORKER_FLUSHES.inc()
+        metrics.EVENTS.inc(self.events)
+        metrics.PARTIALS.inc(self.partials)
+        metrics.FLUSHES.inc()
         for reason, events in self.dead_letters.items():
-            metrics.WORKER_DEAD.labels(reason).inc(events)
+            metrics.DEAD.labels(reason).inc(events)
 
 
 class Flusher:
-    """What one incarnation on one routed partition holds between two flushes, and how it is written.
+    """What one session on one routed partition holds between two flushes, and how it is written.
 
     A flush is one transaction: the partials, the offset behind the last event in them, and the event time up to
-    which this partition's partials are complete. As a flush writes everything up to its offset, whatever a horizon
-    promised up to there is in `partials` when it commits.
+    which this partition's partials are complete: its watermark. A flush writes everything up to its offset, so all that
+    the upstream watermark covers up to there is in `partials` when it commits.
     """
 
     def __init__(self, settings: WorkerSettings, owned: OwnedPartition, partitions: int) -> None:
@@ -52,14 +55,14 @@ class Flusher:
         self._settings = settings
         self._owned = owned
         self._partitions = partitions
-        self._unusable: list[Unusable[Record]] = []
+        self._unusable: list[tuple[Record, Rejection]] = []
         self._events = 0
-        self._follower = Follower(owned.partition, owned.progress)
+        self._watermark = PartitionWatermark(owned.partition, owned.progress)
         self._written = (owned.committed.offset, owned.progress)
 
-    async def take(self, records: list[Record]) -> None:
+    async def take(self, records: RecordBatch) -> None:
         """Aggregates records in memory."""
-        self._unusable += self.accumulator.add(records)
+        self._unusable += [(records.record(row), why) for row, why in self.accumulator.add(records)]
         self._events += len(records)
 
     @property
@@ -71,10 +74,10 @@ class Flusher:
             or len(self._unusable) >= _MOST_UNUSABLE
         )
 
-    async def write(self, newest: Horizon | None) -> None:
+    async def write(self, newest: UpstreamWatermark | None) -> None:
         """Writes what is held and commits; does nothing if nothing has changed since the last flush."""
         owned = self._owned
-        progress = self._follower.reached(owned.position, newest)
+        progress = self._watermark.advance(owned.position, newest)
         if (owned.position, progress) == self._written:
             return
         outbox = owned.outbox()
@@ -84,11 +87,10 @@ class Flusher:
             outbox.append(topic, partition_of(key, self._partitions), now_ms, key, partial.encode())
             if count % _SLICE == 0:
                 await asyncio.sleep(0)
-        for unusable in self._unusable:
-            record, why = unusable.event, unusable.rejection
+        for record, why in self._unusable:
             headers = origin_headers(record, why.reason, why.detail)
             outbox.append(self._settings.dead_letters_topic, 0, record.timestamp, record.key, record.value, headers)
-        done = Flushed(self._events, len(self.accumulator), Counter(each.rejection.reason for each in self._unusable))
+        done = Flushed(self._events, len(self.accumulator), Counter(why.reason for _, why in self._unusable))
         self._written = (owned.position, progress)
         self._events = 0
         self.accumulator.clear()
@@ -103,7 +105,7 @@ class WorkerStage(FlushingStage[Flusher]):
         super().__init__(settings.partials_topic, settings.flush_interval, settings.batch_records)
         self._settings = settings
 
-    async def _read_horizon(self, upstream: Upstream) -> Horizon:
+    async def _read_upstream_watermark(self, upstream: Upstream) -> UpstreamWatermark:
         settings = self._settings
         return await upstream.of_worker(
             settings.group("router"), settings.events_topic, settings.routed_topic, settings.job.lateness_ms
@@ -113,4 +115,4 @@ class WorkerStage(FlushingStage[Flusher]):
         return Flusher(self._settings, owned, output_partitions)
 
     def _observe(self, running: Collection[Flusher]) -> None:
-        metrics.WORKER_GROUPS.set(sum(len(flusher.accumulator) for flusher in running))
+        metrics.GROUPS.set(sum(len(flusher.accumulator) for flusher in running))

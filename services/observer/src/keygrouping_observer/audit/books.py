@@ -14,8 +14,8 @@ from keygrouping.job import JobSpec
 from keygrouping.partial import RecordError
 from keygrouping.receipt import Receipt, Tally, time_of_window
 from keygrouping_service.kafka.progress import END, MIN_TIME
-from keygrouping_service.observability import metrics
 
+from keygrouping_observer import metrics
 from keygrouping_observer.audit.inputs import KINDS, Difference, Lane, Letters
 from keygrouping_observer.audit.windows import PREFIX, Window, Windows
 
@@ -63,6 +63,8 @@ class Books:
     time: int = MIN_TIME
     unplaced: int = 0
     """Dead letters of routed events whose window can't be told."""
+    uncompared: list[str] = field(default_factory=list)
+    """Kinds of letters of which the first are deleted: those that are read until the first comparison prove nothing."""
     changed: bool = False
     _pieces: int = 0
     """Records that the state was written in last."""
@@ -136,12 +138,14 @@ class Books:
                 lane.end(letters)
                 continue
             before = lane.ranges
-            bad = list(lane.judge(letters))
+            bad = list(lane.judge(letters, self.uncompared))
             self._note(bad)
             metrics.AUDIT_RANGES.labels("proven").inc(max(0, lane.ranges - before - len(bad)))
+        self.uncompared = []
         judged = list(self.windows.judge(self.time if self.time >= END else self.time - self.job.window_ms + 1))
         for window in judged:
-            metrics.AUDIT_WINDOWS.labels(window.verdict).inc()
+            if window.verdict != "unknown":
+                metrics.AUDIT_WINDOWS.labels(window.verdict).inc()
             if window.verdict == "differs":
                 log.error("window [%d, %d): %s", window.start, window.start + self.job.window_ms, self.explain(window))
         self.changed = self.changed or bool(judged)
@@ -192,6 +196,7 @@ class Books:
             "forgotten": self.windows.forgotten,
             "time": self.time,
             "unplaced": self.unplaced,
+            "uncompared": self.uncompared,
             "found": self.found,
             "positions": self.positions,
             "letters": self.letters,
@@ -215,6 +220,7 @@ class Books:
             self.windows.restore(Window.decode(value))
         self.time, self.unplaced, self.found = data["time"], data["unplaced"], data["found"]
         self.positions = {topic: _numbered(places) for topic, places in data["positions"].items()}
+        self.uncompared = list(data["uncompared"])
         kinds = data["letters"].items()
         self.letters = {int(p): {kind: _numbered(found[kind]) for kind in KINDS} for p, found in kinds}
         lanes = map(Lane.from_json, data["lanes"])

@@ -41,7 +41,7 @@ class AuditedWindow(BaseModel):
 
     start: int
     end: int
-    verdict: Literal["open", "proven", "differs"]
+    verdict: Literal["open", "proven", "differs", "unknown"]
     routed: Sum
     results: Sum
     dead_letters: Sum
@@ -67,16 +67,18 @@ class AuditReport(BaseModel):
     state: Literal["standby", "auditing"]
     verdict: Literal["nothing differs", "differs"]
     proven_until: Moment | None = Field(description="event time: windows that end by then have been compared")
-    proven_since: Moment | None = Field(description="windows that start before it are not part of the proof")
+    proven_since: Moment | None = Field(description="windows that start before it are unknown if they don't add up")
     open_windows: Count
     differing_windows: Count
     differing_ranges: Count
     inputs: list[AuditedInput]
-    windows: list[AuditedWindow] = Field(description="the newest first; those that differ before all others")
+    windows: list[AuditedWindow] = Field(
+        description="those that differ, then those that are judged, the newest first; then open ones, the oldest first"
+    )
     ranges: list[AuditedRange] = Field(description="the newest differences of the input, the oldest first")
 
 
-class AuditBoard:
+class LatestAudit:
     """What the HTTP side shows of the audit."""
 
     def __init__(self) -> None:
@@ -92,7 +94,7 @@ class AuditBoard:
 
     def as_json(self, limit: int) -> dict[str, Any]:
         """An `AuditReport` with at most so many windows and ranges."""
-        return _NOTHING if self._books is None else _report(self._books, limit)
+        return _NOTHING if self._books is None else report_of(self._books, limit)
 
 
 _NOTHING: dict[str, Any] = {
@@ -109,10 +111,9 @@ _NOTHING: dict[str, Any] = {
 }
 
 
-def _report(books: Books, limit: int) -> dict[str, Any]:
+def report_of(books: Books, limit: int) -> dict[str, Any]:
+    """An `AuditReport` of these books with at most so many windows and ranges."""
     differing = books.windows.differing
-    newest = [window for window in books.windows.newest(limit) if window.verdict != "differs"]
-    shown = [*reversed(differing), *newest][:limit]
     return {
         "state": "auditing",
         "verdict": "differs" if differing or books.found else "nothing differs",
@@ -134,7 +135,7 @@ def _report(books: Books, limit: int) -> dict[str, Any]:
             }
             for lane in books.lanes.values()
         ],
-        "windows": [_window(books, window) for window in shown],
+        "windows": [_window(books, window) for window in books.windows.listed(limit)],
         "ranges": [
             {
                 **{name: getattr(found, name) for name in ("kind", "partition", "first", "after", "events", "detail")},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Any
 
 import orjson
@@ -61,7 +62,10 @@ class Window:
 
 
 class Windows:
-    """All windows that are known. Those that start before `since` are none of this proof's."""
+    """All windows that are known.
+
+    Of those that start before `since` some accounts may be deleted: they are proven if they add up, else unknown.
+    """
 
     def __init__(self, since: int, forgotten: int) -> None:
         self.since = since
@@ -99,7 +103,7 @@ class Windows:
             window.dead = window.dead.plus(tally)
 
     def _touch(self, start: int) -> Window | None:
-        if start < max(self.since, self.forgotten):
+        if start < self.forgotten:
             return None
         window = self._known.get(start)
         if window is None:
@@ -113,10 +117,15 @@ class Windows:
         """Compares the windows that start before this time and have not been compared as they are now."""
         for start in sorted(start for start in self._open if start < before):
             window = self._known[start]
-            window.verdict = "proven" if window.missing == NOTHING else "differs"
+            window.verdict = self._verdict(window)
             self._open.discard(start)
             self._changed.add(start)
             yield window
+
+    def _verdict(self, window: Window) -> str:
+        if window.missing == NOTHING:
+            return "proven"
+        return "unknown" if window.start < self.since else "differs"
 
     def records(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Key and value of the records of all windows that have changed since the last time; None: forgotten."""
@@ -139,6 +148,14 @@ class Windows:
         """Windows whose results are not what was routed, the oldest first."""
         return sorted((w for w in self._known.values() if w.verdict == "differs"), key=lambda window: window.start)
 
-    def newest(self, limit: int) -> list[Window]:
-        """Windows, the newest first."""
-        return sorted(self._known.values(), key=lambda window: -window.start)[:limit]
+    def listed(self, limit: int) -> list[Window]:
+        """Windows that differ, then those that are judged, the newest first; then open ones, the oldest first.
+
+        Open are also windows of events whose clocks were ahead, so the newest of all may be long to come.
+        """
+        order = {"differs": 0, "proven": 1, "unknown": 1, "open": 2}
+
+        def place(window: Window) -> tuple[int, int]:
+            return order[window.verdict], window.start if window.verdict == "open" else -window.start
+
+        return nsmallest(limit, self._known.values(), key=place)

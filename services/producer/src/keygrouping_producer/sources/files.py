@@ -115,7 +115,7 @@ class File:
         return 0 if self._earliest is None or self._latest is None else self._latest - self._earliest
 
     def read(self, start: int, count: int) -> Block:
-        """Items `start` to `start + count`; going back reads the file anew from its beginning."""
+        """Items `start` to `start + count`; going back reads the file again from its beginning."""
         if start < self._next or self._next < 0:
             self._open()
         for _ in islice(self._items, start - self._next):

@@ -56,7 +56,7 @@ from keygrouping_router.api.views import (
     workers_change_of,
     workers_of,
 )
-from keygrouping_router.control.feed import Event
+from keygrouping_router.control.feed import FeedEvent
 from keygrouping_router.control.history import What
 from keygrouping_router.control.orders import KeyOverride
 from keygrouping_router.control.overrides import override_of
@@ -88,7 +88,7 @@ class ControlPlane:
         self._backlog = backlog
         self._input: Input | None = None
         self._trying = asyncio.Lock()
-        self._shown: WeakKeyDictionary[Event, ServerEvent] = WeakKeyDictionary()
+        self._shown: WeakKeyDictionary[FeedEvent, ServerEvent] = WeakKeyDictionary()
 
     def watch(self, partitions: Input) -> None:
         """Readiness is about these partitions."""

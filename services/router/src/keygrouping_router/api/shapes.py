@@ -132,10 +132,16 @@ class KeySpaceHead(Model):
     tracked_keys: int = Field(description="keys with a count", ge=0)
     spaces: list[SpaceReport]
     loads: list[float] = Field(description="weight per worker")
-    lambda_: float = Field(alias="lambda", description="largest load over average load: 1 is perfect, W the worst")
-    std_dev: float = Field(description="standard deviation of the workers' shares in percentage points")
+    lambda_: float | None = Field(
+        alias="lambda", description="largest load over average load: 1 is perfect, W the worst; null without load"
+    )
+    std_dev: float | None = Field(
+        description="standard deviation of the workers' shares in percentage points; null without load"
+    )
     dist_cost: float = Field(description="distinct workers per key: 1 is key grouping, W the worst")
-    lambda_before: float = Field(description="λ that key hashing would have given the same traffic")
+    lambda_before: float | None = Field(
+        description="λ that key hashing would have given the same traffic; null without load"
+    )
     at: Moment
 
 
@@ -256,13 +262,13 @@ class WorkerReport(Model):
 
     worker: int = Field(ge=0)
     state: Literal["active", "draining", "unused"] = Field(
-        description="`draining`: gets no more events, and has yet to work off its lag"
+        description="`draining`: gets no more events, and has yet to process its lag"
     )
     load: float = Field(ge=0)
     share: Share
     load_of_ideal: float = Field(description="load over what is its due by capacity: 1 is perfect", ge=0)
     capacity: float = Field(description="relative to other workers", gt=0)
-    lag: int | None = Field(description="events routed to it that it has not worked off; null if not known")
+    lag: int | None = Field(description="events routed to it that it has not processed; null if not known")
 
 
 class WorkersReport(Changeable):
@@ -273,7 +279,7 @@ class WorkersReport(Changeable):
     max_workers: int = Field(description="partitions of the routed topic", ge=1)
     total_lag: int | None
     items: list[WorkerReport]
-    lambda_: float = Field(alias="lambda")
+    lambda_: float | None = Field(alias="lambda", description="null as long as no load has been measured")
     epoch: int
 
 

@@ -47,7 +47,7 @@ from keygrouping_router.api.shapes import (
 )
 from keygrouping_router.api.shapes import Change as BeforeAfter
 from keygrouping_router.control import orders
-from keygrouping_router.control.feed import Event
+from keygrouping_router.control.feed import FeedEvent
 from keygrouping_router.control.history import Change, What
 from keygrouping_router.control.orders import KeyOverride, Values
 from keygrouping_router.control.state import INTERVAL, Control
@@ -132,7 +132,7 @@ def workers_of(
         max_workers=most,
         total_lag=None if lags is None else sum(lags.values()),
         items=items,
-        lambda_=lambda_(loads, capacities_of(control.capacity_by_worker, len(loads))),
+        lambda_=lambda_(loads, capacities_of(control.capacity_by_worker, len(loads))) if total else None,
         epoch=epoch,
         version=version,
     )
@@ -299,7 +299,7 @@ def shadows_of(results: Iterable[shadow.ShadowResult]) -> list[ShadowResult]:
     return [ShadowResult(**vars(result)) for result in results]
 
 
-def event_of(event: Event) -> ServerEvent:
+def event_of(event: FeedEvent) -> ServerEvent:
     """What happened, as all who listen get it."""
     data = event.data
     if isinstance(data, Interval):

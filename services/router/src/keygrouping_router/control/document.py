@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from keygrouping.grouping import GroupingError
-from keygrouping_service.store import Conflict, Record, Unanswered, Unavailable
+from keygrouping_service.store import Conflict, LogRecord, Unanswered, Unavailable
 
 from keygrouping_router.control.format import change_from_data, change_to_data, control_from_data, control_to_data
 from keygrouping_router.control.history import Change, What
@@ -38,7 +38,7 @@ _PARTS: dict[What, tuple[str, ...]] = {
 }
 
 STARTS = "starts"
-"""Board of what replicas have begun with: fingerprints of their environments."""
+"""Presence under which replicas publish what they began with: fingerprints of their environments."""
 STARTS_SECONDS = 3600.0
 """How long it is known what a replica that is gone began with."""
 
@@ -77,8 +77,8 @@ class ControlDocument:
     nothing; where the environment differs from the one that the document was last configured from, that wins.
 
     Versions never go back. A store that has lost the document, or has an older one, gets back what this replica knows,
-    as a newer version. And a replica that begins anew with what it has begun with before changes nothing: it is an old
-    one that has crashed in the middle of an update. What came back by a new replica is meant: an update was undone.
+    as a newer version. And a replica that restarts with the environment that it had before changes nothing: it is an
+    old one that has crashed in the middle of an update. What a new replica brings back is meant: an update was undone.
 
     A replica that starts follows all that it can use of a document, and `left_out` says what it can't.
 
@@ -205,7 +205,7 @@ class ControlDocument:
                 continue
             self._usable = (usable, left_out)
             for line in left_out:
-                log.error("the settings in the store are followed without %s", line)
+                log.error("the settings in the store are applied except %s", line)
             return True
         return False
 
@@ -260,7 +260,7 @@ class ControlDocument:
             changed = changed.beginning_at(max(before.base, highest_epoch) + 1)
         was, became = before.difference(what, changed)
         history = Change(self._wall(), by, self.version + 1, what, was, became)
-        record = Record(HISTORY, change_to_data(history), KEPT)
+        record = LogRecord(HISTORY, change_to_data(history), KEPT)
         try:
             written = await self._store.put(DOCUMENT, control_to_data(changed), expected=place, record=record)
             self._take(_Stored(changed, written.version))
@@ -302,7 +302,11 @@ class ControlDocument:
             return False
         stored = _Stored(control, written.version)
         if self.version:
-            log.warning("the store has lost what was set: version %d is put back as %d", self.version, stored.version)
+            log.warning(
+                "the store has lost the settings: version %d is written again as version %d",
+                self.version,
+                stored.version,
+            )
         self._take(stored)
         return True
 
@@ -317,7 +321,10 @@ class ControlDocument:
         again = wanted != configured and await self._has_begun_with(wanted)
         self._configured = True
         if again:
-            log.warning("the settings of this start are older than those in force, which stay: use the API to set them")
+            log.warning(
+                "this process was started with settings older than those in force, which are kept: "
+                "use the API to change them"
+            )
             return
         try:
             for what, names in _PARTS.items():
@@ -326,16 +333,16 @@ class ControlDocument:
                     await self._take_from_environment(what, differs, highest_epoch)
         except Degraded as error:
             self._configured = False
-            log.warning("the changed settings of this start are not taken over yet: %s", error)
+            log.warning("the changed settings of this process are not applied yet: %s", error)
 
     async def _has_begun_with(self, environment: Values) -> bool:
-        return (await self._store.announced(STARTS, _START)).get(self._replica) == _fingerprint(environment)
+        return (await self._store.published(STARTS, _START)).get(self._replica) == _fingerprint(environment)
 
     async def _tell_start(self) -> None:
         now = self._wall()
         if now - self._told_start >= STARTS_SECONDS / 4:
             start = _fingerprint(self._environment.configured)
-            await self._store.announce(STARTS, self._replica, start, STARTS_SECONDS)
+            await self._store.publish(STARTS, self._replica, start, STARTS_SECONDS)
             self._told_start = now
 
     async def _take_from_environment(self, what: What, names: set[str], highest_epoch: Callable[[], int]) -> None:
@@ -352,7 +359,7 @@ class ControlDocument:
         try:
             await self._change(what, edit, None, BY_SETTINGS, highest_epoch)
         except Refused as error:
-            log.warning("the changed settings of this start are not taken over: %s", error)
+            log.warning("the changed settings of this process are not applied: %s", error)
 
 
 def _route_alike(control: Control, other: Control) -> bool:

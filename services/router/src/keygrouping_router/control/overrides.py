@@ -9,8 +9,8 @@ from typing import get_args
 
 from keygrouping.grouping import Override
 from keygrouping.grouping.overrides import Layout, lay_out
-from keygrouping_service.observability import metrics
 
+from keygrouping_router import metrics
 from keygrouping_router.control.orders import Action, KeyOverride, OverrideChange, Values
 from keygrouping_router.errors import Refused
 from keygrouping_router.limits import LONGEST_OVERRIDDEN, LONGEST_OVERRIDE

@@ -62,8 +62,8 @@ class Control:
 
     `base` is the epoch that a change of the routing begins with, above all epochs before it. `generation` counts
     changes by which plans made before are of no use any more. `configured` is the environment that it was last
-    configured from. `began` is the version after which the store counts anew. `sizes` are the last numbers of workers
-    that the grouping had, each with the base that it came with. `overrides` say where single keys go.
+    configured from. `began` is the version after which the store counts from 1 again. `sizes` are the last numbers of
+    workers that the grouping had, each with the base that it came with. `overrides` say where single keys go.
     """
 
     grouping: str

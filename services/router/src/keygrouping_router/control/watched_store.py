@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from keygrouping_service.http.problems import describe
-from keygrouping_service.observability import metrics
-from keygrouping_service.store import MOST_BYTES, Entry, Record, Store, Unavailable, Unreadable
+from keygrouping_service.store import MOST_BYTES, Entry, LogRecord, Store, Unavailable, Unreadable
 from pydantic import ValidationError
+
+from keygrouping_router import metrics
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Shape(Generic[Value]):
 
 
 class Found(NamedTuple, Generic[Value]):
-    """A document: None if its value is of no use, and its version."""
+    """A document: None if its value is of no use, and its version. It is not to be written to."""
 
     value: Value | None
     version: int
@@ -58,17 +59,28 @@ class WatchedStore:
     def __init__(self, store: Store, wall: Callable[[], float]) -> None:
         self._store = store
         self._wall = wall
+        self._read_last: dict[str, tuple[Entry, Found[Any]]] = {}
+        """Documents of use, as they stand in the store and as they were read."""
         self._told: OrderedDict[tuple[str, str], None] = OrderedDict()
         self.name = store.name
         self.state = StoreState(True, wall(), None)
         metrics.STORE_DEGRADED.set(0)
 
     async def get(self, document: str, shape: Shape[Value]) -> Found[Value] | None:
-        """A document, or None if there is none."""
-        entry = await self._noted(self._store.get(document, shape.most))
-        return None if entry is None else Found(self._read(entry.value, document, shape), entry.version)
+        """A document, or None if there is none; its value is read only where another one stands there than before."""
+        known, found = self._read_last.get(document, (None, None))
+        entry = await self._noted(self._store.get(document, shape.most, known))
+        if entry is not None and entry is known:
+            return found
+        self._read_last.pop(document, None)
+        if entry is None:
+            return None
+        found = Found(self._read(entry.value, document, shape), entry.version)
+        if found.value is not None and entry.digest:
+            self._read_last[document] = (replace(entry, value=None), found)
+        return found
 
-    async def put(self, document: str, value: Any, *, expected: int, record: Record | None = None) -> Entry:
+    async def put(self, document: str, value: Any, *, expected: int, record: LogRecord | None = None) -> Entry:
         """See `Store`."""
         return await self._noted(self._store.put(document, value, expected=expected, record=record))
 
@@ -77,23 +89,23 @@ class WatchedStore:
         found = await self._noted(self._store.tail(log, limit, shape.most))
         return [value for raw in found if (value := self._read(raw, log, shape)) is not None]
 
-    async def announce(self, board: str, member: str, value: Any, ttl: float) -> None:
+    async def publish(self, presence: str, member: str, value: Any, ttl: float) -> None:
         """See `Store`."""
-        await self._noted(self._store.announce(board, member, value, ttl))
+        await self._noted(self._store.publish(presence, member, value, ttl))
 
-    async def announced(self, board: str, shape: Shape[Value]) -> dict[str, Value]:
-        """What the members of a board have announced that is of use, and is not gone yet."""
-        found = await self._noted(self._store.announced(board, shape.most))
-        read = {member: self._read(raw, f"{board}/{member}", shape) for member, raw in found.items()}
+    async def published(self, presence: str, shape: Shape[Value]) -> dict[str, Value]:
+        """What its members have published, as far as it is usable and has not expired."""
+        found = await self._noted(self._store.published(presence, shape.most))
+        read = {member: self._read(raw, f"{presence}/{member}", shape) for member, raw in found.items()}
         return {member: value for member, value in read.items() if value is not None}
 
-    async def withdraw(self, board: str, member: str) -> None:
+    async def withdraw(self, presence: str, member: str) -> None:
         """See `Store`."""
-        await self._noted(self._store.withdraw(board, member))
+        await self._noted(self._store.withdraw(presence, member))
 
-    async def claim(self, name: str, owner: str, ttl: float) -> bool:
+    async def lease(self, name: str, owner: str, ttl: float) -> bool:
         """See `Store`."""
-        return await self._noted(self._store.claim(name, owner, ttl))
+        return await self._noted(self._store.lease(name, owner, ttl))
 
     async def close(self) -> None:
         """See `Store`."""
@@ -106,8 +118,8 @@ class WatchedStore:
         told = (name, f"{mark or reason}")
         if told not in self._told:
             log.error(
-                "what stands in the store as %r is of no use here, and is taken for missing (%s): %s; "
-                "it goes with the next one that is written there",
+                "the value in the store under %r is invalid and treated as missing (%s): %s; "
+                "the next write replaces it",
                 name[:_LONGEST_REASON],
                 kind,
                 reason,
@@ -132,11 +144,11 @@ class WatchedStore:
             result = await call
         except Unavailable as error:
             if self.state.ok:
-                log.warning("the store can't be used, going on with what is known: %s", error)
+                log.warning("the store is unavailable, continuing with the last known values: %s", error)
                 self._turn(StoreState(False, self._wall(), str(error)))
             raise
         if not self.state.ok:
-            log.info("the store can be used again")
+            log.info("the store is available again")
             self._turn(StoreState(True, self._wall(), None))
         return result
 

@@ -9,9 +9,9 @@ import numpy as np
 from keygrouping.grouping import create
 from keygrouping.hashing import SEED, hash_keys
 from keygrouping.measure import KeySample, lambda_
-from keygrouping_service.observability import metrics
 from numpy.typing import NDArray
 
+from keygrouping_router import metrics
 from keygrouping_router.data.active_grouping import ActiveGrouping
 from keygrouping_router.data.extract import Routed, Usable
 from keygrouping_router.knowledge.balance import Balance, Loads, Spread, capacities_of
@@ -40,7 +40,7 @@ class Traffic:
         self.follow([])
 
     def follow(self, made: Sequence[Candidate]) -> None:
-        """The control document has changed: loads and comparisons begin anew, with these groupings beside."""
+        """The control document has changed: loads and comparisons start from zero, beside these groupings."""
         control = self._active.control
         if self.events:
             self._remember()

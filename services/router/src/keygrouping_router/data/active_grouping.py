@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-from keygrouping.grouping import Explanation, Filled, Filling, Grouping, Overrides, Planned, UrgentlyPlanned
+from keygrouping.grouping import Exchanging, Explanation, Filled, Filling, Grouping, Overrides, Planned, UrgentlyPlanned
 from keygrouping.hashing import hash_key, hash_keys
-from keygrouping_service.observability import metrics
 from numpy.typing import NDArray
 
+from keygrouping_router import metrics
 from keygrouping_router.control.checks import Checks
 from keygrouping_router.control.groupings import new_grouping, successor, widths_with
 from keygrouping_router.control.overrides import diverted, orders_of
@@ -35,7 +35,7 @@ class ActiveGrouping:
         self._shift = control.base - self.grouping.epoch
         self.planned = control.base - 1
         """Epoch of the plan that was applied last; below that of every plan for this control document if none was."""
-        self.anew = True
+        self.fresh = True
         """Whether it has begun without a plan, and nobody has looked yet whether there is one to go on from."""
         self._checks = Checks()
         self.now: float | None = None
@@ -77,7 +77,7 @@ class ActiveGrouping:
             self._begin_at(max(control.base, epoch))
             return
         self.grouping, kept = successor(self.grouping, before, control, prepared)
-        self.anew = self.anew or not kept
+        self.fresh = self.fresh or not kept
         self._begin_at(max(control.base, epoch + 1))
         self.planned = control.base - 1
         self._checks.begin()
@@ -116,6 +116,18 @@ class ActiveGrouping:
         if not isinstance(self.grouping, UrgentlyPlanned) or not self.grouping.shared:
             return None
         return self.grouping.interim_statistics()
+
+    def report(self) -> dict[str, Any] | None:
+        """What this replica tells the others of the loads that it has brought; None if its grouping doesn't ask."""
+        if not isinstance(self.grouping, Exchanging) or not self.grouping.shared:
+            return None
+        return self.grouping.report()
+
+    def hear(self, reports: Sequence[Mapping[str, Any]]) -> list[int]:
+        """What all others have told; the positions of what is no report for here, which is left out."""
+        if not isinstance(self.grouping, Exchanging) or not self.grouping.shared:
+            return []
+        return self.grouping.hear(reports)
 
     def apply(self, epoch: int, plan: Mapping[str, Any]) -> bool:
         """Routes by the plan of this number; False, and no change, if that is not above the one applied last.

@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from itertools import chain, compress
+from typing import NamedTuple, cast
 
 import numpy as np
-from aiokafka import ConsumerRecord
-from keygrouping.job import MAX_KEY_BYTES, Extracted, JobSpec, Rejection
-from keygrouping_service.records.surrogateescape import lenient
+from keygrouping.job import ExtractedColumns, JobSpec, Rejection, extract_columns, is_plain
+from keygrouping.slices import Slices
+from keygrouping_service.records.protocols import RecordBatch
+from keygrouping_service.records.record import Record
 from numpy.typing import NDArray
 
 from keygrouping_router.data.lateness import ACCEPTED, PartitionClock
 
-Record: TypeAlias = "ConsumerRecord[bytes, bytes]"
-Records: TypeAlias = Sequence[Record]
-
-_SLICE = 1000
+_SLICE = 2500
 """Records that are read as JSON at a stretch, before other tasks get a turn."""
 
 
@@ -26,30 +25,44 @@ _SLICE = 1000
 class Usable:
     """The records of a batch that the job can use, column by column; `weights` is None if all weigh 1."""
 
-    records: Records
-    keys: list[bytes]
+    batch: RecordBatch
+    keys: Sequence[bytes]
     times: NDArray[np.int64]
     weights: NDArray[np.float64] | None = None
 
     def where(self, chosen: NDArray[np.bool_]) -> Usable:
         """Only the chosen records."""
-        indexes = np.flatnonzero(chosen).tolist()
         weights = None if self.weights is None else self.weights[chosen]
-        records = [self.records[i] for i in indexes]
-        return Usable(records, [self.keys[i] for i in indexes], self.times[chosen], weights)
+        keys = _chosen(self.keys, chosen)
+        return Usable(self.batch.where(chosen), keys, self.times[chosen], weights)
+
+
+def _chosen(keys: Sequence[bytes], chosen: NDArray[np.bool_]) -> Sequence[bytes]:
+    if isinstance(keys, Slices):
+        return cast("Sequence[bytes]", keys.where(chosen))
+    return list(compress(keys, chosen.tolist()))
+
+
+class Late(NamedTuple):
+    """A late event: which of `REASONS`, and by how many ms (see `Judgement`)."""
+
+    record: Record
+    verdict: int
+    by: int
 
 
 @dataclass(slots=True)
 class Judged:
     """A batch, sorted out: what is usable and in time, what is late (and which of `REASONS`), what is unusable.
 
-    `skipped` has, for each of the job's fields (by position), the usable records with a value of the wrong type.
+    `skipped` has, for each of the job's fields (by position), the usable records with a value of the wrong type: their
+    number, and the first of them.
     """
 
     usable: Usable
-    late: list[tuple[Record, int]] = field(default_factory=list)
+    late: list[Late] = field(default_factory=list)
     rejected: list[tuple[Record, Rejection]] = field(default_factory=list)
-    skipped: dict[int, list[Record]] = field(default_factory=dict)
+    skipped: dict[int, tuple[int, Record]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -68,77 +81,70 @@ class Routed:
             yield worker, order[ends[worker] - counts[worker] : ends[worker]]
 
 
-def parts(records: Records, most_bytes: int) -> Iterator[Records]:
+def parts(batch: RecordBatch, most_bytes: int) -> Iterator[RecordBatch]:
     """Cuts a batch into parts of at most `most_bytes` of keys and values (a larger record is a part of its own)."""
-    start = size = 0
-    for index, record in enumerate(records):
-        added = max(0, record.serialized_key_size) + max(0, record.serialized_value_size)
-        if size + added > most_bytes and index > start:
-            yield records[start:index]
-            start, size = index, 0
-        size += added
-    yield records[start:]
+    ends = np.cumsum(batch.sizes())
+    start, before = 0, 0
+    while start < len(batch):
+        stop = max(start + 1, int(np.searchsorted(ends, before + most_bytes, side="right")))
+        yield batch if stop - start == len(batch) else batch.cut(start, stop)
+        start, before = stop, int(ends[stop - 1])
 
 
 class Extractor:
-    """Reads what the job needs of records.
-
-    Where key, timestamp and a weight of 1 are all there is to it (`plain`), whole columns are checked at once; the
-    records one by one only if there is something wrong with one of them.
-    """
+    """Reads what the job needs of records, letting other tasks run where that takes long."""
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job
-        self.plain = not job.needs_value and (job.key.kind, job.weight.kind, job.time.kind) == (
-            "record",
-            "one",
-            "timestamp",
-        )
+        self.plain = is_plain(job)
 
-    async def extract(self, records: Records, now_ms: int) -> Judged:
-        """Sorts out what can be used; lets other tasks run between slices."""
-        if self.plain and not lenient():
-            keys = [record.key for record in records]
-            times = np.fromiter([record.timestamp for record in records], np.int64, len(records))
-            if _all_usable(keys, times, now_ms + self._job.max_future_ms):
-                return Judged(Usable(records, keys, times))
-        return await self._one_by_one(records, now_ms)
-
-    async def _one_by_one(self, records: Records, now_ms: int) -> Judged:
-        usable: list[Record] = []
-        extracted: list[Extracted] = []
-        rejected: list[tuple[Record, Rejection]] = []
-        skipped: dict[int, list[Record]] = {}
-        for start in range(0, len(records), _SLICE):
-            for record in records[start : start + _SLICE]:
-                result = self._job.extract(record.key, record.value, record.headers, record.timestamp, now_ms)
-                if isinstance(result, Rejection):
-                    rejected.append((record, result))
-                else:
-                    usable.append(record)
-                    extracted.append(result)
-                    for position in result.skipped:
-                        skipped.setdefault(position, []).append(record)
+    async def extract(self, batch: RecordBatch, now_ms: int) -> Judged:
+        """Sorts out what can be used; `now_ms` is the wall clock."""
+        if self.plain:
+            return _judged([extract_columns(self._job, batch, now_ms)], [batch])
+        slices = [batch.cut(start, start + _SLICE) for start in range(0, max(1, len(batch)), _SLICE)]
+        found = []
+        for part in slices:
+            found.append(extract_columns(self._job, part, now_ms))
             await asyncio.sleep(0)
-        times = np.fromiter((e.time_ms for e in extracted), np.int64, len(extracted))
-        weights = None
-        if self._job.weight.kind != "one":
-            weights = np.fromiter((float(e.weight) for e in extracted), np.float64, len(extracted))
-        return Judged(Usable(usable, [e.key for e in extracted], times, weights), [], rejected, skipped)
+        return _judged(found, slices)
 
 
-def _all_usable(keys: list[bytes], times: NDArray[np.int64], latest: int) -> bool:
-    """Whether `JobSpec.extract` would refuse none of these records."""
-    if not keys:
-        return True
-    return None not in keys and max(map(len, keys)) <= MAX_KEY_BYTES and times.min() >= 0 and times.max() <= latest
+def _judged(found: Sequence[ExtractedColumns[RecordBatch]], slices: Sequence[RecordBatch]) -> Judged:
+    """One batch of what was found in slices of it."""
+    rejected: list[tuple[Record, Rejection]] = []
+    skipped: dict[int, tuple[int, Record]] = {}
+    for one, part in zip(found, slices, strict=True):
+        rejected += [(part.record(row), why) for row, why in one.rejected]
+        for position, rows in one.skipped.items():
+            known, first = skipped.get(position) or (0, part.record(rows[0]))
+            skipped[position] = (known + len(rows), first)
+    return Judged(_joined(found), [], rejected, skipped)
+
+
+def _joined(found: Sequence[ExtractedColumns[RecordBatch]]) -> Usable:
+    first, *later = found
+    weights = None
+    if first.weights is not None:
+        weights = np.array([float(weight) for one in found for weight in one.weights or ()], np.float64)
+    if not later:
+        return Usable(first.events, first.keys, first.times, weights)
+    events = first.events.followed_by([one.events for one in later])
+    return Usable(events, _all_keys([one.keys for one in found]), np.concatenate([one.times for one in found]), weights)
+
+
+def _all_keys(columns: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
+    lying = [column for column in columns if isinstance(column, Slices)]
+    if len(lying) == len(columns):
+        return cast("Sequence[bytes]", lying[0].followed_by(lying[1:]))
+    return list(chain.from_iterable(columns))
 
 
 def sort_out_late(judged: Judged, clock: PartitionClock) -> Judged:
     """Takes the late events out; the clock moves on."""
-    verdict = clock.judge(judged.usable.times)
+    verdict, late_by = clock.judge(judged.usable.times)
     if not verdict.any():
         return judged
-    records = judged.usable.records
-    late = [(records[i], int(verdict[i])) for i in np.flatnonzero(verdict).tolist()]
+    batch = judged.usable.batch
+    late = [Late(batch.record(i), int(verdict[i]), int(late_by[i])) for i in np.flatnonzero(verdict).tolist()]
     return Judged(judged.usable.where(verdict == ACCEPTED), late, judged.rejected, judged.skipped)

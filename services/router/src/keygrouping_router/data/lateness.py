@@ -5,6 +5,8 @@ Lateness is decided once, here, by the offset order of one partition alone, so t
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from keygrouping_service.kafka.progress import END, MIN_TIME, Progress
 from numpy.typing import NDArray
@@ -25,6 +27,17 @@ REASONS: tuple[tuple[str, str], ...] = (
     ("input-was-finished", "the input was declared finished, and all results are final"),
 )
 """Code and explanation of each verdict."""
+
+
+class Judgement(NamedTuple):
+    """Of each event: an index into `REASONS`, and by how many ms it is too late.
+
+    With an allowed lateness larger by that it would have been accepted; once the input is finished no lateness is, and
+    the number says nothing.
+    """
+
+    verdict: NDArray[np.int8]
+    late_by: Times
 
 
 def warm_up() -> None:
@@ -67,16 +80,17 @@ class PartitionClock:
         if ahead := committed.ahead[-len(self._last) :]:
             self._last[-len(ahead) :] += ahead
 
-    def judge(self, times: Times) -> NDArray[np.int8]:
-        """Accepts these events, in offset order, or says why not: an index into `REASONS`."""
+    def judge(self, times: Times) -> Judgement:
+        """Accepts these events, in offset order, or says why not."""
         before = np.empty(len(times), np.int64)
         self.time, self._oldest = advance(times, self._last, self._oldest, self.time, before)
-        late = times < before - self._lateness_ms
+        late_by = np.maximum(before - self._lateness_ms - times, 0)
+        late = late_by > 0
         verdict = np.where(late, LATE, ACCEPTED).astype(np.int8)
         if self._floor_time != MIN_TIME:
             verdict[late & (before == self._floor_time)] = WAS_IDLE
         verdict[late & (before == END)] = FINISHED
-        return verdict
+        return Judgement(verdict, late_by)
 
     def saw_records(self, now: float) -> None:
         """Records came, whether of use or not: the partition is not idle."""
@@ -91,6 +105,11 @@ class PartitionClock:
         """The partition is to be committed as idle; `wall_ms` is the wall clock in ms since the epoch."""
         self.idle = self.must_resume = True
         self.time = max(self.time, int(self._last[self._last <= wall_ms].max(initial=MIN_TIME)))
+
+    def finish(self) -> None:
+        """No more events will come."""
+        self.idle = self.must_resume = False
+        self.time = END
 
     def resuming(self, epoch: int) -> Progress:
         """What to commit before the first event after an idle time is touched."""

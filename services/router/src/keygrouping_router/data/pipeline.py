@@ -10,18 +10,23 @@ from dataclasses import dataclass
 from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import floor_of_resuming, partitions_of
 from keygrouping_service.kafka.topic_ids import read_topic_id
-from keygrouping_service.observability import metrics
-from keygrouping_service.records.batches import QUARANTINED, Header, Outbox, origin_headers
+from keygrouping_service.records.batches import QUARANTINED, origin_headers
+from keygrouping_service.records.protocols import Header, RecordBatch, Sink
+from keygrouping_service.records.record import Record
 
+from keygrouping_router import metrics
 from keygrouping_router.data.accounting import Traffic
 from keygrouping_router.data.active_grouping import ActiveGrouping
-from keygrouping_router.data.extract import Extractor, Judged, Record, Records, Usable, parts, sort_out_late
-from keygrouping_router.data.lateness import REASONS, PartitionClock
+from keygrouping_router.data.extract import Extractor, Judged, Usable, parts, sort_out_late
+from keygrouping_router.data.lateness import FINISHED, REASONS, PartitionClock
 from keygrouping_router.data.receipts import Entry, Ledger
 from keygrouping_router.data.scheduling import Scheduler
 from keygrouping_router.settings import RouterSettings
 
 log = logging.getLogger(__name__)
+
+LATE_BY = "keygrouping-late-by"
+"""Header of late events: by how many ms, see `lateness.Judgement`."""
 
 _QUIET_SECONDS = 0.5
 """Longest wait for records, so that idleness and shutdown are noticed in time."""
@@ -31,9 +36,6 @@ _MOST_BYTES = 2 << 20
 
 _FETCHED = 2500
 """Most records that are taken from what was fetched at one stretch."""
-
-_STRETCH = 1000
-"""Records that are packed at one stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +91,23 @@ class Pipeline:
             if clock.must_resume:
                 await self._resume(owned, clock)
             for part in parts(records, _MOST_BYTES):
-                behind_gap = part[-1].offset >= owned.skipped_to
-                after = owned.position if part[-1] is records[-1] and behind_gap else part[-1].offset + 1
+                last = int(part.offsets[-1])
+                behind_gap = last >= owned.skipped_to
+                after = owned.position if last == records.offsets[-1] and behind_gap else last + 1
                 outbox, entry = owned.outbox(), ledger.entry(after, owned.skipped_to if behind_gap else 0)
-                entry.consume(part)
+                entry.consume(part.offsets)
                 entry.leave_out(owned.left_out(after))
                 await self._route(part, outbox, clock, entry)
                 outbox.end_with(self._settings.receipts_topic, entry.records)
                 await owned.submit(outbox, after, clock.progress(self._active.epoch))
-        await owned.settle()
+        await owned.flush()
 
     async def _open_ledger(self, owned: OwnedPartition) -> Ledger:
         routed = self._settings.routed_topic
         routed_id = await read_topic_id(owned.admin, routed)
         return Ledger(owned.topic_id, owned.partition, (routed, routed_id), self._job, owned.offset)
 
-    async def _next_batch(self, owned: OwnedPartition) -> Records:
+    async def _next_batch(self, owned: OwnedPartition) -> RecordBatch:
         """Records for one transaction: what is there, and what comes within `linger` after the first of them.
 
         They are all before what retention has deleted unread, or all behind it: a receipt has one range.
@@ -114,16 +117,23 @@ class Pipeline:
         if not records or alone or owned.careful:
             return records
         deadline = time.monotonic() + self._settings.linger
-        while len(records) < most and not owned.stopping and (left := deadline - time.monotonic()) > 0:
-            records += await owned.poll(min(most - len(records), _FETCHED), left)
-            if records[-1].offset < owned.skipped_to:
+        later: list[RecordBatch] = []
+        count, last = len(records), records.offsets[-1]
+        while count < most and not owned.stopping and (left := deadline - time.monotonic()) > 0:
+            if polled := await owned.poll(min(most - count, _FETCHED), left):
+                later.append(polled)
+                count, last = count + len(polled), polled.offsets[-1]
+            if last < owned.skipped_to:
                 break
-        return records
+        return records.followed_by(later)
 
     async def _rest(self, owned: OwnedPartition, clock: PartitionClock, ledger: Ledger) -> None:
-        """No records: commits idleness when it is due, and a position that moved over transaction markers."""
-        await owned.settle()
-        if clock.is_due(time.monotonic()) and owned.position >= await owned.end():
+        """No records: commits the end of the range, idleness when it is due, and a position that moved over markers."""
+        await owned.flush()
+        if owned.at_end and not owned.committed.progress.ended:
+            clock.finish()
+            log.info("%s[%d] is routed up to the end of the range", owned.tp.topic, owned.partition)
+        elif clock.is_due(time.monotonic()) and owned.position >= await owned.end():
             clock.go_idle(int(time.time() * 1000))
             log.info("%s[%d] is idle", owned.tp.topic, owned.partition)
         elif owned.position == owned.committed.offset:
@@ -137,7 +147,7 @@ class Pipeline:
 
     async def _resume(self, owned: OwnedPartition, clock: PartitionClock) -> None:
         """Comes back from an idle time; see `PartitionClock` for the order of the steps."""
-        await owned.settle()
+        await owned.flush()
         epoch = self._active.epoch
         await owned.commit(None, owned.committed.offset or 0, clock.resuming(epoch))
         topic = self._settings.events_topic
@@ -146,7 +156,7 @@ class Pipeline:
         clock.resume(floor_of_resuming(progress, owned.partition, self._job.lateness_ms))
         log.info("%s[%d] has events again", owned.tp.topic, owned.partition)
 
-    async def _route(self, records: Records, outbox: Outbox, clock: PartitionClock, entry: Entry) -> None:
+    async def _route(self, records: RecordBatch, outbox: Sink, clock: PartitionClock, entry: Entry) -> None:
         if not records:
             return
         judged = await self._extractor.extract(records, int(time.time() * 1000))
@@ -157,31 +167,26 @@ class Pipeline:
         if judged.late or judged.rejected:
             self._dead_letter(judged, outbox, entry)
         usable = self._quarantine(judged.usable, outbox, entry)
-        if not usable.keys:
+        if not len(usable.keys):
             return
         await self._scheduler.run(self._stretches(usable, outbox, now, entry))
         metrics.BATCH_SECONDS.observe(time.monotonic() - now)
 
-    def _stretches(self, usable: Usable, outbox: Outbox, now: float, entry: Entry) -> Iterator[None]:
+    def _stretches(self, usable: Usable, outbox: Sink, now: float, entry: Entry) -> Iterator[None]:
         """Routes and packs the events of a batch, stretch by stretch."""
         routed = self._active.route(usable, now)
         self._traffic.record(usable, routed, now)
         yield
-        packed = 0
+        outbox.pass_on(self._settings.routed_topic, routed.workers, usable.batch)
         for worker, indexes in routed.shares():
-            outbox.pass_on(self._settings.routed_topic, worker, [usable.records[i] for i in indexes.tolist()])
             entry.route(worker, usable, indexes)
             metrics.ROUTED.labels(str(worker)).inc(len(indexes))
-            packed += len(indexes)
-            if packed >= _STRETCH:
-                packed = 0
-                yield
 
-    def _report_skipped(self, skipped: Mapping[int, Records]) -> None:
+    def _report_skipped(self, skipped: Mapping[int, tuple[int, Record]]) -> None:
         """Counts values of the wrong type; the first of each field is logged."""
-        for position, records in skipped.items():
-            field, first = self._job.fields[position], records[0]
-            metrics.SKIPPED_FIELDS.labels(field.pointer).inc(len(records))
+        for position, (records, first) in skipped.items():
+            field = self._job.fields[position]
+            metrics.SKIPPED_FIELDS.labels(field.pointer).inc(records)
             if position not in self._skipping:
                 self._skipping.add(position)
                 log.warning(
@@ -190,14 +195,16 @@ class Pipeline:
                     *(first.topic, first.partition, first.offset, field.pointer, field.wanted),
                 )
 
-    def _dead_letter(self, judged: Judged, outbox: Outbox, entry: Entry) -> None:
+    def _dead_letter(self, judged: Judged, outbox: Sink, entry: Entry) -> None:
         """Late and unusable records go to their topics, with headers that say why."""
-        entry.set_late([record for record, _ in judged.late])
-        entry.dead_letter([record for record, _ in judged.rejected])
-        for record, verdict in judged.late:
+        entry.set_late([event.record.offset for event in judged.late])
+        entry.dead_letter([record.offset for record, _ in judged.rejected])
+        for record, verdict, late_by in judged.late:
             reason, detail = REASONS[verdict]
-            topic, partitions = self._settings.late_topic, self._topics.late
-            self._send_on(outbox, record, topic, partitions, origin_headers(record, reason, detail))
+            headers = origin_headers(record, reason, detail)
+            if verdict != FINISHED:
+                headers.append((LATE_BY, str(late_by).encode()))
+            self._send_on(outbox, record, self._settings.late_topic, self._topics.late, headers)
             metrics.LATE.labels(reason).inc()
         for record, rejection in judged.rejected:
             topic, partitions = self._settings.dead_letters_topic, self._topics.dead_letters
@@ -205,21 +212,21 @@ class Pipeline:
             self._send_on(outbox, record, topic, partitions, headers)
             metrics.DEAD.labels(rejection.reason).inc()
 
-    def _quarantine(self, usable: Usable, outbox: Outbox, entry: Entry) -> Usable:
+    def _quarantine(self, usable: Usable, outbox: Sink, entry: Entry) -> Usable:
         """Events of quarantined keys go to their topic; the rest is to be routed."""
         chosen = self._active.quarantined(usable.keys)
         if chosen is None:
             return usable
         aside = usable.where(chosen)
-        entry.dead_letter(aside.records)
+        entry.dead_letter(aside.batch.offsets)
         topic = self._settings.quarantine_topic or self._settings.dead_letters_topic
-        for record in aside.records:
+        for record in aside.batch:
             headers = origin_headers(record, QUARANTINED, "its key is quarantined: GET /overrides says until when")
             self._send_on(outbox, record, topic, self._topics.quarantine, headers)
-        metrics.QUARANTINED.inc(len(aside.records))
+        metrics.QUARANTINED.inc(len(aside.batch))
         return usable.where(~chosen)
 
     @staticmethod
-    def _send_on(outbox: Outbox, record: Record, topic: str, partitions: int, headers: list[Header]) -> None:
+    def _send_on(outbox: Sink, record: Record, topic: str, partitions: int, headers: list[Header]) -> None:
         partition = record.partition % partitions
         outbox.append(topic, partition, record.timestamp, record.key, record.value, headers)

@@ -13,17 +13,16 @@ from keygrouping.identity import (
     Seeds,
     hashes_in,
     hashes_of,
-    offsets_of,
     partition_seeds,
     tallies,
     tally_of,
 )
 from keygrouping.job import JobSpec
 from keygrouping.receipt import NOTHING, Receipt, Tally
-from keygrouping_service.records.batches import Written
+from keygrouping_service.records.protocols import Written
 from numpy.typing import NDArray
 
-from keygrouping_router.data.extract import Record, Usable
+from keygrouping_router.data.extract import Usable
 
 _MOST_WINDOWS = 5000
 """In one record: 300 kB."""
@@ -48,11 +47,7 @@ class Ledger:
         first, self._next = max(self._next, skipped_to), after
         return Entry(self, first, after)
 
-    def hashes(self, records: Sequence[Record]) -> Hashes:
-        """The hashes of events of the input."""
-        return self.hashes_at(offsets_of(records))
-
-    def hashes_at(self, offsets: Offsets) -> Hashes:
+    def hashes(self, offsets: Offsets) -> Hashes:
         """The hashes of the events at these offsets of the input."""
         return hashes_of(offsets, self._seeds)
 
@@ -98,7 +93,7 @@ class Entry:
 
     def __init__(self, ledger: Ledger, first: int, after: int) -> None:
         self._ledger = ledger
-        self._read: Sequence[Record] = ()
+        self._read = 0
         self._hashes = Hashes(np.empty(0, np.uint64), np.empty(0, np.uint64))
         self._usable: Usable | None = None
         self._packed: dict[int, list[NDArray[np.int64]]] = {}
@@ -106,27 +101,27 @@ class Entry:
         self.after = after
         self.consumed = self.routed = self.late = self.dead = NOTHING
 
-    def consume(self, records: Sequence[Record]) -> None:
-        """These records were read."""
-        self._read, self._hashes = records, self._ledger.hashes(records)
+    def consume(self, offsets: Offsets) -> None:
+        """The records at these offsets were read."""
+        self._read, self._hashes = len(offsets), self._ledger.hashes(offsets)
         self.consumed = tally_of(self._hashes)
 
     def leave_out(self, offsets: Sequence[int]) -> None:
         """The records at these offsets were left out by the reader, which has made dead letters of them."""
         if offsets:
-            left_out = tally_of(self._ledger.hashes_at(np.array(offsets, np.int64)))
+            left_out = self._tally(offsets)
             self.consumed, self.dead = self.consumed.plus(left_out), self.dead.plus(left_out)
 
-    def set_late(self, records: Sequence[Record]) -> None:
-        """These were packed for `late`."""
-        self.late = self._tally(records)
+    def set_late(self, offsets: Sequence[int] | Offsets) -> None:
+        """The records at these offsets were packed for `late`."""
+        self.late = self._tally(offsets)
 
-    def dead_letter(self, records: Sequence[Record]) -> None:
-        """These were packed for `dead-letters`."""
-        self.dead = self.dead.plus(self._tally(records))
+    def dead_letter(self, offsets: Sequence[int] | Offsets) -> None:
+        """The records at these offsets were packed for `dead-letters`."""
+        self.dead = self.dead.plus(self._tally(offsets))
 
-    def _tally(self, records: Sequence[Record]) -> Tally:
-        return tally_of(self._ledger.hashes(records)) if records else NOTHING
+    def _tally(self, offsets: Sequence[int] | Offsets) -> Tally:
+        return tally_of(self._ledger.hashes(np.asarray(offsets, np.int64))) if len(offsets) else NOTHING
 
     def route(self, worker: int, usable: Usable, indexes: NDArray[np.int64]) -> None:
         """These of the usable records were packed for a worker, after those before."""
@@ -145,8 +140,8 @@ class Entry:
         return self._ledger.receipts(self, shares, self._ledger.windows(times, shares, written))
 
     def _hashes_of(self, usable: Usable) -> Hashes:
-        same = len(usable.records) == len(self._read)
-        return self._hashes if same else self._ledger.hashes(usable.records)
+        offsets = usable.batch.offsets
+        return self._hashes if len(offsets) == self._read else self._ledger.hashes(offsets)
 
 
 def _by_window(starts: NDArray[np.int64], hashes: Hashes) -> Windows:

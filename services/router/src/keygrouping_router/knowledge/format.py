@@ -11,18 +11,14 @@ from typing import Annotated, Any
 import numpy as np
 from keygrouping.keyspace import SpaceSaving
 from keygrouping.measure import MOST_PAIRS, KeySample
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from keygrouping_router.knowledge.keyspace import Knowledge
 from keygrouping_router.knowledge.tracker import Sighting
-from keygrouping_router.limits import LATEST, MAX_TRACKED, MAX_WORKERS, Number, Time
+from keygrouping_router.limits import MAX_TRACKED, MAX_WORKERS, Number, Time
 
 _STRETCH = 1000
 """Keys that are gone through in one stretch."""
-
-_COLUMNS: Mapping[str, Any] = {"hash": np.int64, "count": np.float64, "error": np.float64, "tag": np.int64}
-"""Of what a sketch says of its keys: as JSON, numbers by the thousand would take too long to read."""
 
 
 async def knowledge_to_data(known: Knowledge) -> dict[str, Any]:
@@ -44,12 +40,11 @@ async def knowledge_to_data(known: Knowledge) -> dict[str, Any]:
         "replica": known.replica,
         "events": known.events,
         "capacity": known.counts.capacity,
-        "counts": {name: _packed(counts[name], kind) for name, kind in _COLUMNS.items()}
-        | {name: value for name, value in counts.items() if name not in _COLUMNS},
+        "counts": counts,
         "distinct": known.distinct.to_data(),
         "names": names,
-        "first_seen": _packed([one.first_seen for one in seen], np.float64),
-        "last_seen": _packed(times, np.float64),
+        "first_seen": [one.first_seen for one in seen],
+        "last_seen": times,
         "hot": [[hashed, width, known.hot_since.get(hashed)] for hashed, width in known.widths.items()],
         "loads": known.loads.tolist(),
         "before": known.before.tolist(),
@@ -60,10 +55,9 @@ async def knowledge_to_data(known: Knowledge) -> dict[str, Any]:
 async def knowledge_from_data(data: Mapping[str, Any]) -> Knowledge:
     """The knowledge that gave the data; raises if there is none. Lets other tasks run between stretches."""
     told = _Told.model_validate(data)
-    counts = {**told.counts, **{name: _unpacked(told.counts[name], kind) for name, kind in _COLUMNS.items()}}
-    hashes, first_seen = counts["hash"].tolist(), _times(told.first_seen)
+    hashes = np.array(told.counts["hash"], np.int64).tolist()
     seen: dict[int, Sighting] = {}
-    rows = zip(hashes, told.names, first_seen, strict=True)
+    rows = zip(hashes, told.names, told.first_seen, strict=True)
     while stretch := list(islice(rows, _STRETCH)):
         seen |= {
             hashed: Sighting(None if name is None else base64.b64decode(name), first)
@@ -71,13 +65,13 @@ async def knowledge_from_data(data: Mapping[str, Any]) -> Knowledge:
             if first
         }
         await asyncio.sleep(0)
-    last_seen = dict(zip(hashes, _times(told.last_seen), strict=True))
+    last_seen = dict(zip(hashes, told.last_seen, strict=True))
     if len(told.loads) != len(told.before):
         raise ValueError("loads of different numbers of workers")
     return Knowledge(
         replica=told.replica,
         events=told.events,
-        counts=SpaceSaving.from_data(told.capacity, counts),
+        counts=SpaceSaving.from_data(told.capacity, told.counts),
         distinct=KeySample.from_data(told.distinct),
         sightings=seen,
         last_seen=lambda hashed: last_seen.get(hashed, 0.0),
@@ -106,27 +100,12 @@ class _Told(BaseModel):
     counts: dict[str, Any]
     distinct: dict[str, Any]
     names: list[str | None]
-    first_seen: str
-    last_seen: str
+    first_seen: list[Time]
+    last_seen: list[Time]
     hot: list[tuple[_Hash, _Width, Time | None]]
     loads: _Loads
     before: _Loads
     spread: dict[str, Any]
-
-
-def _packed(values: Any, kind: Any) -> str:
-    return base64.b64encode(np.array(values, kind).tobytes()).decode()
-
-
-def _times(packed: str) -> list[float]:
-    times = _unpacked(packed, np.float64)
-    if not np.all((times >= 0) & (times <= LATEST)):
-        raise ValueError("times that are none")
-    return list(times.tolist())
-
-
-def _unpacked(packed: str, kind: Any) -> NDArray[Any]:
-    return np.frombuffer(base64.b64decode(packed), kind)
 
 
 _UNSEEN = Sighting(None, 0.0)

@@ -103,7 +103,7 @@ class SpaceState(NamedTuple):
 class KeySpaceSummary:
     """The KeySpace as a whole: loads of the workers, how even they are, and how large it is.
 
-    Loads are weights in the last whole interval, `at` is in seconds since 1970.
+    Loads are weights in the last whole interval; without any, how even they are is None. `at` is in seconds since 1970.
     """
 
     grouping: str
@@ -116,10 +116,10 @@ class KeySpaceSummary:
     tracked_keys: int
     spaces: Sequence[SpaceState]
     loads: list[float]
-    lambda_: float
-    std_dev: float
+    lambda_: float | None
+    std_dev: float | None
     dist_cost: float
-    lambda_before: float
+    lambda_before: float | None
     at: float
 
 
@@ -161,9 +161,10 @@ class KeySpaceView:
         self._outside = outside
         self.loads: Loads = np.sum([part.loads for part in self._alike], axis=0)
         given = capacities_of(capacities, len(self.loads))
-        self.lambda_ = lambda_(self.loads, given)
-        self.std_dev = std_dev(self.loads, given)
-        self.lambda_before = lambda_(np.sum([part.before for part in self._alike], axis=0), given)
+        before = np.sum([part.before for part in self._alike], axis=0)
+        self.lambda_ = lambda_(self.loads, given) if self.loads.any() else None
+        self.std_dev = std_dev(self.loads, given) if self.loads.any() else None
+        self.lambda_before = lambda_(before, given) if before.any() else None
 
     @cached_property
     def counts(self) -> SpaceSaving:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
+from keygrouping.slices import Slices
 from numpy.typing import NDArray
 
 Workers = NDArray[np.int32]
@@ -16,6 +17,8 @@ MOST_PER_SECOND = 20_000
 
 MOST_EVENTS = 200_000
 MOST_BYTES = 16 << 20
+MOST_SECONDS = 600.0
+"""What is older says little about the present traffic."""
 
 _SEED = 13
 
@@ -65,11 +68,12 @@ class Sampler:
         if not len(chosen):
             return None
         kept = None if weights is None else weights[chosen]
-        return Slice([keys[i] for i in chosen.tolist()], hashes[chosen], kept, now, 1 / self.share)
+        taken = keys.where(chosen) if isinstance(keys, Slices) else [keys[i] for i in chosen.tolist()]
+        return Slice(cast("list[bytes]", list(taken)), hashes[chosen], kept, now, 1 / self.share)
 
 
 class Recent:
-    """The last slices: at most `MOST_EVENTS` events and `MOST_BYTES` bytes of keys."""
+    """The slices of the last `MOST_SECONDS`: at most `MOST_EVENTS` events and `MOST_BYTES` bytes of keys."""
 
     def __init__(self) -> None:
         self._slices: deque[tuple[Slice, int]] = deque()
@@ -82,7 +86,10 @@ class Recent:
         self._slices.append((taken, size))
         self._events += len(taken.keys)
         self._bytes += size
-        while len(self._slices) > 1 and (self._events > MOST_EVENTS or self._bytes > MOST_BYTES):
+        since = taken.now - MOST_SECONDS
+        while len(self._slices) > 1 and (
+            self._events > MOST_EVENTS or self._bytes > MOST_BYTES or self._slices[0][0].now < since
+        ):
             dropped, size = self._slices.popleft()
             self._events -= len(dropped.keys)
             self._bytes -= size

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from keygrouping.grouping import create
 from keygrouping.hashing import SEED, hash_keys
-from keygrouping_service.observability import metrics
 
+from keygrouping_router import metrics
 from keygrouping_router.control.orders import Values
 from keygrouping_router.control.state import Control
 from keygrouping_router.knowledge.balance import Balance, Spread, capacities_of

@@ -1,6 +1,6 @@
 // Requests to the router: JSON in and out, problem details as errors, the bearer token where it is wanted.
 
-const PATIENCE = 15_000;
+const TIMEOUT = 15_000;
 let token = null;
 let ask = null;
 
@@ -59,7 +59,7 @@ async function request(path, options) {
 
 async function raw(path, options) {
   try {
-    return await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE), ...options });
+    return await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT), ...options });
   } catch {
     throw new Problem(0, "The router does not answer.");
   }

@@ -40,7 +40,7 @@ function controlWords(entry) {
   const changed = names.filter((name) => JSON.stringify(entry.before[name]) !== JSON.stringify(entry.after[name]));
   const words = changed.slice(0, 4).map((name) => `${name} ${value(entry.before[name])} → ${value(entry.after[name])}`);
   if (changed.length > 4) words.push(`and ${changed.length - 4} more`);
-  return `${words.join("; ") || "set anew"} (by ${entry.by})`;
+  return `${words.join("; ") || "set again"} (by ${entry.by})`;
 }
 
 function changeRow() {

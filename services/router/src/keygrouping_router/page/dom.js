@@ -44,7 +44,7 @@ export function fill(bar, part) {
 }
 
 /**
- * Rows of a table or list by their id: a row that stays is updated, not made anew, and one that has the focus is never
+ * Rows of a table or list by their id: a row that stays is updated, not replaced, and one that has the focus is never
  * moved (moving would lose the focus): the others are moved around it.
  */
 export class Rows {

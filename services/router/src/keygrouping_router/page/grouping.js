@@ -31,13 +31,13 @@ export class GroupingForm {
     });
   }
 
-  /** `grouping` is the answer of /grouping; an edit stays, with the version that it was made from, unless `anew`. */
-  update(grouping, etag, anew = false) {
+  /** `grouping` is the answer of /grouping; an edit stays, with the version that it was made from, unless `reload`. */
+  update(grouping, etag, reload = false) {
     const same = this.#grouping && JSON.stringify(inForce(grouping)) === JSON.stringify(inForce(this.#grouping));
-    if (this.#edited && !anew && !same) return;
+    if (this.#edited && !reload && !same) return;
     this.#grouping = grouping;
     this.#etag = etag;
-    this.#edited &&= !anew;
+    this.#edited &&= !reload;
     this.#offer();
   }
 

@@ -111,6 +111,16 @@ async function ask(path, take) {
   }
 }
 
+/** Asks for a history, newest first, and keeps in front of it what the stream has brought since. */
+function askHistory(path, name, number) {
+  const before = new Set(state[name]);
+  ask(path, ({ entries }) => {
+    const told = new Set(entries.map((entry) => entry[number]));
+    const since = state[name].filter((entry) => !before.has(entry) && !told.has(entry[number]));
+    state[name] = [...since, ...entries].slice(0, KEPT);
+  });
+}
+
 /** All that changes only when somebody changes it, or when another router answers. */
 function reload() {
   ask("grouping", (data, etag) => {
@@ -119,8 +129,8 @@ function reload() {
     status.grouping(data);
     shadow.offer(data);
   });
-  ask("plan/history?limit=100", (data) => (state.plans = data.entries));
-  ask("thresholds/history", (data) => (state.controls = data.entries));
+  askHistory("plan/history?limit=100", "plans", "epoch");
+  askHistory("thresholds/history", "controls", "version");
   thresholds.load();
   poll(true);
 }

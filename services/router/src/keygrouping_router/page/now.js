@@ -14,9 +14,7 @@ export function updateNow(report, previous, workers, grouping) {
 }
 
 function updateLambda(report) {
-  const quiet = !report.loads.some((load) => load > 0);
-  const now = quiet ? null : report.lambda;
-  const before = quiet ? null : report.lambda_before;
+  const { lambda: now, lambda_before: before } = report;
   const most = Math.max(now ?? 1, before ?? 1);
   write(byId("lambda"), ratio(now));
   write(byId("after-name"), report.grouping);
@@ -24,13 +22,13 @@ function updateLambda(report) {
   write(byId("before-value"), ratio(before));
   fill(byId("after-bar"), now / most);
   fill(byId("before-bar"), before / most);
-  write(byId("lambda-words"), quiet ? "No traffic yet: λ needs events." : lambdaWords(report.workers, now, before));
+  write(byId("lambda-words"), now === null ? "No traffic yet: λ needs events." : lambdaWords(report.workers, now, before));
 }
 
 function lambdaWords(workers, now, before) {
   if (workers === 1) return "One worker: λ is always 1.";
   const more = Math.round((now - 1) * 100);
-  const first = more > 0 ? `The fullest worker has ${whole(more)} % more than its due.` : "All workers have about their due.";
+  const first = more > 0 ? `The fullest worker has ${whole(more)} % more than its due share.` : "All workers have about their due share.";
   const saved = Math.round((1 - now / before) * 100);
   if (saved >= 2) return `${first} By key hashing it would have ${ratio(before / now)} times as much.`;
   return `${first} Key hashing would give the same.`;
@@ -56,5 +54,5 @@ function updateFacts(report, grouping) {
 
 function updateLag(workers) {
   write(byId("lag"), compact(workers?.total_lag ?? null));
-  write(byId("lag-words"), workers && workers.total_lag === null ? "not known" : "routed, not yet worked off");
+  write(byId("lag-words"), workers && workers.total_lag === null ? "not known" : "routed, not yet processed");
 }

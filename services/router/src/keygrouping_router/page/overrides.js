@@ -75,7 +75,7 @@ export class Overrides {
     const action = byId("override-action").value;
     if (!byId("override-key").value && this.#id === null) throw new Error("Name the key.");
     const minutes = Number(byId("override-minutes").value);
-    if (!(minutes > 0)) throw new Error("Say in how many minutes it ends.");
+    if (!(minutes > 0)) throw new Error("Enter in how many minutes it ends.");
     const worker = number("override-worker", "The worker", 0);
     if (action === "pin" && worker === null) throw new Error("Say to which worker.");
     return {
@@ -95,9 +95,9 @@ export class Overrides {
     try {
       await send("DELETE", `overrides/${item.id}`, undefined, this.#etag);
       await this.#load();
-      this.#trial.say("Left to the grouping again.", "good");
+      this.#trial.say("Returned to the grouping.", "good");
     } catch (problem) {
-      this.#trial.say(problem.status === 412 ? "Somebody changed something meanwhile: try again." : problem.message, "bad");
+      this.#trial.say(problem.status === 412 ? "Somebody else has changed something meanwhile: try again." : problem.message, "bad");
     }
   }
 }

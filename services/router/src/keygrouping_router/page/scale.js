@@ -28,13 +28,13 @@ export class Scale {
     });
   }
 
-  /** Takes the answer of /workers; edits stay unless `anew`, with the version of W that they were made from. */
-  update(report, etag, anew = false) {
+  /** Takes the answer of /workers; edits stay unless `reload`, with the version of W that they were made from. */
+  update(report, etag, reload = false) {
     const same = report.mode === this.#report?.mode && report.workers === this.#report.workers;
-    if (this.#report && this.#edited && !anew && !same) return;
+    if (this.#report && this.#edited && !reload && !same) return;
     this.#report = report;
     this.#etag = etag;
-    if (this.#edited && !anew) return;
+    if (this.#edited && !reload) return;
     this.#edited = false;
     byId("scale-fixed").checked = report.mode === "fixed";
     byId("scale-auto").checked = report.mode === "auto";

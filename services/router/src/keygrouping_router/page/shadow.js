@@ -64,7 +64,7 @@ export class Shadow {
     try {
       await send("PUT", "shadow", { groupings, sample: Number(byId("shadow-sample").value) / 100 });
       this.#edited = false;
-      this.#say("Done: the numbers come with the next interval.", "good");
+      this.#say("Done: the figures come with the next interval.", "good");
       this.update((await read("shadow")).data);
     } catch (problem) {
       this.#say(problem.message, "bad");

@@ -91,7 +91,7 @@ export class Status {
 
   #loadFacts() {
     if (!this.#uneven || this.#stale || this.#connection !== "open") return [];
-    const text = `The busiest worker has ${ratio(this.#report.lambda)} times its due (λ): it holds the others back. Compare other groupings below, and route by one that is even.`;
+    const text = `The busiest worker has ${ratio(this.#report.lambda)} times its due share (λ): it holds the others back. Compare other groupings below, and route by one that is even.`;
     return [{ id: "uneven", kind: "warn", text }];
   }
 

@@ -24,12 +24,12 @@ export class Thresholds {
     byId("thresholds").addEventListener("input", () => this.#fields.forEach((field) => field.mark()));
   }
 
-  /** Asks for the values in force; edits stay unless `anew`. */
-  async load(anew = false) {
+  /** Asks for the values in force; edits stay unless `reload`. */
+  async load(reload = false) {
     try {
       const { data, etag } = await read("thresholds");
       const edited = this.#grouping === data.grouping && this.#fields.some((field) => field.edited);
-      if (edited && !anew) {
+      if (edited && !reload) {
         // The version is one for all that can be set: edits stand as long as these values are the same.
         if (data.settings.every((setting, index) => this.#fields[index]?.shows(setting))) this.#etag = etag;
         return;

@@ -41,8 +41,7 @@ export class Timeline {
   add(report) {
     const at = Date.parse(report.at);
     if (this.#points.length && at <= this.#points.at(-1).at) return;
-    const quiet = !report.loads.some((load) => load > 0);
-    const value = (given) => (quiet ? NaN : Math.max(1, given));
+    const value = (given) => (given === null ? NaN : Math.max(1, given));
     this.#points.push({ at, after: value(report.lambda), before: value(report.lambda_before), seconds: report.interval_seconds });
     if (this.#points.length > LONGEST) this.#points.shift();
   }

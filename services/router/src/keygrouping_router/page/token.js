@@ -6,7 +6,7 @@ import { byId, write } from "./dom.js";
 export function enterToken(refused) {
   const dialog = byId("token");
   const field = byId("token-value");
-  write(byId("token-outcome"), refused ? "The token before was refused." : "");
+  write(byId("token-outcome"), refused ? "The previous token was refused." : "");
   byId("token-outcome").dataset.kind = "bad";
   field.value = "";
   dialog.returnValue = "";

@@ -64,17 +64,17 @@ export class Trial {
       return;
     }
     if (body === null) {
-      this.say("Nothing differs from what is in force.");
+      this.say("Nothing differs from the settings in force.");
       return;
     }
     this.#busy = true;
-    this.say(dry ? "Trying on the present traffic …" : "Applying …");
+    this.say(dry ? "Trying on current traffic …" : "Applying …");
     try {
       const { data } = await send(...this.#method(dry), body, this.#etag());
       if (dry) this.#show(body, data);
       else await this.#done();
     } catch (problem) {
-      this.say(problem.status === 412 ? "Somebody changed it meanwhile. Undo edits to see the values in force, and try again." : problem.message, "bad");
+      this.say(problem.status === 412 ? "Somebody else has changed it meanwhile. Undo edits to see the values in force, and try again." : problem.message, "bad");
     } finally {
       this.#busy = false;
     }
@@ -96,7 +96,7 @@ export class Trial {
 }
 
 function verdict({ lambda, widths, sampled_events: events }) {
-  if (!events || lambda.after === null) return "It can be used, but there is no traffic yet to try it on.";
+  if (!events || lambda.after === null) return "It is valid, but there is no traffic yet to try it on.";
   const better = lambda.before - lambda.after;
   const words = Math.abs(better) < 0.005 ? "λ would stay the same" : `λ would ${better > 0 ? "fall" : "rise"} from ${ratio(lambda.before)} to ${ratio(lambda.after)}`;
   return `${words}, and ${count(widths.length, "key")} would change width. Nothing is changed yet.`;

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from keygrouping_router.limits import MAX_WORKERS, Number, Time
+from keygrouping_router.limits import MAX_WORKERS, Epoch, Number, Time
 from keygrouping_router.planning.plan import Contribution, Plan, PlanRecord
 
 
@@ -16,7 +16,7 @@ class _Stored(BaseModel):
 
 
 class _StoredRecord(_Stored):
-    epoch: Number
+    epoch: Epoch
     made: Time | None
     round: Number | None
     by: str | None
@@ -40,11 +40,11 @@ class _StoredPlan(_Stored):
 
 
 class _StoredBeat(_Stored):
-    epoch: Number
+    epoch: Epoch
 
 
 class _StoredContribution(_Stored):
-    epoch: Number
+    epoch: Epoch
     statistics: dict[str, Any]
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from keygrouping_service.observability import metrics
-
+from keygrouping_router import metrics
 from keygrouping_router.control.watched_store import Shape, WatchedStore
 from keygrouping_router.knowledge.format import knowledge_from_data, knowledge_to_data
 from keygrouping_router.knowledge.keyspace import Knowledge
@@ -44,35 +43,35 @@ class Peers:
         return {self._replica, *self._beats}
 
     def highest_epoch(self) -> int:
-        """The highest epoch that any of them has announced; 0 if there is none."""
+        """The highest epoch that any of them has published; 0 if there is none."""
         return max(self._beats.values(), default=0)
 
     async def beat(self, epoch: int) -> None:
         """Says that this one is alive and in this epoch, and looks who else is; raises `Unavailable`."""
-        await self._store.announce(_ALIVE, self._replica, {"epoch": epoch}, _BEAT_TTL)
+        await self._store.publish(_ALIVE, self._replica, {"epoch": epoch}, _BEAT_TTL)
         await self.look()
 
     async def look(self) -> None:
         """Looks who is alive; raises `Unavailable`."""
-        self._beats = await self._store.announced(_ALIVE, _BEAT)
+        self._beats = await self._store.published(_ALIVE, _BEAT)
         self.knowledge = {name: known for name, known in self.knowledge.items() if name in self._beats}
         metrics.REPLICAS.set(len(self.alive()))
 
     async def publish(self, knowledge: Knowledge, seconds: float) -> None:
         """Tells the others, for so many seconds; raises `Unavailable`."""
-        await self._store.announce(_KNOWN, self._replica, await knowledge_to_data(knowledge), seconds)
+        await self._store.publish(_KNOWN, self._replica, await knowledge_to_data(knowledge), seconds)
 
     async def listen(self) -> None:
         """Takes note of what the others have published; raises `Unavailable`."""
-        found = await self._store.announced(_KNOWN, _KNOWLEDGE)
+        found = await self._store.published(_KNOWN, _KNOWLEDGE)
         found.pop(self._replica, None)
         parsed = {name: await self._parsed(name, data) for name, data in found.items()}
         self.knowledge = {name: known for name, known in parsed.items() if known is not None}
 
     async def leave(self) -> None:
         """Says goodbye; raises `Unavailable`."""
-        for board in (_ALIVE, _KNOWN):
-            await self._store.withdraw(board, self._replica)
+        for presence in (_ALIVE, _KNOWN):
+            await self._store.withdraw(presence, self._replica)
 
     async def _parsed(self, replica: str, data: Mapping[str, Any]) -> Knowledge | None:
         try:

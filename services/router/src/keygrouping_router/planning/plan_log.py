@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from keygrouping_service.observability import metrics
-
+from keygrouping_router import metrics
 from keygrouping_router.data.active_grouping import ActiveGrouping
 from keygrouping_router.planning.plan import Plan, PlanRecord
 from keygrouping_router.planning.rounds import Rounds

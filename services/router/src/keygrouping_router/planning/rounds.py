@@ -1,12 +1,12 @@
 """Plans that all replicas make together: one for each interval, from what all of them have seen.
 
-At the end of an interval every replica announces its statistics on the board of that round. One of them, which holds
+At the end of an interval every replica publishes its statistics under the name of that round. One of them, which holds
 the round's lease, waits until all that are alive have spoken (or a third of the interval has passed), makes
 the plan and puts it into the store, and all route by it. Without the store a router that was alone goes on planning by
 itself, and several go on by the last plan.
 
-Inside of an interval, at fixed parts of it, a replica whose grouping finds a plan urgent opens a board in the same way;
-the others look whether there is one, and add what they have seen so far.
+Inside of an interval, at fixed parts of it, a replica whose grouping finds a plan urgent begins a round in the same
+way; the others look whether there is one, and add what they have seen so far.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from keygrouping.grouping import Planned, create
-from keygrouping_service.observability import metrics
-from keygrouping_service.store import Conflict, Record, Unavailable
+from keygrouping_service.store import Conflict, LogRecord, Unavailable
 
+from keygrouping_router import metrics
 from keygrouping_router.control.state import Control
 from keygrouping_router.control.watched_store import Shape, WatchedStore
 from keygrouping_router.data.active_grouping import ActiveGrouping
@@ -70,7 +70,7 @@ class _Round:
     control: Control
     number: int
     part: float
-    board: str
+    name: str
 
     def is_made_by(self, plan: Plan) -> bool:
         """Whether a plan is of this round or a later one; if it is far ahead, the clock was set back since."""
@@ -116,7 +116,7 @@ class Rounds:
         """
         if not control.routes_like(self._active.control):
             return
-        this = _Round(control, number, 0.0, self._board(control, number))
+        this = _Round(control, number, 0.0, self._name(control, number))
         await self._hold(this, Contribution(self._active.epoch, statistics), self._interval())
 
     async def hold_inside(self, number: int, part: float, wanted: bool) -> bool:
@@ -125,14 +125,14 @@ class Rounds:
         Raises `Unavailable`; what was in force stays.
         """
         control = self._active.control
-        board = f"{self._board(control, number)}-{part:g}"
-        if not wanted and not await self._is_called(control, board):
+        name = f"{self._name(control, number)}-{part:g}"
+        if not wanted and not await self._is_called(control, name):
             return False
         statistics = self._active.interim_statistics()
         if statistics is None or self._active.control != control:
             return False
         contribution = Contribution(self._active.epoch, statistics)
-        await self._hold(_Round(control, number, part, board), contribution, self._interval() * _INSIDE)
+        await self._hold(_Round(control, number, part, name), contribution, self._interval() * _INSIDE)
         return True
 
     async def adopt(self) -> Plan | None:
@@ -142,7 +142,7 @@ class Rounds:
         entry = await self._store.get(document, _PLAN)
         plan = None if entry is None else entry.value
         if plan is None and control == self._active.control:
-            self._active.anew = False
+            self._active.fresh = False
         await asyncio.sleep(0)  # To read a plan for many workers takes as long as to follow it.
         if entry is None or plan is None or control != self._active.control:
             return None
@@ -160,9 +160,9 @@ class Rounds:
 
     async def _follow(self, plan: Plan, control: Control) -> None:
         """Routes by a plan for here, or goes on from one for before the start; raises if it can't."""
-        active, anew = self._active, self._active.anew
-        active.anew = False
-        if (plan.fits(control) and active.apply(plan.epoch, plan.content)) or not anew:
+        active, fresh = self._active, self._active.fresh
+        active.fresh = False
+        if (plan.fits(control) and active.apply(plan.epoch, plan.content)) or not fresh:
             return
         if not active.planned_in_rounds or plan.record.grouping != control.grouping:
             return
@@ -181,17 +181,17 @@ class Rounds:
         own = control.sharing == "independent" and self._store.name == _OF_SEVERAL
         return f"{name}-{self._replica}" if own else name
 
-    def _board(self, control: Control, number: int) -> str:
+    def _name(self, control: Control, number: int) -> str:
         return self._scoped(control, f"round-{control.generation}-{control.grouped}-{number}")
 
     def _others(self, control: Control) -> set[str]:
         return set(self._replicas.alive()) - {self._replica} if control.sharing == "shared" else set()
 
-    async def _is_called(self, control: Control, board: str) -> bool:
+    async def _is_called(self, control: Control, name: str) -> bool:
         if not self._others(control):
             return False
         await asyncio.sleep(min(_LISTEN_SECONDS, self._interval() / 64))
-        return bool(await self._store.announced(board, _CONTRIBUTION))
+        return bool(await self._store.published(name, _CONTRIBUTION))
 
     async def _hold(self, this: _Round, own: Contribution, seconds: float) -> None:
         held = False
@@ -205,13 +205,13 @@ class Rounds:
             if not held:
                 metrics.LOST_ROUNDS.inc()
         if not held:
-            log.warning("no plan came in time of round %s; routing goes on by the plan before", this.board)
+            log.warning("no plan arrived in time for round %s; routing continues with the previous plan", this.name)
 
     async def _take_part(self, this: _Round, own: Contribution, seconds: float) -> bool:
         """Whether its plan, or a later one, came in time."""
         deadline = time.monotonic() + seconds / 2
-        await self._store.announce(this.board, self._replica, contribution_to_data(own), 2 * self._interval())
-        if await self._store.claim(f"{this.board}-lead", self._replica, self._interval()):
+        await self._store.publish(this.name, self._replica, contribution_to_data(own), 2 * self._interval())
+        if await self._store.lease(f"{this.name}-lead", self._replica, self._interval()):
             await self._lead(this, seconds / 3)
             await asyncio.sleep(0)
         while (plan := await self.adopt()) is None or not this.is_made_by(plan):
@@ -220,9 +220,9 @@ class Rounds:
             await asyncio.sleep(_LOOK_SECONDS)
         return True
 
-    async def _lead(self, this: _Round, patience: float) -> None:
+    async def _lead(self, this: _Round, timeout: float) -> None:
         workers = this.control.grouped
-        spoken = await self._gather(this, patience)
+        spoken = await self._gather(this, timeout)
         given = {name: one for name, one in spoken.items() if one.statistics.get("workers", workers) == workers}
         highest = max((one.epoch for one in given.values()), default=0)
         for _ in range(_ATTEMPTS):
@@ -234,7 +234,7 @@ class Rounds:
             plan = await asyncio.to_thread(self._make, this, self._later(before), given)
             record = None
             if plan.epoch > highest:
-                record = Record(self._scoped(this.control, HISTORY), record_to_data(plan.record), KEPT)
+                record = LogRecord(self._scoped(this.control, HISTORY), record_to_data(plan.record), KEPT)
             try:
                 document, version = self._scoped(this.control, DOCUMENT), entry.version if entry else 0
                 await self._store.put(document, plan_to_data(plan), expected=version, record=record)
@@ -244,7 +244,7 @@ class Rounds:
 
     async def _plan_alone(self, this: _Round, own: Contribution) -> bool:
         """Routes by a plan that no store holds, if no other router has to follow it; whether it does."""
-        if this.part or self._active.anew or self._others(this.control):
+        if this.part or self._active.fresh or self._others(this.control):
             return False
         plan = await asyncio.to_thread(self._make, this, self.newest, {self._replica: own})
         if not this.control.routes_like(self._active.control):
@@ -253,10 +253,10 @@ class Rounds:
         self.newest = plan
         return True
 
-    async def _gather(self, this: _Round, patience: float) -> dict[str, Contribution]:
-        deadline = time.monotonic() + patience
+    async def _gather(self, this: _Round, timeout: float) -> dict[str, Contribution]:
+        deadline = time.monotonic() + timeout
         while True:
-            spoken = await self._store.announced(this.board, _CONTRIBUTION)
+            spoken = await self._store.published(this.name, _CONTRIBUTION)
             if time.monotonic() >= deadline or not self._others(this.control) - spoken.keys():
                 return spoken
             await asyncio.sleep(_LOOK_SECONDS)
@@ -300,7 +300,7 @@ class Rounds:
         try:
             grouping.plan([source])
         except Exception as error:  # Whatever the grouping raises, they are no statistics for it.
-            self._store.reject("round", f"{this.board}/{replica}", error)
+            self._store.reject("round", f"{this.name}/{replica}", error)
             return False
         return True
 
@@ -324,7 +324,9 @@ def planner(control: Control, before: Plan | None, now: float) -> tuple[Planned,
             grouping, resized = _following(control, before, before.made, now)
             return grouping, before.epoch + resized
         except Exception as error:  # Whatever the grouping raises, it is no plan for it.
-            log.warning("the next plan is made from none, as the one before it can't be applied: %s", _reason(error))
+            log.warning(
+                "the next plan is computed from scratch, as the previous one cannot be applied: %s", _reason(error)
+            )
     grouping = _planned(control, control.grouped)
     grouping.statistics(now)
     return grouping, 0

@@ -80,7 +80,7 @@ class WorkerPods:
         self._told = ""
 
     async def keep_equal(self) -> None:
-        """Looks again and again, for ever; what is away is waited for."""
+        """Keeps looking, for ever; what is away is waited for."""
         try:
             while True:
                 await self._try()
@@ -90,7 +90,7 @@ class WorkerPods:
 
     async def _try(self) -> None:
         try:
-            if await self._store.claim(_LEASE, self._router.name, 3 * _LOOK_SECONDS):
+            if await self._store.lease(_LEASE, self._router.name, 3 * _LOOK_SECONDS):
                 await self.look()
             self._told = ""
         except (Unavailable, Degraded, Conflict) as error:
@@ -98,9 +98,9 @@ class WorkerPods:
         except (Unreachable, Refused) as error:
             if self._told != str(error):
                 self._told = str(error)
-                log.warning("W and the worker pods are not kept equal: %s", error)
+                log.warning("cannot keep W and the number of worker pods equal: %s", error)
         except Exception:
-            log.exception("a defect in looking at the worker pods; routing goes on")
+            log.exception("unexpected error while watching the worker pods; routing continues")
 
     async def look(self) -> None:
         """One look; raises `Unreachable`, and what the store and the router raise."""
@@ -116,7 +116,7 @@ class WorkerPods:
         if fixed and agreed is not None and agreed.pods != pods:
             workers = await self._follow(pods)
         elif workers != pods and _w_decides(fixed, workers, known, agreed):
-            log.info("W is %d: so many worker pods are asked for, there were %d", workers, pods)
+            log.info("W is %d: scaling the worker pods from %d", workers, pods)
             await self._pods.scale(workers)
             pods = workers
         now = _Agreed(uid=uid, pods=pods, workers=workers)

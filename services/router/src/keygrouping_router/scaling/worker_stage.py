@@ -1,4 +1,4 @@
-"""The stage behind the router, seen through Kafka: what it has yet to work off, and how many workers run."""
+"""The stage behind the router, seen through Kafka: what it has yet to process, and how many workers run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STAGE = "worker"
 
 
 class WorkerStage(NamedTuple):
-    """Events that each worker has not worked off, and members of the workers' group (0 for a Spark job).
+    """Events that each worker has not processed, and members of the workers' group (0 for a Spark job).
 
     There is a lag for each partition of the routed topic.
     """

@@ -1,0 +1,120 @@
+"""Aggregates without a form in Spark expressions give in Spark what they give natively, and what fails is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pytest
+from keygrouping.job import JobSpec
+from keygrouping.partial import Partial, Result
+from keygrouping_local.picky import GeometricMean
+from keygrouping_spark.aggregator import failures_of, merge, read_partials, refused, result_of
+from keygrouping_spark.in_python import _finished, _member, _sound, _written
+from keygrouping_spark.worker import partials
+from pyspark.sql import DataFrame, SparkSession
+
+TOPIC = "x" * 22
+HEADERS = "array<struct<key:string,value:binary>>"
+MEAN = {"name": "mean", "op": "keygrouping_local.picky:GeometricMean", "field": "x"}
+IN_PYTHON = [
+    MEAN,
+    {"name": "top", "op": "top-k", "field": "p", "k": 3, "capacity": 8},
+    {"name": "shape", "op": "histogram", "field": "x", "bins": 8},
+    {"name": "classes", "op": "naive-bayes", "field": "p", "features": ["x", "q"]},
+]
+NATIVE = [{"name": "n", "op": "count"}, {"name": "total", "op": "sum", "field": "x"}]
+JOBS = {
+    "both": JobSpec.from_json({"window": "1m", "aggregates": [*NATIVE, *IN_PYTHON]}),
+    "alone": JobSpec.from_json({"window": "1m", "aggregates": IN_PYTHON}),
+}
+EVENTS = [
+    (b"k%d" % (n % 3), {"x": None if n % 7 == 0 else (n % 13 + 1) / (1 if n % 2 else 4), "p": "abc"[n % 3], "q": n % 2})
+    for n in range(120)
+]
+
+
+def frame(spark: SparkSession, rows: Sequence[tuple[bytes, dict[str, Any], int]]) -> DataFrame:
+    """Records of `routed`, of two workers."""
+    data = [(key, orjson.dumps(value), offset % 2, offset) for key, value, offset in rows]
+    found = spark.createDataFrame(data, "key binary, value binary, partition int, offset bigint")
+    return found.selectExpr("*", "timestamp_millis(1000) as timestamp")
+
+
+def written(spark: SparkSession, job: JobSpec, cut: int) -> list[tuple[bytes, bytes]]:
+    """The partials of two batches."""
+    rows = [(key, value, offset) for offset, (key, value) in enumerate(EVENTS)]
+    frames = (frame(spark, part) for part in (rows[:cut], rows[cut:]))
+    made = [row for one in frames for row in partials(one, job, 3, TOPIC).collect()]
+    return [(bytes(row["key"]), row["value"].encode()) for row in made]
+
+
+def records(spark: SparkSession, rows: Sequence[tuple[bytes, bytes]]) -> DataFrame:
+    data = [("partials", 0, offset, key, value) for offset, (key, value) in enumerate(rows)]
+    found = spark.createDataFrame(data, "topic string, partition int, offset bigint, key binary, value binary")
+    return found.selectExpr(
+        "*", "timestamp_millis(1000) as timestamp", "cast(null as array<struct<key:string,value:binary>>) as headers"
+    )
+
+
+def results(spark: SparkSession, job: JobSpec, rows: Sequence[tuple[bytes, bytes]]) -> tuple[list[Result], list[str]]:
+    found = merge(read_partials(records(spark, rows), job, floor=-1), job).collect()
+    return [result_of(row, job) for row in found], [failures_of(row, job) for row in found]
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=list(JOBS))
+def test_a_stream_of_two_workers_and_two_batches_gives_what_the_oracle_says(spark: SparkSession, job: JobSpec) -> None:
+    rows = written(spark, job, 50)
+    assert refused(records(spark, rows), job).collect() == []
+    for key, value in rows:
+        partial = Partial.decode(value)
+        assert [a.decode(partial.aggregates[a.name]) for a in job.aggregates], key
+    found, failures = results(spark, job, rows)
+    assert sorted(result.key for result in found) == [b"k0", b"k1", b"k2"]
+    assert not any(failures)
+    for result in found:
+        mine = [job.extract(key, orjson.dumps(value), (), 1000, 2000) for key, value in EVENTS if key == result.key]
+        for aggregate, positions in zip(job.aggregates, job.fields_of, strict=True):
+            fields = [each.fields for each in mine]  # type: ignore[union-attr]
+            picked = [tuple(row[p] for p in positions) for row in fields]
+            values = [row[0] for row in picked] if len(positions) == 1 else picked
+            answer = aggregate.expected(values)
+            assert answer.accept(Result.decode(result.encode()).aggregates[aggregate.name]), aggregate.name
+
+
+def test_a_state_that_no_worker_writes_is_refused_and_an_error_at_a_result_is_told(spark: SparkSession) -> None:
+    job = JobSpec.from_json({"window": "1m", "aggregates": [NATIVE[0], MEAN]})
+    good = Partial(0, 0, 60_000, 1, 1, 0, 0, 0, {"n": 1, "mean": {"n": 1, "logs": 0.5}}, TOPIC)
+    states: list[Any] = [{"n": 1, "logs": 0.5}, {"n": "1", "logs": 0.5}, None, 7, {"n": 1, "logs": 1e6}]
+    rows = []
+    for offset, state in enumerate(states):
+        data = json.loads(good.encode()) | {"first": offset, "last": offset, "aggregates": {"n": 1, "mean": state}}
+        rows.append((b"huge" if offset == 4 else b"k", orjson.dumps(data)))
+    letters = refused(records(spark, rows), job).collect()
+    assert sorted(row["offset"] for row in letters) == [1, 2, 3]
+    assert {row["fault"] for row in letters} == {f"aggregate 'mean' ({MEAN['op']}): not a state"}
+    found, failures = results(spark, job, rows)
+    by_key = {result.key: (dict(result.aggregates), told) for result, told in zip(found, failures, strict=True)}
+    assert by_key[b"k"] == ({"n": 1, "mean": pytest.approx(1.6487212707001282)}, "")
+    assert by_key[b"huge"] == (
+        {"n": 1, "mean": None},
+        f"aggregate 'mean' ({MEAN['op']}) raises OverflowError: math range error",
+    )
+
+
+def test_the_functions_of_python_tell_errors_and_end_nothing() -> None:
+    mean = GeometricMean(name="mean", field="x")
+    assert _member(mean)([((4, None),), (None,), ((None, 1.0),)]).startswith('"mean":{"n":2,"logs":1.386')
+    assert _written(mean, [-1]).startswith(
+        '"mean failed":"aggregate \'mean\' (keygrouping_local.picky:GeometricMean) raises'
+    )
+    sound = _sound(mean)
+    assert sound(None, None) is sound("{", 1) is sound('{"mean": 5}', 1) is None
+    assert json.loads(sound('{"mean": {"n": 1, "logs": 0.5}}', 1) or "") == {"n": 1, "logs": 0.5}
+    assert json.loads(_finished(mean)(['{"n": 1, "logs": 0.0}', '{"n": 1, "logs": 0.0}'])) == {
+        "value": 1.0,
+        "fault": "",
+    }
+    assert "not a state: 5" in json.loads(_finished(mean)(["5", "null"]))["fault"]

@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 from keygrouping import grouping, job
 from keygrouping.aggregate import OPS
+from keygrouping.aggregate.registry import PLACE
 from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_load.settings import EventLoadSettings, HttpLoadSettings
 from keygrouping_observer.settings import ObserverSettings
@@ -52,6 +53,7 @@ PARTS = (
     "worker",
     "aggregator",
     "observer",
+    "app",
     "inspect",
     "spark.driver",
     "spark.executor",
@@ -236,21 +238,16 @@ def _between() -> list[dict[str, Any]]:
         for name in _groupings()
     ]
     known = {"properties": {"name": {"enum": _groupings()}}, "allOf": named}
-    spark = {"properties": {"runner": {"const": "spark"}}, "required": ["runner"]}
-    native = sorted(op for op, kind in OPS.items() if kind.spark is not None)
     return [
         # Other images may know further groupings and operations.
-        {
-            **ours,
-            "then": {"properties": {"router": {"properties": {"grouping": known}}, "job": _with_ops(list(OPS))}},
-        },
-        {"if": spark, "then": {**ours, "then": {"properties": {"job": _with_ops(native)}}}},
+        {**ours, "then": {"properties": {"router": {"properties": {"grouping": known}}, "job": _known_ops()}}},
     ]
 
 
-def _with_ops(ops: list[str]) -> dict[str, Any]:
-    """The schema of a job that has no other operations."""
-    return {"properties": {"aggregates": {"items": {"properties": {"op": {"enum": ops}}}}}}
+def _known_ops() -> dict[str, Any]:
+    """The schema of a job that has no other operations than the library's and classes by their places."""
+    op = {"anyOf": [{"enum": list(OPS)}, {"pattern": f"^{PLACE.pattern}$"}]}
+    return {"properties": {"aggregates": {"items": {"properties": {"op": op}}}}}
 
 
 @dataclass(frozen=True)
@@ -478,7 +475,7 @@ def objects(manifests: str) -> list[dict[str, Any]]:
 def examples() -> dict[Path, str]:
     """What each example renders to, by file."""
     return {
-        values.parent / "rendered.yaml": _settled(render("keygrouping", "keygrouping", "--values", str(values)))
+        values.parent / "rendered.yaml": _normalized(render("keygrouping", "keygrouping", "--values", str(values)))
         for values in sorted((CHART / "examples").glob("*/values.yaml"))
     }
 
@@ -486,7 +483,7 @@ def examples() -> dict[Path, str]:
 _DASHBOARD = re.compile(r'(?m)^(  ([\w.-]+\.json): )"\{\\n  \\"annotations\\".*$')
 
 
-def _settled(manifests: str) -> str:
+def _normalized(manifests: str) -> str:
     """The manifests with a word in place of what is random, the content of Secrets, or stands in a file: dashboards."""
     manifests = _DASHBOARD.sub(r"\1<files/dashboards/\2>", manifests)
     documents = manifests.split("---\n")

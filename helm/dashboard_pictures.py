@@ -1,9 +1,10 @@
-"""Draws docs/images/dashboards from a run of the pipeline: `python helm/dashboard_pictures.py [SECONDS [failing]]`.
+"""Draws docs/images/dashboards: `python helm/dashboard_pictures.py [SECONDS [failing | apps]]`.
 
 It starts an embedded broker, a pipeline with the native runner, one with Spark, and a Prometheus; after a third of the
 time other keys become hot, after a half a setting changes. Panels of Spark show the second pipeline. With `failing` it
 draws some boards of a native pipeline in trouble: in the second third of the time a worker hangs, the source of one
-input partition falls behind, and events come that are late or have no key.
+input partition falls behind, and events come that are late or have no key. With `apps` it draws the board of apps, of
+one app alone: in the second third of the time what its handler calls is down.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ import httpx
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
+from keygrouping_local.ports import free_ports
 from keygrouping_local.process import spawn, terminate
-from keygrouping_service.testing import until
+from keygrouping_service.testing import Cluster, until
 from monitoring.boards import BOARDS
+from monitoring.boards.apps import APPS
 from monitoring.boards.kit import Board, as_json
 from monitoring.boards.overview import OVERVIEW
 from monitoring.boards.stages import STAGES
@@ -42,6 +45,7 @@ NATIVE = ("worker-0", "worker-1", "worker-2", "worker-3", "aggregator-0")
 SPARK = ("spark-0",)
 _OWN = re.compile(r"\bkeygrouping_(\w+)")
 _OF_SPARK = "with-spark"
+_PIPELINES = tuple(board for board in BOARDS if board is not APPS)
 _FAILING = (OVERVIEW, STAGES)
 """What is drawn of a pipeline in trouble."""
 _STEP = 2
@@ -157,8 +161,50 @@ async def run_in_trouble(folder: Path, seconds: float) -> None:
                 picture(prometheus, began, time.time(), _FAILING, "failing-")
 
 
+async def order(cluster: Cluster, topic: str, seconds: float) -> None:
+    """A skewed stream of 400 orders a second."""
+    chance = random.Random(1)
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        keys = [b"%d" % min(int(chance.paretovariate(0.7)), 5000) for _ in range(40)]
+        for partition in range(4):
+            rows = [(key, b"1") for key in keys if zlib.crc32(key) % 4 == partition]
+            await cluster.write(topic, rows, partition)
+        await asyncio.sleep(_PAUSE)
+
+
+async def be_down(file: Path, begin: float, end: float) -> None:
+    """What the handler calls is down from one second to another."""
+    await asyncio.sleep(begin)
+    await asyncio.to_thread(file.touch)
+    await asyncio.sleep(end - begin)
+    await asyncio.to_thread(file.unlink)
+
+
+async def run_app(folder: Path, seconds: float) -> None:
+    """One app under a Prometheus for this long, then the picture of its board."""
+    down, (port,) = folder / "down", free_ports(1)
+    with EmbeddedBroker(folder / "broker") as broker:
+        servers = broker.bootstrap_servers
+        async with Cluster(servers) as cluster:
+            await cluster.create(**{"billing-orders": 4, "billing-dead-letters": 1})
+            program: list[str | Path] = [sys.executable, Path(__file__).with_name("pictured_app.py")]
+            app = spawn([*program, servers, "billing", str(port), str(down)], folder / "app.log")
+            targets = [(f"127.0.0.1:{port}", {"namespace": "streams"})]
+            try:
+                with Prometheus(folder / "prometheus", targets) as prometheus:
+                    await until(partial(prometheus.query, "keygrouping_app_ready == 1"))
+                    began = time.time()
+                    await asyncio.gather(
+                        order(cluster, "billing-orders", seconds), be_down(down, seconds / 3, 2 * seconds / 3)
+                    )
+                    picture(prometheus, began, time.time(), (APPS,))
+            finally:
+                terminate(app, 20)
+
+
 def picture(
-    prometheus: Prometheus, began: float, ended: float, boards: Sequence[Board] = BOARDS, prefix: str = ""
+    prometheus: Prometheus, began: float, ended: float, boards: Sequence[Board] = _PIPELINES, prefix: str = ""
 ) -> None:
     """Dashboards from what Prometheus knows of this time, in files that begin with a prefix."""
 
@@ -176,5 +222,5 @@ def picture(
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        carry_out = run_in_trouble if sys.argv[2:] == ["failing"] else run
+        carry_out = {"failing": run_in_trouble, "apps": run_app}.get(" ".join(sys.argv[2:]), run)
         asyncio.run(carry_out(Path(name), float(sys.argv[1]) if len(sys.argv) > 1 else 300))

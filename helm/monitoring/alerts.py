@@ -19,6 +19,8 @@ _WAIT = (
 _DEAD = "sum by (namespace) (keygrouping:dead_letters:rate5m)"
 _PROMISE = f"{EVENTS.part:.0%} of all events within {EVENTS.within:.0f} s"
 _FINAL_PROMISE = f"{FINAL.part:.0%} of all windows final within {FINAL.within:.0f} s of when they could be"
+_ANY_PROCESS = "keygrouping_event_loop_lag_seconds_count or keygrouping_app_ready"
+"""What each process of ours has, and each member of an app."""
 _FAST = (("1h", "5m", 14.4), ("6h", "30m", 6.0))
 _SLOW = (("1d", "2h", 3.0), ("3d", "6h", 1.0))
 
@@ -40,7 +42,7 @@ def _burning(objective: Objective, *pairs: tuple[str, str, float], and_also: str
     return f"({either}){after_all}" if after_all else either
 
 
-def _again_and_again(objective: Objective) -> str:
+def _repeatedly(objective: Objective) -> str:
     """Late ones came at three times, five minutes apart, within the long window.
 
     There may be few of them: one alone, as the last before a pause, the first of a new release, or many in one go
@@ -112,7 +114,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingLatencyBudgetBurnFast",
-        _burning(EVENTS, *_FAST, and_also=_again_and_again(EVENTS), after_all=_NO_OUTAGE),
+        _burning(EVENTS, *_FAST, and_also=_repeatedly(EVENTS), after_all=_NO_OUTAGE),
         "2m",
         "critical",
         "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} are late",
@@ -121,7 +123,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingLatencyBudgetBurnSlow",
-        _burning(EVENTS, *_SLOW, and_also=_again_and_again(EVENTS)),
+        _burning(EVENTS, *_SLOW, and_also=_repeatedly(EVENTS)),
         "15m",
         "warning",
         "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} have been late for long",
@@ -130,7 +132,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingResultsBudgetBurnFast",
-        _burning(FINAL, *_FAST, and_also=_again_and_again(FINAL), after_all=_NO_OUTAGE),
+        _burning(FINAL, *_FAST, and_also=_repeatedly(FINAL), after_all=_NO_OUTAGE),
         "2m",
         "critical",
         "{{ $value | humanizePercentage }} of the windows in {{ $labels.namespace }} become final too late",
@@ -139,7 +141,7 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingResultsBudgetBurnSlow",
-        _burning(FINAL, *_SLOW, and_also=_again_and_again(FINAL)),
+        _burning(FINAL, *_SLOW, and_also=_repeatedly(FINAL)),
         "15m",
         "warning",
         "{{ $value | humanizePercentage }} of the windows in {{ $labels.namespace }} have long been final too late",
@@ -156,6 +158,15 @@ RESULTS = (
         "after newer events of their own input partition by more than the allowed lateness.",
     ),
     Alert(
+        "KeygroupingEventsExcluded",
+        "keygrouping:excluded:ratio_rate10m > 0.9 and on (namespace) keygrouping:excluded:rate10m > 0.2",
+        "5m",
+        "critical",
+        "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} are in no result",
+        "{{ $value | humanizePercentage }} of all events are late for their window or can't be used, and go to the "
+        "topics late and dead-letters. Results go on for what little is left, or end.",
+    ),
+    Alert(
         "KeygroupingDeadLetters",
         f"keygrouping:dead_letters:rate5m / on (namespace) group_left () ({_DEAD} + "
         f"(keygrouping:events:rate5m or 0 * {_DEAD})) > 0.001",
@@ -163,7 +174,7 @@ RESULTS = (
         "warning",
         "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} go to dead-letters: "
         "{{ $labels.reason }}",
-        "For ten minutes {{ $value | humanizePercentage }} of all events have been set aside with the reason "
+        "For ten minutes {{ $value | humanizePercentage }} of all events have gone to dead-letters with the reason "
         "{{ $labels.reason }}. They are in no result.",
     ),
     Alert(
@@ -175,13 +186,22 @@ RESULTS = (
         "warning",
         "{{ $value | humanize }} events in {{ $labels.namespace }} went to dead-letters within 15 minutes: "
         "{{ $labels.reason }}",
-        "Within 15 minutes {{ $value | humanize }} events were set aside with the reason {{ $labels.reason }}. They "
-        "are in no result.",
+        "Within 15 minutes {{ $value | humanize }} events went to dead-letters with the reason "
+        "{{ $labels.reason }}. They are in no result.",
+    ),
+    Alert(
+        "KeygroupingFieldLost",
+        "keygrouping:skipped_fields:ratio_rate5m > 0.9 and on (namespace) keygrouping:events:rate5m > 0.2",
+        "5m",
+        "critical",
+        "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} have a value of the wrong type in "
+        "{{ $labels.field }}",
+        "The aggregates of {{ $labels.field }} skip {{ $value | humanizePercentage }} of all events, as what stands "
+        "there is no number, or no text where one is wanted: results come, and say next to nothing of it.",
     ),
     Alert(
         "KeygroupingFieldsSkipped",
-        "sum by (namespace, field) (rate(keygrouping_router_skipped_fields_total[5m])) / on (namespace) group_left () "
-        "(keygrouping:events:rate5m > 0) > 0.001",
+        "keygrouping:skipped_fields:ratio_rate5m > 0.001",
         "10m",
         "warning",
         "{{ $value | humanizePercentage }} of the events in {{ $labels.namespace }} have a value of the wrong type in "
@@ -191,7 +211,8 @@ RESULTS = (
     ),
     Alert(
         "KeygroupingEventsUnaccounted",
-        "max by (namespace, kind) (keygrouping_observer_audit_differences) > 0",
+        "(max by (namespace, kind) (keygrouping_observer_audit_differences) or "
+        "max by (namespace, kind) (last_over_time(keygrouping_observer_audit_differences[1d]))) > 0",
         "1m",
         "critical",
         "Events in {{ $labels.namespace }} are missing in the results or are in them twice",
@@ -317,6 +338,26 @@ PARTS = (
         "{{ $value | humanizeDuration }}. Whatever it owns stands still, and nobody knows how much waits for it.",
     ),
     Alert(
+        "KeygroupingRequestsRefused",
+        "keygrouping:refused_requests:rate5m > 0.2 unless on (namespace) "
+        "sum by (namespace) (rate(keygrouping_producer_accepted_total[5m])) > 0",
+        "5m",
+        "critical",
+        "Producers in {{ $labels.namespace }} take no event and refuse {{ $value | humanize }} requests a second",
+        "For five minutes every request with events was refused, {{ $value | humanize }} a second, and none was "
+        "accepted. Those who send them hold them back, or have lost them.",
+    ),
+    Alert(
+        "KeygroupingNothingAssigned",
+        'sum by (namespace, group) (keygrouping_assigned_partitions{group!~".*-(observer|audit)"}) == 0',
+        "5m",
+        "critical",
+        "No process of {{ $labels.group }} in {{ $labels.namespace }} has a partition of its input",
+        "The processes of {{ $labels.group }} run, and for five minutes Kafka has given them "
+        "{{ $value | humanize }} partitions: the group doesn't come to rest, somebody else has joined it, or they "
+        "don't find their input. Nothing of it is processed, and its lag is not known.",
+    ),
+    Alert(
         "KeygroupingStoreDegraded",
         "max by (namespace, pod, instance) (keygrouping_router_store_degraded) == 1",
         "5m",
@@ -349,7 +390,7 @@ PARTS = (
         "sum by (namespace, group, pod, instance) (increase(keygrouping_partition_restarts_total[10m])) >= 3",
         "20m",
         "warning",
-        "{{ $labels.instance }} of group {{ $labels.group }} begins anew again and again",
+        "{{ $labels.instance }} of group {{ $labels.group }} keeps restarting",
         "In each ten minutes of the last half hour work on its partitions ended with an error at least three times, "
         "{{ $value | humanize }} times in the last ones. If it is one partition, results of its keys may no longer "
         "come, though the others go on.",
@@ -378,14 +419,14 @@ PARTS = (
         "changes(keygrouping:spark_start:time[1h]) >= 3",
         "1m",
         "warning",
-        "Spark's driver in {{ $labels.namespace }} has begun anew {{ $value | humanize }} times in an hour",
-        "It was started anew {{ $value | humanize }} times within an hour. After each start it reads its checkpoint "
+        "Spark's driver in {{ $labels.namespace }} has restarted {{ $value | humanize }} times in an hour",
+        "It was restarted {{ $value | humanize }} times within an hour. After each start it reads its checkpoint "
         "and asks for its executors; no results come meanwhile.",
     ),
     Alert(
         "KeygroupingFileDescriptorsLow",
         "max by (namespace, pod, instance) (process_open_fds / process_max_fds "
-        "and on (namespace, instance) keygrouping_event_loop_lag_seconds_count) > 0.8",
+        f"and on (namespace, instance) ({_ANY_PROCESS})) > 0.8",
         "5m",
         "warning",
         "{{ $labels.instance }} in {{ $labels.namespace }} has {{ $value | humanizePercentage }} of its files open",
@@ -394,8 +435,9 @@ PARTS = (
     ),
     Alert(
         "KeygroupingTargetDown",
-        "time() - max by (namespace, job, pod, instance) (max_over_time(timestamp("
-        "keygrouping_event_loop_lag_seconds_count)[1h:1m]) and on (job, instance) up == 0)",
+        "time() - max by (namespace, job, pod, instance) (max_over_time((timestamp("
+        "keygrouping_event_loop_lag_seconds_count) or timestamp(keygrouping_app_ready))[1h:1m]) "
+        "and on (job, instance) up == 0)",
         "5m",
         "warning",
         "{{ $labels.instance }} ({{ $labels.job }}) does not answer Prometheus",
@@ -435,11 +477,105 @@ TOPICS = (
     ),
 )
 
+_WAITS = 'max by (namespace, group, topic, pod, instance) (keygrouping_app_key_wait_seconds{{rank="{rank}"}})'
+_ENDED = "sum by (namespace, group, topic) (increase(keygrouping_app_events_total[15m]))"
+_OF_APP = "{{ $labels.group }} in {{ $labels.namespace }}"
+
+APPS = (
+    Alert(
+        "KeygroupingAppBreakerOpen",
+        'sum by (namespace, group, topic) (keygrouping_app_breaker_state{state!="closed"}) > 0',
+        "10m",
+        "critical",
+        f"App {_OF_APP} has handled next to nothing of {{{{ $labels.topic }}}} for ten minutes: its breaker is open",
+        "The breaker of the handler of {{ $labels.topic }} has been open for ten minutes in {{ $value | humanize }} "
+        "members: most of its calls failed, so one call at a time tries whether what it needs is back. Nothing is "
+        "lost; the events wait.",
+    ),
+    Alert(
+        "KeygroupingAppNotReady",
+        "count by (namespace, group) (keygrouping_app_ready == 0) > 0",
+        "5m",
+        "critical",
+        f"{{{{ $value | humanize }}}} members of app {_OF_APP} have no partitions",
+        "They run, and for five minutes the group has not come to rest: {{ $value | humanize }} members wait for "
+        "their partitions. While it doesn't, what they had is not handled by them, and the others can't commit.",
+    ),
+    Alert(
+        "KeygroupingAppMissing",
+        "max_over_time(keygrouping:app_members:count[1h]) unless keygrouping:app_members:count",
+        "10m",
+        "critical",
+        f"No member of app {_OF_APP} shows metrics any more",
+        "Within the last hour {{ $value | humanize }} of them did. Nobody handles its events, or nobody sees it.",
+    ),
+    Alert(
+        "KeygroupingAppLagSteady",
+        "keygrouping:app_lag:seconds > 300 "
+        "and keygrouping:app_lag:sum >= 0.9 * min_over_time(keygrouping:app_lag:sum[5m] offset 15m)",
+        "15m",
+        "warning",
+        f"App {_OF_APP} is {{{{ $value | humanizeDuration }}}} behind on {{{{ $labels.topic }}}} and does not catch up",
+        "What has not ended is as much as the app handles in {{ $value | humanizeDuration }}, and for half an hour it "
+        "has not become less: events are handled later by that much, or later and later.",
+    ),
+    Alert(
+        "KeygroupingAppKeyBlocked",
+        f"{_WAITS.format(rank=1)} > 300 unless {_WAITS.format(rank=10)} > 0.5 * {_WAITS.format(rank=1)}",
+        "5m",
+        "warning",
+        f"A key of {{{{ $labels.topic }}}} waits for {{{{ $value | humanizeDuration }}}} in app {_OF_APP}",
+        "In {{ $labels.instance }} the next event of a key has waited for {{ $value | humanizeDuration }}, much longer "
+        "than those of most others: a call of the key hangs, it keeps failing and is retried, or the key has more work "
+        "than one lane can do. Once its events fill the memory of their partition, other keys wait as well.",
+    ),
+    Alert(
+        "KeygroupingAppGapFull",
+        "max_over_time(min by (namespace, group, topic, partition) (keygrouping_app_gap_room_offsets)[10m:1m]) < 1000",
+        "1m",
+        "warning",
+        f"App {_OF_APP} can't read on in partition {{{{ $labels.partition }}}} of {{{{ $labels.topic }}}}",
+        "An event at the committed offset has not ended for so long that the commit's metadata is nearly full: "
+        "{{ $value | humanize }} further events may be read. The partition's other keys soon go on slowly or wait.",
+    ),
+    Alert(
+        "KeygroupingAppDeadLetters",
+        "keygrouping:app_dead_letters:increase15m > 10000 or (keygrouping:app_dead_letters:increase15m > 100 and "
+        f"keygrouping:app_dead_letters:increase15m > on (namespace, group, topic) group_left () 0.001 * {_ENDED})",
+        "0m",
+        "warning",
+        f"{{{{ $value | humanize }}}} events of {{{{ $labels.topic }}}} in app {_OF_APP} became dead letters within 15 "
+        "minutes: {{ $labels.reason }}",
+        "Within 15 minutes {{ $value | humanize }} events have failed for good with the reason {{ $labels.reason }}. "
+        "They are kept as dead letters, from where they can be sent again.",
+    ),
+    Alert(
+        "KeygroupingAppProcessesDying",
+        "keygrouping:app_processes_died:increase15m >= 3",
+        "0m",
+        "warning",
+        f"Processes of the handler of {{{{ $labels.topic }}}} in app {_OF_APP} keep dying",
+        "Within 15 minutes {{ $value | humanize }} of its processes ended by themselves or were killed. Each was "
+        "replaced; an event that kills its process at each try becomes a dead letter.",
+    ),
+    Alert(
+        "KeygroupingAppRestarting",
+        "max by (namespace, pod, instance) (changes(process_start_time_seconds[1h]) "
+        "and on (namespace, instance) last_over_time(keygrouping_app_ready[1h])) >= 3",
+        "1m",
+        "warning",
+        "{{ $labels.instance }} in {{ $labels.namespace }}, a member of an app, keeps restarting",
+        "It was restarted {{ $value | humanize }} times within an hour. What ran in it, and what had ended since its "
+        "last commit, runs again each time.",
+    ),
+)
+
 GROUPS: dict[str, tuple[Alert, ...]] = {
     "keygrouping.results": RESULTS,
     "keygrouping.balance": BALANCE,
     "keygrouping.parts": PARTS,
     "keygrouping.topics": TOPICS,
+    "keygrouping.apps": APPS,
 }
 """All alerts, by the name of their group."""
 

@@ -37,13 +37,12 @@ def grown(counter: str, span: str) -> str:
     """By how much a counter has grown over `span`, also before it was scraped for the first time.
 
     `increase` knows nothing of what a process counts between its start and its first scrape. Whoever has started
-    within `span` and was not seen before it has counted all of it since.
+    within `span` has counted all of it since; that is the answer where it is the larger one.
     """
-    started = f"max_over_time(process_start_time_seconds[{span}]) > time() - {_SECONDS[span]}"
-    return (
-        f"((max_over_time({counter}[{span}]) and on (namespace, instance) ({started})) "
-        f"unless max_over_time({counter}[{span}] offset {span}) or increase({counter}[{span}]))"
-    )
+    started = f"last_over_time(process_start_time_seconds[{span}]) > time() - {_SECONDS[span]}"
+    since_start = f"(last_over_time({counter}[{span}]) and on (namespace, instance) ({started}))"
+    increase = f"increase({counter}[{span}])"
+    return f"({since_start} > {increase} or {increase} or {since_start})"
 
 
 _DEAD_GROWN = " or ".join(grown(f"keygrouping_{part}_dead_letters_total", "15m") for part in WRITERS)
@@ -52,6 +51,9 @@ _LOST = 'keygrouping_expired_offsets_total{group!~".*-(observer|audit)"}'
 """What the observer has not seen is in the results all the same."""
 
 _LATE_EVENTS = "sum by (namespace) (rate(keygrouping_router_late_total[10m]))"
+
+_EXCLUDED = "rate(keygrouping_router_late_total[10m]) or rate(keygrouping_router_dead_letters_total[10m])"
+"""Events that the routers send to no worker; the labels `reason` of the two kinds are not the same."""
 
 _UNSEEN = "time() - keygrouping_input_seen_timestamp_seconds > 180"
 _AWAY = (
@@ -82,6 +84,10 @@ _IMBALANCE_BEFORE = (
     "keygrouping:events:rate5m"
 )
 """Each router counts as much as it routes: by chance alone, one with few events sees a large λ."""
+
+
+_APP_LAG = "sum by (namespace, group, topic) (keygrouping_app_lag_records)"
+_APP_DIED = 'keygrouping_app_processes_replaced_total{why="died"}'
 
 
 def _late(objective: Objective) -> Recording:
@@ -153,7 +159,23 @@ RECORDINGS: tuple[Recording, ...] = (
     Recording(
         "keygrouping:late_events:ratio_rate10m",
         f"{_LATE_EVENTS} / clamp_min({_LATE_EVENTS} "
-        "+ sum by (namespace) (rate(keygrouping_router_routed_total[10m])), 1e-9)",
+        f"+ (sum by (namespace) (rate(keygrouping_router_routed_total[10m])) or 0 * {_LATE_EVENTS}), 1e-9)",
+    ),
+    Recording("keygrouping:excluded:rate10m", f"sum by (namespace) ({_EXCLUDED})"),
+    Recording(
+        "keygrouping:excluded:ratio_rate10m",
+        "keygrouping:excluded:rate10m / on (namespace) clamp_min(keygrouping:excluded:rate10m + on (namespace) "
+        "(sum by (namespace) (rate(keygrouping_router_routed_total[10m])) or 0 * keygrouping:excluded:rate10m), 1e-9)",
+    ),
+    Recording(
+        "keygrouping:refused_requests:rate5m",
+        'sum by (namespace) (rate(keygrouping_http_problems_total{status=~"413|415|422|429|503"}[5m]) '
+        "and on (namespace, instance) keygrouping_producer_accepted_total)",
+    ),
+    Recording(
+        "keygrouping:skipped_fields:ratio_rate5m",
+        "sum by (namespace, field) (rate(keygrouping_router_skipped_fields_total[5m])) / on (namespace) group_left () "
+        "(keygrouping:events:rate5m > 0)",
     ),
     Recording("keygrouping:kafka_away:seconds", _AWAY),
     Recording(
@@ -168,6 +190,19 @@ RECORDINGS: tuple[Recording, ...] = (
     Recording(
         "keygrouping:spark_start:time",
         "max by (namespace) (process_start_time_seconds and on (namespace, instance) keygrouping_spark_results_total)",
+    ),
+    Recording("keygrouping:app_members:count", 'count by (namespace, group) (keygrouping_app_ready{until=""})'),
+    Recording("keygrouping:app_lag:sum", _APP_LAG),
+    Recording(
+        "keygrouping:app_lag:seconds",
+        f"{_APP_LAG} / clamp_min(sum by (namespace, group, topic) (rate(keygrouping_app_events_total[10m])), 0.02)",
+    ),
+    Recording(
+        "keygrouping:app_dead_letters:increase15m",
+        f"sum by (namespace, group, topic, reason) ({grown('keygrouping_app_dead_letters_total', '15m')})",
+    ),
+    Recording(
+        "keygrouping:app_processes_died:increase15m", f"sum by (namespace, group, topic) ({grown(_APP_DIED, '15m')})"
     ),
     *(_slow(objective, window) for objective in (EVENTS, RESULTS) for window in WINDOWS),
     *(_late(objective) for objective in (EVENTS, RESULTS)),

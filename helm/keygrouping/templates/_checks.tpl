@@ -20,7 +20,19 @@
 {{- if and $kafka.bundled.enabled $kafka.external.bootstrapServers }}
 {{- include "keygrouping.fault" "kafka: there are two: set kafka.bundled.enabled=false, or leave kafka.external.bootstrapServers empty" }}
 {{- end }}
-{{- if and (not $kafka.bundled.enabled) (hasPrefix "SASL" $kafka.external.securityProtocol) (not $kafka.external.sasl.existingSecret) }}
+{{- $sasl := and (not $kafka.bundled.enabled) (hasPrefix "SASL" $kafka.external.securityProtocol) }}
+{{- $tokens := and $sasl (eq $kafka.external.sasl.mechanism "OAUTHBEARER") }}
+{{- if and $tokens (not $kafka.external.sasl.tokenProvider) }}
+{{- include "keygrouping.fault" "kafka.external.sasl.mechanism=OAUTHBEARER needs kafka.external.sasl.tokenProvider, a module:function in your images" }}
+{{- end }}
+{{- if and $tokens (eq .Values.runner "spark") }}
+{{- include "keygrouping.fault" "kafka.external.sasl.mechanism=OAUTHBEARER needs runner=native: Spark's clients are Java's" }}
+{{- end }}
+{{- $keda := or (dig "enabled" false .Values.router.keda) (dig "enabled" false .Values.worker.keda) (dig "enabled" false .Values.app.keda) }}
+{{- if and $tokens $keda }}
+{{- include "keygrouping.fault" "kafka.external.sasl.mechanism=OAUTHBEARER: KEDA can't ask for these tokens: set keda.enabled=false of router, worker and app" }}
+{{- end }}
+{{- if and $sasl (not $tokens) (not $kafka.external.sasl.existingSecret) }}
 {{- include "keygrouping.fault" (printf "kafka.external.securityProtocol=%s needs kafka.external.sasl.existingSecret, a Secret with user name and password" $kafka.external.securityProtocol) }}
 {{- end }}
 {{- if and $kafka.external.tls.existingSecret (not (hasSuffix "SSL" $kafka.external.securityProtocol)) }}
@@ -47,7 +59,7 @@
 {{- if and (dig "enabled" false .Values.worker.keda) (gt (int (dig "maxReplicas" 4 .Values.worker.keda)) (int .Values.worker.maxReplicas)) }}
 {{- include "keygrouping.fault" (printf "worker.keda.maxReplicas is more than worker.maxReplicas=%d, the partitions of the routed topic" (int .Values.worker.maxReplicas)) }}
 {{- end }}
-{{- range $part := list "router" "worker" "aggregator" }}
+{{- range $part := list "router" "worker" "aggregator" "app" }}
 {{- $values := get $.Values $part }}
 {{- range $way, $most := dict "autoscaling" 4 "keda" 4 }}
 {{- $scaler := dig $way dict $values }}
@@ -83,7 +95,7 @@
 {{- if and (ne .Values.router.settings.apiReads "open") (not .Values.router.auth.readerTokenKey) }}
 {{- include "keygrouping.fault" "router.settings.apiReads=closed needs router.auth.readerTokenKey, the key of one token for the observer and Spark's driver" }}
 {{- end }}
-{{- if and (not .Values.pipeline.enabled) (not .Values.inspect.topics) }}
+{{- if and (not .Values.pipeline.enabled) (not .Values.inspect.topics) (ne .Values.runner "app") }}
 {{- fail "pipeline.enabled=false leaves nothing to install: name topics to watch in inspect.topics, such as [{topic: orders}]" }}
 {{- end }}
 {{- $parts := dict }}
@@ -113,6 +125,7 @@
 {{- if and $metrics.serviceMonitor.enabled $metrics.podMonitor.enabled }}
 {{- include "keygrouping.fault" "metrics: set either metrics.serviceMonitor.enabled or metrics.podMonitor.enabled, or everything is scraped twice" }}
 {{- end }}
+{{- include "keygrouping.faultsOfApp" . }}
 {{- include "keygrouping.faultsOfJob" . }}
 {{- include "keygrouping.faultsOfTopics" . }}
 {{- include "keygrouping.faultsOfMemory" . }}
@@ -121,9 +134,47 @@
 {{- include "keygrouping.checkKind" (dict "root" . "wanted" $metrics.prometheusRule.enabled "value" "metrics.prometheusRule.enabled" "api" "monitoring.coreos.com/v1" "kind" "PrometheusRule" "who" "the Prometheus operator") }}
 {{- include "keygrouping.checkKind" (dict "root" . "wanted" (dig "enabled" false .Values.router.keda) "value" "router.keda.enabled" "api" "keda.sh/v1alpha1" "kind" "ScaledObject" "who" "KEDA") }}
 {{- include "keygrouping.checkKind" (dict "root" . "wanted" (dig "enabled" false .Values.worker.keda) "value" "worker.keda.enabled" "api" "keda.sh/v1alpha1" "kind" "ScaledObject" "who" "KEDA") }}
-{{- include "keygrouping.checkKind" (dict "root" . "wanted" (and (not $native) (eq .Values.spark.mode "operator")) "value" "spark.mode=operator" "api" "sparkoperator.k8s.io/v1beta2" "kind" "SparkApplication" "who" "kubeflow's spark-operator") }}
+{{- include "keygrouping.checkKind" (dict "root" . "wanted" (dig "enabled" false .Values.app.keda) "value" "app.keda.enabled" "api" "keda.sh/v1alpha1" "kind" "ScaledObject" "who" "KEDA") }}
+{{- include "keygrouping.checkKind" (dict "root" . "wanted" (and (eq .Values.runner "spark") (eq .Values.spark.mode "operator")) "value" "spark.mode=operator" "api" "sparkoperator.k8s.io/v1beta2" "kind" "SparkApplication" "who" "kubeflow's spark-operator") }}
 {{- include "keygrouping.checkNetworkPolicy" . }}
 {{- include "keygrouping.checkImages" . }}
+{{- end }}
+
+{{/* An app runs without a pipeline, and needs to know its image; a backfill ends, so nobody scales it. */}}
+{{- define "keygrouping.faultsOfApp" -}}
+{{- $app := .Values.app }}
+{{- if eq .Values.runner "app" }}
+{{- range $path := list "router.keda" "router.autoscaling" "router.pdb" "router.ingress" "router.httpRoute" "producer.ingress" "producer.httpRoute" "worker.keda" "worker.pdb" "aggregator.autoscaling" "aggregator.pdb" "load.events" "load.http" }}
+{{- $values := $.Values }}
+{{- range splitList "." $path }}{{ $values = get $values . }}{{ end }}
+{{- if dig "enabled" false $values }}
+{{- include "keygrouping.fault" (printf "%s.enabled: runner=app installs no pipeline: leave it out, or install the pipeline as a release of its own" $path) }}
+{{- end }}
+{{- end }}
+{{- if .Values.redis.external.url }}
+{{- include "keygrouping.fault" "redis.external.url: runner=app needs no Redis: leave it out; what handlers need goes into app.extraEnv" }}
+{{- end }}
+{{- if not $app.module }}
+{{- include "keygrouping.fault" "runner=app needs app.module, where the App is in your image, such as billing:app" }}
+{{- end }}
+{{- if not $app.image.repository }}
+{{- include "keygrouping.fault" "runner=app needs app.image.repository, your own image, such as registry.example.com/team/billing: see docs/howto/app-on-kubernetes.md" }}
+{{- else if not (or $app.image.tag $app.image.digest) }}
+{{- include "keygrouping.fault" "app.image needs app.image.tag or app.image.digest: the tag of our images is not that of yours" }}
+{{- end }}
+{{- $scaled := or (dig "enabled" false $app.autoscaling) (dig "enabled" false $app.keda) }}
+{{- if and (dig "enabled" false $app.autoscaling) (dig "enabled" false $app.keda) }}
+{{- include "keygrouping.fault" "app: set either app.autoscaling.enabled or app.keda.enabled" }}
+{{- end }}
+{{- if and (dig "enabled" false $app.keda) (not (and $app.settings.group $app.topics)) }}
+{{- include "keygrouping.fault" "app.keda.enabled needs app.settings.group and app.topics, whose lag it looks at, such as billing and [orders]" }}
+{{- end }}
+{{- if and $app.settings.until (or $scaled (dig "enabled" false $app.pdb)) }}
+{{- include "keygrouping.fault" "app.settings.until makes a Job, which ends: leave out app.autoscaling, app.keda and app.pdb" }}
+{{- end }}
+{{- else if or $app.module $app.image.repository }}
+{{- include "keygrouping.fault" (printf "app.module and app.image are not used with runner=%s: set runner=app" .Values.runner) }}
+{{- end }}
 {{- end }}
 
 {{/* What others must reach has to be said to the policies. */}}
@@ -136,7 +187,7 @@
 {{- include "keygrouping.fault" (printf "%s: an Ingress, a route or a service of type NodePort or LoadBalancer needs networkPolicy.apiFrom, from where its requests come, such as [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}}] or [{ipBlock: {cidr: 10.0.0.0/8}}]" $part) }}
 {{- end }}
 {{- end }}
-{{- if and $.Values.kafka.bundled.enabled (or (dig "enabled" false .Values.router.keda) (dig "enabled" false .Values.worker.keda)) (not .Values.networkPolicy.kafkaFrom) }}
+{{- if and $.Values.kafka.bundled.enabled (or (dig "enabled" false .Values.router.keda) (dig "enabled" false .Values.worker.keda) (dig "enabled" false .Values.app.keda)) (not .Values.networkPolicy.kafkaFrom) }}
 {{- include "keygrouping.fault" "keda with a bundled Kafka needs networkPolicy.kafkaFrom, where KEDA's operator is, such as [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: keda}}}]" }}
 {{- end }}
 {{- end }}
@@ -147,7 +198,7 @@ what merely renders is not stopped. */}}
 {{- define "keygrouping.checkImages" -}}
 {{- $image := .Values.router.image }}
 {{- $named := or .Values.image.registry (contains "/" $image.repository) $image.tag $image.digest (eq .Values.image.pullPolicy "Never") }}
-{{- if and .Release.IsInstall (.Capabilities.APIVersions.Has "v1/Pod") (not $named) }}
+{{- if and (include "keygrouping.pipeline" .) .Release.IsInstall (.Capabilities.APIVersions.Has "v1/Pod") (not $named) }}
 {{- include "keygrouping.fault" (printf "image.registry: no public registry has the images: build and push them with `make images push REGISTRY=registry.example.com/team` and install with --set image.registry=registry.example.com/team (or, if they are on the nodes, as after `make images` and `kind load docker-image keygrouping-router:%s ...`, with --set image.pullPolicy=Never)" .Chart.AppVersion) }}
 {{- end }}
 {{- end }}
@@ -188,7 +239,7 @@ what merely renders is not stopped. */}}
 
 {{/* Resources that contradict themselves, and Java's heaps that don't fit into them. */}}
 {{- define "keygrouping.faultsOfMemory" -}}
-{{- range $path := list "check" "topics" "kafka.bundled" "redis.bundled" "producer" "router" "worker" "aggregator" "observer" "spark.driver" "load.events" "load.http" }}
+{{- range $path := list "check" "topics" "kafka.bundled" "redis.bundled" "producer" "router" "worker" "aggregator" "observer" "app" "spark.driver" "load.events" "load.http" }}
 {{- $values := $.Values }}
 {{- range splitList "." $path }}{{ $values = get $values . }}{{ end }}
 {{- $limits := dig "limits" dict ($values.resources | default dict) | default dict }}

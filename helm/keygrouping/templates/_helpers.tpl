@@ -24,6 +24,11 @@
 {{- $account.name | default (ternary (printf "%s-spark" (include "keygrouping.fullname" .)) "default" $account.create) }}
 {{- end }}
 
+{{/* Whether there is a pipeline: an app needs none. */}}
+{{- define "keygrouping.pipeline" -}}
+{{- if and .Values.pipeline.enabled (ne .Values.runner "app") }}true{{ end }}
+{{- end }}
+
 {{/* Labels and metadata. A part's are made of (dict "root" $ "part" "router"). */}}
 
 {{- define "keygrouping.selectorLabels" -}}
@@ -117,6 +122,10 @@ redis://{{ include "keygrouping.name" (dict "root" . "part" "redis") }}:6379/0
 {{- if hasPrefix "SASL" $external.securityProtocol }}
 - name: KEYGROUPING_SASL_MECHANISM
   value: {{ $external.sasl.mechanism }}
+{{- if eq $external.sasl.mechanism "OAUTHBEARER" }}
+- name: KEYGROUPING_SASL_TOKEN_PROVIDER
+  value: {{ $external.sasl.tokenProvider | quote }}
+{{- else }}
 - name: KEYGROUPING_SASL_USERNAME
   {{- if $external.sasl.username }}
   value: {{ $external.sasl.username | quote }}
@@ -128,6 +137,7 @@ redis://{{ include "keygrouping.name" (dict "root" . "part" "redis") }}:6379/0
   {{- end }}
 - name: KEYGROUPING_SASL_PASSWORD_FILE
   value: /etc/keygrouping/kafka-sasl/{{ $external.sasl.passwordKey }}
+{{- end }}
 {{- end }}
 {{- if and $external.tls.existingSecret (hasSuffix "SSL" $external.securityProtocol) }}
 {{- include "keygrouping.tlsEnv" (dict "prefix" "KEYGROUPING_SSL_" "folder" "kafka-tls" "tls" $external.tls) }}
@@ -176,7 +186,7 @@ Of the context: "store", "apiKeys" and "producerKeys" (keys of the tokens of rou
 {{- $values := .root.Values -}}
 {{- $kafka := $values.kafka -}}
 {{- if not $kafka.bundled.enabled }}
-{{- if hasPrefix "SASL" $kafka.external.securityProtocol }}
+{{- if and (hasPrefix "SASL" $kafka.external.securityProtocol) (ne $kafka.external.sasl.mechanism "OAUTHBEARER") }}
 {{- $_ := set $secrets "kafka-sasl" (dict "name" $kafka.external.sasl.existingSecret "keys" (list $kafka.external.sasl.passwordKey)) }}
 {{- end }}
 {{- if and $kafka.external.tls.existingSecret (hasSuffix "SSL" $kafka.external.securityProtocol) }}

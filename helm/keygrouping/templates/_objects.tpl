@@ -54,6 +54,7 @@ spec:
       {{- include "keygrouping.selectorLabels" . | nindent 6 }}
 {{- end }}
 
+{{/* Scaling by CPU; also: "kind", if it is no Deployment. */}}
 {{- define "keygrouping.hpa" -}}
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
@@ -62,7 +63,7 @@ metadata:
 spec:
   scaleTargetRef:
     apiVersion: apps/v1
-    kind: Deployment
+    kind: {{ .kind | default "Deployment" }}
     name: {{ include "keygrouping.name" . }}
   minReplicas: {{ dig "minReplicas" 1 .values.autoscaling }}
   maxReplicas: {{ dig "maxReplicas" 4 .values.autoscaling }}
@@ -75,7 +76,7 @@ spec:
           averageUtilization: {{ dig "targetCPUUtilizationPercentage" 75 .values.autoscaling }}
 {{- end }}
 
-{{/* Scaling by the lag of a group on a topic; also: "kind", "stage" and "topic". */}}
+{{/* Scaling by the lag of a group on topics; also: "kind", and "group" and "topics" or those of a "stage" with its "topic". */}}
 {{- define "keygrouping.scaledObject" -}}
 {{- $keda := .values.keda -}}
 {{- $external := .root.Values.kafka.external -}}
@@ -93,15 +94,16 @@ spec:
   pollingInterval: {{ dig "pollingInterval" 15 $keda }}
   cooldownPeriod: {{ dig "cooldownPeriod" 300 $keda }}
   triggers:
+    {{- range $topic := .topics | default (list .topic) }}
     - type: kafka
       metadata:
-        bootstrapServers: {{ include "keygrouping.bootstrapServers" .root | quote }}
-        consumerGroup: {{ .root.Values.settings.application }}-{{ .stage }}
-        topic: {{ .topic }}
+        bootstrapServers: {{ include "keygrouping.bootstrapServers" $.root | quote }}
+        consumerGroup: {{ $.group | default (printf "%s-%s" $.root.Values.settings.application $.stage) }}
+        topic: {{ $topic }}
         lagThreshold: {{ dig "lagThreshold" 10000 $keda | int64 | quote }}
         # A group that has not committed yet counts as caught up, not as one that must read all.
         offsetResetPolicy: latest
-        {{- if not .root.Values.kafka.bundled.enabled }}
+        {{- if not $.root.Values.kafka.bundled.enabled }}
         {{- if hasPrefix "SASL" $external.securityProtocol }}
         sasl: {{ get (dict "PLAIN" "plaintext" "SCRAM-SHA-256" "scram_sha256" "SCRAM-SHA-512" "scram_sha512") $external.sasl.mechanism }}
         {{- with $external.sasl.username }}
@@ -112,10 +114,11 @@ spec:
         tls: enable
         {{- end }}
         {{- end }}
-      {{- if include "keygrouping.needsKedaAuthentication" .root }}
+      {{- if include "keygrouping.needsKedaAuthentication" $.root }}
       authenticationRef:
-        name: {{ include "keygrouping.name" (dict "root" .root "part" "kafka") }}
+        name: {{ include "keygrouping.name" (dict "root" $.root "part" "kafka") }}
       {{- end }}
+    {{- end }}
 {{- end }}
 
 {{- define "keygrouping.needsKedaAuthentication" -}}

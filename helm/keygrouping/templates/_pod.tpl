@@ -13,6 +13,8 @@
   command, args     lists
   ports       text: more ports
   once        whether it runs to its end, without HTTP
+  ends        whether it runs to its end, with HTTP
+  users       whether it is a user's program: it gets no settings of the pipeline
   serviceAccountName, token   another account, and whether its token is mounted
 */}}
 
@@ -26,7 +28,7 @@
 metadata:
   {{- include "keygrouping.podMetadata" . | nindent 2 }}
 spec:
-  {{- if .once }}
+  {{- if or .once .ends }}
   restartPolicy: Never
   {{- end }}
   {{- include "keygrouping.podSpec" . | nindent 2 }}
@@ -73,7 +75,7 @@ annotations:
 {{- $values := .values -}}
 serviceAccountName: {{ .serviceAccountName | default (include "keygrouping.serviceAccountName" .root) }}
 automountServiceAccountToken: {{ .token | default false }}
-# Variables such as KEYGROUPING_ROUTER_PORT would be taken for settings.
+# KEYGROUPING_APP_PORT of a service keygrouping-app, for example, would be taken for a setting.
 enableServiceLinks: false
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
@@ -148,10 +150,12 @@ readinessProbe:
 livenessProbe:
   httpGet: {path: /healthz, port: http}
   {{- toYaml $values.livenessProbe | nindent 2 }}
+{{- if $values.preStopSeconds }}
 lifecycle:
   preStop:
     exec:
       command: [sleep, {{ $values.preStopSeconds | quote }}]
+{{- end }}
 {{- end }}
 resources:
   {{- toYaml $values.resources | nindent 2 }}
@@ -178,7 +182,8 @@ volumeMounts:
 
 {{- define "keygrouping.env" -}}
 {{- include "keygrouping.kafkaEnv" .root }}
-{{- include "keygrouping.settings" (dict "prefix" "KEYGROUPING_" "settings" .root.Values.settings) }}
+{{- $shared := .root.Values.settings -}}
+{{- include "keygrouping.settings" (dict "prefix" "KEYGROUPING_" "settings" (ternary (pick $shared "logLevel" "logFormat") $shared (.users | default false))) }}
 {{- if .job }}
 - name: KEYGROUPING_JOB
   value: /etc/keygrouping/job/job.json
@@ -186,7 +191,7 @@ volumeMounts:
 {{- if .store }}
 {{ include "keygrouping.storeEnv" .root | trim }}
 {{- end }}
-{{- if not .once }}
+{{- if not (or .once .users) }}
 - name: KEYGROUPING_HTTP_HOSTS
   value: {{ include "keygrouping.httpHosts" . | quote }}
 {{- end }}

@@ -56,6 +56,7 @@ the user's once it is made: a token that was taken out of it is not put back. */
 {{/* The Secrets that nobody has named, as JSON: part, value that would name one, and its key or keys. */}}
 {{- define "keygrouping.unnamedSecrets" -}}
 {{- $unnamed := list -}}
+{{- if include "keygrouping.pipeline" . }}
 {{- $redis := .Values.redis }}
 {{- if and $redis.bundled.enabled (not $redis.auth.existingSecret) }}
 {{- $unnamed = append $unnamed (dict "part" "redis" "value" "redis.auth" "key" $redis.auth.passwordKey) }}
@@ -74,6 +75,7 @@ the user's once it is made: a token that was taken out of it is not put back. */
 {{- end }}
 {{- if and (include "keygrouping.sparkOnKubernetes" .) (not .Values.spark.auth.existingSecret) }}
 {{- $unnamed = append $unnamed (dict "part" "spark-auth" "value" "spark.auth" "key" .Values.spark.auth.secretKey) }}
+{{- end }}
 {{- end }}
 {{- toJson $unnamed }}
 {{- end }}

@@ -3,6 +3,16 @@
 from monitoring.boards.kit import Board, Panel, Query, Row, by_process, one
 from monitoring.recordings import grown
 
+KAFKA_LAST_SEEN = Panel(
+    "Kafka last seen",
+    "How long ago a group's input was last looked up in Kafka, by the process that waits longest. Spark's driver does "
+    "not tell.",
+    "s",
+    one("time() - min by (group) (keygrouping_input_seen_timestamp_seconds)", "{{group}}"),
+    limits=(30, 180),
+    alert="KeygroupingKafkaCutOff",
+)
+
 DEPENDENCIES = Board(
     "keygrouping-dependencies",
     "Keygrouping / Kafka and Redis",
@@ -11,15 +21,7 @@ DEPENDENCIES = Board(
         Row(
             "Kafka",
             (
-                Panel(
-                    "Kafka last seen",
-                    "How long ago a group's input was last looked up in Kafka, by the process that waits longest. "
-                    "Spark's driver does not tell.",
-                    "s",
-                    one("time() - min by (group) (keygrouping_input_seen_timestamp_seconds)", "{{group}}"),
-                    limits=(30, 180),
-                    alert="KeygroupingKafkaCutOff",
-                ),
+                KAFKA_LAST_SEEN,
                 Panel(
                     "Processes that see Kafka",
                     "Part of all processes that have looked up their input in Kafka within three minutes.",
@@ -30,6 +32,21 @@ DEPENDENCIES = Board(
                     ),
                     limits=(1, 0.25),
                     alert="KeygroupingKafkaUnreachable",
+                ),
+                Panel(
+                    "Requests with events refused",
+                    "Requests with events per second that producers have not taken: they were wrong, or too many.",
+                    "reqps",
+                    one("keygrouping:refused_requests:rate5m", "refused"),
+                    limits=(0.2,),
+                    alert="KeygroupingRequestsRefused",
+                ),
+                Panel(
+                    "Assigned partitions",
+                    "Partitions of its input that a group has given to its processes; what is missing has no owner.",
+                    "short",
+                    one("sum by (group) (keygrouping_assigned_partitions)", "{{group}}"),
+                    alert="KeygroupingNothingAssigned",
                 ),
                 Panel(
                     "Commits",
@@ -47,11 +64,11 @@ DEPENDENCIES = Board(
                     alert="KeygroupingTransactionAborts",
                 ),
                 Panel(
-                    "Begun anew",
-                    "Times within ten minutes that partitions were taken back or begun anew after an error.",
+                    "Restarts",
+                    "Times within ten minutes that partitions were revoked, or restarted after an error.",
                     "short",
                     (
-                        Query("sum by (group) (increase(keygrouping_rebalances_total[10m]))", "taken back: {{group}}"),
+                        Query("sum by (group) (increase(keygrouping_rebalances_total[10m]))", "revoked: {{group}}"),
                         Query(
                             "sum by (group) (increase(keygrouping_partition_restarts_total[10m]))", "error: {{group}}"
                         ),
@@ -145,7 +162,8 @@ DEPENDENCIES = Board(
                         by_process(
                             "max",
                             "process_open_fds / process_max_fds "
-                            "and on (namespace, instance) keygrouping_event_loop_lag_seconds_count",
+                            "and on (namespace, instance) "
+                            "(keygrouping_event_loop_lag_seconds_count or keygrouping_app_ready)",
                         ),
                         "{{process}}",
                     ),

@@ -86,13 +86,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A dashboard; `uid` never changes, as links go by it. `since`: where the time that is shown begins."""
+    """A dashboard; `uid` never changes, as links go by it. `since`: where the time that is shown begins.
+
+    `of`: a metric of all namespaces that it can show.
+    """
 
     uid: str
     title: str
     says: str
     rows: Sequence[Row] = field(default_factory=tuple)
     since: str = "now-1h"
+    of: str = "keygrouping_event_loop_lag_seconds_count"
 
 
 def one(expr: str, legend: str = "") -> tuple[Query]:
@@ -150,7 +154,7 @@ def as_json(board: Board) -> str:
             .keep_time(True)
         )
         .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
-        .with_variable(_namespace())
+        .with_variable(_namespace(board.of))
         .annotation(_annotation("Plans", "purple", "changes(keygrouping_router_reshuffles_total[1m]) > 0"))
         .annotation(_annotation("Settings", "blue", "changes(keygrouping_router_control_version[1m]) > 0"))
     )
@@ -163,11 +167,11 @@ def as_json(board: Board) -> str:
     return JSONEncoder(sort_keys=True, indent=2, ensure_ascii=False).encode(builder.build()) + "\n"
 
 
-def _namespace() -> dashboard.QueryVariable:
+def _namespace(metric: str) -> dashboard.QueryVariable:
     return (
         dashboard.QueryVariable("namespace")
         .label("Namespace")
-        .query("label_values(keygrouping_event_loop_lag_seconds_count, namespace)")
+        .query(f"label_values({metric}, namespace)")
         .datasource(_PROMETHEUS)
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(VariableSort.ALPHABETICAL_ASC)

@@ -1,11 +1,11 @@
-"""The router: what it sends where, how fast, and what it sets aside."""
+"""The router: what it sends where, how fast, and what it sends to late and dead-letters."""
 
 from monitoring.boards.kit import Board, Panel, Query, Row, by_process, happened, one, quantiles
 
 ROUTER = Board(
     "keygrouping-router",
     "Keygrouping / Router",
-    "What the routers send where, how long it takes them, and what they set aside.",
+    "What the routers send where, how long it takes them, and which they send to late and dead-letters.",
     (
         Row(
             "Traffic",
@@ -26,7 +26,7 @@ ROUTER = Board(
                     alert="KeygroupingLagGrowing",
                 ),
                 Panel(
-                    "Set aside",
+                    "Late events and dead letters",
                     "Events per second that went to late and dead-letters, by reason; they are in no result.",
                     "cps",
                     (
@@ -38,6 +38,14 @@ ROUTER = Board(
                         Query(happened("keygrouping_router_dead_letters_total", "reason"), "dead: {{reason}}"),
                     ),
                     alert="KeygroupingDeadLetters",
+                ),
+                Panel(
+                    "Part of fields skipped",
+                    "Part of all events whose value in a field is of the wrong type: at 1 its aggregates say nothing.",
+                    "percentunit",
+                    one("keygrouping:skipped_fields:ratio_rate5m", "{{field}}"),
+                    limits=(0.001, 0.9),
+                    alert="KeygroupingFieldLost",
                 ),
                 Panel(
                     "Skipped fields",

@@ -117,7 +117,7 @@ FULL = Row(
         ),
         Panel(
             "Dead letters by service",
-            "Records per second that each service sets aside, and for which reasons; they are in no result.",
+            "Records per second that each service sends to dead-letters, and for which reasons; they are in no result.",
             "cps",
             (
                 *(
@@ -255,7 +255,7 @@ STAGES = Board(
                 ),
                 Panel(
                     "Restarts of a query",
-                    "Times within an hour that a query began anew after an error.",
+                    "Times within an hour that a query restarted after an error.",
                     "short",
                     one("sum by (query) (increase(keygrouping_spark_query_restarts_total[1h]))", "{{query}}"),
                     limits=(1, 3),

@@ -1,0 +1,236 @@
+"""Users' own functions on their own topics, as members of `keygrouping.app` show them."""
+
+from monitoring.boards.dependencies import KAFKA_LAST_SEEN
+from monitoring.boards.kit import Board, Panel, Query, Row, by_process, one
+
+_BREAKER, _KEY, _LAG = "KeygroupingAppBreakerOpen", "KeygroupingAppKeyBlocked", "KeygroupingAppLagSteady"
+_DEAD, _GAP, _MISSING = "KeygroupingAppDeadLetters", "KeygroupingAppGapFull", "KeygroupingAppMissing"
+_RESTARTING = "KeygroupingAppRestarting"
+_OF_MEMBERS = "and on (namespace, instance) keygrouping_app_ready"
+_EACH = "{{group}}: {{topic}}"
+
+APPS = Board(
+    "keygrouping-apps",
+    "Keygrouping / Apps",
+    "Users' own functions on their own topics: whether they keep up, what fails, and which keys block.",
+    of="keygrouping_app_ready",
+    rows=(
+        Row(
+            "Do the apps keep up?",
+            (
+                Panel(
+                    "Events that end",
+                    "Events per second that were handled or became dead letters.",
+                    "cps",
+                    one("sum by (group, topic) (rate(keygrouping_app_events_total[$__rate_interval]))", _EACH),
+                    alert=_LAG,
+                    width=6,
+                ),
+                Panel(
+                    "Lag of the apps",
+                    "Records that have not ended, in memory or still to be read.",
+                    "short",
+                    one("sum by (group, topic) (keygrouping_app_lag_records)", _EACH),
+                    alert=_LAG,
+                    width=6,
+                ),
+                Panel(
+                    "Time to catch up",
+                    "How long the app would need for its lag if nothing more came.",
+                    "s",
+                    one("keygrouping:app_lag:seconds", _EACH),
+                    limits=(60, 300),
+                    alert=_LAG,
+                    width=6,
+                ),
+                Panel(
+                    "Oldest waiting event",
+                    "Age of the oldest event that waits in memory, by its own time.",
+                    "s",
+                    one("max by (group, topic) (keygrouping_app_oldest_event_age_seconds)", _EACH),
+                    limits=(60, 300),
+                    alert=_KEY,
+                    width=6,
+                ),
+            ),
+        ),
+        Row(
+            "What do the handlers do?",
+            (
+                Panel(
+                    "Seconds of a call",
+                    "Median and 99th percentile of how long calls took, by outcome.",
+                    "s",
+                    tuple(
+                        Query(
+                            f"histogram_quantile({q}, sum by (le, topic, outcome) "
+                            "(rate(keygrouping_app_handler_seconds_bucket[$__rate_interval]))) > 0",
+                            f"p{q * 100:g} {{{{topic}}}}: {{{{outcome}}}}",
+                        )
+                        for q in (0.5, 0.99)
+                    ),
+                    alert=_LAG,
+                ),
+                Panel(
+                    "Calls by outcome",
+                    "Calls per second that were handled, or ended with a reason of dead letters.",
+                    "cps",
+                    one(
+                        "sum by (topic, outcome) (rate(keygrouping_app_handler_seconds_count[$__rate_interval])) "
+                        "and sum by (topic, outcome) (keygrouping_app_handler_seconds_count) > 0",
+                        "{{topic}}: {{outcome}}",
+                    ),
+                    alert=_DEAD,
+                ),
+                Panel(
+                    "Lanes in use",
+                    "Part of all lanes in which a call runs. With all in use, more lanes or members help; with few in "
+                    "use and a lag, a key or a rate holds the others up.",
+                    "percentunit",
+                    one(
+                        "sum by (group, topic) (keygrouping_app_busy_lanes) "
+                        "/ sum by (group, topic) (keygrouping_app_lanes)",
+                        _EACH,
+                    ),
+                    alert=_LAG,
+                ),
+                Panel(
+                    "Further tries",
+                    "Tries per second of events that had failed.",
+                    "cps",
+                    one("sum by (group, topic) (rate(keygrouping_app_retries_total[$__rate_interval]))", _EACH),
+                    alert=_BREAKER,
+                ),
+                Panel(
+                    "Dead letters of the apps",
+                    "Events that failed for good within 15 minutes, by reason.",
+                    "short",
+                    one("keygrouping:app_dead_letters:increase15m", "{{group}}: {{topic}}, {{reason}}"),
+                    limits=(1, 100),
+                    alert=_DEAD,
+                ),
+                Panel(
+                    "Open breakers",
+                    "Members in which most calls of the handler fail: one call at a time tries, all else waits.",
+                    "short",
+                    one(
+                        'sum by (group, topic) (keygrouping_app_breaker_state{state!="closed"})',
+                        _EACH,
+                    ),
+                    limits=(1,),
+                    alert=_BREAKER,
+                ),
+            ),
+        ),
+        Row(
+            "Which keys block?",
+            (
+                Panel(
+                    "Wait of the hottest keys",
+                    "How long the next event of the keys that wait longest has been in memory, by rank. `keygrouping "
+                    "top` and the members' pages name the keys.",
+                    "s",
+                    one("max by (topic, rank) (keygrouping_app_key_wait_seconds)", "{{topic}}: {{rank}}"),
+                    limits=(60, 300),
+                    alert=_KEY,
+                ),
+                Panel(
+                    "Load of the hottest keys",
+                    "Seconds of a key's calls per second, by rank: a key can't have more than 1 while order holds.",
+                    "percentunit",
+                    one("max by (topic, rank) (keygrouping_app_key_load_ratio)", "{{topic}}: {{rank}}"),
+                    limits=(0.7, 0.95),
+                    alert=_KEY,
+                ),
+                Panel(
+                    "Paused partitions",
+                    "Partitions that are not read any further for now, because memory or their gap is full.",
+                    "short",
+                    one("sum by (group, topic) (keygrouping_app_paused_partitions)", _EACH),
+                    alert=_GAP,
+                ),
+                Panel(
+                    "Gaps",
+                    "Offsets between the first event that has not ended and the last that was read.",
+                    "short",
+                    one("max by (topic, partition) (keygrouping_app_gap_offsets)", "{{topic}} {{partition}}"),
+                    alert=_GAP,
+                ),
+                Panel(
+                    "Room for gaps",
+                    "Further events that may be read before the metadata of a partition's commit is full.",
+                    "short",
+                    one("min by (topic, partition) (keygrouping_app_gap_room_offsets)", "{{topic}} {{partition}}"),
+                    limits=(5000, 1000),
+                    alert=_GAP,
+                ),
+                Panel(
+                    "Events in memory",
+                    "Events that were read and have not ended.",
+                    "short",
+                    one("sum by (group, topic) (keygrouping_app_held_events)", _EACH),
+                    alert=_KEY,
+                ),
+            ),
+        ),
+        Row(
+            "How are the members?",
+            (
+                Panel(
+                    "Members",
+                    "Processes of the app that show metrics, and those that the group has given their partitions.",
+                    "short",
+                    (
+                        Query("count by (group) (keygrouping_app_ready)", "{{group}}"),
+                        Query("sum by (group) (keygrouping_app_ready)", "{{group}}: ready"),
+                    ),
+                    alert=_MISSING,
+                ),
+                Panel(
+                    "Members without partitions",
+                    "Members that wait for the group to give them their partitions.",
+                    "short",
+                    one(
+                        "count by (group) (keygrouping_app_ready) - sum by (group) (keygrouping_app_ready)", "{{group}}"
+                    ),
+                    limits=(1,),
+                    alert="KeygroupingAppNotReady",
+                ),
+                KAFKA_LAST_SEEN,
+                Panel(
+                    "Restarts of members",
+                    "How often a member was started again within an hour.",
+                    "short",
+                    one(by_process("max", f"(changes(process_start_time_seconds[1h]) {_OF_MEMBERS})"), "{{process}}"),
+                    limits=(1, 3),
+                    alert=_RESTARTING,
+                ),
+                Panel(
+                    "Processes that died",
+                    "Processes of handlers that ended by themselves or were killed within 15 minutes.",
+                    "short",
+                    one("keygrouping:app_processes_died:increase15m", _EACH),
+                    limits=(1, 3),
+                    alert="KeygroupingAppProcessesDying",
+                ),
+                Panel(
+                    "CPU of the members",
+                    "Cores that each member uses; its handlers' processes not among them.",
+                    "short",
+                    one(
+                        by_process("sum", f"(rate(process_cpu_seconds_total[$__rate_interval]) {_OF_MEMBERS})"),
+                        "{{process}}",
+                    ),
+                    alert=_RESTARTING,
+                ),
+                Panel(
+                    "Memory of the members",
+                    "Resident memory of each member; its handlers' processes not among it.",
+                    "bytes",
+                    one(by_process("sum", f"(process_resident_memory_bytes {_OF_MEMBERS})"), "{{process}}"),
+                    alert=_RESTARTING,
+                ),
+            ),
+        ),
+    ),
+)

@@ -53,16 +53,19 @@ load-http: .venv/installed ## calls of router and producer; ARGS="--router-url h
 	@$(BIN)/keygrouping-load http $(ARGS)
 
 test: install ## the tests, with a real broker and Spark; a selection by ARGS="-k NAME"
-	$(PYTEST_ALL) -m "not long and not fault and not matrix and not cluster and not network and not soak" $(ARGS)
+	$(PYTEST_ALL) -m "not long and not fuzz and not fault and not matrix and not cluster and not network and not soak" $(ARGS)
 
 test-units: .venv/installed ## the libraries' tests that need no broker: minutes, on any Python that is supported
-	$(PYTEST_ALL) -m "not kafka and not spark and not long" libs/keygrouping libs/service $(ARGS)
+	$(PYTEST_ALL) -m "not kafka and not spark and not long and not fuzz" libs/keygrouping libs/service $(ARGS)
 
 test-long: install ## the tests that take longest: mixed runners, outages and changes in mid-stream; CI runs them, too
 	$(PYTEST_ALL) -m long $(ARGS)
 
+test-fuzz: .venv/installed ## millions of damaged record batches and documents through the compiled readers (minutes)
+	$(BIN)/pytest libs -m fuzz --timeout 3600 $(ARGS)
+
 test-faults: install ## the long fault tests: kills at random moments while a million events flow
-	$(BIN)/pytest -m fault --timeout 3600 $(ARGS)
+	$(BIN)/pytest -m fault --timeout 3600 --log-cli-level INFO $(ARGS)
 
 test-matrix: install ## every workload, grouping, number of workers and runner against the oracle (hours); ARGS="-k native"
 	$(BIN)/pytest -m matrix $(ARGS)
@@ -79,10 +82,11 @@ lint: .venv/installed ## style, types, imports, dependencies, dead code, JavaScr
 	$(BIN)/lint-imports --no-logo
 	for package in $(PACKAGES); do (cd $$package && echo $$package && $(CURDIR)/$(BIN)/deptry --no-ansi src); done
 	$(BIN)/python .ci/dead_code.py .
-	$(BIN)/oxlint services
+	$(BIN)/oxlint services libs
 	$(BIN)/shellcheck $(SHELLS)
 	$(BIN)/codespell
 	$(BIN)/python .ci/words.py .
+	$(BIN)/python .ci/aiokafka_inside.py .
 	@if command -v "$${HELM:-helm}" >/dev/null; then for values in $(CHART)/values.yaml $(CHART)/ci/all-options-values.yaml; do \
 	  echo "helm lint --values $$values" && "$${HELM:-helm}" lint --strict --quiet --values $$values $(CHART); done; \
 	  else echo "helm is missing: the chart is not linted" >&2; fi
@@ -92,7 +96,7 @@ format: .venv/installed ## rewrite the code in the house format
 	$(BIN)/ruff check --fix $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
 
-docs: .venv/installed ## write anew the pages of docs/ that are made from code
+docs: .venv/installed ## rewrite the pages of docs/ that are made from code
 	$(BIN)/python -m keygrouping_service.observability.metrics_page > docs/metrics.md
 	$(BIN)/python docs/site/settings_page.py
 	$(BIN)/python docs/site/job_schema.py
@@ -154,9 +158,10 @@ $(UV):
 	$(UV) sync --frozen $(if $(wildcard .venv/bin/python),,--python "$$(command -v $(PYTHON))")
 	@touch $@
 
-.tools/kernels/compiled: .venv/installed
-	@echo "compiling the groupings' kernels, so that no start has to wait for that (a minute, once)"
+.tools/kernels/compiled: .venv/installed $(shell find libs -path '*/src/*_kernel.py')
+	@echo "compiling the kernels, so that no start has to wait for that (two minutes, once)"
 	@$(BIN)/python -m keygrouping.precompile
+	@$(BIN)/python -m keygrouping_service.records.v2.precompile
 	@mkdir -p $(@D) && touch $@
 
 .tools/jars/installed.json: .venv/installed libs/local/src/keygrouping_local/jars.py libs/local/src/keygrouping_local/jars.lock
@@ -167,4 +172,4 @@ $(UV):
 .tools/archives/made: .tools/jars/installed.json
 	-@$(BIN)/python -m keygrouping_local.warmup && touch $@
 
-.PHONY: help install run load load-http test test-units test-long test-faults test-matrix test-network test-soak lint format version docs site monitoring chart test-chart test-cluster images push bench clean
+.PHONY: help install run load load-http test test-units test-long test-fuzz test-faults test-matrix test-network test-soak lint format version docs site monitoring chart test-chart test-cluster images push bench clean

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _KINDS = {".css", ".gotmpl", ".html", ".js", ".md", ".py", ".sh", ".toml", ".tpl", ".txt", ".yaml", ".yml"}
-_NOT_OURS = {".git", ".venv", ".tools", ".data", "__pycache__", "CHANGELOG.md", "words.toml", "words.py"}
+_NOT_OURS = {".git", ".venv", ".tools", ".data", "__pycache__", "CHANGELOG.md", "words.toml", "words.py", "alice.txt"}
 _JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_")
 """Where a name is taken apart."""
 

@@ -1,16 +1,22 @@
 """The audit beside real stages of both runners: a sound run is proven live, and results that come twice are named."""
 
+import asyncio
+import os
 import random
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import orjson
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
 from keygrouping_local.comparison import check_run
 from keygrouping_local.deployment import Deploy, Deployment, Event, Shape
 from keygrouping_local.records import read_all
+from keygrouping_service.kafka import clients
 
 pytestmark = [pytest.mark.kafka]
 
@@ -29,6 +35,7 @@ RUNNERS = {
     "native worker, spark aggregator": ["worker-0", "spark-aggregator"],
 }
 COUNT = 4000
+TOPICS = ("EVENTS", "ROUTED", "PARTIALS", "RESULTS", "LATE", "DEAD_LETTERS", "RECEIPTS", "POSITIONS")
 
 
 def backlog(seed: int) -> Iterator[Event]:
@@ -67,7 +74,7 @@ async def check(deployment: Deployment, mixture: str) -> None:
     deployment.start("router-0", workers=4, grouping="pkg", max_batch=300, idle_timeout=1)
     await deployment.write(backlog(1))
     await deployment.finish()
-    await deployment.until(deployment.is_final, patience=400)
+    await deployment.until(deployment.is_final, timeout=400)
     comparison = await check_run(deployment.settings, deployment.job)
     assert comparison.equal, comparison
     report = await when(deployment, lambda found: found["open_windows"] == 0 and found["windows"])
@@ -96,20 +103,20 @@ async def test_a_native_run_is_proven_and_then_each_fault_is_named_also_after_a_
     await check(deployment, "native")
     settings = deployment.settings
     deployment.stop("observer-0")
-    (again,) = [records[0] async for records in read_all(settings, settings.results_topic)][:1]
+    (again,) = [records.record(0) async for records in read_all(settings, settings.results_topic)][:1]
     await deployment.producer.send_and_wait(settings.results_topic, again.value, again.key, again.partition)
     receipts = [record async for records in read_all(settings, settings.receipts_topic) for record in records]
-    twice = next(r for r in receipts if orjson.loads(r.value)["consumed"][0])
+    twice = next(r for r in receipts if orjson.loads(r.value or b"")["consumed"][0])
     await deployment.producer.send_and_wait(settings.receipts_topic, twice.value)
     deployment.log("observer-0").unlink()
     deployment.start("observer-0", look_interval=0.2)
     report = await when(deployment, lambda found: found["differing_windows"] and found["differing_ranges"])
-    said = orjson.loads(twice.value)
+    said = orjson.loads(twice.value or b"")
     doubled = [found for found in report["ranges"] if found["kind"] == "doubled"]
     assert [(d["partition"], d["first"], d["after"], d["events"]) for d in doubled] == [
         (said["partition"], said["first"], said["after"], said["consumed"][0])
     ]
-    result = orjson.loads(again.value)
+    result = orjson.loads(again.value or b"")
     differing = {window["start"]: window for window in report["windows"] if window["verdict"] == "differs"}
     assert result["start"] in differing
     assert differing.keys() == {result["start"], *(window[0] for window in said["windows"])}
@@ -125,6 +132,72 @@ async def metric(deployment: Deployment, name: str) -> float:
         lines = (await client.get("/metrics")).text.splitlines()
     (line,) = [line for line in lines if line.startswith(f"{name} ")]
     return float(line.rpartition(" ")[2])
+
+
+async def command(deployment: Deployment, *arguments: str) -> tuple[int, str, str]:
+    """What `keygrouping audit --once` says: exit code, output, errors."""
+    settings = deployment.settings
+    place = ("--bootstrap-servers", settings.bootstrap_servers, "--application", settings.application)
+    topics = {f"KEYGROUPING_{name}_TOPIC": getattr(settings, f"{name.lower()}_topic") for name in TOPICS}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "keygrouping", "audit", "--once", *place, "--job", JOB, *arguments),
+        env={name: value for name, value in os.environ.items() if not name.startswith("KEYGROUPING_")} | topics,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    said, wrong = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode is not None
+    return process.returncode, said.decode(), wrong.decode()
+
+
+async def test_the_command_proves_or_names_the_same_without_an_observer_and_leaves_no_trace(deploy: Deploy) -> None:
+    deployment = await deploy(JOB, Shape(partitions=2, max_workers=4))
+    settings = deployment.settings
+    code, _, wrong = await command(deployment)
+    assert code == 2 and "holds no receipts" in wrong
+    for name in RUNNERS["native"]:
+        start(deployment, name)
+    deployment.start("router-0", workers=4, grouping="pkg", max_batch=300, idle_timeout=1)
+    await deployment.write(backlog(3))
+    await deployment.until(deployment.is_routed)
+    code, said, _ = await command(deployment, "--json")
+    assert code == 0 and orjson.loads(said)["open_windows"] > 0
+    await deployment.finish()
+    await deployment.until(deployment.is_final)
+    for name in RUNNERS["native"]:
+        deployment.stop(name)
+    async with clients.started(clients.admin(settings)) as admin:
+        before = await admin.list_topics(), await admin.list_consumer_groups()
+        code, said, _ = await command(deployment, "--json", "--limit", "1000")
+        report = orjson.loads(said)
+        assert (code, report["verdict"], report["open_windows"], report["open"]) == (0, "nothing differs", 0, [])
+        assert {window["verdict"] for window in report["windows"]} == {"proven"}
+        assert sum(lane["events"] for lane in report["inputs"]) == COUNT
+
+        await deployment.producer.send_and_wait(settings.events_topic, b"{}", b"k", 1)
+        (again,) = [records.record(0) async for records in read_all(settings, settings.results_topic)][:1]
+        await deployment.producer.send_and_wait(settings.results_topic, again.value, again.key, again.partition)
+        receipts = [record async for records in read_all(settings, settings.receipts_topic) for record in records]
+        told = [orjson.loads(receipt.value or b"") for receipt in receipts]
+        # Not of the last one's partition: once only that one is left, a receipt of what lies before it is a double.
+        others = (n for n, one in enumerate(told) if one["consumed"][0] and one["partition"] != told[-1]["partition"])
+        twice = receipts[next(others)]
+        await deployment.producer.send_and_wait(settings.receipts_topic, twice.value)
+        code, said, _ = await command(deployment)
+        receipt, result = orjson.loads(twice.value or b""), orjson.loads(again.value or b"")
+        place = f"partition {receipt['partition']}, offsets [{receipt['first']}, {receipt['after']})"
+        assert code == 1
+        assert f"differs  input {place}: doubled, {receipt['consumed'][0]} events" in said
+        assert f"differs  window [{result['start']}, " in said
+        assert "open     input" not in said, "what is written behind the end of the input is awaited by nobody"
+
+        await admin.delete_records({TopicPartition(settings.receipts_topic, 0): RecordsToDelete(receipts[-1].offset)})
+        code, said, _ = await command(deployment, "--json", "--limit", "1000")
+        report = orjson.loads(said)
+        verdicts = {window["verdict"] for window in report["windows"]}
+        assert (code, verdicts - {"proven"}, report["differing_windows"]) == (0, {"unknown"}, 0), report
+        assert report["proven_since"]
+        assert (await admin.list_topics(), await admin.list_consumer_groups()) == before
 
 
 async def test_events_that_came_into_routed_past_the_routers_are_named(deploy: Deploy) -> None:

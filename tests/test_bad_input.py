@@ -74,7 +74,7 @@ async def test_a_dead_letter_is_the_record_as_it_came_and_says_why(deploy: Deplo
     await deployment.until(lambda: has_dead_letter(deployment))
     async for (record,) in read_all(deployment.settings, deployment.settings.dead_letters_topic):
         assert (record.key, record.value, record.timestamp) == (b"k", b"no json", NOW)
-        headers = dict(record.headers)
+        headers = {name: value or b"" for name, value in record.headers}
         assert headers["trace"] == b"\x00"
         assert headers["keygrouping-topic"].decode() == deployment.settings.events_topic
         assert (headers["keygrouping-partition"], headers["keygrouping-offset"]) == (b"1", b"0")

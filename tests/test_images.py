@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -130,6 +132,22 @@ def run(tmp_path: Path, *arguments: str, **environment: str) -> list[str]:
     command = ["bash", str(ENTRYPOINT), *arguments]
     done = subprocess.run(command, env=base | environment, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
+
+
+def test_the_resolver_of_sparks_jars_starts_with_what_is_copied_until_then(tmp_path: Path) -> None:
+    before, _, after = DOCKERFILES["spark-jobs"].partition("RUN PYTHONPATH=")
+    for copied in re.findall(r"^COPY (?!--from)(.+)$", before, re.M):
+        *sources, target = copied.split()
+        for source in sources:
+            into = tmp_path / target if (ROOT / source).is_dir() else tmp_path / target / Path(source).name
+            into.parent.mkdir(parents=True, exist_ok=True)
+            (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, into)
+    # Without site, nothing of this repository is there but what was copied.
+    command = [sys.executable, "-S", "-m", "keygrouping_local.jars", "--help"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={"PYTHONPATH": after.split()[0]}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_driver_in_a_pod_tells_spark_who_it_is(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from keygrouping.partial import Partial, Result
 from keygrouping_aggregator.windows import OpenWindows
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_service.kafka.progress import MIN_TIME
+from keygrouping_service.records.columns import Columns, Row
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_worker.accumulator import Accumulator
 
@@ -55,13 +56,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     importlib.invalidate_caches()
 
 
-class Routed:
+def routed(offset: int, x: object) -> Row:
     """A record of `routed`."""
-
-    def __init__(self, offset: int, x: object) -> None:
-        self.offset, self.timestamp, self.key = offset, 1000, b"k"
-        self.value = b'{"x": %s}' % str(x).encode()
-        self.headers: list[tuple[str, bytes | None]] = []
+    return offset, 1000, b"k", b'{"x": %s}' % str(x).encode(), ()
 
 
 def test_it_keeps_the_laws(installed: Path) -> None:
@@ -77,7 +74,8 @@ def test_split_over_workers_and_flushes_it_is_what_the_oracle_expects(installed:
     windows = OpenWindows(job, MIN_TIME)
     for offset, (worker, part) in enumerate(itertools.product(range(2), range(2))):
         accumulator = Accumulator(job, worker, "x" * 22)
-        assert accumulator.add([Routed(i, x) for i, x in enumerate(values) if (i % 2, i // 4) == (worker, part)]) == []
+        rows = [routed(i, x) for i, x in enumerate(values) if (i % 2, i // 4) == (worker, part)]
+        assert accumulator.add(Columns.of("routed", worker, rows)) == []
         ((key, partial),) = accumulator.partials(epoch=3)
         assert windows.add(offset, key, Partial.decode(partial.encode()).encode())
     (result,) = (Result.decode(one.encode()) for one in windows.close(1 << 40))
@@ -103,9 +101,12 @@ def test_sparks_settings_take_it_and_say_what_is_wrong_with_its_half(
         monkeypatch.setattr(spread, "spark", place)
         with pytest.raises(ValueError, match=rf"the Spark half of range \(spread\), {place}, {fault}"):
             settings()
-    monkeypatch.setattr(spread, "spark", None)
-    with pytest.raises(ValueError, match=r"no native form of range \(spread\): use the native runner"):
+    monkeypatch.undo()
+    monkeypatch.setattr(spread, "shape", None)
+    with pytest.raises(ValueError, match=r"reads states by the aggregate's shape: Spread must declare one"):
         settings()
+    monkeypatch.setattr(spread, "spark", None)
+    assert settings().job.aggregates
     del installed
 
 

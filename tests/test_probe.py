@@ -2,15 +2,22 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import urllib.request
+from contextlib import nullcontext
+from typing import Any
+from urllib.error import URLError
 
 import pytest
 from keygrouping.job import JobSpec
 from keygrouping_local.deployment import Deploy, Deployment
 from keygrouping_local.ports import free_ports
 from keygrouping_local.topics import environment_of
+from keygrouping_producer import probe as module
 from keygrouping_producer.probe import event
+from keygrouping_service.errors import Fatal
 
 JOB = '{"window": "1s", "lateness": 0, "aggregates": [{"name": "n", "op": "count"}]}'
 JOBS = [
@@ -29,6 +36,27 @@ def test_its_events_can_be_used_by_any_job(text: str) -> None:
     headers = [(name, value.encode()) for name, value in made["headers"].items()]
     used = job.extract(made["key"].encode(), json.dumps(made["value"]).encode(), headers, made["timestamp"], now)
     assert (used.key, used.time_ms) == (b"me", now)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("fault", "asked"),
+    [(URLError(socket.gaierror(-3, "no name")), 2), (ConnectionRefusedError(), 2), (TimeoutError("timed out"), 1)],
+)
+async def test_who_is_not_reached_is_asked_again_unless_events_may_have_come(
+    monkeypatch: pytest.MonkeyPatch, fault: OSError, asked: int
+) -> None:
+    calls = []
+
+    def answer(request: Any, timeout: float) -> Any:
+        calls.append((request, timeout))
+        if len(calls) == 1:
+            raise fault
+        return nullcontext()
+
+    monkeypatch.setattr(urllib.request, "urlopen", answer)
+    with nullcontext() if asked == 2 else pytest.raises(Fatal, match="does not answer: timed out"):
+        await module._answered(urllib.request.Request("http://a"), "http://a")
+    assert len(calls) == asked
 
 
 def probe(deployment: Deployment, producer: int, router: int, **own: str) -> subprocess.CompletedProcess[str]:

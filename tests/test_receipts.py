@@ -1,11 +1,10 @@
 """What receipts prove: each fault that once gave wrong results silently is named by the audit. No Kafka is needed."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from aiokafka import ConsumerRecord
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping.identity import partition_seeds, tally
@@ -14,12 +13,15 @@ from keygrouping.partial import Partial, Result
 from keygrouping.receipt import MODULUS, NOTHING, Receipt
 from keygrouping_observer.audit.books import Books, Origin
 from keygrouping_observer.audit.inputs import Lane, Letters
+from keygrouping_observer.audit.reading import enter_letter
 from keygrouping_observer.audit.windows import Window
-from keygrouping_observer.audit.work import enter_letter
-from keygrouping_router.data.extract import Record, Usable
+from keygrouping_router.data.extract import Usable
 from keygrouping_router.data.receipts import Ledger
 from keygrouping_service.kafka.progress import END
+from keygrouping_service.records.columns import Columns
+from keygrouping_service.records.record import Record
 from keygrouping_worker.accumulator import Accumulator
+from numpy.typing import NDArray
 
 JOB = JobSpec.from_json('{"window": 1000, "aggregates": [{"name": "n", "op": "count"}]}')
 EVENTS, ROUTED, ROUTED_AGAIN = "e" * 22, "r" * 22, "n" * 22
@@ -27,8 +29,16 @@ WORKERS = 3
 Identity = tuple[bytes, int, int, int]
 
 
-def record(topic: str, partition: int, offset: int, key: bytes, time_ms: int) -> Record:
-    return ConsumerRecord(topic, partition, offset, time_ms, 0, key, b"", None, len(key), 0, ())
+def record(topic: str, partition: int, offset: int, key: bytes | None, time_ms: int) -> Record:
+    return Record(topic, partition, offset, time_ms, key, b"")
+
+
+def columns(records: Sequence[Record]) -> Columns:
+    return Columns.of("any", 0, [record[2:] for record in records])
+
+
+def offsets_of(records: Sequence[Record]) -> NDArray[np.int64]:
+    return np.array([record.offset for record in records], np.int64)
 
 
 class Line:
@@ -50,12 +60,12 @@ class Line:
         """One transaction of a router."""
         records = list(events)
         entry = self.ledger.entry(records[-1].offset + 1, 0)
-        entry.consume(records)
+        entry.consume(offsets_of(records))
         tardy, rest = [r for r in records if late(r)], [r for r in records if not late(r)]
-        entry.set_late(tardy)
+        entry.set_late(offsets_of(tardy))
         for letter in tardy:
             self.books.letter("late", Origin("events", 0, letter.offset), b"", letter.timestamp)
-        usable = Usable(rest, [r.key for r in rest], np.array([r.timestamp for r in rest], np.int64))
+        usable = Usable(columns(rest), [r.key or b"" for r in rest], np.array([r.timestamp for r in rest], np.int64))
         written = {}
         for worker in range(WORKERS):
             indexes = np.array([i for i, r in enumerate(rest) if r.offset % WORKERS == worker], np.int64)
@@ -76,7 +86,7 @@ class Line:
         """The workers read on, and flush."""
         for worker, log in enumerate(self.routed):
             accumulator = Accumulator(job, worker=worker, topic=self.routed_id)
-            accumulator.add(log[self.worked[worker] :])
+            accumulator.add(columns(log[self.worked[worker] :]))
             self.worked[worker] = len(log)
             self.partials += accumulator.partials(0)
 
@@ -249,10 +259,10 @@ def test_late_events_and_dead_letters_are_counted_where_they_are(kind: str) -> N
     for first, missing in ((0, False), (10, True)):
         entry = ledger.entry(first + 10, 0)
         batch = events(10, start=first)
-        entry.consume(batch)
-        (entry.set_late if kind == "late" else entry.dead_letter)([batch[4]])
+        entry.consume(offsets_of(batch))
+        (entry.set_late if kind == "late" else entry.dead_letter)([batch[4].offset])
         rest = [r for r in batch if r is not batch[4]]
-        entry.route(0, Usable(rest, [], np.zeros(9, np.int64)), np.arange(9))
+        entry.route(0, Usable(columns(rest), [], np.zeros(9, np.int64)), np.arange(9))
         for value in entry.records({("routed", 0): [(first, 9)]}):
             line.books.receipt(value, 0)
         line.books.judge(0)
@@ -292,6 +302,31 @@ def test_a_result_of_a_window_that_is_known_no_more_is_named(monkeypatch: pytest
     assert deleted == [b"window 0", b"window 1000", b"window 2000"]
     line.publish(line.aggregate()[:1])
     assert line.ranges() == [("after-final", 0, 1, 2)]
+
+
+def test_windows_whose_receipts_may_be_deleted_are_proven_or_unknown_and_never_condemned() -> None:
+    line = Line()
+    line.route(events(30))
+    line.books.windows.since = 2000
+    line.books.windows._known.pop(0)  # its receipt was deleted
+    line.work()
+    line.publish(line.aggregate()[:-1])
+    line.books = restored(line.books)
+    assert line.differing() == {2000: 1}
+    verdicts = {window.start: window.verdict for window in line.books.windows.listed(9)}
+    assert verdicts == {0: "unknown", 1000: "proven", 2000: "differs"}
+
+
+def test_letters_of_which_the_first_are_deleted_are_compared_from_the_first_comparison_on() -> None:
+    line = Line()
+    line.books.uncompared = ["dead"]
+    line.books.receipt(dead(EVENTS, 0, 10).encode(), 0)
+    line.books = restored(line.books)
+    line.books.judge(0)
+    assert line.ranges() == []
+    line.books.receipt(dead(EVENTS, 10, 13).encode(), 1)
+    line.books.judge(0)
+    assert line.ranges() == [("dead-letters", 10, 13, 3)]
 
 
 RESULT = Result(b"k", 1000, 2000, 1, 1, True, {}).encode()
@@ -341,7 +376,7 @@ def letter(topic: bytes, partition: bytes, offset: bytes, own: bytes | None = No
     """A dead letter that was written a minute after its event."""
     said = {"topic": topic, "partition": partition, "offset": offset, "timestamp": own}
     headers = tuple((f"keygrouping-{name}", value) for name, value in said.items() if value is not None)
-    return replace(record("dead-letters", 0, 0, b"k", 60_500), headers=headers)
+    return record("dead-letters", 0, 0, b"k", 60_500)._replace(headers=headers)
 
 
 def test_what_is_known_of_a_large_backlog_fits_into_records_that_any_topic_takes() -> None:

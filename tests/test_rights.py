@@ -19,6 +19,7 @@ from aiokafka.protocol.admin import CreateAclsRequest
 from keygrouping.partial import Result
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.process import last_lines, spawn, terminate
+from keygrouping_service.records.aiokafka_adapter import fetch, send_request
 from keygrouping_service.settings import PREFIX
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -118,7 +119,7 @@ async def allow(admin: AIOKafkaAdminClient, acl: dict[str, Any]) -> None:
     pattern = PATTERNS[resource.get("patternType", "literal")]
     for operation in acl["operations"]:
         request = CreateAclsRequest(kind, name, pattern, "User:keygrouping", "*", OPERATIONS[operation], ALLOW)
-        answer = await admin._client.send(admin._client.get_random_node(), request)
+        answer = await send_request(admin, request)
         assert answer.to_object()["creation_responses"][0]["error_code"] == 0, acl
 
 
@@ -152,7 +153,7 @@ async def until_final(address: str) -> None:
         await consumer.seek_to_beginning()
         async with asyncio.timeout(DEADLINE):
             while sum(counted.values()) < WANTED:
-                for records in (await consumer.getmany(timeout_ms=500)).values():
+                for records in (await fetch(consumer, timeout_ms=500)).values():
                     found = [Result.decode(record.value) for record in records]
                     counted |= {(result.key, result.start): result.events for result in found if result.final}
     finally:

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from fastapi import FastAPI
 from keygrouping_observer.api import observer_app
-from keygrouping_observer.audit.report import AuditBoard
+from keygrouping_observer.audit.report import LatestAudit
 from keygrouping_observer.settings import ObserverSettings
-from keygrouping_observer.snapshots import Board
+from keygrouping_observer.snapshots import RecentSnapshots
 from keygrouping_producer.api import event_routes, replay_routes
 from keygrouping_producer.ingest import Ingest
 from keygrouping_producer.replay import Replayer
@@ -36,7 +36,9 @@ Made from the services' OpenAPI documents, which each gives at `/openapi.json`, 
 def apps() -> dict[str, FastAPI]:
     """The app of each service that has an interface of its own; nothing stands behind them."""
     router = router_app(cast(Plane, None), RouterSettings.model_validate(_GIVEN))
-    observer = observer_app(ObserverSettings.model_validate(_GIVEN), cast(Board, None), AuditBoard(), lambda: True)
+    observer = observer_app(
+        ObserverSettings.model_validate(_GIVEN), cast(RecentSnapshots, None), LatestAudit(), lambda: True
+    )
     settings = ProducerSettings.model_validate({"bootstrap_servers": _GIVEN["bootstrap_servers"]})
     routes = (event_routes(settings, cast(Ingest, None)), replay_routes(settings, cast(Replayer, None)))
     return {

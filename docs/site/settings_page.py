@@ -44,16 +44,21 @@ OWN: dict[str, type[ServiceSettings]] = {
 }
 _HEAD = """# Settings
 
-Every setting of a service is an environment variable. A shared one, `KEYGROUPING_X`, holds for all services;
+Every setting of a service is an environment variable. A shared one, `KEYGROUPING_X`, applies to all services;
 `KEYGROUPING_ROUTER_X` overrides it for the router, and so on. An empty variable counts as unset. A name that no service
 knows, or a value out of range, stops the start with one line per fault and exit code 2. [operating.md](../operating.md)
-tells what the settings of store, access, logs and traces are for; the
+explains the settings of store, access, logs and traces; the
 [chart's values](../../helm/keygrouping/README.md) set most of them.
+
+What Kubernetes makes of a service whose name begins with `keygrouping`, such as `KEYGROUPING_REDIS_SERVICE_HOST` and
+`KEYGROUPING_REDIS_PORT`, is no setting and is passed over. One that stands in for a setting, such as
+`KEYGROUPING_HTTP_PORT` of a service `keygrouping-http`, stops the start: such a pod needs `enableServiceLinks: false`,
+which the chart's pods have.
 
 Settings of a grouping are listed by `keygrouping.grouping.describe(name)` and by `GET /thresholds`
 ([api.md](../api.md)).
 
-This page is made from the settings classes by `make docs`; a test sees to it that it is current.
+`make docs` makes this page from the settings classes; a test checks that it is current.
 """
 _KINDS: dict[Any, str] = {
     str: "text",

@@ -19,6 +19,7 @@ from keygrouping.cli import inspect
 from keygrouping.cli.parser import OneLineParser
 from keygrouping.job import JobSpec
 from keygrouping_aggregator.settings import AggregatorSettings
+from keygrouping_app import environment
 from keygrouping_load.settings import EventLoadSettings, HttpLoadSettings
 from keygrouping_observer.settings import ObserverSettings
 from keygrouping_producer.probe import ProbeSettings
@@ -81,6 +82,11 @@ def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
 def our_containers(objects: Objects) -> Iterator[dict[str, Any]]:
     """Those that run a program of ours (an executor takes no settings)."""
     return (c for pod in pods(objects) for c in containers(pod) if program(c["name"]) in PROGRAMS and "image" in c)
+
+
+def users_containers(objects: Objects) -> list[dict[str, Any]]:
+    """Those that run an app."""
+    return [c for pod in pods(objects) for c in containers(pod) if c.get("command", [])[:2] == ["keygrouping", "app"]]
 
 
 def program(container: str) -> str:
@@ -186,6 +192,10 @@ def test_services_and_budgets_find_their_pods(render: Render, case: Path) -> Non
 @each_case
 def test_every_name_in_the_environment_is_a_setting(render: Render, case: Path) -> None:
     seen = 0
+    for container in users_containers(render(case)):
+        of_apps = {entry["name"] for entry in container["env"] if entry["name"].startswith(PREFIX)}
+        assert of_apps <= environment.NAMES.keys()
+        seen += 10 * len(of_apps)
     for container in our_containers(render(case)):
         names = [entry["name"] for entry in container["env"]]
         assert len(names) == len(set(names)), container["name"]
@@ -504,6 +514,23 @@ def test_exporters_have_the_options_of_the_command(render: Render) -> None:
         True,
     )
     assert (clicks.window, clicks.hash_keys, clicks.follow, clicks.metrics_port) == (600, True, True, 8080)
+
+
+def test_tokens_for_kafka_come_from_a_function_and_no_secret(render: Render) -> None:
+    external = "kafka.external.securityProtocol=SASL_SSL,kafka.external.sasl.mechanism=OAUTHBEARER"
+    given = "runner=native,kafka.bundled.enabled=false,kafka.external.bootstrapServers=k:9092,image.pullPolicy=Never"
+    objects = render(None, given, external, "kafka.external.sasl.tokenProvider=iam:token")
+    environments = [
+        {entry["name"]: entry.get("value") for entry in container.get("env", ())}
+        for container in our_containers(objects)
+    ]
+    logged_in = [each for each in environments if "KEYGROUPING_BOOTSTRAP_SERVERS" in each]
+    assert len(logged_in) > 3
+    for each in logged_in:
+        assert each["KEYGROUPING_SASL_MECHANISM"] == "OAUTHBEARER"
+        assert each["KEYGROUPING_SASL_TOKEN_PROVIDER"] == "iam:token"
+        assert not {"KEYGROUPING_SASL_USERNAME", "KEYGROUPING_SASL_PASSWORD_FILE"} & set(each)
+    assert "kafka-sasl" not in str(objects)
 
 
 # refusals

@@ -332,7 +332,7 @@ def test_the_notes_say_where_the_tokens_are(run_helm: Helm, tmp_path: Path, own:
     ]
     assert named == (made if not own else [("PRODUCER_TOKEN", "own", "write"), ("TOKEN", "own", "tokens")])
     calls = [line for line in notes.splitlines() if "-X PUT" in line or "/events" in line]
-    assert len(calls) == 3 and all('-H "Authorization: Bearer $' in call for call in calls)
+    assert len(calls) == 2 and all('-H "Authorization: Bearer $' in call for call in calls)
     assert "secrets.generate=false" in notes
     assert "networkPolicy.apiFrom" in notes
 

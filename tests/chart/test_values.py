@@ -12,12 +12,13 @@ import pytest
 import yaml
 from chart_files import CHART, SETTINGS, look_up, over_defaults, snake
 from keygrouping.job import JobSpec
+from keygrouping_app import App, environment
 from keygrouping_service.kafka.topics import TopicsSettings
 from pydantic_core import PydanticUndefined
 
 VALUES = chart_files.load_values()
 # What a program's class has and no value of the chart's `settings` offers, as the chart itself sets it or must not.
-CONNECTIONS = {"bootstrap_servers", "security_protocol", "sasl_mechanism", "sasl_username"}
+CONNECTIONS = {"bootstrap_servers", "security_protocol", "sasl_mechanism", "sasl_token_provider", "sasl_username"}
 SECRETS = {"sasl_password", "sasl_password_file", "ssl_cafile", "ssl_certfile", "ssl_keyfile"}
 HTTP = {"http_host", "http_port", "http_hosts"}
 STORE = {f"store_{name}" for name in ("url", "password", "password_file", "sentinel_password_file", "cafile")}
@@ -81,11 +82,26 @@ def test_other_values_have_the_defaults_of_the_programs() -> None:
     assert router["workers"].default is not PydanticUndefined
 
 
+def test_every_setting_of_an_app_is_offered_and_unset() -> None:
+    of_the_chart = {f"{environment.OWN}{name}" for name in ("PORT", "STOP_SECONDS", "INSTANCE_ID")}
+    settings = VALUES["app"]["settings"]
+    offered = {f"{environment.OWN}{snake(name).upper()}" for name in settings}
+    assert offered == {name for name in environment.NAMES if name.startswith(environment.OWN)} - of_the_chart
+    assert not any(settings.values()), "what the code says counts"
+
+
+def test_the_usual_app_has_time_to_stop() -> None:
+    app = App("billing")
+    app.on("orders")(print)
+    environment.apply(app, {f"{environment.OWN}STOP_SECONDS": str(VALUES["app"]["terminationGracePeriodSeconds"])})
+
+
 def test_the_job_is_the_programs_default() -> None:
     given = {name: value for name, value in VALUES["job"].items() if value is not None}
     assert JobSpec.from_json(given) == JobSpec.from_json({"aggregates": given["aggregates"]})
     assert set(VALUES["job"]) == {
-        *("key", "weight", "time", "window", "window_offset", "lateness", "max_future", "confirmations", "aggregates")
+        *("key", "weight", "time", "format", "window", "window_offset", "lateness", "max_future", "confirmations"),
+        "aggregates",
     }
 
 

@@ -113,21 +113,25 @@ class Release:
         return self.cluster.until(lambda: ready(self.pods()), seconds, "all pods are ready")
 
     def uninstall(self) -> list[str]:
-        """Uninstalls and waits until all pods are gone; gives what is left of it, as `kind/name`."""
-        selector = ("--selector", f"app.kubernetes.io/instance={self.name}")
+        """Uninstalls and waits until all pods are gone; gives what is left of it, as `kind/name`.
+
+        Pods of tests, such as the toolbox, stay.
+        """
         self.cluster.helm("uninstall", self.name, "--wait", "--timeout", "5m")
-        self.cluster.until(lambda: not self.cluster.get("pods", *selector), 180, "all pods are gone")
+        self.cluster.until(lambda: not self.pods(), 180, "all pods are gone")
         kinds = "all,configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies,pvc"
-        return sorted(f"{item['kind']}/{item['metadata']['name']}" for item in self.cluster.get(kinds, *selector))
+        found = self.cluster.get(kinds, "--selector", self._selector())
+        return sorted(f"{item['kind']}/{item['metadata']['name']}" for item in found)
 
     # pods
 
     def pods(self, component: str = "") -> list[dict[str, Any]]:
         """The release's pods, but for those of tests; of one component, or all."""
+        return self.cluster.get("pods", "--selector", self._selector(component))
+
+    def _selector(self, component: str = "") -> str:
         part = f"={component}" if component else "!=test"
-        return self.cluster.get(
-            "pods", "--selector", f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component{part}"
-        )
+        return f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component{part}"
 
     def delete_pod(self, name: str) -> float:
         """Deletes a pod; gives the seconds until there were as many again, and all of them ready."""
@@ -214,7 +218,7 @@ class Release:
 
     def load(self, rate: float, seconds: float, *options: str) -> subprocess.Popen[str]:
         """Events at a held rate; its outcome is JSON."""
-        held = ("--rate", str(rate), "--seconds", str(seconds), "--patience", "120", "--log-format", "json")
+        held = ("--rate", str(rate), "--seconds", str(seconds), "--delivery-timeout", "120", "--log-format", "json")
         return self.started("keygrouping-load", "events", *held, *options)
 
     def flowing_load(self, rate: float, seconds: float, *options: str) -> subprocess.Popen[str]:

@@ -40,7 +40,7 @@ def ask(method: str, url: str, body: str = "", media: str = "application/json") 
 
 
 def watch(url: str, seconds: str) -> Any:
-    """How many events the router had routed, again and again: pairs of seconds and events (null: no answer)."""
+    """How many events the router had routed, repeatedly: pairs of seconds and events (null: no answer)."""
     begin, samples = time.monotonic(), []
     while (passed := time.monotonic() - begin) < float(seconds):
         answer = ask("GET", f"{url}/keyspace?limit=1")
@@ -74,12 +74,12 @@ async def _check(producer: str, seconds: float) -> Any:
 
     settings = JobSettings()
     begin = time.monotonic()
-    horizon = settings.job.window_of(int(time.time() * 1000))
+    until = settings.job.window_of(int(time.time() * 1000))
     comparison = Comparison()
     while time.monotonic() < begin + seconds:
         lines = (json.dumps({"key": f"flush-{n}", "value": {}}) for n in range(_FLUSH_KEYS))
         await asyncio.to_thread(ask, "POST", f"{producer}/events", "\n".join(lines), "application/x-ndjson")
-        comparison = await _compare(settings, horizon)
+        comparison = await _compare(settings, until)
         if comparison.equal:
             break
         await asyncio.sleep(_FLUSH_SECONDS)
@@ -91,16 +91,16 @@ async def _check(producer: str, seconds: float) -> Any:
     }
 
 
-async def _compare(settings: Any, horizon: int) -> Any:
+async def _compare(settings: Any, until: int) -> Any:
     from keygrouping_local.comparison import compare, compare_left_out
     from keygrouping_local.oracle import expect
     from keygrouping_local.records import read_results, reasons
 
     expected = await expect(settings, settings.job)
     for kept in (expected.windows, expected.events):
-        for place in [place for place in kept if place[1] >= horizon]:
+        for place in [place for place in kept if place[1] >= until]:
             del kept[place]
-    found = {place: result for place, result in (await read_results(settings)).items() if place[1] < horizon}
+    found = {place: result for place, result in (await read_results(settings)).items() if place[1] < until}
     comparison = compare(expected, found)
     late, dead = await reasons(settings, settings.late_topic), await reasons(settings, settings.dead_letters_topic)
     compare_left_out(expected, late, dead, comparison)

@@ -19,7 +19,7 @@ from .cluster import ClusterError
 PROGRAM = "docker-registry"
 _ASK = shlex.split("curl --silent --fail --output /dev/null --retry 60 --retry-connrefused --retry-delay 1")
 _NAME = '{{.Repository}}{{if eq .Tag "<none>"}}@{{.Digest}}{{else}}:{{.Tag}}{{end}}'
-"""An image that was made anew has no tag any more, but is still known by its digest."""
+"""An image that was built again has no tag any more, but is still known by its digest."""
 
 
 @contextmanager

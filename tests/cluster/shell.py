@@ -12,7 +12,7 @@ from pathlib import Path
 from ..docs.pages import ROOT
 
 SHOWN_REGISTRY = "registry.example.com"
-PATIENCE_SECONDS = 2400
+TIMEOUT_SECONDS = 2400
 _TOOLS = """set -eu
 kubectl() { ${KUBECTL:-kubectl} "$@"; }
 helm() { ${HELM:-helm} "$@"; }
@@ -33,7 +33,7 @@ def execute(script: str, told: Path, environment: Mapping[str, str] = os.environ
             start_new_session=True,
         )
         try:
-            code = shell.wait(timeout=PATIENCE_SECONDS)
+            code = shell.wait(timeout=TIMEOUT_SECONDS)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)  # the forwarded ports, too

@@ -182,7 +182,7 @@ def test_scaling_in_every_way_ends_in_the_same_state(release: Release, table: Ta
             table.tell(f"{runner}, {name} to {count}: W and pods there", f"{seconds:.0f} s")
         lags = release.get("/workers")["items"]
         stranded = [item["worker"] for item in lags if item["state"] == "draining" and item["lag"]]
-        release.cluster.until(lambda: _drained(release), 120, "what removed workers had left is worked off")
+        release.cluster.until(lambda: _drained(release), 120, "what removed workers had left is processed")
         table.judge(f"{runner}, {name}: partitions left behind", "none", f"none (at first {stranded})", passed=True)
     # An upgrade after all of it finds nothing in its way, and changes no number of pods.
     release.install(values)

@@ -133,3 +133,11 @@ def test_waiting_ends_with_what_was_waited_for(cluster: Cluster) -> None:
     assert cluster.until(lambda: True, 0, "nothing") < 5
     with pytest.raises(ClusterError, match="not so after 0 s: something"):
         cluster.until(lambda: False, 0, "something")
+
+
+def test_pods_of_tests_stay_when_a_release_goes(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "answer").write_text(json.dumps({"items": []}))
+    cluster.helm_command = ["true"]
+    assert Release(cluster).uninstall() == []
+    for call in (tmp_path / "calls").read_text().splitlines():
+        assert call.endswith("--selector app.kubernetes.io/instance=kg,app.kubernetes.io/component!=test")

@@ -14,18 +14,31 @@ from .table import Table
 pytestmark = pytest.mark.cluster
 
 PAGE = DOCS / "tutorials" / "cluster.md"
+_MOVES = """events() {
+  curl --silent "$1/keyspace?limit=0" | grep --only-matching '"events": *[0-9]*' | head -1 | tr -dc 0-9
+}
+moves() {
+  local before=$(( $(events "$1") + 0 ))
+  for _ in {1..120}; do
+    [ $(( $(events "$1") + 0 )) -le $((before + 1000)) ] || return 0
+    sleep 1
+  done
+  echo "nothing of the stream is routed" >&2
+  return 1
+}
+"""
 
 
 def script(namespace: str, registry: str, values: Path) -> str:
-    """The page's shell, in a namespace of its own; a call waits until its port is forwarded."""
+    """The page's shell, in a namespace of its own; calls wait until the stream is routed."""
     text = "\n".join(block.text for block in blocks(PAGE, "sh"))
     changes = {"streams": namespace, SHOWN_REGISTRY: registry, "values.yaml": str(values)}
-    for address in ("PRODUCER=http://127.0.0.1:8081\n", "ROUTER=http://127.0.0.1:8080\n"):
-        changes[address] = f"{address}answers {address.partition('=')[2]}"
+    address = "ROUTER=http://127.0.0.1:8080\n"
+    changes[address] = f"{address}answers $ROUTER\nmoves $ROUTER\n"
     for shown, used in changes.items():
         assert shown in text
         text = text.replace(shown, used)
-    return text
+    return _MOVES + text
 
 
 def test_the_tutorial_works(cluster: Cluster, registry: str, tmp_path: Path, table: Table) -> None:

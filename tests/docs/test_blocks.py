@@ -35,16 +35,23 @@ Check = Callable[[str, Path], None]
 SCHEMA = json.loads((ROOT / "helm/keygrouping/values.schema.json").read_text())
 SETTINGS = (ROOT / "docs/reference/settings.md").read_text()
 CI = ROOT / ".ci/run"
-LAPTOP, CLUSTER, TOPIC = (DOCS / "tutorials" / f"{name}.md" for name in ("laptop", "cluster", "existing-topic"))
+LAPTOP, CLUSTER, TOPIC, LANES = (
+    DOCS / "tutorials" / f"{name}.md" for name in ("laptop", "cluster", "existing-topic", "lanes")
+)
+CONSUMERS = DOCS / "howto" / "consumers.md"
+APPS = DOCS / "howto" / "app-on-kubernetes.md"
 WHOLE = {
     LAPTOP: "tests/docs/test_laptop.py::test_the_tutorial_works",
     CLUSTER: "tests/cluster/test_tutorial.py::test_the_tutorial_works",
     TOPIC: "tests/docs/test_existing_topic.py::test_the_tutorial_works",
+    LANES: "tests/docs/test_lanes.py::test_the_tutorial_works",
+    CONSUMERS: "tests/docs/test_consumers.py::test_the_page_works",
+    APPS: "tests/cluster/test_app.py::test_the_page_works",
 }
 """Pages that a test executes as a whole, from the first command to the last."""
 OBJECTS = {(DOCS / "howto" / "scaling.md", "ScaledObject"): "tests/monitoring/test_keda.py"}
 """Objects of Kubernetes, and who tests them."""
-PYSPARK = "spark-jobs/tests/test_manual.py::test_the_page_on_pyspark_works"
+PYSPARK = "libs/pyspark/tests/test_manual.py::test_the_page_on_pyspark_works"
 
 
 def by(test: str) -> Check:
@@ -126,11 +133,17 @@ COMMANDS: Mapping[str, Check] = {
     r"make run": check_run,
     r"make (install|lint|test)$": by_ci,
     r"make test ARGS=": by("tests/docs/test_make.py::test_a_part_of_the_tests_runs"),
-    r"make (images|push) |helm |kubectl -n streams |PRODUCER=http|(PRODUCER_)?TOKEN=\$\(kubectl": on_a_cluster,
+    r"make (images|push) |helm |kubectl -n streams |TOKEN=\$\(kubectl": on_a_cluster,
     r"keygrouping simulate": simulate,
+    r"keygrouping inspect --topic": by(
+        "libs/service/tests/kafka/test_topic_reading.py::test_the_command_reads_all_and_leaves_no_trace"
+    ),
+    r"pip install \./libs/(app|msk-iam|pyspark|keygrouping\[pyspark)": by(
+        "tests/repository/test_wheels.py::test_it_is_imported_where_only_its_dependencies_are"
+    ),
     rf"export {PREFIX}": check_names,
+    r"export AWS_REGION=": by("libs/msk-iam/tests/test_msk_iam.py::test_the_region_is_that_of_the_environment"),
     r'ROUTER=http|(curl|VERSION=\$\(curl) .*"\$ROUTER/': by(CALLS),
-    r'curl .*"\$PRODUCER/workload"': on_a_cluster,
     r"amtool silence": by(
         "tests/monitoring/test_alertmanager.py::test_the_page_silences_late_results_of_one_namespace"
     ),
@@ -163,7 +176,7 @@ def faults_of(command: str, folder: Path) -> str | None:
 def test_every_command_is_tried(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if page in WHOLE:
         by(WHOLE[page])("", tmp_path)
-    if page == TOPIC:
+    if page in (TOPIC, LANES, CONSUMERS, APPS):
         return
     shown = [(block.place, command) for block in blocks(page, "sh") for command in block.commands()]
     assert [(place, c, fault) for place, c in shown if (fault := faults_of(c, tmp_path))] == []
@@ -171,7 +184,7 @@ def test_every_command_is_tried(page: Path, tmp_path: Path, capsys: pytest.Captu
 
 
 def test_every_tutorial_is_executed_as_a_whole() -> None:
-    assert WHOLE.keys() == set((DOCS / "tutorials").glob("*.md"))
+    assert WHOLE.keys() == {*(DOCS / "tutorials").glob("*.md"), CONSUMERS, APPS}
 
 
 def test_it_is_installed_alike_on_both_pages() -> None:
@@ -186,7 +199,7 @@ def test_it_is_installed_alike_on_both_pages() -> None:
     "page", [*TAUGHT, ROOT / "libs/keygrouping/README.md"], ids=lambda page: page.parent.name + page.name
 )
 def test_python_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if page == TOPIC:
+    if page in (TOPIC, LANES, CONSUMERS):
         return
     if page.name == "pyspark.md":
         by(PYSPARK)("", page)
@@ -223,7 +236,7 @@ def test_toml_adds_a_class_of_its_page(block: Any) -> None:
 
 
 def test_no_other_language_goes_unnoticed() -> None:
-    assert {block.language for block in all_blocks()} <= {"sh", "python", "json", "yaml", "toml", "csv"}
+    assert {block.language for block in all_blocks()} <= {"sh", "python", "json", "yaml", "toml", "csv", "dockerfile"}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ PAGE = DOCS / "tutorials" / "laptop.md"
 SHOWN_PORT = "8080"
 STOPPED = "stopped; the next start goes on from here"
 FILES = {"csv": "readings.csv", "json": "job.json"}
-PATIENCE_SECONDS = 240
+TIMEOUT_SECONDS = 240
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -50,7 +50,7 @@ class Reader:
         self._live = process
         assert process.stdout is not None
         if "--once" in command:
-            said, _ = process.communicate(timeout=PATIENCE_SECONDS)
+            said, _ = process.communicate(timeout=TIMEOUT_SECONDS)
             assert process.returncode == 0, said
             self.said.append(said)
             self._live = None
@@ -73,7 +73,7 @@ class Reader:
             return
         if self._live.poll() is None:
             os.killpg(self._live.pid, signal.SIGINT)
-        said, _ = self._live.communicate(timeout=PATIENCE_SECONDS)
+        said, _ = self._live.communicate(timeout=TIMEOUT_SECONDS)
         assert STOPPED in said, said
         self._live = None
 

@@ -41,7 +41,7 @@ def test_every_setting_has_a_meaning(generator: ModuleType) -> None:
 
 def test_every_section_is_on_the_page(generator: ModuleType) -> None:
     own = {kind.section for kind in generator.OWN.values()}
-    assert own | {"PROBE", "LOCAL", "INSPECT"} == set(settings.SECTIONS)
+    assert own | {"PROBE", "LOCAL", "INSPECT", "APP"} == set(settings.SECTIONS)
 
 
 def test_the_page_of_http_interfaces_is_current() -> None:

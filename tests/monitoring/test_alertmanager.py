@@ -26,6 +26,10 @@ from .conftest import program
 EXAMPLE = ROOT / "helm" / "keygrouping" / "examples" / "alerting" / "alertmanager.yaml"
 OUTAGE = "KeygroupingKafkaUnreachable"
 OWN_CAUSES = {
+    "KeygroupingAppDeadLetters",
+    "KeygroupingAppMissing",
+    "KeygroupingAppProcessesDying",
+    "KeygroupingAppRestarting",
     "KeygroupingEventsLost",
     "KeygroupingEventsExpiring",
     "KeygroupingEventsUnaccounted",

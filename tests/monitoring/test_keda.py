@@ -18,9 +18,9 @@ import pytest
 import yaml
 from keygrouping.inspection import Ceiling
 from keygrouping_local.monitoring import Prometheus
-from keygrouping_service.http.inspect_api import TITLE
+from keygrouping_service import inspect_metrics
 from keygrouping_service.inspect_exporter import show
-from keygrouping_service.observability import metrics
+from keygrouping_service.observability.metrics import exposition
 from keygrouping_service.testing import until
 
 from .conftest import Serve
@@ -70,7 +70,7 @@ async def test_useless_consumers_are_refused(recipe: dict[str, Any], serve: Serv
     def page(_: bytes) -> str:
         show(found[0], "orders", key_labels=False)
         show_another()
-        return metrics.exposition(TITLE).decode()
+        return exposition().decode()
 
     targets = [(serve(page), {"namespace": "streams"}), (serve(page), {"namespace": "streams"})]
     with Prometheus(tmp_path / "prometheus", targets) as prometheus:
@@ -84,7 +84,7 @@ async def test_useless_consumers_are_refused(recipe: dict[str, Any], serve: Serv
 
 def show_another() -> None:
     """A second topic's exporter, which must not be taken for the first."""
-    metrics.INSPECT_USEFUL.labels("clicks").set(99)
+    inspect_metrics.USEFUL.labels("clicks").set(99)
 
 
 def test_the_lag_of_one_consumer_is_the_same_in_trigger_and_formula(recipe: dict[str, Any]) -> None:

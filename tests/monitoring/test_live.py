@@ -28,16 +28,19 @@ from aiokafka.admin import RecordsToDelete
 from keygrouping_local.deployment import Deploy, Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
 from keygrouping_local.process import spawn, terminate
+from keygrouping_local.redis_server import RedisServer
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import Committed, commit_progress
-from keygrouping_service.observability.metrics import DEFINITIONS, PROCESS
-from keygrouping_service.store.testing import RedisServer
-from keygrouping_service.testing import until
+from keygrouping_service.observability.metrics import DEFINITIONS, PROCESS, register_installed
+from keygrouping_service.testing import Cluster, until
 from monitoring.alerts import ALERTS
 from monitoring.boards import BOARDS
 from monitoring.boards.kit import as_json
 from monitoring.recordings import RECORDINGS, inlined
 from monitoring.writing import prometheus_rules
+
+from ..app_metrics import NAMES as NAMES_OF_APPS
+from .members import Members, keep_asking
 
 JOB = (
     '{"window": "1s", "lateness": "0s", "aggregates": '
@@ -45,8 +48,10 @@ JOB = (
 )
 EXPORTER = Path(__file__).parent / "exporter.py"
 HERE = {"namespace": "here"}
+register_installed()
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
 SERVICE_OF = {d.name + suffix: d.service for d in (*DEFINITIONS, *PROCESS) for suffix in SUFFIXES.get(d.kind, ("",))}
+SERVICE_OF |= dict.fromkeys(NAMES_OF_APPS, "app")
 EXPORTERS = {"inspect"}
 """Of topics that nobody routes: test_keda.py and test_provoked.py have them."""
 NATIVE_STAGES = {"worker", "aggregator"}
@@ -62,7 +67,7 @@ HELD = (
 SECONDS = 0.5
 """Between two scrapes."""
 SCRAPES = 8
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 Named = tuple[str, str]
 """What an expression is called, and the expression."""
@@ -142,7 +147,7 @@ async def fence(deployment: Deployment) -> None:
 
 async def steer(router: str) -> None:
     """Has another grouping run in the shadow, after a request for one that there isn't, and pins a key for an hour."""
-    async with httpx.AsyncClient(base_url=router, timeout=PATIENCE) as client:
+    async with httpx.AsyncClient(base_url=router, timeout=TIMEOUT) as client:
         for name, status in (("no-such", 422), ("pkg", 200)):
             answer = await client.put("/shadow", json={"groupings": [{"name": name}], "sample": 1.0})
             assert answer.status_code == status, answer.text
@@ -173,8 +178,27 @@ async def pipeline(
         await asyncio.wait([writing])
 
 
+@asynccontextmanager
+async def app_at_work(deployment: Deployment, folder: Path) -> AsyncIterator[str]:
+    """An app of which one key is hot, beside the pipeline; gives the address of its metrics."""
+    servers, prefix = deployment.settings.bootstrap_servers, deployment.settings.application
+    orders = f"{prefix}-orders"
+    rows = [(b"hot", b"0.1")] * 10 + [(b"cold", b"0"), (b"bad", b"reject")]
+    async with Cluster(servers) as cluster:
+        await cluster.create(**{orders: 2, f"{prefix}-pictures": 1, f"{prefix}-dead": 1})
+        members = Members(servers, prefix, folder / "members")
+        members.start(0)
+        writing = asyncio.create_task(keep_asking(cluster, orders, rows))
+        try:
+            yield f"127.0.0.1:{members.ports[0]}"
+        finally:
+            writing.cancel()
+            await asyncio.wait([writing])
+            members.end()
+
+
 async def address_of(log: Path) -> str:
-    await until(lambda: metrics_address(log), PATIENCE)
+    await until(lambda: metrics_address(log), TIMEOUT)
     address = metrics_address(log)
     assert address is not None
     return address
@@ -200,9 +224,9 @@ async def check(prometheus: Prometheus, lacks: set[str]) -> None:
         found.intersection_update(await asyncio.to_thread(silent, prometheus))
         return found == expected
 
-    await until(lambda: enough_scrapes(prometheus), PATIENCE)
+    await until(lambda: enough_scrapes(prometheus), TIMEOUT)
     with contextlib.suppress(AssertionError):
-        await until(looked, PATIENCE)
+        await until(looked, TIMEOUT)
     assert found == expected
     there = {labels["__name__"] for labels, _ in prometheus.query('{__name__=~"(keygrouping|process)_.+"}')}
     assert there <= SERVICE_OF.keys()
@@ -217,21 +241,21 @@ async def check_live(
     deployment: Deployment, folder: Path, stages: Sequence[str], lacks: set[str], routers: int = 1, **store: str
 ) -> None:
     """Watches a pipeline until it has given results and its routers see each other, and checks."""
-    async with pipeline(deployment, stages, routers, store) as addresses:
-        with watching(folder, addresses) as prometheus:
+    async with app_at_work(deployment, folder) as member, pipeline(deployment, stages, routers, store) as addresses:
+        with watching(folder, [*addresses, member]) as prometheus:
 
             async def aborted() -> bool:
                 await fence(deployment)
                 return bool(prometheus.query("keygrouping_transaction_aborts_total > 0"))
 
-            await until(aborted, PATIENCE)
+            await until(aborted, TIMEOUT)
             held = [f"max(max_over_time({metric}[5m])) > 0" for metric in HELD if SERVICE_OF[metric] not in lacks]
             for sign in (
                 "keygrouping:results:rate5m > 0",
                 f"min(keygrouping_router_replicas) == {routers}",
                 *held,
             ):
-                await until(partial(prometheus.query, sign), PATIENCE)
+                await until(partial(prometheus.query, sign), TIMEOUT)
             await check(prometheus, lacks)
     assert deployment.dead() == {}
 
@@ -246,7 +270,7 @@ async def test_every_expression_gives_data_where_all_metrics_are(tmp_path: Path)
     try:
         address = await address_of(tmp_path / "exporter.log")
         with watching(tmp_path, [address]) as prometheus:
-            await until(lambda: prometheus.query("ALERTS"), PATIENCE)
+            await until(lambda: prometheus.query("ALERTS"), TIMEOUT)
             await check(prometheus, lacks=set())
     finally:
         terminate(exporter, 5)

@@ -18,20 +18,23 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from keygrouping.partial import Result
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
 from keygrouping_local.ports import free_ports
 from keygrouping_local.process import spawn, terminate
+from keygrouping_local.redis_server import RedisServer
 from keygrouping_service.kafka import clients
-from keygrouping_service.store.testing import RedisServer
-from keygrouping_service.testing import until
+from keygrouping_service.testing import Cluster, until
 from monitoring.writing import prometheus_rules
 from redis import Redis
+
+from .members import Members, keep_asking
 
 pytestmark = [pytest.mark.kafka, pytest.mark.fault]
 
@@ -39,7 +42,7 @@ JOB = '{"window": "1s", "lateness": "0s", "aggregates": [{"name": "total", "op":
 SERVICES = ("router-0", "worker-0", "worker-1", "aggregator-0", "observer-0")
 PARTITIONS = 2
 WORKERS = 4
-PATIENCE = 180.0
+TIMEOUT = 180.0
 
 
 def hastened(rules: str) -> str:
@@ -49,13 +52,15 @@ def hastened(rules: str) -> str:
         count, unit = int(match[2]), match[3]
         return f"{match[1]}{count * {'m': 1, 'h': 60, 'd': 1440}[unit]}s"
 
-    quick = re.sub(r"(\[|:|for: |offset\s+)(\d+)([mhd])(?=[\]:)\n])", shorter, rules)
+    quick = re.sub(r">\s+300 unless", "> 5 unless", rules)
+    quick = re.sub(r"(\[|:|for: |offset\s+)(\d+)([mhd])(?=[\]:)\n])", shorter, quick)
     return (
         quick.replace("+ 120", "+ 2")
         .replace("> 180", "> 10")
         .replace("worker_delay:seconds > 300", "worker_delay:seconds > 5")
         .replace("worker_delay:seconds > 30", "worker_delay:seconds > 3")
         .replace("lag:seconds > 60", "lag:seconds > 3")
+        .replace("lag:seconds > 300", "lag:seconds > 3")
         .replace("> 600", "> 15")
         .replace("> 900", "> 15")
     )
@@ -72,6 +77,39 @@ def stopped(pid: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
+async def keep_writing_alike(deployment: Deployment, value: bytes) -> None:
+    """A stream of events that all have this value."""
+    for _ in itertools.count():
+        now = int(time.time() * 1000)
+        await deployment.write([Event(n % 2, b"key-%d" % n, value, now) for n in range(20)])
+        await asyncio.sleep(0.1)
+
+
+async def keep_posting(producer: str, body: bytes) -> None:
+    async with httpx.AsyncClient(base_url=producer) as client:
+        while True:
+            answer = await client.post("/events", content=body, headers={"content-type": "application/json"})
+            assert answer.status_code == 422, answer.text
+            await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def foreign_members(deployment: Deployment, stage: str) -> AsyncIterator[None]:
+    """Other programs, one for each partition, that join a stage's group and are served before its processes."""
+    settings = deployment.settings
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(PARTITIONS):
+            consumer = AIOKafkaConsumer(
+                settings.events_topic,
+                **settings.kafka_options() | {"client_id": f"a-foreign-program-{number}"},
+                group_id=settings.group(stage),
+                partition_assignment_strategy=[RoundRobinPartitionAssignor],
+                enable_auto_commit=False,
+            )
+            await stack.enter_async_context(clients.started(consumer))
+        yield
+
+
 VALUES = (b"{}",) * 8 + (b"no", b'{"n": "3"}')
 
 
@@ -85,15 +123,10 @@ async def keep_writing(deployment: Deployment, stamp_behind: float = 75) -> None
         await asyncio.sleep(0.1)
 
 
-class Pipeline:
-    """The native pipeline, its broker, its Redis, and the Prometheus that watches it."""
+class Watch:
+    """A Prometheus and what it says."""
 
-    def __init__(self, deployment: Deployment, broker: EmbeddedBroker, redis: RedisServer | None) -> None:
-        self.deployment = deployment
-        self.broker = broker
-        self.redis = redis
-        self.prometheus: Prometheus
-        self.router: str
+    prometheus: Prometheus
 
     async def fires(self, *alerts: str) -> None:
         """Waits until all these have been seen firing."""
@@ -105,17 +138,27 @@ class Pipeline:
             return not missing
 
         try:
-            await until(looked, PATIENCE)
+            await until(looked, TIMEOUT)
         except AssertionError:
             raise AssertionError(f"does not fire: {sorted(missing)}") from None
 
     async def is_quiet(self, alert: str) -> None:
         """Waits until an alert does not fire and is not about to."""
-        await until(lambda: not self.prometheus.query(f'ALERTS{{alertname="{alert}"}}'), PATIENCE)
+        await until(lambda: not self.prometheus.query(f'ALERTS{{alertname="{alert}"}}'), TIMEOUT)
+
+
+class Pipeline(Watch):
+    """The native pipeline, its broker, its Redis, and the Prometheus that watches it."""
+
+    def __init__(self, deployment: Deployment, broker: EmbeddedBroker, redis: RedisServer | None) -> None:
+        self.deployment = deployment
+        self.broker = broker
+        self.redis = redis
+        self.router: str
 
 
 async def address_of(log: Path) -> str:
-    await until(partial(metrics_address, log), PATIENCE)
+    await until(partial(metrics_address, log), TIMEOUT)
     return str(metrics_address(log))
 
 
@@ -145,7 +188,7 @@ async def watched(
             yield pipeline
 
 
-async def change_workers_again_and_again(router: str) -> None:
+async def keep_changing_workers(router: str) -> None:
     async with httpx.AsyncClient(base_url=router) as client:
         for number in itertools.count():
             await client.put("/workers", json={"workers": WORKERS - number % 2})
@@ -155,7 +198,7 @@ async def change_workers_again_and_again(router: str) -> None:
 def own_settings(name: str) -> dict[str, object]:
     if name.startswith("observer-"):
         return {"interval": 1, "idle_timeout": 0.5}
-    # It is started again and again, and Prometheus knows it by its address.
+    # It keeps restarting, and Prometheus knows it by its address.
     return {"http_port": free_ports(1)[0]} if name.startswith("spark-") else {}
 
 
@@ -266,7 +309,7 @@ async def test_a_pipeline_in_trouble_is_told_of(application: str, tmp_path: Path
                     "router-1", workers=WORKERS, grouping="pkg", interval=1, store_url=apart, http_port=port
                 )
                 await address_of(deployment.log("router-1"))
-                async with meanwhile(asyncio.create_task(change_workers_again_and_again(pipeline.router))):
+                async with meanwhile(asyncio.create_task(keep_changing_workers(pipeline.router))):
                     await pipeline.fires("KeygroupingPlanFlapping", "KeygroupingRoutersApart")
                 deployment.stop("router-1")
                 with few_files(deployment.pid("observer-0")):
@@ -293,8 +336,8 @@ async def test_a_pipeline_that_keeps_up_and_has_no_broker_any_more_is_told_of(ap
             await pipeline.fires("KeygroupingPremiseViolated")
             query = pipeline.prometheus.query
             async with meanwhile(asyncio.create_task(keep_writing(pipeline.deployment))):
-                await until(lambda: query("keygrouping:results:rate5m > 0"), PATIENCE)
-            await until(lambda: query("sum(max_over_time(keygrouping_lag_records[5s])) == 0"), PATIENCE)
+                await until(lambda: query("keygrouping:results:rate5m > 0"), TIMEOUT)
+            await until(lambda: query("sum(max_over_time(keygrouping_lag_records[5s])) == 0"), TIMEOUT)
             async with meanwhile(asyncio.create_task(keep_losing(pipeline.deployment))):
                 await pipeline.fires("KeygroupingEventsLost")
             await pipeline.is_quiet("KeygroupingKafkaUnreachable")
@@ -306,6 +349,27 @@ async def test_a_pipeline_that_keeps_up_and_has_no_broker_any_more_is_told_of(ap
                     f"{application}-{stage}" for stage in ("router", "worker", "aggregator", "observer", "audit")
                 }
             await pipeline.is_quiet("KeygroupingKafkaUnreachable")
+
+
+@pytest.mark.usefixtures("prometheus")
+@pytest.mark.timeout(1800)
+async def test_a_pipeline_that_gets_nothing_of_use_or_nothing_at_all_is_told_of(
+    application: str, tmp_path: Path
+) -> None:
+    with EmbeddedBroker(tmp_path / "broker") as broker, RedisServer(tmp_path / "redis") as redis:
+        async with watched(tmp_path, application, broker, redis, ["router-0", "producer-0"]) as pipeline:
+            deployment = pipeline.deployment
+            producer = f"http://{await address_of(deployment.log('producer-0'))}"
+            async with meanwhile(asyncio.create_task(keep_posting(producer, b"no JSON"))):
+                await pipeline.fires("KeygroupingRequestsRefused")
+            async with meanwhile(asyncio.create_task(keep_writing_alike(deployment, b"no JSON"))):
+                await pipeline.fires("KeygroupingEventsExcluded")
+            async with meanwhile(asyncio.create_task(keep_writing_alike(deployment, b'{"n": "3"}'))):
+                await pipeline.fires("KeygroupingFieldLost")
+            await pipeline.is_quiet("KeygroupingNothingAssigned")
+            async with foreign_members(deployment, "router"):
+                await pipeline.fires("KeygroupingNothingAssigned")
+            await pipeline.is_quiet("KeygroupingNothingAssigned")
 
 
 @pytest.mark.usefixtures("prometheus")
@@ -342,7 +406,7 @@ async def test_a_spark_job_that_hangs_or_ends_is_told_of(application: str, tmp_p
             deployment = pipeline.deployment
             async with meanwhile(asyncio.create_task(keep_writing(deployment))):
                 batches = "min by (namespace) (increase(keygrouping_spark_batch_seconds_count[5s])) > 0"
-                await until(lambda: pipeline.prometheus.query(batches), PATIENCE)
+                await until(lambda: pipeline.prometheus.query(batches), TIMEOUT)
                 await pipeline.is_quiet("KeygroupingSparkQueryStalled")
                 with stopped(java_of(deployment.pid("spark-0"))):
                     await pipeline.fires("KeygroupingSparkQueryStalled")
@@ -350,7 +414,7 @@ async def test_a_spark_job_that_hangs_or_ends_is_told_of(application: str, tmp_p
                 for times in range(1, 4):
                     deployment.kill("spark-0")
                     deployment.revive()
-                    await until(partial(pipeline.prometheus.query, f"{begun} >= {times}"), PATIENCE)
+                    await until(partial(pipeline.prometheus.query, f"{begun} >= {times}"), TIMEOUT)
                 await pipeline.fires("KeygroupingSparkDriverRestarting")
 
 
@@ -381,3 +445,63 @@ async def test_a_topic_that_nobody_routes_and_that_does_not_scale_is_told_of(app
                     await watched.is_quiet("KeygroupingInspectBlind")
             finally:
                 terminate(exporter, 20)
+
+
+async def keep_crashing(members: Members, watch: Watch) -> None:
+    """The first member is killed as soon as it has shown itself."""
+    for times in itertools.count():
+        started = f'changes(process_start_time_seconds{{instance="127.0.0.1:{members.ports[0]}"}}[10m])'
+        await until(partial(watch.prometheus.query, f"{started} >= {times}"), TIMEOUT)
+        members.kill(0)
+        members.start(0)
+
+
+@pytest.mark.usefixtures("prometheus")
+@pytest.mark.timeout(1800)
+async def test_an_app_in_trouble_is_told_of(application: str, tmp_path: Path) -> None:
+    """It runs by itself, without chart and pipeline."""
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        async with Cluster(broker.bootstrap_servers) as cluster:
+            orders, pictures = f"{application}-orders", f"{application}-pictures"
+            await cluster.create(**{orders: 2, pictures: 1, f"{application}-dead": 1})
+            members, watch = Members(broker.bootstrap_servers, application, tmp_path), Watch()
+            (tmp_path / "rules.yaml").write_text(hastened(prometheus_rules()))
+            targets = [(f"127.0.0.1:{port}", {"namespace": "here"}) for port in members.ports]
+            try:
+                with Prometheus(tmp_path / "prometheus", targets, rules=tmp_path / "rules.yaml", seconds=0.5) as found:
+                    watch.prometheus = found
+                    await trouble(members, watch, cluster, orders, pictures)
+                    assert broker.pid is not None
+                    with stopped(broker.pid):
+                        await watch.fires("KeygroupingKafkaCutOff")
+                    members.end()
+                    await watch.fires("KeygroupingAppMissing")
+            finally:
+                members.end()
+
+
+async def trouble(members: Members, watch: Watch, cluster: Cluster, orders: str, pictures: str) -> None:
+    """One after another, what an app and what it calls can have."""
+    ready = "sum(keygrouping_app_ready) == {}"
+    members.start(0)
+    async with meanwhile(asyncio.create_task(keep_crashing(members, watch))):
+        await watch.fires("KeygroupingAppRestarting")
+    await until(partial(watch.prometheus.query, ready.format(1)), TIMEOUT)
+    await cluster.write(orders, [(b"key-%d" % n, b"reject") for n in range(200)])
+    await cluster.write(pictures, [(b"key-%d" % n, b"die") for n in range(3)])
+    await watch.fires("KeygroupingAppDeadLetters", "KeygroupingAppProcessesDying")
+    members.go_down()
+    await cluster.write(orders, [(b"key-%d" % n, b"") for n in range(20)])
+    await watch.fires("KeygroupingAppBreakerOpen")
+    members.come_back()
+    await watch.is_quiet("KeygroupingAppBreakerOpen")
+    slow = [(b"key-%d" % n, b"0.5") for n in range(40)]
+    async with meanwhile(asyncio.create_task(keep_asking(cluster, orders, slow))):
+        await watch.fires("KeygroupingAppLagSteady")
+    await watch.is_quiet("KeygroupingAppLagSteady")
+    await cluster.write(orders, [(b"hung", b"3600"), (b"hung", b""), *((b"key", b"") for _ in range(26_000))], 1)
+    await watch.fires("KeygroupingAppKeyBlocked", "KeygroupingAppGapFull")
+    with stopped(members.pid(0)):
+        members.start(1)
+        await watch.fires("KeygroupingAppNotReady", "KeygroupingTargetDown")
+    await until(partial(watch.prometheus.query, ready.format(2)), TIMEOUT)

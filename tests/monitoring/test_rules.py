@@ -179,6 +179,14 @@ def restarts(total: str) -> dict[str, str]:
     return {f'keygrouping_partition_restarts_total{{{NS}, instance="r", group="k-router"}}': total}
 
 
+def audited(*windows: str) -> dict[str, str]:
+    """Windows that differ, as observers show them."""
+    return {
+        f'keygrouping_observer_audit_differences{{{NS}, instance="{number}", kind="window"}}': values
+        for number, values in enumerate(windows)
+    }
+
+
 def unaccounted(windows: str) -> dict[str, str]:
     """What the audit can't account for; another observer stands by."""
     name = "keygrouping_observer_audit_differences"
@@ -207,13 +215,13 @@ def driver(starts: str) -> dict[str, str]:
     return {f"process_start_time_seconds{labels}": starts, f"keygrouping_spark_results_total{labels}": "0x60"}
 
 
-def lost(*totals: str, group: str = "k-router", started: int = 0) -> dict[str, str]:
-    """Expired offsets, as each process counts them; they started at a second."""
+def lost(*totals: str, group: str = "k-router", started: str = "0x200") -> dict[str, str]:
+    """Expired offsets, as each process counts them, and the seconds at which it has started."""
     series = {}
     for number, total in enumerate(totals):
         labels = f'{{{NS}, instance="{number}", group="{group}"}}'
         series[f"keygrouping_expired_offsets_total{labels}"] = total
-        series[f'process_start_time_seconds{{{NS}, instance="{number}"}}'] = f"{started}x200"
+        series[f'process_start_time_seconds{{{NS}, instance="{number}"}}'] = started
     return series
 
 
@@ -227,6 +235,25 @@ def expiring(*records: str) -> dict[str, str]:
 def late(each_minute: int, in_time: int) -> dict[str, str]:
     labels = f'{{{NS}, instance="r", reason="late"}}'
     return {ROUTED: f"0+{in_time}x60", f"keygrouping_router_late_total{labels}": f"0+{each_minute}x60"}
+
+
+DEAD = f'keygrouping_router_dead_letters_total{{{NS}, instance="r", reason="invalid-json"}}'
+
+
+def refused(problems: str, accepted: str, status: int = 503) -> dict[str, str]:
+    return {
+        f'keygrouping_http_problems_total{{{NS}, instance="p", status="{status}"}}': problems,
+        f'keygrouping_producer_accepted_total{{{NS}, instance="p"}}': accepted,
+    }
+
+
+def assigned(**partitions: Sequence[str]) -> dict[str, str]:
+    """How many partitions each process of a stage has."""
+    return {
+        f'keygrouping_assigned_partitions{{{NS}, instance="{number}", group="k-{stage}"}}': values
+        for stage, processes in partitions.items()
+        for number, values in enumerate(processes)
+    }
 
 
 def burst(total: str, routed: str = "0+60000x100", started: int = 0) -> dict[str, str]:
@@ -285,6 +312,39 @@ def bad_values(total: str, started: int = 0) -> dict[str, str]:
     }
 
 
+def members(ready: str, more: str = "") -> dict[str, str]:
+    """An app's only member."""
+    return {f'keygrouping_app_ready{{{NS}, instance="m", group="billing", until=""}}': ready} | (
+        {f'process_start_time_seconds{{{NS}, instance="m"}}': more} if more else {}
+    )
+
+
+def of_app(name: str, values: str, **labels: str) -> dict[str, str]:
+    """One series of the app's only handler."""
+    given = "".join(f', {label}="{value}"' for label, value in labels.items())
+    return {f'keygrouping_app_{name}{{{NS}, instance="m", group="billing", topic="orders"{given}}}': values}
+
+
+def app_lag(lag: str, ended: str) -> dict[str, str]:
+    return of_app("lag_records", lag) | of_app("events_total", ended)
+
+
+def waits(first: str, tenth: str | None = None) -> dict[str, str]:
+    """Of the key that waits longest, and of the tenth."""
+    found = of_app("key_wait_seconds", first, rank="1")
+    return found if tenth is None else found | of_app("key_wait_seconds", tenth, rank="10")
+
+
+def app_dead(total: str, ended: str, started: int = 0) -> dict[str, str]:
+    return {
+        **of_app("dead_letters_total", total, reason="failed"),
+        **of_app("events_total", ended),
+        f'process_start_time_seconds{{{NS}, instance="m"}}': f"{started}x100",
+    }
+
+
+OF_APP = {"namespace": "ns", "group": "billing"}
+ORDERS = {**OF_APP, "topic": "orders"}
 AWAY, SEEN = "0+60x10 600x90", "0+60x100"
 """A group that has not seen Kafka since the tenth minute, and one that sees it."""
 
@@ -296,7 +356,7 @@ DEGRADED = f"keygrouping_router_store_degraded{ROUTER}"
 LOOP = f"keygrouping_event_loop_lag_seconds_count{ROUTER}"
 BOTH = f'keygrouping_router_epoch{{{NS}, instance="r"}}', f'keygrouping_router_epoch{{{NS}, instance="q"}}'
 HERE = {"namespace": "ns"}
-ANEW = "9x20 0x60", "10x20 0x10 1x10 0x10 1x20"
+RESTARTED = "9x20 0x60", "10x20 0x10 1x10 0x10 1x20"
 TEN_MINUTES = " ".join(f"{6 * n}x9" for n in range(12))
 DAILY = " ".join(f"{6 * n}x1439" for n in range(4))
 
@@ -344,20 +404,35 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("while it is watched", lost("0x20 5000x100"), "25m", {**HERE, "group": "k-router"}, "5k"),
         Case(
             "before the first scrape of a process that has just started",
-            lost("_x20 5000x100", started=1190),
+            lost("_x20 5000x100", started="1190x200"),
             "25m",
             {**HERE, "group": "k-router"},
             "5k",
         ),
         Case(
             "its process ended at once",
-            lost("_x20 5000x1 stale", started=1190),
+            lost("_x20 5000x1 stale", started="1190x200"),
             "40m",
             {**HERE, "group": "k-router"},
             "5k",
         ),
-        Case("long ago", lost("5000x200", started=0), "90m"),
-        Case("a Prometheus is new, the process is not", lost("_x100 5000x100", started=0), "105m"),
+        Case(
+            "it found them lost after more than an hour's rest",
+            lost("0x5 _x70 5000x100", started="0x5 _x70 4550x100"),
+            "80m",
+            {**HERE, "group": "k-router"},
+            "5k",
+        ),
+        Case(
+            "it has been restarted since",
+            lost("0x20 5000x5 0x100", started="0x25 1570x100"),
+            "60m",
+            {**HERE, "group": "k-router"},
+            "5k",
+        ),
+        Case("long ago, and restarted", lost("5000x100 0x100", started="0x100 6050x100"), "105m"),
+        Case("long ago", lost("5000x200", started="0x200"), "90m"),
+        Case("a Prometheus is new, the process is not", lost("_x100 5000x100", started="0x200"), "105m"),
         Case("nothing", lost("0x100", "0x100"), "25m"),
         Case("what the observer did not see is in the results", lost("0x20 50x100", group="k-observer"), "25m"),
     ),
@@ -376,14 +451,54 @@ CASES: dict[str, tuple[Case, ...]] = {
             "115d 17h 46m 40s",
         ),
         Case("it grows", steady("0+100000x120", 600_000), "60m", {**HERE, "stage": "router"}, "10m 0s"),
-        Case("it is worked off", steady("20000000-150000x120", 6_000_000), "60m"),
+        Case("it is processed", steady("20000000-150000x120", 6_000_000), "60m"),
         Case("it is a second's", steady("100000x120", 6_000_000), "60m"),
         Case("it is small", steady("900x120", 60), "60m"),
     ),
     "KeygroupingEventsLate": (
         Case("half of them", late(5000, 5000), "30m", HERE, "50%"),
         Case("one of 100", late(100, 9900), "30m"),
+        Case(
+            "all of them, from the first one on",
+            {k: v for k, v in late(600, 0).items() if k != ROUTED},
+            "30m",
+            HERE,
+            "100%",
+        ),
         Case("no events", late(0, 0), "30m"),
+    ),
+    "KeygroupingEventsExcluded": (
+        Case("all are late", late(600, 0), "30m", HERE, "100%"),
+        Case("all are of no use, from the first one on", {DEAD: "0+600x60"}, "30m", HERE, "100%"),
+        Case("half are late, the others of no use", {**late(300, 0), DEAD: "0+300x60"}, "30m", HERE, "100%"),
+        Case("19 of 20 are late", late(950, 50), "30m", HERE, "95%"),
+        Case("half are late", late(5000, 5000), "30m"),
+        Case("a bad event each ten minutes, and no other", {**late(0, 0), DEAD: "1x9 2x9 3x9 4x9 5x9 6x9"}, "30m"),
+        Case("three bad minutes", {ROUTED: "0+600x60", DEAD: "0x20 0+600x3 1800x40"}, "30m"),
+        Case("no events", late(0, 0), "30m"),
+    ),
+    "KeygroupingFieldLost": (
+        Case("all of them", skipped(60000), "30m", {**HERE, "field": "/n"}, "100%"),
+        Case("half of them", skipped(30000), "30m"),
+        Case("few events", {ROUTED: "0+6x60", SKIPPED: "0+6x60"}, "30m"),
+    ),
+    "KeygroupingRequestsRefused": (
+        Case("Kafka takes nothing", refused("0+600x60", "0x60"), "30m", HERE, "10"),
+        Case("what is sent is no event", refused("0+60x60", "0x60", status=422), "30m", HERE, "1"),
+        Case("some are accepted", refused("0+600x60", "0+6x60"), "30m"),
+        Case("somebody has no token", refused("0+600x60", "0x60", status=401), "30m"),
+        Case("a stray one", refused("0x9 3x60", "0x60"), "12m"),
+        Case("it is not the producer that refuses", {k: v for k, v in refused("0+600x60", "").items() if v}, "30m"),
+    ),
+    "KeygroupingNothingAssigned": (
+        Case("since the start", assigned(router=("0x60", "0x60")), "30m", {**HERE, "group": "k-router"}, "0"),
+        Case(
+            "taken away", assigned(router=("4x10 0x60",), worker=("9x60",)), "30m", {**HERE, "group": "k-router"}, "0"
+        ),
+        Case("one has all", assigned(router=("8x60", "0x60"), worker=("9x60",)), "30m"),
+        Case("a rebalance of three minutes", assigned(worker=("9x10 0x3 9x60",)), "14m"),
+        Case("the observers stand by", assigned(observer=("0x60",), audit=("0x60",)), "30m"),
+        Case("the release is gone", assigned(router=("4x10 stale",)), "30m"),
     ),
     "KeygroupingDeadLettersBurst": (
         Case(
@@ -453,6 +568,14 @@ CASES: dict[str, tuple[Case, ...]] = {
     ),
     "KeygroupingFileDescriptorsLow": (
         Case("nearly all", files("100+20x40 900x20"), "59m", {**HERE, "instance": "r"}, "90%"),
+        Case(
+            "nearly all of an app's member",
+            files("900x60", event_loop=False)
+            | {f'keygrouping_app_ready{{{NS}, instance="r", group="billing", until=""}}': "1x60"},
+            "59m",
+            {**HERE, "instance": "r"},
+            "90%",
+        ),
         Case("half of them", files("500x60"), "40m"),
         Case("it is not ours", files("990x60", event_loop=False), "40m"),
     ),
@@ -469,7 +592,7 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case(
             "it comes and goes", stage("0 9000 0 9000 0 9000 0 9000 0 9000 0 9000 0 9000 0 9000 0+500x30", None), "16m"
         ),
-        Case("it is worked off", stage("90000-500x120", None), "60m"),
+        Case("it is processed", stage("90000-500x120", None), "60m"),
     ),
     "KeygroupingLatencyBudgetBurnFast": (
         Case("every fifth is slow", latency("0+80x100", "0+100x100"), "90m", HERE, "20%"),
@@ -499,7 +622,7 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("all come in one go after an outage", delays_of_results("0x200", "0x60 720x140"), "64m"),
         Case("a late window after a rollout", rollout((45, 45, 45)), "48m"),
         Case("three processes are late, one after the other", rollout((30, 37, 44)), "48m", HERE, "100%"),
-        Case("both begin anew before each of two late windows", delays_of_results(*ANEW), "57m"),
+        Case("both restart before each of two late windows", delays_of_results(*RESTARTED), "57m"),
         Case("no results", delays_of_results("0x200", "0x200"), "90m"),
         Case("results have ended", delays_of_results("0+10x60 600x100", "0+10x60 600x100"), "120m"),
     ),
@@ -515,6 +638,8 @@ CASES: dict[str, tuple[Case, ...]] = {
     ),
     "KeygroupingEventsUnaccounted": (
         Case("a window differs", unaccounted("0x10 2x60"), "30m", {**HERE, "kind": "window"}, "2"),
+        Case("nobody audits any more", audited("0x10 2x5 stale"), "50m", {**HERE, "kind": "window"}, "2"),
+        Case("the next one finds that nothing differs", audited("0x10 2x5 stale", "_x20 0x60"), "50m"),
         Case("nothing differs", unaccounted("0x60"), "30m"),
     ),
     "KeygroupingAuditStalled": (
@@ -628,6 +753,14 @@ CASES: dict[str, tuple[Case, ...]] = {
             {**HERE, "job": "router", "instance": "r"},
             "10m 0s",
         ),
+        Case(
+            "an app's member does not answer",
+            {f'up{{{NS}, job="billing", instance="m"}}': "1x10 0x30"}
+            | {f'keygrouping_app_ready{{{NS}, job="billing", instance="m", group="billing", until=""}}': "1x10 stale"},
+            "20m",
+            {**HERE, "job": "billing", "instance": "m"},
+            "10m 0s",
+        ),
         Case("it answers", {f"up{ROUTER}": "1x30", LOOP: "1x30"}, "20m"),
         Case("it is not ours", {f"up{ROUTER}": "0x30"}, "20m"),
         Case("it was taken away", {f"up{ROUTER}": "1x10 stale", LOOP: "1x10 stale"}, "20m"),
@@ -647,6 +780,120 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("it was not read", {READ: "0x60"}, "10m", {**HERE, "topic": "orders"}, "10m 0s"),
         Case("it is read, though nothing comes", {READ: "0+60x60"}, "10m"),
         Case("it came back", {READ: "0x8 540+60x60"}, "10m"),
+    ),
+    "KeygroupingAppBreakerOpen": (
+        Case(
+            "it opens and tries in vain",
+            of_app("breaker_state", "0x5 1 0 1 0 1 1 0 1 1 1 0 1 1 1 1 1 1", state="open")
+            | of_app("breaker_state", "0x5 0 1 0 1 0 0 1 0 0 0 1 0 0 0 0 0 0", state="probing")
+            | of_app("breaker_state", "1x5 0x20", state="closed"),
+            "18m",
+            ORDERS,
+            "1",
+        ),
+        Case("it was open for a minute", of_app("breaker_state", "0x5 1 0x30", state="open"), "8m"),
+        Case("it is closed", of_app("breaker_state", "1x60", state="closed"), "30m"),
+        Case(
+            "it closes now and then",
+            of_app("breaker_state", "0x5 1x6 0 1x6 0 1x6", state="open"),
+            "25m",
+        ),
+    ),
+    "KeygroupingAppNotReady": (
+        Case("the group does not come to rest", members("1x5 0x30"), "15m", OF_APP, "1"),
+        Case("a rebalance of two minutes", members("1x5 0x2 1x30"), "8m"),
+        Case("it is ready", members("1x60"), "15m"),
+    ),
+    "KeygroupingAppMissing": (
+        Case("its only member is gone", members("1x10 stale"), "25m", OF_APP, "1"),
+        Case("it was restarted", members("1x10 stale _x3 1x30"), "25m"),
+        Case("it has been gone for long", members("1x10 stale"), "90m"),
+        Case(
+            "a backfill has ended",
+            {'keygrouping_app_ready{namespace="ns", instance="m", group="billing", until="latest"}': "1x10 stale"},
+            "25m",
+        ),
+    ),
+    "KeygroupingAppLagSteady": (
+        Case("it grows", app_lag("40000+1000x60", "0+6000x60"), "50m", ORDERS, "15m 0s"),
+        Case("it stays", app_lag("60000x60", "0+6000x60"), "50m", ORDERS, "10m 0s"),
+        Case("nothing ends at all", app_lag("12x60", "7x60"), "50m", ORDERS, "10m 0s"),
+        Case("calls take long, and it stays", app_lag("60x60", "0+6x60"), "50m", ORDERS, "10m 0s"),
+        Case("it catches up", app_lag("600000-6000x60", "0+6000x60"), "50m"),
+        Case("a minute's work waits", app_lag("6000x60", "0+6000x60"), "50m"),
+        Case("it has nothing to do", app_lag("0x60", "7x60"), "50m"),
+    ),
+    "KeygroupingAppKeyBlocked": (
+        Case("a key hangs", waits("0+60x60"), "12m", {**ORDERS, "instance": "m"}, "12m 0s"),
+        Case(
+            "a key hangs and few others wait",
+            waits("0+60x60", "10x60"),
+            "12m",
+            {**ORDERS, "instance": "m"},
+            "12m 0s",
+        ),
+        Case("all keys wait for lanes", waits("0+60x60", "0+50x60"), "12m"),
+        Case("keys wait for a minute", waits("60x60"), "12m"),
+        Case("it went on", waits("0+60x8 5x60"), "12m"),
+    ),
+    "KeygroupingAppGapFull": (
+        Case(
+            "an event hangs",
+            of_app("gap_room_offsets", "24000-2000x11 700x60", partition="3"),
+            "30m",
+            {**ORDERS, "partition": "3"},
+            "700",
+        ),
+        Case("it comes and goes", of_app("gap_room_offsets", "700 24000 700 20000 " * 10, partition="3"), "30m"),
+        Case("there is room", of_app("gap_room_offsets", "24000x60", partition="3"), "30m"),
+    ),
+    "KeygroupingAppDeadLetters": (
+        Case("many", app_dead("0x20 200x60", "0+1000x100"), "25m", {**ORDERS, "reason": "failed"}, "200"),
+        Case(
+            "before the first scrape of a member that has just started",
+            app_dead("_x20 200x60", "_x20 300x60", started=1190),
+            "21m",
+            {**ORDERS, "reason": "failed"},
+            "200",
+        ),
+        Case(
+            "so many that their share is no excuse",
+            app_dead("0x20 12000x60", "0+10000000x100"),
+            "25m",
+            {**ORDERS, "reason": "failed"},
+            "12k",
+        ),
+        Case("a few", app_dead("0x20 90x60", "0+10x100"), "25m"),
+        Case("few among many", app_dead("0x20 200x60", "0+100000x100"), "25m"),
+        Case("long ago", app_dead("0x20 200x60", "0+1000x100"), "50m"),
+    ),
+    "KeygroupingAppProcessesDying": (
+        Case(
+            "an event kills them",
+            of_app("processes_replaced_total", "0x10 4x60", why="died")
+            | {f'process_start_time_seconds{{{NS}, instance="m"}}': "0x100"},
+            "20m",
+            ORDERS,
+            "4",
+        ),
+        Case(
+            "they were late",
+            of_app("processes_replaced_total", "0x10 4x60", why="late")
+            | of_app("processes_replaced_total", "0x60", why="died"),
+            "20m",
+        ),
+        Case("one died", of_app("processes_replaced_total", "0x10 1x60", why="died"), "20m"),
+    ),
+    "KeygroupingAppRestarting": (
+        Case(
+            "it crashes",
+            members("1x60", "0x10 600x10 1200x10 1800x60"),
+            "40m",
+            {**HERE, "instance": "m"},
+            "3",
+        ),
+        Case("a rollout", members("1x60", "0x10 600x90"), "40m"),
+        Case("something else crashes", {f'process_start_time_seconds{{{NS}, instance="x"}}': "0 1 2 3 4 5x60"}, "10m"),
     ),
 }
 

@@ -155,10 +155,10 @@ class Checker:
         self._sent: set[int] = set()
         self._events: dict[int, list[Event]] = defaultdict(list)
         self._fates: dict[int, list[Place]] = defaultdict(list)
-        self._settled: set[int] = set()
+        self._judged: set[int] = set()
         self._times: dict[int, PartitionTime] = defaultdict(PartitionTime)
         self._last: dict[int, int] = {}
-        self._horizon = -1
+        self._watermark = -1
         self._expected: dict[Window, Expected] = defaultdict(Expected)
         self._found: dict[Window, list[Found]] = defaultdict(list)
         self._verified: set[Window] = set()
@@ -224,7 +224,7 @@ class Checker:
             number = json.loads(record.value or b"")["id"]
             reason = next((v or b"" for name, v in record.headers if name == "keygrouping-reason"), b"").decode()
             place = Place(topic, record.partition, record.offset, _content(record), reason)
-            if number in self._settled:
+            if number in self._judged:
                 self._wrong.append(Finding(topic, "doubled", (number,), f"again in {place}"))
             else:
                 self._fates[number].append(place)
@@ -239,10 +239,10 @@ class Checker:
         missing: list[Finding] = []
         waiting: set[int] = set()
         for number in sorted(self._sent):
-            missing += self._settle(number, waiting)
+            missing += self._judge_event(number, waiting)
         if not missing:
             # Only then is it known how far event time has come.
-            self._horizon = min((time.confirmed for time in self._times.values()), default=-1) - LATENESS_MS
+            self._watermark = min((time.confirmed for time in self._times.values()), default=-1) - LATENESS_MS
             missing = self._judge_windows(ended)
         wrong, self._wrong = self._wrong, []
         return wrong, missing
@@ -256,7 +256,7 @@ class Checker:
             else:
                 self._close(finding.ids[0])
 
-    def _settle(self, number: int, waiting: set[int]) -> list[Finding]:
+    def _judge_event(self, number: int, waiting: set[int]) -> list[Finding]:
         """Judges one event; tells what is missing of it.
 
         What becomes of the events before it in its partition decides whether it is late, so those behind one that is
@@ -291,7 +291,7 @@ class Checker:
     def _close(self, number: int) -> None:
         """Counts an event in its window, as often as it must be, and forgets about it."""
         self._sent.discard(number)
-        self._settled.add(number)
+        self._judged.add(number)
         fates = self._fates.pop(number, [])
         idle = any(fate.reason == IDLE for fate in fates)
         self.counts[IDLE] += idle
@@ -315,7 +315,7 @@ class Checker:
     def _judge_windows(self, ended: bool) -> list[Finding]:
         missing = []
         for window in sorted(self._found.keys() | self._expected.keys()):
-            if not ended and window.start + WINDOW_MS >= self._horizon:
+            if not ended and window.start + WINDOW_MS >= self._watermark:
                 continue
             found, expected = self._found.get(window, []), self._expected.get(window)
             if not found and expected:

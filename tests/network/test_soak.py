@@ -38,7 +38,7 @@ SINCE = 600.0
 MOST_MEGABYTES_PER_HOUR = 20.0
 _SAMPLE_SECONDS = 5.0
 _PER_SECOND = 500
-_PATIENCE = 1200.0
+_TIMEOUT = 1200.0
 
 
 @dataclass
@@ -111,9 +111,9 @@ async def test_kills_for_an_hour_leave_results_exact_and_memory_flat(
         for task in beside:
             task.cancel()
     # However far a slow machine is behind.
-    await deployment.until(deployment.is_routed, _PATIENCE)
+    await deployment.until(deployment.is_routed, _TIMEOUT)
     await deployment.finish()
-    await deployment.until(deployment.is_final, _PATIENCE)
+    await deployment.until(deployment.is_final, _TIMEOUT)
     comparison = await check_run(deployment.settings, deployment.job)
     trends = soak.memory.trends(SINCE)
     for trend in trends:
@@ -141,7 +141,7 @@ async def doubled(deployment: Deployment, topic: str) -> list[str]:
     places: dict[int, list[str]] = defaultdict(list)
     async for records in read_all(deployment.settings, topic):
         for record in records:
-            places[json.loads(record.value)["id"]].append(f"{record.partition}@{record.offset}")
+            places[json.loads(record.value or b"")["id"]].append(f"{record.partition}@{record.offset}")
     return [f"{number}: {', '.join(where)}" for number, where in sorted(places.items()) if len(where) > 1]
 
 

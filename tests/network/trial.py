@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import Committed
+from keygrouping_service.records.aiokafka_adapter import fetch
 
 from .checker import Checker, Finding
 from .faults import strike
@@ -34,7 +35,7 @@ class Outcome:
     not_done: list[str]
     died: list[str]
     seconds: float
-    settled_seconds: float
+    right_seconds: float
     """How long it took after the last fault until everything was right."""
     events: int
     counts: dict[str, int] = field(default_factory=dict)
@@ -49,7 +50,7 @@ class Outcome:
             "not_done": self.not_done,
             "died": self.died,
             "seconds": round(self.seconds, 1),
-            "settled_seconds": round(self.settled_seconds, 1),
+            "right_seconds": round(self.right_seconds, 1),
             "events": self.events,
             "counts": self.counts,
         }
@@ -58,7 +59,7 @@ class Outcome:
         verdict = f"{len(self.findings)} FINDINGS" if self.findings else "exact"
         lines = [
             f"schedule {self.schedule.seed} ({self.runner}): {verdict}, {self.seconds:.0f} s,"
-            f" right {self.settled_seconds:.0f} s after the last fault"
+            f" right {self.right_seconds:.0f} s after the last fault"
         ]
         lines += [f"  {finding}" for finding in self.findings[:50]]
         lines += [f"  not done: {each}" for each in self.not_done]
@@ -68,17 +69,17 @@ class Outcome:
 class Trial:
     """Schedules one after the other on one world, whose stream of events goes on."""
 
-    def __init__(self, world: World, seed: int, events: int = 6000, rate: float = 200, patience: float = 120) -> None:
+    def __init__(self, world: World, seed: int, events: int = 6000, rate: float = 200, timeout: float = 120) -> None:
         self._world = world
         self._load = Load(seed)
         self._checker = Checker()
         self._events = events
         self._rate = rate
-        self._patience = patience
+        self._timeout = timeout
         self._positions: dict[TopicPartition, int] = {}
 
     async def run(self, schedule: Schedule) -> Outcome:
-        """Runs a schedule while events flow, and judges everything read so far once it has had time to settle."""
+        """Runs a schedule while events flow, and judges everything read so far once it has had time to recover."""
         world, began = self._world, time.monotonic()
         world.died.clear()
         file = world.folder / f"events-{schedule.seed}.jsonl"
@@ -89,7 +90,7 @@ class Trial:
             await self._flowing()
             not_done = await strike(world, schedule)
             healed = time.monotonic()
-            findings = await self._settle(world.produced)
+            findings = await self._judge_all(world.produced)
         finally:
             watching.cancel()
         if world.produced():
@@ -111,11 +112,11 @@ class Trial:
     async def finish(self) -> list[Finding]:
         """Ends the input, so that all windows close, and judges them, too."""
         await self._world.deployment.finish()
-        return await self._settle(lambda: True, ended=True)
+        return await self._judge_all(lambda: True, ended=True)
 
     async def _flowing(self) -> None:
         """Returns when the first of the new events is there: before that nothing could be disturbed."""
-        before, deadline = self._checker.counts["events"], time.monotonic() + self._patience
+        before, deadline = self._checker.counts["events"], time.monotonic() + self._timeout
         while self._checker.counts["events"] == before and time.monotonic() < deadline:
             await self._read()
 
@@ -124,8 +125,8 @@ class Trial:
             await asyncio.sleep(1)
             await self._world.revive()
 
-    async def _settle(self, produced: Callable[[], bool], ended: bool = False) -> list[Finding]:
-        """Reads on until nothing is missing, or nothing has moved for as long as there is patience."""
+    async def _judge_all(self, produced: Callable[[], bool], ended: bool = False) -> list[Finding]:
+        """Reads on until nothing is missing, or nothing has moved within the timeout."""
         moved, standing = time.monotonic(), ""
         found: list[Finding] = []
         while True:
@@ -137,7 +138,7 @@ class Trial:
                 return found
             if standing != (standing := await self._standing(standing)):
                 moved = time.monotonic()
-            if time.monotonic() > moved + self._patience:
+            if time.monotonic() > moved + self._timeout:
                 self._checker.write_off(missing)
                 lost = await self._lost(missing)
                 still = f"{len(missing) - len(lost)} things are not done yet. {problem} {standing}"
@@ -201,9 +202,9 @@ class Trial:
             consumer.seek(tp, self._positions.get(tp, 0))
         ends = await consumer.end_offsets(tps)
         while behind := [tp for tp in tps if self._positions.get(tp, 0) < ends[tp]]:
-            for tp, records in (await consumer.getmany(*behind, timeout_ms=200)).items():
+            for tp, records in (await fetch(consumer, *behind, timeout_ms=200)).items():
                 take(records)
-                self._positions[tp] = records[-1].offset + 1
+                self._positions[tp] = records.record(-1).offset + 1
             # What follows the last record may be the marks of transactions.
             self._positions |= {tp: max(self._positions.get(tp, 0), await consumer.position(tp)) for tp in behind}
 

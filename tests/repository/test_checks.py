@@ -43,6 +43,34 @@ def test_history_and_the_list_itself_may_name_them(tmp_path: Path) -> None:
     assert run("words.py", tmp_path) == (0, [])
 
 
+INSIDE = """
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka.consumer import fetcher
+from aiokafka.record.memory_records import _MemoryRecordsPy
+fetcher.MemoryRecords = _MemoryRecordsPy
+class Own(AIOKafkaProducer):
+    def fail(self):
+        self._own = self._sender.client
+        return self._own, self._batches
+    def _batches(self): ...
+"""
+
+
+def test_what_reaches_into_aiokafka_is_found_outside_of_the_one_file(tmp_path: Path) -> None:
+    adapter = "libs/service/src/keygrouping_service/records/aiokafka_adapter.py"
+    written(tmp_path, services__one_dot_py=INSIDE, libs__fine_dot_py="from aiokafka import AIOKafkaProducer\n")
+    (tmp_path / adapter).parent.mkdir(parents=True)
+    (tmp_path / adapter).write_text(INSIDE)
+    code, lines = run("aiokafka_inside.py", tmp_path)
+    assert code == 1
+    assert [line.removesuffix(f": {adapter} has what is needed") for line in lines] == [
+        "services/one.py:2: ConsumerRecord",
+        "services/one.py:4: _MemoryRecordsPy",
+        "services/one.py:5: fetcher.MemoryRecords is replaced",
+        "services/one.py:8: _sender",
+    ]
+
+
 SETTINGS = '[tool.vulture]\npaths = ["src"]\nignore_decorators = ["@*.get"]\nignore_names = ["on_*"]\n'
 USED = """
 from dataclasses import dataclass

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -98,8 +99,13 @@ def test_it_is_imported_where_only_its_dependencies_are(built: Path, package: st
 
 
 def siblings(package: str) -> set[str]:
-    """The other packages of the workspace that it needs, those included that they need."""
+    """The other packages of the workspace that it needs with all its extras, those included that they need."""
     names = {PROJECTS[other]["project"]["name"]: other for other in PROJECTS}
-    required = (one.partition("[")[0] for one in PROJECTS[package]["project"]["dependencies"])
-    direct = {names[one] for one in required if one in names}
-    return direct.union(*(siblings(other) for other in direct))
+    found, left = {package}, [package]
+    while left:
+        project = PROJECTS[left.pop()]["project"]
+        wanted = chain(project["dependencies"], *project.get("optional-dependencies", {}).values())
+        required = {names[one] for one in (each.partition("[")[0] for each in wanted) if one in names}
+        left += required - found
+        found |= required
+    return found - {package}

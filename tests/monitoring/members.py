@@ -1,0 +1,55 @@
+"""Members of an app on their own, and events for them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from keygrouping_local.ports import free_ports
+from keygrouping_local.process import spawn, terminate
+from keygrouping_service.testing import Cluster
+
+
+class Members:
+    """Members of `watched_app`, each on its port."""
+
+    def __init__(self, servers: str, prefix: str, folder: Path) -> None:
+        self._folder, self._given = folder, (servers, prefix)
+        self.ports = free_ports(2)
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+
+    def go_down(self) -> None:
+        """What the handler needs is down from now on."""
+        (self._folder / "down").touch()
+
+    def come_back(self) -> None:
+        """It is there again."""
+        (self._folder / "down").unlink()
+
+    def start(self, number: int) -> None:
+        program: list[str | Path] = [sys.executable, Path(__file__).with_name("watched_app.py"), *self._given]
+        log = self._folder / f"member-{number}.log"
+        self._running[number] = spawn([*program, str(self.ports[number]), str(self._folder)], log)
+
+    def kill(self, number: int) -> None:
+        process = self._running.pop(number)
+        process.kill()
+        process.wait()
+
+    def pid(self, number: int) -> int:
+        return self._running[number].pid
+
+    def end(self) -> None:
+        for process in self._running.values():
+            terminate(process, 20)
+        self._running.clear()
+
+
+async def keep_asking(cluster: Cluster, topic: str, rows: Sequence[tuple[bytes, bytes]]) -> None:
+    """Writes these every half second until it is cancelled."""
+    while True:
+        await cluster.write(topic, rows)
+        await asyncio.sleep(0.5)

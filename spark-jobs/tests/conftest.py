@@ -1,17 +1,16 @@
 """One Spark session for all tests that compare expressions with the library."""
 
-from collections.abc import Iterator
-
 import pytest
 from keygrouping_local import archives
 from keygrouping_local.small_spark import java_options
 from keygrouping_spark import session
 from keygrouping_spark.settings import SparkSettings
+from keygrouping_spark.testing import spark_of
 from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
     settings = SparkSettings(
         bootstrap_servers="none:9",
         checkpoint="none",
@@ -20,6 +19,4 @@ def spark() -> Iterator[SparkSession]:
         driver_memory="1g",
         java_options=java_options(archives.reading("spark")),
     )
-    spark = session.create(settings)
-    yield spark
-    spark.stop()
+    return spark_of("spark-jobs", lambda: session.create(settings))

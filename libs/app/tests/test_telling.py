@@ -39,6 +39,16 @@ async def get(port: int, path: str) -> tuple[int, str]:
     return await asyncio.to_thread(fetched, port, path)
 
 
+async def told_port(caplog: pytest.LogCaptureFixture) -> int:
+    """The port that a serving app has logged."""
+
+    def told() -> list[str]:
+        return [message for message in caplog.messages if "on port" in message]
+
+    await until(told)
+    return int(told()[0].rsplit(maxsplit=1)[1])
+
+
 @pytest.mark.parametrize(
     ("host", "status"),
     [
@@ -216,8 +226,7 @@ async def test_a_running_app_tells_of_itself(
     stop = asyncio.Event()
     serving_task = asyncio.create_task(app.serve(stop))
     try:
-        await until(lambda: "on port" in caplog.text)
-        port = int(caplog.text.split("on port ")[1].split()[0])
+        port = await told_port(caplog)
 
         async def is_ready() -> bool:
             return (await get(port, "/readyz"))[0] == 200
@@ -258,8 +267,7 @@ async def test_what_is_not_read_yet_counts_as_lag(
     stop, began = asyncio.Event(), time.time()
     serving_task = asyncio.create_task(app.serve(stop))
     try:
-        await until(lambda: "on port" in caplog.text)
-        port = int(caplog.text.split("on port ")[1].split()[0])
+        port = await told_port(caplog)
 
         async def shows(lag: float, paused: float) -> bool:
             shown = samples((await get(port, "/metrics"))[1])

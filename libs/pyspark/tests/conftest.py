@@ -2,16 +2,20 @@
 
 import os
 import sys
-from collections.abc import Iterator
 
 import pytest
 from keygrouping_local import archives
 from keygrouping_local.small_spark import java_options
+from keygrouping_spark.testing import spark_of
 from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return spark_of("libs/pyspark", start)
+
+
+def start() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2]")
@@ -27,5 +31,4 @@ def spark() -> Iterator[SparkSession]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("FATAL")
-    yield session
-    session.stop()
+    return session

@@ -1,5 +1,6 @@
 """The same with Spark Connect, in a process of its own: a process has sessions of one kind."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,12 @@ print("all is the same")
 
 def test_a_client_of_connect_has_the_rows_of_plain_spark(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280
+        [sys.executable, "-c", PROGRAM],
+        cwd=tmp_path,
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
     )
     assert done.stdout.endswith("all is the same\n"), done.stderr[-4000:]

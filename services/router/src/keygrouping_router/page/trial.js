@@ -12,8 +12,10 @@ export class Trial {
   #change;
   #etag;
   #applied;
+  #form;
   #tried = null;
-  #busy = false;
+  #edits = 0;
+  #last = Promise.resolve();
 
   /**
    * `name`: of the form, whose parts are called `name-try`, `name-apply`, `name-outcome`, `name-result`;
@@ -27,12 +29,15 @@ export class Trial {
     this.#change = change;
     this.#etag = etag;
     this.#applied = applied;
-    const form = byId(name);
-    form.addEventListener("submit", (event) => {
+    this.#form = byId(name);
+    this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#run(true);
     });
-    form.addEventListener("input", () => this.forget());
+    this.#form.addEventListener("input", () => {
+      this.#edits += 1;
+      this.forget();
+    });
     this.#part("apply").addEventListener("click", () => this.#run(false));
   }
 
@@ -54,8 +59,13 @@ export class Trial {
     return byId(`${this.#name}-${part}`);
   }
 
-  async #run(dry) {
-    if (this.#busy) return;
+  /** A click while another one is answered waits for that answer. */
+  #run(dry) {
+    this.#last = this.#last.then(() => this.#once(dry));
+  }
+
+  async #once(dry) {
+    if (!dry && !this.#tried) return;
     let body;
     try {
       body = dry ? this.#change() : this.#tried;
@@ -67,16 +77,18 @@ export class Trial {
       this.say("Nothing differs from the settings in force.");
       return;
     }
-    this.#busy = true;
+    const edits = this.#edits;
     this.say(dry ? "Trying on current traffic …" : "Applying …");
+    // What is in force is shown at the end of it, and would take the place of an edit.
+    this.#form.inert = !dry;
     try {
       const { data } = await send(...this.#method(dry), body, this.#etag());
-      if (dry) this.#show(body, data);
-      else await this.#done();
+      if (!dry) await this.#done();
+      else if (edits === this.#edits) this.#show(body, data);
     } catch (problem) {
       this.say(problem.status === 412 ? "Somebody else has changed it meanwhile. Undo edits to see the values in force, and try again." : problem.message, "bad");
     } finally {
-      this.#busy = false;
+      this.#form.inert = false;
     }
   }
 

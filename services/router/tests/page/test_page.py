@@ -477,6 +477,34 @@ def test_the_number_of_workers_is_tried_and_applied(site: Site, opens: Opens) ->
     assert site.double.mode == "auto"
 
 
+def test_what_is_clicked_or_edited_while_a_change_is_answered_is_not_lost(site: Site, opens: Opens) -> None:
+    held: list[Route] = []
+    page = opens(site.url)
+    expect(page.locator("#scale-hint")).to_contain_text("at most 16")
+    page.route("**/workers*", lambda route: held.append(route) if route.request.method == "PUT" else route.continue_())
+    page.locator("#scale-count").fill("12")
+    page.locator("#scale-try").click()
+    page.locator("#scale-count").fill("13")
+    page.locator("#scale-try").click()
+    release(page, held)
+    release(page, held)
+    expect(page.locator("#scale-result")).to_be_visible()
+    page.locator("#scale-apply").click()
+    expect(page.locator("#scale")).to_have_js_property("inert", True)
+    release(page, held)
+    expect(page.locator("#scale-outcome")).to_have_text("In force now.")
+    expect(page.locator("#scale")).to_have_js_property("inert", False)
+    asked = [(path, body["workers"]) for _, path, body in site.double.asked]
+    assert asked == [("/workers?dry_run", 12), ("/workers?dry_run", 13), ("/workers", 13)]
+
+
+def release(page: Page, held: list[Route]) -> None:
+    """Lets the request go on that is held, or will be."""
+    while not held:
+        page.wait_for_timeout(10)
+    held.pop().continue_()
+
+
 def test_a_key_is_sent_where_people_say_and_left_to_the_grouping_again(site: Site, opens: Opens) -> None:
     page = opens(site.url)
     expect(page.locator("#override-hint")).to_have_text("from 0 to 7")

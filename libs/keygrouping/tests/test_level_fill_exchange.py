@@ -352,17 +352,6 @@ def test_nobody_is_deaf_before_an_interval_has_told_how_long_that_takes() -> Non
         assert sources[0]._arrays.state["others"] > 0, "it still knows what the other one has brought"
 
 
-def test_what_swung_is_known_to_who_takes_over() -> None:
-    sources = sources_of(2, 2)
-    for number in range(4):
-        for source in sources[: 1 + number % 2]:
-            source.route_batch(KEYS, None, 0.0)
-        exchange(sources)
-    (again,) = sources_of(1, 2, eps=0.1)
-    assert again.adopt(sources[0])
-    assert sources[0].interim_statistics()["swing"] is not None
-    assert again.interim_statistics() == sources[0].interim_statistics()
-
 
 def test_what_others_have_brought_is_as_long_as_the_workers_are_many() -> None:
     sources = sources_of(2, 4)

@@ -590,7 +590,8 @@ def test_what_is_not_seen_is_passed_over_a_bounded_part_at_a_time(kind: str, oft
         taken = fetched.take(None)
         takes += 1
         found += taken
-        assert fetched._reader.unpacked <= 2 * often + 10_000
+        # lz4 gives blocks of 64 KB.
+        assert fetched._reader.unpacked <= 2 * often + 100_000
     assert [record.offset for record in found][-1:] == [500] and fetched.next_fetch_offset == 501
     assert takes >= 10
 

@@ -410,7 +410,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         """Without a snapshot, which would hold up routing for as long as thousands of keys take to be written down."""
         own, before = empty_arrays(self._settings, self._workers), other._arrays
         self._now, self._epoch, self._checked = other._now, other._epoch, other._checked
-        self._outside, self._swing = other._outside.copy(), other._swing
+        self._outside = other._outside.copy()
         if self._ticks is not None:
             self._ticks.began = None if other._ticks is None else other._ticks.began
         if len(own.hashes) == len(before.hashes):

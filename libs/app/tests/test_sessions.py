@@ -19,6 +19,7 @@ from aiokafka.structs import OffsetAndMetadata
 from keygrouping_app import App, AppError, Event
 from keygrouping_app.events import Record
 from keygrouping_app.kafka import member
+from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.kafka.runner import Runner
 from keygrouping_app.kafka.session import Session
@@ -315,3 +316,42 @@ async def test_what_was_fetched_before_a_partition_came_back_is_not_taken_for_wh
     await runner._read()
     assert runner.partitions[tp].gaps.position == 2
     assert runner.partitions[tp].events == 0
+
+
+class Leaving:
+    """A consumer that is answered once more while it stops, as its coordinator finishes what is under way."""
+
+    def __init__(self) -> None:
+        self._client = SimpleNamespace(send=self._answered)
+        self.joined = asyncio.Event()
+
+    async def _answered(self, *_: object) -> Any:
+        return SimpleNamespace(error_code=0)
+
+    async def start(self) -> None:
+        """Nothing to do."""
+
+    def subscribe(self, **_: object) -> None:
+        self.joined.set()
+
+    async def getmany(self, **_: object) -> None:
+        await self._client.send(0, HeartbeatRequest("g", 1, "m"))
+        await asyncio.Event().wait()
+
+    async def stop(self) -> None:
+        await asyncio.sleep(0.01)
+        await self._client.send(0, HeartbeatRequest("g", 1, "m"))
+
+
+async def test_an_answer_to_who_is_leaving_is_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed: list[float] = []
+    owner = SimpleNamespace(may_start=allowed.append, lose=lambda _: None)
+    consumer = Leaving()
+    monkeypatch.setattr(member.Member, "_new_consumer", lambda _: consumer)
+    leaving = member.Member(Settings("g", "unused:1", "dead", session_timeout=SESSION), ["in"], owner)  # type: ignore[arg-type]
+    keeping = asyncio.create_task(leaving.keep())
+    await until(lambda: allowed)
+    assert leaving._silence is not None
+    keeping.cancel()
+    await asyncio.wait([keeping])
+    assert leaving._silence is None and len(allowed) == 1, "nobody waits for what comes next"

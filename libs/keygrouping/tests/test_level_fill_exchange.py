@@ -270,3 +270,102 @@ def test_where_keys_that_none_can_move_fill_a_worker_each_source_levels_its_own_
 def test_only_level_fill_asks_for_reports() -> None:
     assert isinstance(create_shared("level-fill", 2), Exchanging)
     assert not isinstance(create_shared("w-choices", 2), Exchanging)
+
+
+def one_lane(events: int, weight: float, worker: int, workers: int) -> list[NDArray[np.float64]]:
+    """Loads of so many events that others have routed to one worker, one by one."""
+    loads = np.zeros(workers)
+    loads[worker] = weight
+    return [loads] * events
+
+
+def test_sources_whose_keys_are_all_pinned_route_and_plan() -> None:
+    """By rounding each worker may have more than its part of all weight, and the last one, too."""
+    for events in range(1, 20):
+        sources = sources_of(2, 2)
+        level_all(sources)
+        for loads in [*one_lane(events, 1e9 + 0.1, 0, 2), *one_lane(3, 0.1, 1, 2)]:
+            sources[0].bear(loads)
+        assert np.isfinite(sources[0]._arrays.average) and not sources[0]._arrays.state["aside_workers"] > 1
+        exchange(sources)
+        assert len(sources[0].route_batch(KEYS[:9], np.zeros(9), 0.0)) == 9
+        assert len(sources[1].route_batch(KEYS[:9], np.zeros(9), 0.0)) == 9
+        share_plan(sources, whole=True)
+
+
+def test_reports_that_contradict_themselves_stop_nothing() -> None:
+    sources = sources_of(1, 3)
+    level_all(sources)
+    nothing = {"loads": [0.0] * 3, "outside": [0.0] * 3, "fixed": [0.0] * 3, "movable": 0.0}
+    for wrong in (
+        nothing,
+        {"outside": [9.0] * 3},
+        {"fixed": [9.0] * 3},
+        {"movable": 5.0},
+        {"outside": [0.0, 0.0, 1e9]},
+    ):
+        assert sources[0].hear([{**nothing, **wrong}]) == []
+        sources[0].route_batch(KEYS[:50], None, 0.0)
+        assert sources[0]._arrays.average >= 0 and sources[0]._arrays.state["until"] >= 0
+
+
+@pytest.mark.parametrize("pinned", [[500.0] * 4, [900.0, 0.0, 0.0, 0.0]])
+def test_keys_that_are_pinned_after_nothing_more_was_heard_leave_each_worker_its_part(pinned: list[float]) -> None:
+    sources = sources_of(2, 4)
+    for _ in range(2):
+        for source in sources:
+            source.route_batch(np.repeat(KEYS[:20], 100, axis=0), None, 0.0)
+        level_all(sources)
+    for source in sources:
+        source.bear(np.array(pinned))
+        source.route_batch(np.repeat(KEYS[:1], 100, axis=0), None, 0.0)
+    exchange(sources)
+    loads = np.zeros(4)
+    for _ in range(40):
+        sources[0].bear(np.full(4, 1.0))
+        loads += np.bincount(sources[0].route_batch(np.repeat(KEYS[:1], 50, axis=0), None, 0.0), minlength=4)
+        assert 0 <= sources[0]._arrays.average <= sources[0]._arrays.mass
+    free = loads[np.array(pinned) < 900]
+    assert free.max() <= 1.3 * free.mean()
+
+
+def test_who_has_brought_nothing_forgets_what_others_have_where_each_levels_its_own_part() -> None:
+    sources = sources_of(2, 4)
+    level_all(sources)
+    sources[1].route_batch(np.repeat(KEYS[:1], 900, axis=0), None, 0.0)
+    exchange(sources)
+    assert sources[0]._arrays.brought.any()
+    plan = {**sources[0].plan([source.interim_statistics() for source in sources]), "together": False}
+    for source in sources:
+        source.apply(plan)
+    assert not together(sources) and not sources[0]._arrays.loads.any() and sources[0]._arrays.average == 0
+
+
+def test_nobody_is_deaf_before_an_interval_has_told_how_long_that_takes() -> None:
+    sources = sources_of(2, 4)
+    level_all(sources)
+    for source in sources:
+        source.route_batch(np.repeat(KEYS[:30], 9, axis=0), None, 0.0)
+    exchange(sources)
+    for _ in range(3):
+        sources[0].route_batch(KEYS[:30], None, 0.0)
+        assert sources[0]._arrays.state["others"] > 0, "it still knows what the other one has brought"
+
+
+
+def test_what_others_have_brought_is_as_long_as_the_workers_are_many() -> None:
+    sources = sources_of(2, 4)
+    level_all(sources)
+    for workers in (2, 5, 1):
+        sources[0].bear(np.ones(sources[0].workers))
+        before = sources[0].report()
+        for wrong in (1, 3, sources[0].workers + 1):
+            if wrong != sources[0].workers:
+                with pytest.raises(ValueError, match="loads must have shape"):
+                    sources[0].bear(np.ones(wrong))
+        assert sources[0].report() == before
+        for source in sources:
+            source.resize(workers)
+        assert sources[1].hear([before]) == [0], "it is of another number of workers"
+        exchange(sources)
+        assert sources[0].report()["outside"] == [0.0] * workers

@@ -92,6 +92,8 @@ class Replica:
         self.plans = PlanLog(name, self.active, self.rounds, self.times.wall, self.publish)
         self.lags: dict[int, int] | None = None
         self.number = math.floor(self.times.wall() / interval)
+        self._counted = self.number
+        """The interval that the grouping counts: for some turns of the loop after a boundary still the one before."""
         self._stage = stage
         self._stabilization = Stabilization(auto_grace)
         self._version = -1
@@ -205,6 +207,7 @@ class Replica:
         for _ in self.traffic.end_interval():
             await asyncio.sleep(0)
         control, statistics = self.active.control, self.active.statistics(self.times.steady())
+        self._counted = number
         self.plans.note()
         try:
             together = len(self.peers.alive()) > 1
@@ -229,12 +232,15 @@ class Replica:
 
         Raises `Unavailable`; everybody then goes on with what was in force.
         """
+        number = self.number
+        if not self._counts(number):
+            return
         self.traffic.shadow.check(self.times.steady(), self.interval)
         if self._planning.locked() or not self.active.urgently_planned:
             return
         wanted = self.active.wants_plan(self.times.steady(), self.interval)
         async with self._planning:
-            if await self.rounds.hold_inside(self.number, part, wanted):
+            if await self.rounds.hold_inside(number, part, wanted, lambda: self._counts(number)):
                 self.traffic.observe_widths()
                 self.plans.note()
                 metrics.EPOCH.set(self.epoch)
@@ -245,7 +251,11 @@ class Replica:
         Raises `Unavailable`.
         """
         number = self.number
-        return await self.exchange.take_part(number, lambda: self.number == number)
+        return await self.exchange.take_part(number, lambda: self._counts(number))
+
+    def _counts(self, number: int) -> bool:
+        """Whether this interval lasts, and what the grouping has counted is all of it."""
+        return self._counted == self.number == number
 
     async def watch_workers(self) -> None:
         """Looks what the workers have yet to do, and with `auto` lets W follow how many there are."""

@@ -282,3 +282,57 @@ async def test_routers_that_run_tell_each_other() -> None:
 
     async with planes[0].replica.running(), planes[1].replica.running():
         await until(heard, 60)
+
+
+async def test_nothing_is_told_or_planned_of_an_interval_that_is_not_counted_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between its boundary and the moment at which the grouping begins to count it, the loop has its turns."""
+    time, store = FakeTime(), MemoryStore()
+    planes = await replicas(store, time, 2)
+    await an_interval(planes, time, 0)
+    replica, before = planes[0].replica, planes[0].replica.number
+    route(planes[0], [b"key-1"] * 10, time.passed)
+    monkeypatch.setattr(replica.active, "wants_plan", lambda *_: pytest.fail("a plan of the wrong interval"))
+    time.passed += INTERVAL
+    ending = asyncio.create_task(replica.end_interval(before + 1))
+    await asyncio.sleep(0)
+    assert replica.number == before + 1
+    assert replica.active.grouping._arrays.mass == 10, "those of the interval before"  # type: ignore[attr-defined]
+    heard, _ = await asyncio.gather(replica.tell_loads(), replica.check(1 / TICKS))
+    assert not heard and not await store.published(name_of(planes[0]))
+    await ending
+    route(planes[0], [b"key-1"] * 3, time.passed)
+    assert await told(planes[0]) == 3
+
+
+async def test_no_plan_inside_of_an_interval_is_made_of_the_counts_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = FakeTime()
+    planes = await replicas(MemoryStore(), time, 2)
+    await an_interval(planes, time, 0)
+    replica = planes[0].replica
+
+    async def called_late(*_: Any) -> bool:
+        replica.number += 1
+        return True
+
+    monkeypatch.setattr(replica.rounds, "_is_called", called_late)
+    monkeypatch.setattr(replica.active, "interim_statistics", lambda: pytest.fail("those of the next interval"))
+    route(planes[0], [b"key-1"], time.passed)
+    await replica.check((TICKS - 1) / TICKS)
+
+
+async def test_a_member_whose_reports_are_none_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    time, store = FakeTime(), MemoryStore()
+    planes = await replicas(store, time, 2)
+    for _ in range(2):
+        time.passed += INTERVAL
+        await end_interval(planes, time)
+        await store.publish(name_of(planes[0]), "ghost", {"number": 1, "report": {"loads": [1.0]}}, 60)
+        before = counted()
+        assert await planes[0].replica.tell_loads()
+        assert counted() == before + 1
+    assert [record.getMessage() for record in caplog.records if "ghost" in record.getMessage()] == [
+        "the value in the store under 'loads/ghost' is invalid and treated as missing (loads): "
+        "no loads of as many workers; the next write replaces it"
+    ]

@@ -160,7 +160,12 @@ class Member:
         self._lose()
 
     def _heard(self) -> None:
-        """The coordinator has answered: the session goes on."""
+        """The coordinator has answered: the session goes on.
+
+        Who is leaving may be answered still, to what was asked before; then nobody waits for the next answer.
+        """
+        if self._consumer is None:
+            return
         self._hush()
         until, loop = self._session.until, asyncio.get_running_loop()
         self._silence = loop.call_at(until, self._is_silent)

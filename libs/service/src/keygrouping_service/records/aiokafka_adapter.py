@@ -50,9 +50,17 @@ class PartitionSource:
 
     async def poll(self, most: int, timeout: float) -> RecordBatch:
         """The next records, see `Source`."""
-        found = await self._consumer.getmany(self._tp, timeout_ms=int(timeout * 1000), max_records=most)
-        batch: RecordBatch = found.get(self._tp, self._nothing)
-        return batch
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout
+        while True:
+            left = max(0, int((deadline - clock()) * 1000))
+            found = await self._consumer.getmany(self._tp, timeout_ms=left, max_records=most)
+            batch: RecordBatch | _Unfinished = found.get(self._tp, self._nothing)
+            if not isinstance(batch, _Unfinished):
+                return batch
+            await asyncio.sleep(0)  # Nothing else has had its turn.
+            if clock() >= deadline:
+                return self._nothing
 
     async def position(self) -> int:
         """The offset of the next record to come."""
@@ -91,6 +99,15 @@ def _columns(tp: TopicPartition, records: Sequence[_ConsumerRecord]) -> RecordBa
     return Columns.of(tp.topic, tp.partition, rows, _reads_surrogateescape())
 
 
+class _Unfinished(tuple[()]):
+    """No records yet, though there is more to take: the fetcher would wait for another fetch if it were false."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return True
+
+
 class _FetchResult(FetchResult):  # type: ignore[misc]
     _partition_records: Any
 
@@ -102,7 +119,7 @@ class _FetchResult(FetchResult):  # type: ignore[misc]
             return ()
         try:
             batch: RecordBatch = self._partition_records.take(max_records)
-            return batch
+            return batch if len(batch) or self._partition_records.exhausted else _Unfinished()
         finally:
             self._update_position()
             if self._partition_records.exhausted:

@@ -94,7 +94,7 @@ class Unpacker:
         gathered = bytearray()
         count = 0
         for _ in range(header.records):
-            used, size, place = stream.used, *stream.varint()
+            size, place = stream.varint()
             if size > self._unpacking.largest:
                 if count:
                     yield header.plain(count) + gathered, len(gathered)
@@ -104,7 +104,7 @@ class Unpacker:
                 gathered += place
                 gathered += stream.read(size)
                 count += 1
-            self.unpacked += stream.used - used
+            self.unpacked += stream.more()
             if len(gathered) >= _SLICE or self.unpacked >= AT_ONCE:
                 yield header.plain(count) + gathered, len(gathered)
                 gathered, count = bytearray(), 0
@@ -132,7 +132,7 @@ class Unpacker:
         while size > 0:
             step = min(size, AT_ONCE)
             stream.skip(step)
-            self.unpacked += step
+            self.unpacked += stream.more()
             size -= step
             yield None, 0
 
@@ -218,7 +218,13 @@ class _Stream:
         self._source = iter(source)
         self._held = b""
         self._place = 0
+        self._told = 0
         self.used = 0
+
+    def more(self) -> int:
+        """How many bytes were used since the last call."""
+        before, self._told = self._told, self.used
+        return self.used - before
 
     def read(self, size: int) -> bytes:
         """Exactly `size` bytes; raises `CorruptDataError` where there are fewer."""

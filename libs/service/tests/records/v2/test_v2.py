@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import random
 import struct
@@ -10,6 +11,7 @@ import sys
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,12 +24,17 @@ from aiokafka.record.util import calc_crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping.slices import buffer_of
-from keygrouping_service.records.aiokafka_adapter import PartitionRecords  # type: ignore[attr-defined]
+from keygrouping_service.records.aiokafka_adapter import (  # type: ignore[attr-defined]
+    PartitionRecords,
+    PartitionSource,
+    _FetchResult,
+)
 from keygrouping_service.records.columns import Columns, Row
 from keygrouping_service.records.record import Record, UndecodableError
 from keygrouping_service.records.unpacking import Unpacking
 from keygrouping_service.records.v2.batch import BufferBatch
 from keygrouping_service.records.v2.crc_kernel import crc32c
+from keygrouping_service.records.v2.fetched import Fetched
 from keygrouping_service.records.v2.layout import Header
 from keygrouping_service.records.v2.reading import Reader
 from keygrouping_service.records.v2.visibility import Visibility
@@ -311,11 +318,19 @@ def test_small_batches_are_read_at_one_stretch(attributes: int) -> None:
 
 
 @pytest.mark.parametrize("codec", (0, 3))
-def test_no_record_comes_again_whatever_a_header_says_of_the_last(codec: int) -> None:
-    data = batch_of([(n, b"k", b"v" * 50, []) for n in range(5)], codec)
-    struct.pack_into(">i", data, 23, 1)
-    seen = by_columns(bytes(with_checksum(data)))
-    assert len(seen.records) == 5 and seen.position == 5
+@pytest.mark.parametrize("last", (3, 1, 0, -1, -(2**31)))
+def test_offsets_behind_what_a_header_says_of_the_last_are_damage(codec: int, last: int) -> None:
+    data = batch_of([(n, b"k", b"v" * 50, []) for n in range(5)], codec, base=10)
+    struct.pack_into(">i", data, 23, last)
+    seen = by_columns(bytes(with_checksum(data)), 10)
+    assert [record.offset for record in seen.records] == list(range(10, 11 + max(-1, last))) and seen.failed
+
+
+def test_offsets_before_the_first_of_their_batch_are_damage() -> None:
+    data = batch_of([(n, b"k", b"v" * 50, []) for n in range(5)], base=10)
+    data[data.index(b"\x04\x02k")] = 0x01  # The third one's: a varint that says -1.
+    seen = by_columns(bytes(with_checksum(data)), 5)
+    assert [record.offset for record in seen.records] == [10, 11] and seen.failed
 
 
 def test_the_rows_of_a_stretch_are_no_more_than_the_table_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -533,3 +548,100 @@ def test_there_is_no_record_beyond_the_end() -> None:
     assert batch.record(-1) == Record("t", 0, 1, 2, None, b"", (("h", None),))
     with pytest.raises(IndexError):
         batch.record(1)
+
+
+# heartbeats
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> int:
+    """So few bytes are taken at once that tests have many times as many; gives how many."""
+    for module in ("unpacking", "v2.reading", "v2.fetched"):
+        monkeypatch.setattr(f"keygrouping_service.records.{module}.AT_ONCE", 20_000)
+    monkeypatch.setattr("keygrouping_service.records.unpacking._WHOLE", 10_000)
+    monkeypatch.setattr("keygrouping_service.records.unpacking._SLICE", 3000)
+    monkeypatch.setattr("keygrouping_service.records.v2.reading._PASSED_OVER", 1)
+    return 20_000
+
+
+def one(size: int, codec: int = 0, base: int = 0, attributes: int = 0) -> bytes:
+    return bytes(batch_of([(1000, b"k", bytes(size), [])], codec, base, attributes, 7 if attributes else -1))
+
+
+SEEN = one(100, base=500)
+UNSEEN: dict[str, tuple[bytes, int, list[tuple[int, int]]]] = {
+    "a record that is too large": (one(400_000, 3, 499), 0, []),
+    "records before the position": (
+        bytes(batch_of([(1000, b"k", bytes(2000), []) for _ in range(200)], 3, 300)),
+        499,
+        [],
+    ),
+    "an aborted transaction": (b"".join(one(800, 0, base, 0x10) for base in range(500)), 0, [(7, 0)]),
+    "markers": (b"".join(bytes(marker(base % 500, 9, False)) for base in range(8000)), 0, []),
+}
+
+
+@pytest.mark.parametrize("kind", UNSEEN)
+def test_what_is_not_seen_is_passed_over_a_bounded_part_at_a_time(kind: str, often: int) -> None:
+    unseen, offset, aborted = UNSEEN[kind]
+    fetched = Fetched(Unpacking(5000), "events", 3, offset, unseen + SEEN, aborted)
+    takes, found = 0, []
+    while not fetched.exhausted:
+        taken = fetched.take(None)
+        takes += 1
+        found += taken
+        # lz4 gives blocks of 64 KB.
+        assert fetched._reader.unpacked <= 2 * often + 100_000
+    assert [record.offset for record in found][-1:] == [500] and fetched.next_fetch_offset == 501
+    assert takes >= 10
+
+
+def test_batches_that_are_seen_are_taken_a_bounded_part_at_a_time(often: int) -> None:
+    fetched = Fetched(Unpacking(), "events", 3, 0, b"".join(one(900, 0, base) for base in range(500)), [])
+    sizes = []
+    while not fetched.exhausted:
+        sizes.append(len(fetched.take(None)))
+    assert sum(sizes) == 500 and max(sizes) * 900 <= 2 * often
+
+
+class OneFetch:
+    """A consumer with one fetch, as aiokafka has it: it waits for another where nothing comes of that."""
+
+    def __init__(self, fetched: Fetched) -> None:
+        self.fetched = fetched
+        self.waited = 0.0
+        assignment = SimpleNamespace(active=True, state_value=lambda _: self)
+        self._result = _FetchResult(TP, assignment=assignment, partition_records=fetched, backoff=0)
+        self.position, self.paused = fetched.next_fetch_offset, False
+
+    def consumed_to(self, position: int) -> None:
+        self.position = position
+
+    async def getmany(self, tp: TopicPartition, *, timeout_ms: int, max_records: int) -> dict[TopicPartition, Any]:
+        records = self._result.getall(max_records) if self._result.has_more() else []
+        if not records:
+            self.waited += timeout_ms
+            await asyncio.sleep(timeout_ms / 1000)
+        return {tp: records} if records else {}
+
+
+async def test_a_poll_goes_on_at_once_and_lets_others_have_their_turns(often: int) -> None:  # noqa: ARG001
+    unseen, offset, aborted = UNSEEN["a record that is too large"]
+    consumer = OneFetch(Fetched(Unpacking(5000), "events", 3, offset, unseen + SEEN, aborted))
+    source: Any = PartitionSource(consumer, TP, consumer.fetched._unpacking)  # type: ignore[arg-type]
+    turns = 0
+
+    async def heart() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beating = asyncio.create_task(heart())
+    try:
+        assert not len(await source.poll(100, 0.0)) and consumer.position == 0
+        assert [record.offset for record in await source.poll(100, 30.0)] == [500]
+    finally:
+        beating.cancel()
+    assert turns >= 10 and not consumer.waited
+    assert [letter.record.offset for letter in source.left_out()] == [499]

@@ -76,7 +76,7 @@ def scan_damaged(batches: int, seed: int) -> int:
         before = chance.randrange(3)
         buffer = np.frombuffer(bytes(before) + bytes(data), np.uint8)
         records = min(64, len(data) // 7)
-        rows, _, _, _ = scan(buffer, Span(before, len(buffer), records, 0, 0, -1), 0, table)
+        rows, _, _, _ = scan(buffer, Span(before, len(buffer), records, 0, 1 << 30, 0, -1), 0, table)
         assert 0 <= rows <= records
         if rows:
             assert_inside(table[:, :rows], before, len(buffer))

@@ -64,8 +64,10 @@ class Exchange:
     async def take_part(self, number: int, still: Callable[[], bool]) -> bool:
         """Tells the others, and hears what they have told in the interval of this number; whether it did.
 
-        `still`: whether the interval lasts. Raises `Unavailable`.
+        `still`: whether the interval lasts, and the counts are of it. Raises `Unavailable`.
         """
+        if not still():
+            return False
         control, report = self._active.control, self._active.report()
         if report is None or control.sharing != "shared" or len(self._peers.alive()) < 2:
             return False
@@ -90,6 +92,7 @@ class Exchange:
         heard = {**before, **newer}
         members = list(heard)
         for position in self._active.hear([told.report for told in heard.values()]):
-            self._store.reject(_LOADS, f"{name}/{members[position]}", "no loads of as many workers")
+            # Without the interval, so that a member that goes on like this is told once.
+            self._store.reject(_LOADS, f"{_LOADS}/{members[position]}", "no loads of as many workers")
             del heard[members[position]]
         self._heard = (name, heard)

@@ -119,14 +119,16 @@ class Rounds:
         this = _Round(control, number, 0.0, self._name(control, number))
         await self._hold(this, Contribution(self._active.epoch, statistics), self._interval())
 
-    async def hold_inside(self, number: int, part: float, wanted: bool) -> bool:
+    async def hold_inside(self, number: int, part: float, wanted: bool, still: Callable[[], bool]) -> bool:
         """Takes part in a round inside of this interval, after this part of it, if a replica wants one; whether it did.
 
-        Raises `Unavailable`; what was in force stays.
+        `still`: whether the interval lasts. Raises `Unavailable`; what was in force stays.
         """
         control = self._active.control
         name = f"{self._name(control, number)}-{part:g}"
         if not wanted and not await self._is_called(control, name):
+            return False
+        if not still():
             return False
         statistics = self._active.interim_statistics()
         if statistics is None or self._active.control != control:

@@ -94,6 +94,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         return self._estimates.events < arrays.mass / unit or float(above.max()) > limit
 
     def bear(self, loads: Weights) -> None:
+        if loads.shape != self._outside.shape:  # One number would count for every worker.
+            raise ValueError(f"loads must have shape {self._outside.shape}, not {loads.shape}")
         self._outside += loads
         self._arrays.loads[:] += loads * self._arrays.slowness
         self._arrays.bear(self._outside, float(loads.sum()))
@@ -105,7 +107,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._advance(now)
         self._arrays.state["now"] = self._now
         if self._together:
-            self._arrays.go_deaf()
+            self._arrays.go_deaf(self._outside)
         return _routed(self._arrays, hashes, weights)
 
     def statistics(self, now: float | None = None) -> dict[str, Any]:
@@ -337,7 +339,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         arrays = self._arrays
         self._plan = plan
         if not self._together:
-            arrays.alone()
+            arrays.alone(self._outside)
         if plan is not None:
             arrays.room[:] = plan.placement.room
             least = 0.0 if self._settings.split == "all" else hot_from(self._settings, self._workers)

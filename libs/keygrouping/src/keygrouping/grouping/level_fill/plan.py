@@ -130,7 +130,9 @@ def rock_share(shares: Shares, fair: Weights, eps: float, *, split_light: bool) 
 def _aside(shares: Shares, fair: Weights) -> tuple[NDArray[np.bool_], float]:
     """The workers that others have filled too far to get anything, and the level of the rest in fair shares."""
     aside = above_level(shares.outside, fair, 1.0)
-    return aside, (1.0 - float(shares.outside[aside].sum())) / float(fair[~aside].sum()) if aside.any() else 1.0
+    if not aside.any():
+        return aside, 1.0
+    return aside, max(0.0, 1.0 - float(shares.outside[aside].sum())) / float(fair[~aside].sum())
 
 
 def caps_of(shares: Weights, workers: int, widths: Sequence[int]) -> Numbers:

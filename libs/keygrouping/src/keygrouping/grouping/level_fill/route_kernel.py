@@ -64,7 +64,8 @@ def raise_level(state: Any, rules: Any, workers: int) -> None:
     """The level for the next W events, or several times as many when loads are high: the average that they lead to."""
     if state.squares > 0.0:
         state.unit = state.squares / state.mass
-    average = (state.mass + state.others - state.aside_mass) / (workers - state.aside_workers)
+    leveled = max(0.0, state.mass + state.others - state.aside_mass)  # Less than nothing by rounding.
+    average = leveled / (workers - state.aside_workers)
     coarseness = max(1.0, workers / _FEW)
     step = 1 + int(average * coarseness / (_FINENESS * state.unit))
     state.until = step * workers

@@ -182,7 +182,7 @@ class Arrays(NamedTuple):
     def average(self) -> float:
         """The load that each worker should have by now; those that others have filled above it are left out."""
         state = self.state[0]
-        leveled = state["mass"] + state["others"] - state["aside_mass"]
+        leveled = max(0.0, state["mass"] + state["others"] - state["aside_mass"])
         return float(leveled / (len(self.loads) - state["aside_workers"]))
 
     def bear(self, outside: Weights, added: float) -> None:
@@ -245,23 +245,28 @@ class Arrays(NamedTuple):
             self.expected[:] = np.where(aside, 0.0, gaps) * self.slowness / self.mass
         self.state["until"] = 0
 
-    def alone(self) -> None:
-        """From now on the source levels its own part."""
-        if self.state["scope"][0] == 1.0:
+    def alone(self, outside: Weights) -> None:
+        """From now on the source levels its own part; `outside`: see `bear`, of this source only."""
+        if self.state["scope"][0] == 1.0 and self.state["others"][0] <= 0.0:
             return
         self.loads[:] -= self.brought
         self.brought[:] = self.left[:] = self.expected[:] = 0.0
         self.state["others"], self.state["scope"] = 0.0, 1.0
+        self._leave_out(outside)
         self.state["until"] = 0
 
-    def go_deaf(self) -> None:
-        """Nothing has been heard for a part of an interval: from now on the source levels its own part."""
-        if self.mass <= self.state["deaf_from"][0]:
+    def go_deaf(self, outside: Weights) -> None:
+        """Nothing has been heard for a part of an interval: from now on the source levels its own part.
+
+        `outside`: see `bear`, of this source. Where there is any, no level can begin here: it is no part of one.
+        Nor is anybody deaf before an interval has told how long that takes.
+        """
+        if not self.state["deaf_after"][0] or self.mass <= self.state["deaf_from"][0]:
             return
-        if self.state["others"][0] > 0.0 and not self.state["aside_mass"][0]:
+        if self.state["others"][0] > 0.0 and not (self.state["aside_mass"][0] or outside.any()):
             self._start_level()
         else:
-            self.alone()
+            self.alone(outside)
         self.state["deaf_from"] = _NEVER
 
     def _start_level(self) -> None:
@@ -344,9 +349,12 @@ class Arrays(NamedTuple):
 
 
 def above_level(outside: Weights, capacities: Weights, mass: float) -> NDArray[np.bool_]:
-    """The workers that have more from `outside` than is due to them when the others share the rest of all weight."""
+    """The workers that have more from `outside` than is due to them when the others share the rest of all weight.
+
+    Never all of them: where there is no other weight, that one of them seems to have more is rounding.
+    """
     filled, aside = outside / capacities, np.zeros(len(outside), np.bool_)
-    for worker in np.argsort(-filled, kind="stable").tolist():
+    for worker in np.argsort(-filled, kind="stable")[:-1].tolist():
         level = (mass - outside[aside].sum()) / capacities[~aside].sum()
         if filled[worker] <= level * (1 + _ROUNDING):
             break

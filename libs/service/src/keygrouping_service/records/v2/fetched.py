@@ -65,6 +65,8 @@ class Fetched:
                 self.exhausted = True
                 return
             part, self._rest = self._rest, None
+            if not len(part):
+                continue
             if left is not None:
                 if len(part) > left:
                     part, self._rest = part.cut(0, left), part.cut(left, len(part))

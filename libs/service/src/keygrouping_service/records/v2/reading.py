@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from keygrouping_service.records.aiokafka_legacy import LegacyMessage
 from keygrouping_service.records.inflating import CorruptDataError
-from keygrouping_service.records.unpacking import Unpacker, Unpacking
+from keygrouping_service.records.unpacking import AT_ONCE, Unpacker, Unpacking
 from keygrouping_service.records.v2.batch import BufferBatch
 from keygrouping_service.records.v2.crc_kernel import crc32c
 from keygrouping_service.records.v2.layout import (
@@ -35,6 +35,9 @@ _MAGIC = 2
 _ROWS = 1 << 14
 """Most records of which the parts are found at a time: their table takes 88 bytes for each."""
 
+_PASSED_OVER = 1 << 12
+"""Bytes that a batch counts for at least that holds nothing to be seen: to look at its header takes as long."""
+
 
 class Reader:
     """Reads what is fetched of one partition, from an offset on; records that are too large go to `unpacking`."""
@@ -43,6 +46,7 @@ class Reader:
         self._unpacker = Unpacker(unpacking, topic, partition, offset)
         self._largest = unpacking.largest
         self._place = (topic, partition)
+        self._nothing = BufferBatch.of(topic, partition, ())
 
     @property
     def position(self) -> int:
@@ -61,6 +65,7 @@ class Reader:
     def read(self, data: bytes, visibility: Visibility) -> Iterator[BufferBatch]:
         """The records of all whole batches in `data`, in parts of bounded size; they may share its buffer.
 
+        A part is empty where much was passed over without a record to be seen, so that whoever reads can pause there.
         Raises `UndecodableError` before a batch that can't be read.
         """
         view, buffer = memoryview(data), buffer_of(data)
@@ -71,7 +76,7 @@ class Reader:
                 raise self._unpacker.undecodable(view[at:], self.position, self.position, error)
             if size >= HEADER_BYTES and view[at + MAGIC_AT] == _MAGIC and not view[at + ATTRIBUTES_AT + 1] & CODEC_MASK:
                 found, after = self._plain_ones(buffer, at, visibility.shows_all)
-                if len(found):
+                if len(found) or self.unpacked >= AT_ONCE:
                     yield found
                 if after > at:
                     at = after
@@ -82,13 +87,15 @@ class Reader:
             else:
                 yield from self._batch(batch, buffer, at, visibility)
             at += size
+            if self.unpacked >= AT_ONCE:
+                yield self._nothing
 
     def _plain_ones(self, buffer: NDArray[np.uint8], at: int, all_seen: bool) -> tuple[BufferBatch, int]:
         """The records of all batches from `at` on with which nothing is special, and where the first begins that is."""
         table = np.empty((COLUMNS, min(_ROWS, (len(buffer) - at) // LEAST_RECORD_BYTES)), np.int64)
         plain = Plain(self._unpacker.whole, self._largest, all_seen)
         after, rows, self._unpacker.next_fetch_offset, ascii_names = scan_batches(
-            buffer, at, self.position, plain, table
+            buffer[: at + AT_ONCE], at, self.position, plain, table
         )
         self._unpacker.unpacked += after - at
         return BufferBatch(*self._place, buffer, table[:, :rows], not ascii_names), after
@@ -105,10 +112,14 @@ class Reader:
                 raise CorruptDataError(f"its format {header.magic} is unknown")
             if crc32c(buffer, at + ATTRIBUTES_AT, at + len(batch)) != header.crc:
                 raise CorruptDataError("its checksum is wrong")
+            if header.last_delta < 0:
+                raise CorruptDataError("its last offset is before its first")
             marker = self._marker(header, buffer, at, at + len(batch)) if header.attributes & CONTROL else None
             if visibility.shows(header, marker) and header.after > self.position:
                 for part, _ in self._unpacker.parts(batch, header.attributes & CODEC_MASK):
                     yield from self._part(part, batch, buffer, at)
+            else:
+                self._unpacker.unpacked += max(len(batch), _PASSED_OVER)
         except Exception as error:  # whatever bytes can do to a library
             raise self._unpacker.undecodable(batch, header.base_offset, header.after, error) from error
         self._unpacker.next_fetch_offset = max(self.position, header.after)
@@ -116,8 +127,14 @@ class Reader:
     def _part(
         self, part: bytes | bytearray | memoryview | None, batch: memoryview, buffer: NDArray[np.uint8], at: int
     ) -> Iterator[BufferBatch]:
-        if part is None:
-            return
+        if part is not None:
+            yield from self._records(part, batch, buffer, at)
+        if self.unpacked >= AT_ONCE:
+            yield self._nothing
+
+    def _records(
+        self, part: bytes | bytearray | memoryview, batch: memoryview, buffer: NDArray[np.uint8], at: int
+    ) -> Iterator[BufferBatch]:
         data, start = (buffer, at) if part is batch else (buffer_of(part), 0)
         header = Header.read(part)
         here, stop, left = start + HEADER_BYTES, start + len(part), header.records
@@ -134,7 +151,7 @@ class Reader:
         """Some of the records that lie at a place (from, to, how many) in the uncompressed batch; see `scan`."""
         start, stop, records = place
         append_time = header.newest_time if header.attributes & BY_APPEND_TIME else -1
-        span = Span(start, stop, records, header.base_offset, header.first_time, append_time)
+        span = Span(start, stop, records, header.base_offset, header.last_delta, header.first_time, append_time)
         table = np.empty((COLUMNS, max(1, min(_ROWS, records, (stop - start) // LEAST_RECORD_BYTES))), np.int64)
         rows, at, passed, ascii_names = scan(data, span, wanted, table)
         return BufferBatch(*self._place, data, table[:, :rows], not ascii_names), at, passed
@@ -168,6 +185,8 @@ class Reader:
             for part, _ in self._unpacker.legacy_parts(batch):
                 rows = [] if part is None else [row for row in LegacyMessage(part) if row[0] >= self.position]
                 yield from self._small_ones(BufferBatch.of(*self._place, rows))
+                if self.unpacked >= AT_ONCE:
+                    yield self._nothing
         except Exception as error:  # whatever bytes can do to a library
             raise self._unpacker.undecodable(batch, self.position, after, error) from error
         self._unpacker.next_fetch_offset = max(self.position, after)

@@ -45,12 +45,16 @@ class Plain(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The records of a batch: data[start:stop]; `append_time` is -1 if each has a time of its own."""
+    """The records of a batch: data[start:stop], with offsets from `base_offset` on to `last_delta` behind it.
+
+    `append_time` is -1 if each has a time of its own.
+    """
 
     start: int
     stop: int
     records: int
     base_offset: int
+    last_delta: int
     first_time: int
     append_time: int
 
@@ -75,11 +79,14 @@ def scan_batches(data: NDArray[np.uint8], at: int, wanted: int, plain: Plain, ta
             break
         if np.int64(crc32c(data, at + ATTRIBUTES_AT, at + size)) != number(data, at + CRC_AT, 4) & 0xFFFFFFFF:
             break
-        base = number(data, at, 8)
-        after = base + number(data, at + LAST_DELTA_AT, 4) + 1
+        base, last_delta = number(data, at, 8), number(data, at + LAST_DELTA_AT, 4)
+        if last_delta < 0:
+            break
+        after = base + last_delta + 1
         if after > wanted and not attributes & CONTROL:
             newest: int = number(data, at + NEWEST_TIME_AT, 8) if attributes & BY_APPEND_TIME else -1
-            span = Span(at + HEADER_BYTES, at + size, records, base, number(data, at + FIRST_TIME_AT, 8), newest)
+            first_time = number(data, at + FIRST_TIME_AT, 8)
+            span = Span(at + HEADER_BYTES, at + size, records, base, last_delta, first_time, newest)
             rows, end, _, ascii_names = scan(data, span, wanted, table[:, row:])
             if end != span.stop or (table[CONTENT, row : row + rows] > plain.largest).any():
                 break
@@ -118,7 +125,7 @@ def scan(data: NDArray[np.uint8], span: Span, wanted: int, table: NDArray[np.int
             return row, -1, passed, ascii_names
         end = at + size
         plain = scan_record(data, at + 1, end, table[:, row])
-        if plain < 0:
+        if plain < 0 or not 0 <= table[OFFSET, row] <= span.last_delta:
             return row, -1, passed, ascii_names
         at = end
         table[OFFSET, row] += span.base_offset

@@ -138,7 +138,7 @@ COMMANDS: Mapping[str, Check] = {
     r"keygrouping inspect --topic": by(
         "libs/service/tests/kafka/test_topic_reading.py::test_the_command_reads_all_and_leaves_no_trace"
     ),
-    r"pip install \./libs/(app|msk-iam|pyspark|keygrouping\[pyspark)": by(
+    r"pip install (\./libs/(app|msk-iam)|'\./libs/keygrouping\[pyspark)": by(
         "tests/repository/test_wheels.py::test_it_is_imported_where_only_its_dependencies_are"
     ),
     rf"export {PREFIX}": check_names,

@@ -1,9 +1,9 @@
 """Members killed, asleep, coming and going at random, judged by what their handlers wrote down.
 
 The oracle knows nothing of the app: it reads lines of `what time process key partition offset`, of when which commits
-began that were answered, of which partitions who had when, and whom the test killed when. A member whose session ends
-as the machine is busy may still be at work on an event while another member begins it: each such case has to be one of
-a member that the group has gone on without, and of an event that it began before its session's end.
+began that were answered, of which partitions who had when, and whom the test killed or stopped when. A member whose
+session ends as the machine is busy may still be at work on an event while another member begins it: each such case has
+to be one of a member that the group has gone on without, and of an event that it began before its session's end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +33,8 @@ STUCK_SECONDS = 240.0
 """Without a single event that ends; how long a whole run takes is the machine's affair."""
 Member = asyncio.subprocess.Process
 Place = tuple[int, int]
+Nap = tuple[int, int, int]
+"""A process that was stopped, from when and until when, in ns."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,6 +52,8 @@ class Story:
     """What the logs tell."""
 
     ended: set[Place] = field(default_factory=set)
+    done: Counter[int] = field(default_factory=Counter)
+    """By partition: how many of its events have ended."""
     starts: dict[str, list[tuple[int, int, Place]]] = field(default_factory=lambda: defaultdict(list))
     """By key: time, process, place."""
     ends: dict[tuple[int, Place], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -118,6 +122,7 @@ class Log:
                 self.story.starts[key].append((int(at), int(process), place))
                 self.story.workers.add(int(process))
             else:
+                self.story.done[place[0]] += place not in self.story.ended
                 self.story.ended.add(place)
                 self.story.ends[int(process), place].append(int(at))
         for at, process, partition in self._commits.new():
@@ -147,12 +152,12 @@ class Verdict:
         return "\n".join(told)
 
 
-def judge(story: Story, events: int, killed: dict[int, int]) -> Verdict:
+def judge(story: Story, events: int, killed: dict[int, int], naps: Sequence[Nap] = ()) -> Verdict:
     """None is lost; a key's events begin in order and run one at a time. What runs again are events that ran in a
     member when it was killed, no more than it has lanes, and such as had ended since its last commit began; and those
     of a member that the group has gone on without, which begins nothing after its session's end and commits nothing.
 
-    `killed`: when, by process.
+    `killed`: when the signal was sent, by process: its end may be seen late on a busy machine. `naps`: who was stopped.
     """
     found = Verdict()
     if len(story.ended) != events:
@@ -163,7 +168,7 @@ def judge(story: Story, events: int, killed: dict[int, int]) -> Verdict:
         if order != sorted(order):
             found.faults.append(f"the events of {key} began in another order")
         for (began, process, place), (start, other, second) in pairwise(mine):
-            look_at_overlap(story, found, (key, began, process, place, start, other, second), killed)
+            look_at_overlap(story, found, (key, began, process, place, start, other, second), killed, naps)
         last: dict[Place, tuple[int, int]] = {}
         for began, process, place in mine:
             if place in last:
@@ -177,7 +182,11 @@ def judge(story: Story, events: int, killed: dict[int, int]) -> Verdict:
 
 
 def look_at_overlap(
-    story: Story, found: Verdict, case: tuple[str, int, int, Place, int, int, Place], killed: dict[int, int]
+    story: Story,
+    found: Verdict,
+    case: tuple[str, int, int, Place, int, int, Place],
+    killed: dict[int, int],
+    naps: Sequence[Nap],
 ) -> None:
     """Whether the second event of a key began when the first one had ended; if not, why."""
     key, began, process, place, start, other, second = case
@@ -197,6 +206,8 @@ def look_at_overlap(
         )
     elif fate is None and session_end <= start:
         found.explained.append(f"{told}: {process} was killed before it knew that its session had ended")
+    elif fate is None and any(who == process and began <= to and since <= start for who, since, to in naps):
+        found.explained.append(f"{told}: {process} was stopped meanwhile, and killed before it knew more")
     else:
         found.faults.append(f"{told}: {process} had it, {fate=}, {ended=}, {killed_at=}, {session_end=}")
 
@@ -261,6 +272,23 @@ def test_an_overlap_is_a_fault_unless_its_member_was_thrown_out_and_began_it_bef
     assert len(judge(story, 2, {}).faults) == 1
 
 
+def test_who_is_killed_is_at_work_until_then_and_a_longer_overlap_needs_a_reason() -> None:
+    story = Story()
+    story.starts["k"] = [(100, 1, (0, 1)), (150, 2, (0, 1))]
+    story.ended, story.ends[2, (0, 1)] = {(0, 1)}, [250]
+    story.changes[1, 0] = [Change(50, "gain", 1, 170)]
+    story.session_ends[1] = [(50, 170)]
+    found = judge(story, 1, {1: 120})
+    assert (found.explained, found.faults, found.running) == ([], [], {1: 1})
+    assert len(judge(story, 1, {1: 160}).faults) == 1
+    found = judge(story, 1, {1: 160}, [(1, 110, 155)])
+    assert (len(found.explained), found.faults) == (1, [])
+    for other in ((2, 110, 155), (1, 60, 90), (1, 151, 155)):
+        assert len(judge(story, 1, {1: 160}, [other]).faults) == 1
+    story.session_ends[1] = [(50, 140)]
+    assert len(judge(story, 1, {1: 160}).explained) == 1
+
+
 async def reach(log: Log, events: float) -> None:
     """Waits until so many events have ended, for as long as some do."""
     last, moved = -1, time.monotonic()
@@ -271,8 +299,11 @@ async def reach(log: Log, events: float) -> None:
         await asyncio.sleep(0.05)
 
 
-async def oversleep(member: Member, log: Log) -> None:
-    """The member sleeps until another one works on a partition that it has."""
+async def oversleep(member: Member, log: Log, each: int) -> Nap:
+    """The member sleeps until another one works on a partition that it has, or nothing is left of those to work on.
+
+    `each`: the events of a partition.
+    """
     story, asleep = log.read(), time.monotonic_ns()
     held = {
         partition
@@ -284,11 +315,31 @@ async def oversleep(member: Member, log: Log) -> None:
         newest = (mine[-1] for mine in log.read().starts.values())
         return any(at > asleep and process != member.pid and place[0] in held for at, process, place in newest)
 
+    def over() -> bool:
+        return taken() or all(log.story.done[partition] == each for partition in held)
+
     member.send_signal(signal.SIGSTOP)
     try:
-        await until(lambda: not held or taken(), timeout=STUCK_SECONDS)
+        await until(over, timeout=STUCK_SECONDS)
     finally:
         member.send_signal(signal.SIGCONT)
+    return member.pid, asleep, time.monotonic_ns()
+
+
+async def test_a_member_wakes_if_nothing_is_left_of_its_partitions(tmp_path: Path) -> None:
+    """Nobody begins an event of them any more."""
+    member = await asyncio.create_subprocess_exec("sleep", "60")
+    try:
+        log = tmp_path / "log"
+        log.write_text(f"start 1 {member.pid} k 0 0\nend 2 {member.pid} k 0 0\n")
+        log.with_suffix(".ownership").write_text(f"gain 1 {member.pid} 0 1 9\n")
+        who, since, to = await asyncio.wait_for(oversleep(member, Log(log), 1), 20)
+        assert who == member.pid and since < to
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(oversleep(member, Log(log), 2), 0.5)
+    finally:
+        member.kill()
+        await member.wait()
 
 
 async def write(cluster: Cluster, prefix: str, events: int) -> None:
@@ -340,6 +391,7 @@ async def test_kills_and_rebalances_lose_nothing_and_keep_the_order(
 
     members = [await join() for _ in range(3)]
     killed: dict[int, int] = {}
+    naps: list[Nap] = []
     for number, fault in enumerate(faults):
         await reach(log, 0.9 * number / len(faults) * events)
         log_it.info("%d of %d events: fault %d of %d: %s", len(log.story.ended), events, number, len(faults), fault)
@@ -350,22 +402,22 @@ async def test_kills_and_rebalances_lose_nothing_and_keep_the_order(
         workers = log.story.workers
         member = chance.choice([each for each in members if each.pid in workers] or members)
         if fault == "sleep":
-            await oversleep(member, log)
+            naps.append(await oversleep(member, log, events // PARTITIONS))
             continue
         members.remove(member)
         if fault == "leave":
             member.terminate()
             assert await member.wait() == 0
         else:
+            killed[member.pid] = time.monotonic_ns()
             member.kill()
             await member.wait()
-            killed[member.pid] = time.monotonic_ns()
             members.append(await join())
     await reach(log, events)
     for member in members:
         member.terminate()
     assert [await member.wait() for member in members] == [0] * len(members)
-    found = judge(log.read(), events, killed)
+    found = judge(log.read(), events, killed, naps)
     log_it.warning("%s", found)
     assert not found.faults, str(found)
     assert await cluster.read(f"{topic_prefix}-dead") == []

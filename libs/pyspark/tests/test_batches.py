@@ -81,7 +81,8 @@ def test_parts_merge_to_the_rows_of_plain_spark(
 ) -> None:
     frame = spark.createDataFrame(rows, SCHEMA)
     keys = [F.window("ts", "40 minutes", "20 minutes"), F.col("user")] if windowed else [F.upper("user")]
-    every = aggregates()
+    # The last one, a distinct count, has partials only by groups of the key itself.
+    every = aggregates() if windowed or spread == "rows" else aggregates()[:-1]
     asked = [every[each % len(every)] for each in chosen]
     found = skewed(frame, "user", widths=widths, spread=spread, partitions=tasks).groupBy(*keys).agg(*asked)
     assert_same(found, frame.groupBy(*keys).agg(*asked))
@@ -164,6 +165,32 @@ def test_in_partials_it_is_refused_with_what_to_do(spark: SparkSession) -> None:
             spread_out(frame, refused)
     with pytest.raises(NotMergeableError, match="two distinct aggregates"):
         spread_out(frame, F.count_distinct("value"), F.count_distinct("user"))
+
+
+def test_a_distinct_count_without_the_key_is_not_made_of_parts(spark: SparkSession) -> None:
+    """A value would count in its part of the hot key, and once more in the only part of another."""
+    rows = [("cold" if n % 3 else "hot", n % 2, n % 7) for n in range(60)]
+    frame = spark.createDataFrame(rows, "user string, shop int, value int")
+    asked = [F.count_distinct("value"), F.sum("value")]
+    without: list[list[Any]] = [["shop"], [F.upper("user")], []]
+    for keys in without:
+        groups = skewed(frame, "user", widths={"hot": 4}, spread="partials").groupBy(*keys)
+        for refused in (F.count_distinct("value"), F.sum_distinct("value")):
+            with pytest.raises(NotMergeableError, match=r'without the key, .*give spread="rows"'):
+                groups.agg(refused)
+        found = skewed(frame, "user", widths={"hot": 4}).groupBy(*keys).agg(*asked)
+        assert_same(found, frame.groupBy(*keys).agg(*asked))
+    of_the_key: list[list[Any]] = [["user"], [frame["user"], "shop"], [F.col("user").alias("who")], [1]]
+    for keys in of_the_key:
+        found = skewed(frame, "user", widths={"hot": 4}, spread="partials").groupBy(*keys).agg(*asked)
+        assert_same(found, frame.groupBy(*keys).agg(*asked))
+
+
+@pytest.mark.parametrize("spread", [None, "partials", "rows"])
+@pytest.mark.parametrize("given", ["sum", None, ["value"]])
+def test_what_is_no_aggregate_is_refused_with_what_to_give(spark: SparkSession, given: Any, spread: Any) -> None:
+    with pytest.raises(SkewError, match=r'is no aggregate: give Columns such as F.sum\("amount"\), a mapping such as'):
+        spread_out(numbers(spark, "int", []), given, spread=spread)
 
 
 def test_python_aggregates_are_refused_wherever_they_stand(spark: SparkSession) -> None:

@@ -52,6 +52,22 @@ def added(parts: Any) -> Any:
     )
 
 
+def sizes(rows: Any) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame({"rows": [len(rows)], "ids": [sorted(rows["id"])]})
+
+
+def summed(parts: Any) -> Any:
+    import pandas as pd
+
+    assert len(parts) > 1, "merge is not called for groups that are not split"
+    return pd.DataFrame(
+        {"rows": [parts["rows"].sum()], "ids": [sorted(each for some in parts["ids"] for each in some)]}
+    )
+
+
+SIZES = "rows long, ids array<long>"
 COUNTED = "user string, rows long, last timestamp, ids array<long>"
 
 
@@ -110,7 +126,7 @@ def test_it_runs_where_the_package_is_not_installed() -> None:
     loads = (
         "import pickle, sys; sys.modules['keygrouping_pyspark'] = None; print(pickle.load(sys.stdin.buffer).__name__)"
     )
-    for function in (in_parts._of_parts(len, ["user"], 0, []), in_parts._of_groups(len, None)):
+    for function in (in_parts._of_parts(len, ["user"], 0, []), in_parts._of_groups(in_parts._merged(len), None)):
         sent = PICKLE.dumps(function)
         done = subprocess.run([sys.executable, "-c", loads], input=sent, capture_output=True, check=False)
         assert done.stdout.decode().strip() == function.__name__, done.stderr
@@ -148,6 +164,10 @@ def test_what_a_join_can_not_do_is_refused(spark: SparkSession, clicks: DataFram
     folded = clicks.withColumn("user", F.collate("user", "UTF8_LCASE"))
     with pytest.raises(SkewError, match="collation"):
         skewed_join(folded, folded, "user", widths=["hot"])
+    table: Any = spark.createDataFrame([("hot", 2)], "user string, parts int")
+    with pytest.raises(SkewError, match=r"a join looks up no frame: give a mapping, such as dict\(frame.collect\(\)\)"):
+        skewed_join(clicks, clicks, "user", widths=table)
+    assert skewed_join(clicks, clicks, "user", widths=dict(table.collect())).columns == ["user", "id", "at", "id", "at"]
     with pytest.raises(SkewError, match="collation"):
         skewed(folded, "user", widths=["hot"]).groupBy("user").applyInPandas(counted, COUNTED, merge=added)
     with pytest.raises(SkewError, match="to_json"):
@@ -158,26 +178,24 @@ FLOATS = [0.0, -0.0, float("nan"), None, 1.0] * 6
 """Zeros are one key, null and NaN are two."""
 
 
+@pytest.mark.parametrize("keys", [["shop"], ["shop", "upper(user)"], ["substring(user, 1, 1)"], []])
+def test_groups_without_the_key_are_merged_of_all_its_parts(clicks: DataFrame, keys: list[str]) -> None:
+    """Their rows lie on many tasks, and most of them are of keys that are not hot."""
+    named = [F.expr(each) for each in keys]
+    shops = clicks.withColumn("shop", F.when(F.col("id") % 7 > 0, F.col("id") % 7))
+    plain = shops.groupBy(*named).applyInPandas(sizes, SIZES)
+    found = skewed(shops, "user", widths=["hot"], partitions=3).groupBy(*named)
+    assert rows_of(found.applyInPandas(sizes, SIZES, merge=summed)) == rows_of(plain)
+
+
 @pytest.mark.parametrize("hot", [[1.0], [0.0], [-0.0, float("nan"), None]])
 def test_keys_that_pandas_takes_for_others_than_spark(spark: SparkSession, hot: list[Any]) -> None:
     frame = spark.createDataFrame([(key, place) for place, key in enumerate(FLOATS)], "user double, id int")
     grouped = skewed(frame, "user", widths=hot, partitions=3)
 
-    def sizes(rows: Any) -> Any:
-        import pandas as pd
-
-        return pd.DataFrame({"rows": [len(rows)], "ids": [sorted(rows["id"])]})
-
-    def one(parts: Any) -> Any:
-        import pandas as pd
-
-        return pd.DataFrame(
-            {"rows": [parts["rows"].sum()], "ids": [sorted(each for some in parts["ids"] for each in some)]}
-        )
-
     for keys in (["user"], [F.struct("user", F.lit(1))]):
-        found = grouped.groupBy(*keys).applyInPandas(sizes, "rows long, ids array<int>", merge=one)
-        assert rows_of(found) == rows_of(frame.groupBy(*keys).applyInPandas(sizes, "rows long, ids array<int>"))
+        found = grouped.groupBy(*keys).applyInPandas(sizes, SIZES, merge=summed)
+        assert rows_of(found) == rows_of(frame.groupBy(*keys).applyInPandas(sizes, SIZES))
 
 
 @pytest.mark.parametrize("how", ["inner", "left_anti"])

@@ -1,6 +1,8 @@
-"""docs/howto/pyspark.md is true: its programs give the rows that it says."""
+"""docs/howto/pyspark.md and README.md are true: their programs give the rows that they say."""
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "pyspark.md"
+README = Path(__file__).parents[1] / "README.md"
 
 pytestmark = pytest.mark.spark
 
@@ -19,3 +22,23 @@ def test_the_page_on_pyspark_works(spark: SparkSession, monkeypatch: pytest.Monk
     names: dict[str, object] = {"__name__": "a_page"}
     exec(compile(code, str(PAGE), "exec"), names)
     assert names["found"]
+
+
+def test_the_readme_works_with_pyspark_alone(tmp_path: Path) -> None:
+    """With a join behind it, and in a process of its own, which finds neither pandas, pyarrow nor the library."""
+    (code,) = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.S | re.M)
+    lacks = 'import sys\nsys.modules.update(dict.fromkeys(["pandas", "pyarrow", "numpy", "numba", "keygrouping"]))\n'
+    joined = (
+        "from keygrouping_pyspark import skewed_join\n"
+        'assert skewed_join(frame, frame.where("id < 5").select("user"), "user", widths=["hot"]).count() == 3400\n'
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", lacks + code + joined],
+        cwd=tmp_path,
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]

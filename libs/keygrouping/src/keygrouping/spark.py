@@ -6,5 +6,5 @@ except ModuleNotFoundError as error:
     if error.name != "keygrouping_pyspark":
         raise
     raise ModuleNotFoundError(
-        "keygrouping.spark needs the package keygrouping-pyspark: pip install 'keygrouping[pyspark]'"
+        "keygrouping.spark needs keygrouping-pyspark: in the repository's folder, pip install ./libs/pyspark"
     ) from None

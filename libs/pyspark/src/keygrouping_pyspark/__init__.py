@@ -1,6 +1,6 @@
 """One line against skew in a PySpark program: hot keys spread over tasks, with the rows of plain Spark.
 
-Needs nothing but PySpark, on the driver; executors need nothing of it.
+Needs PySpark on the driver, and pandas and pyarrow where PySpark needs them; executors need nothing of it.
 """
 
 from keygrouping_pyspark.errors import NotMergeableError, SkewError

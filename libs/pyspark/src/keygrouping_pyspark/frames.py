@@ -135,9 +135,7 @@ class SkewedGroups:
         With `spread="partials"`, an aggregate without a rule raises NotMergeableError.
         """
         source = self._skewed
-        given: list[Any] = [
-            each if isinstance(each, Column | Mapping) else whole_of(each, source.plain) for each in aggregates
-        ]
+        given: list[Any] = [self._whole(each) for each in aggregates]
         plain = source.plain.groupBy(*self._keys).agg(*given)
         asked = [each for one, whole in zip(aggregates, given, strict=True) for each in self._asked(one, whole)]
         if has_python_aggregate([each.column for each in asked], plain):
@@ -170,7 +168,8 @@ class SkewedGroups:
         """As `GroupedData.applyInPandas`, of a batch: `function` gets a hot key's rows in parts, on several tasks.
 
         `merge` gets what `function` has returned for all parts of a group, as one pandas frame with the columns of
-        `schema`, and returns the group's result with the same columns. It is not called for groups that are not split.
+        `schema`, and returns the group's result with the same columns. It is not called for groups that are not split;
+        without the key among those of `groupBy`, most are, as each key has a task of its own.
         """
         source = self._skewed
         if source.frame.isStreaming:
@@ -179,7 +178,7 @@ class SkewedGroups:
             return source.plain.groupBy(*self._keys).applyInPandas(function, schema)
         place = salt(source.place(source.width), source.tasks)
         others = source.frame.columns[len(source.plain.columns) :]
-        spread = Spread(source.frame, place, source.width > 1, source.tasks, others)
+        spread = Spread(source.frame, place, source.tasks, others)
         return apply_in_parts(spread, self._keys, function, schema, merge)
 
     def _by_partials(self, width: Column, asked: list[_Asked], schema: StructType, sketches: bool) -> DataFrame:
@@ -192,6 +191,8 @@ class SkewedGroups:
         values = [each.values for each in splits if each.values is not None]
         if len(values) > 1:
             raise NotMergeableError(f"two distinct aggregates have no parts that merge: {_INSTEAD}")
+        if values and not self._have_the_key():
+            raise NotMergeableError(f"in groups without the key, parts of a distinct aggregate overlap: {_INSTEAD}")
         keys = [f"__skewed_k{each}" for each in range(len(self._keys))]
         parts = self._skewed.frame.groupBy(
             *(key.alias(name) for key, name in zip(self._keys, keys, strict=True)),
@@ -212,6 +213,23 @@ class SkewedGroups:
         if named.schema != schema:
             raise NotMergeableError(f"merged, the columns would be {named.schema}, not {schema}: {_INSTEAD}")
         return named
+
+    def _have_the_key(self) -> bool:
+        """Whether all rows of a group surely have one key, and so one width."""
+        # Named alike, as names are compared, too.
+        key, *keys = (self._skewed.plain.select(each.alias(_KEY)) for each in (self._skewed.key, *self._keys))
+        return any(key.sameSemantics(each) for each in keys)
+
+    def _whole(self, aggregate: Any) -> Any:
+        """As plain Spark computes it."""
+        if isinstance(aggregate, Column | Mapping):
+            return aggregate
+        if isinstance(aggregate, Mergeable):
+            return whole_of(aggregate, self._skewed.plain)
+        raise SkewError(
+            f'agg: {aggregate!r} is no aggregate: give Columns such as F.sum("amount"), a mapping such as '
+            '{"amount": "sum"}, or what parse_aggregates returns'
+        )
 
     def _asked(self, aggregate: Any, whole: Any) -> list[_Asked]:
         if isinstance(aggregate, Mapping):

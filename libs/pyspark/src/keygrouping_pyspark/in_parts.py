@@ -12,6 +12,7 @@ from pyspark.sql.types import (
     DataType,
     DoubleType,
     FloatType,
+    IntegerType,
     StringType,
     StructField,
     StructType,
@@ -21,7 +22,7 @@ from pyspark.sql.types import (
 from keygrouping_pyspark.errors import SkewError
 from keygrouping_pyspark.hashing import hashes_by_value
 
-_SALT, _HOT, _GROUP = "__skewed_salt", "__skewed_hot", "__skewed_group"
+_SALT, _PART, _GROUP = "__skewed_salt", "__skewed_part", "__skewed_group"
 
 
 class Spread(NamedTuple):
@@ -29,8 +30,6 @@ class Spread(NamedTuple):
 
     frame: DataFrame
     salt: Column
-    hot: Column
-    """Whether the row's key is split."""
     tasks: int
     others: list[str]
     """Columns that are not the user's."""
@@ -43,7 +42,10 @@ def apply_in_parts(
     schema: StructType | str,
     merge: Callable[[Any], Any],
 ) -> DataFrame:
-    """`function` by (key, task), then `merge` by key where a key was on several tasks."""
+    """`function` by (group, task), then `merge` by group where a group was on several tasks.
+
+    That may be any group: one without the skewed key has rows of many keys.
+    """
     types = [each.dataType for each in spread.frame.select(*keys).schema]
     if not all(map(_has_one_text, types)):
         raise SkewError("a key with an array, a map or a collation is not placed: group by to_json(key) or lower(key)")
@@ -51,12 +53,14 @@ def apply_in_parts(
     told = [each for key, kind in zip(keys, types, strict=True) for each in _told_apart(key, kind)]
     told = [each.alias(f"__skewed_told{place}") for place, each in enumerate(told)]
     # By the salt alone: Spark then takes the rows as they lie, and moves them no second time.
-    placed = spread.frame.withColumns({_SALT: spread.salt, _HOT: spread.hot}).repartition(spread.tasks, _SALT)
-    partial = placed.groupBy(_SALT, _HOT, *told, *keys).applyInPandas(
-        _of_parts(function, [each.name for each in wanted.fields], len(told), [_SALT, _HOT, *spread.others]),
-        StructType([*wanted.fields, StructField(_GROUP, StringType())]),
+    placed = spread.frame.withColumn(_SALT, spread.salt).repartition(spread.tasks, _SALT)
+    partial = placed.groupBy(_SALT, *told, *keys).applyInPandas(
+        _of_parts(function, [each.name for each in wanted.fields], len(told), [_SALT, *spread.others]),
+        StructType([*wanted.fields, StructField(_PART, IntegerType()), StructField(_GROUP, StringType())]),
     )
-    return partial.groupBy(_GROUP).applyInArrow(_of_groups(merge, to_arrow_schema(wanted)), wanted)
+    # Many groups a call: most of them are whole and only passed on.
+    some = F.pmod(F.hash(_GROUP), F.lit(spread.tasks))
+    return partial.groupBy(some).applyInArrow(_of_groups(_merged(merge), to_arrow_schema(wanted)), wanted)
 
 
 def _has_one_text(kind: DataType) -> bool:
@@ -83,31 +87,48 @@ def _of_parts(
     function: Callable[..., Any], names: list[str], told: int, others: list[str]
 ) -> Callable[[Any, Any], Any]:
     """Spark sends what is returned here to the executors by value: they need nothing of this package."""
-    group = _GROUP
+    part, group = _PART, _GROUP
     with_key = len(inspect.signature(function).parameters) > 1
 
     def of_part(key: Any, rows: Any) -> Any:
         rows = rows.drop(columns=others)
-        found = function(key[2 + told :], rows) if with_key else function(rows)
+        found = function(key[1 + told :], rows) if with_key else function(rows)
         if not any(isinstance(each, str) for each in found.columns):
             found = type(rows)(columns=names, dtype=object) if found.empty else found.set_axis(names, axis="columns")
-        return found.assign(**{group: f"hot {key[2 : 2 + told]!r}" if key[1] else f"task {key[0]}"})
+        return found.assign(**{part: key[0], group: repr(key[1 : 1 + told])})
 
     return of_part
 
 
-def _of_groups(merge: Callable[[Any], Any], wanted: Any) -> Callable[[Any], Any]:
+def _of_groups(merged: Callable[[Any], Any], wanted: Any) -> Callable[[Any], Any]:
     """`wanted`: the schema that Spark takes back; it gives timestamps of the session's zone, and wants them in UTC."""
-    group = _GROUP
+    part, group = _PART, _GROUP
 
-    def of_group(table: Any) -> Any:
+    def of_groups(table: Any) -> Any:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        hot = table[group][0].as_py().startswith("hot ")
-        table = table.drop_columns([group])
-        if not hot:
-            return table.cast(wanted)
+        ends = table.group_by(group).aggregate([(part, "min"), (part, "max")])
+        split = ends.filter(pc.not_equal(ends[f"{part}_min"], ends[f"{part}_max"]))[group]
+        is_split = pc.is_in(table[group], value_set=split.combine_chunks())
+        inner = table.drop_columns([part, group])
+        places: dict[str, list[int]] = {name: [] for name in split.to_pylist()}
+        for place, name in enumerate(table[group].to_pylist() if places else ()):
+            if name in places:
+                places[name].append(place)
+        found = [inner.filter(pc.invert(is_split)), *(merged(inner.take(each)) for each in places.values())]
+        return pa.concat_tables([each.cast(wanted) for each in found])
+
+    return of_groups
+
+
+def _merged(merge: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The user's merge, of an Arrow table with the results of one group's parts."""
+
+    def merged(table: Any) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         schema = table.schema
         zones = {
             place: field.type.tz
@@ -117,10 +138,10 @@ def _of_groups(merge: Callable[[Any], Any], wanted: Any) -> Callable[[Any], Any]
         for place in zones:
             table = table.set_column(place, schema.field(place).name, pc.local_timestamp(table[place]))
         local = table.schema
-        merged = pa.Table.from_pandas(merge(table.to_pandas(maps_as_pydicts="strict")), local, preserve_index=False)
+        made = pa.Table.from_pandas(merge(table.to_pandas(maps_as_pydicts="strict")), local, preserve_index=False)
         for place, zone in zones.items():
-            there = pc.assume_timezone(merged[place], zone, ambiguous="latest", nonexistent="latest")
-            merged = merged.set_column(place, schema.field(place).name, there)
-        return merged.cast(wanted)
+            there = pc.assume_timezone(made[place], zone, ambiguous="latest", nonexistent="latest")
+            made = made.set_column(place, schema.field(place).name, there)
+        return made
 
-    return of_group
+    return merged

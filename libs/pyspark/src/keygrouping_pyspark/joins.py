@@ -36,6 +36,8 @@ def skewed_join(
     names = [on] if isinstance(on, str) else list(on)
     if how not in _HOWS:
         raise SkewError(f"how={how!r}: unmatched rows of the right side have copies; swap sides, or use {_HOWS}")
+    if isinstance(widths, DataFrame):
+        raise SkewError("widths: a join looks up no frame: give a mapping, such as dict(frame.collect())")
     _check_types(left, right, names)
     spread = skewed(left, names[0], widths=widths, by=by, partitions=partitions)
     if spread.width is None:

@@ -5,7 +5,7 @@ gathered and merged likewise. So a result is the one that the aggregate's own co
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -15,6 +15,7 @@ from keygrouping_pyspark.errors import SkewError
 from keygrouping_pyspark.splits import Split
 
 
+@runtime_checkable
 class Mergeable(Protocol):
     """What `keygrouping.aggregate.Aggregate` says that its subclasses do. Executors import its class."""
 

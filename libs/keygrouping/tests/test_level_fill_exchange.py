@@ -352,7 +352,6 @@ def test_nobody_is_deaf_before_an_interval_has_told_how_long_that_takes() -> Non
         assert sources[0]._arrays.state["others"] > 0, "it still knows what the other one has brought"
 
 
-
 def test_what_others_have_brought_is_as_long_as_the_workers_are_many() -> None:
     sources = sources_of(2, 4)
     level_all(sources)

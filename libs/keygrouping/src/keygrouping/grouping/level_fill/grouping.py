@@ -5,13 +5,13 @@ more worker only when all of them are full; heavy keys spill first. Each interva
 places the keys that fit on one worker, and pours the others to one common water level above them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from keygrouping.grouping._ticks import Ticks
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
+from keygrouping.grouping.base import NO_WEIGHTS, BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.level_fill.buckets import resized
 from keygrouping.grouping.level_fill.exchange import Report, Swing, level_together
 from keygrouping.grouping.level_fill.keys import Keys
@@ -102,11 +102,19 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         hashes, weights = kernel_arrays(hashes, weights, 1)
         if not len(hashes):
             return np.empty(0, np.int32)
+        return _routed(self._arrays_at(now), hashes, weights)
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:
+        from keygrouping.grouping.level_fill.route_kernel import each_by_level
+
+        return each_by_level(event, NO_WEIGHTS, self._arrays_at(now))
+
+    def _arrays_at(self, now: float) -> Arrays:
         self._advance(now)
         self._arrays.state["now"] = self._now
         if self._together:
             self._arrays.go_deaf()
-        return _routed(self._arrays, hashes, weights)
+        return self._arrays
 
     def statistics(self, now: float | None = None) -> dict[str, Any]:
         """Columns of keys and buckets, see `Counts`; a new interval begins."""

@@ -5,6 +5,7 @@ so what is changed in it stays.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -348,3 +349,10 @@ def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one lo
         routed[i] = worker
     state.mass, state.squares, state.until = mass, squares, until
     return routed
+
+
+@kernel
+def each_by_level(event: Hashes, weights: Weights, arrays: Arrays) -> Iterator[int]:
+    """The worker of the event that stands in `event`, for as long as somebody asks."""
+    while True:
+        yield route_levels(event, weights, arrays)[0]

@@ -33,7 +33,9 @@ QUICK: dict[str, dict[str, object]] = {
     },
     "llfd": TABLE, "mintable": {**TABLE, "window": 1}, "minmig": {**TABLE, "compact": 1}, "readj": TABLE,
     "mixed": {**TABLE, "table_size": 2}, "mixed-bf": {**TABLE, "table_size": 3},
-    "level-fill": {"interval": 1.0, "evidence": 3.0, "counters": 4, "slack": 0.1, "capacities": [2.0, 0.5]},
+    "level-fill": {
+        "interval": 1.0, "evidence": 3.0, "counters": 4, "slack": 0.1, "capacities": [2.0, 0.5], "seed": 123
+    },
     "potc": {"remembered_keys": 5},
     "on-greedy": {"remembered_keys": 5},
     "dkg": {

@@ -133,9 +133,13 @@ KEYSPACE = Board(
             (
                 Panel(
                     "λ by the observer",
-                    "Load of the busiest worker over the average in the last interval, over all routers.",
+                    "Load of the busiest worker over the average in the last interval, over all routers, and "
+                    "that of the emptiest.",
                     "none",
-                    one('max by (routing) (keygrouping_observer_imbalance{span="interval"})', "{{routing}}"),
+                    (
+                        Query('max by (routing) (keygrouping_observer_imbalance{span="interval"})', "{{routing}}"),
+                        Query('min(keygrouping_observer_least_share{span="interval"})', "emptiest worker"),
+                    ),
                     look="logarithmic",
                     limits=(1.5,),
                     alert="KeygroupingUnbalanced",

@@ -71,11 +71,12 @@ ROUTER = Board(
                 ),
                 Panel(
                     "λ by router",
-                    "λ of the last interval, of what each router has seen, and what key hashing would have given. "
-                    "With few events it is large by chance.",
+                    "λ of the last interval, of what each router has seen, what key hashing would have given, and the "
+                    "emptiest worker's load over the average. With few events they are far from 1 by chance.",
                     "none",
                     (
                         Query(by_process("max", "keygrouping_router_imbalance"), "{{process}}"),
+                        Query(by_process("min", "keygrouping_router_least_share"), "{{process}}, emptiest worker"),
                         Query(by_process("max", "keygrouping_router_imbalance_before"), "{{process}}, by key hash"),
                     ),
                     look="logarithmic",

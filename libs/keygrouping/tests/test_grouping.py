@@ -33,7 +33,9 @@ QUICK: dict[str, dict[str, object]] = {
     },
     "llfd": TABLE, "mintable": {**TABLE, "window": 1}, "minmig": {**TABLE, "compact": 1}, "readj": TABLE,
     "mixed": {**TABLE, "table_size": 2}, "mixed-bf": {**TABLE, "table_size": 3},
-    "level-fill": {"interval": 1.0, "evidence": 3.0, "counters": 4, "slack": 0.1, "capacities": [2.0, 0.5]},
+    "level-fill": {
+        "interval": 1.0, "evidence": 3.0, "counters": 4, "slack": 0.1, "capacities": [2.0, 0.5], "seed": 123
+    },
     "potc": {"remembered_keys": 5},
     "on-greedy": {"remembered_keys": 5},
     "dkg": {
@@ -86,6 +88,25 @@ def test_a_batch_is_its_events_one_by_one(name: str, stream: list[Batch], worker
         assert at_once(batched, batch, now) == routed
         assert all(0 <= worker < workers for worker in routed)
     assert single.snapshot() == batched.snapshot() and single.epoch == batched.epoch
+
+
+@every_grouping
+@given(stream=batches, workers=st.integers(1, 12))
+def test_a_function_of_single_events_routes_as_route_does(name: str, stream: list[Batch], workers: int) -> None:
+    plain, quicker = quick(name, workers), quick(name, workers)
+    for now, (_, batch) in [run for run in runs(stream) if run[1][1]]:
+        choose = quicker.one_by_one(now)
+        assert [choose(key_of(key)) for key, _ in batch] == [plain.route(key_of(key), now=now) for key, _ in batch]
+        assert quicker.epoch == plain.epoch and quicker.snapshot() == plain.snapshot()
+
+
+@pytest.mark.parametrize("name", ["mixed", "dkg-legacy", "dstream"])
+def test_a_function_of_single_events_routes_more_keys_than_there_was_room_for(name: str) -> None:
+    plain, quicker = create(name, 5), create(name, 5)
+    choose = quicker.one_by_one(0.0)
+    keys = [b"%d" % n for n in range(3000)]
+    assert [choose(key) for key in keys] == [plain.route(key, now=0.0) for key in keys]
+    assert quicker.snapshot() == plain.snapshot()
 
 
 @every_grouping

@@ -86,6 +86,7 @@ def figures(part: list[tuple[int, Record, Partial]], before: list[float]) -> dic
         "weight": m.weight,
         "keys": m.keys,
         "lambda": m.lambda_,
+        "least_share": m.least_share,
         "std_dev": m.std_dev,
         "dist_cost": m.dist_cost,
         "lambda_before": lambda_(before),
@@ -298,6 +299,7 @@ def test_loads_are_judged_by_the_capacities_that_the_router_tells() -> None:
     (snapshot,) = process.snapshots
     for figures in (snapshot, snapshot["run"]):
         assert (figures["lambda"], figures["std_dev"], figures["capacities"]) == (1.0, 0.0, [4.0, 1.0])
+        assert figures["least_share"] == 1.0
         assert figures["lambda_before"] == lambda_(figures["loads_before"], [4.0, 1.0]) > 1
     process.restart()
     assert list(process.observation.capacities) == [4.0, 1.0]

@@ -101,6 +101,7 @@ def facts(part: list[tuple[Record, Partial]], before: list[float]) -> dict[str, 
         "events": m.events,
         "keys": m.keys,
         "lambda": m.lambda_,
+        "least_share": m.least_share,
         "std_dev": m.std_dev,
         "dist_cost": m.dist_cost,
         "loads": list(m.loads),
@@ -207,6 +208,7 @@ async def test_behind_real_workers_lag_latency_and_metrics_are_told(deployment: 
     values = {(s.name, *s.labels.values()): s.value for family in figures for s in family.samples}
     assert values["keygrouping_observer_imbalance", "used", "run"] == shown["run"]["lambda"]
     assert values["keygrouping_observer_imbalance", "key", "run"] == shown["run"]["lambda_before"]
+    assert values["keygrouping_observer_least_share", "run"] == shown["run"]["least_share"]
     assert values["keygrouping_observer_efficiency", "run"] == shown["run"]["efficiency"]
     assert values[("keygrouping_observer_latency_seconds_count",)] == latency["samples"]
     assert [sample for sample in values if sample[0] == "keygrouping_lag_records"] == [], "it reads its state once"

@@ -164,6 +164,7 @@ class Double:
             "spaces": self._spaces(),
             "loads": self.loads,
             "lambda": max(self.loads) / average if average else None,
+            "least_share": min(self.loads) / average if average else None,
             "std_dev": 0.31 if average else None,
             "dist_cost": 1.12,
             "lambda_before": min(self.workers, max(1.3, worst + 0.5)) if average else None,
@@ -269,6 +270,7 @@ class Double:
             "total_lag": 412,
             "items": items,
             "lambda": 1.02 if self.traffic else None,
+            "least_share": 0.98 if self.traffic else None,
             "epoch": 1,
             "version": self.version,
         }

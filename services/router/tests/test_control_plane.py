@@ -58,10 +58,12 @@ async def test_how_even_loads_are_is_not_known_before_there_are_any() -> None:
         workers, report = await plane.workers(), await plane.keyspace(KeyQuery())
         assert workers.model_dump(by_alias=True)["lambda"] is None
         assert (report.lambda_, report.std_dev, report.lambda_before) == (None, None, None)
+        assert report.least_share is None and workers.least_share is None
         await end_interval([plane], time)
     route(plane, [b"one"] * 9, time.passed)
     await end_interval([plane], time)
     assert (await plane.workers()).lambda_ == (await plane.keyspace(KeyQuery())).lambda_ == 3.0
+    assert (await plane.workers()).least_share == (await plane.keyspace(KeyQuery())).least_share == 0.0
 
 
 async def test_the_keyspace_tells_the_truth_of_the_last_interval() -> None:
@@ -443,6 +445,9 @@ async def test_loads_are_judged_by_capacity_wherever_they_are_told(grouping: str
     assert workers.lambda_ == pytest.approx(max(item.load_of_ideal for item in workers.items[:4]))
     assert [item.capacity for item in workers.items[:4]] == [4, 1, 1, 1]
     assert shown(metrics.IMBALANCE) == pytest.approx(expected)
+    least = pytest.approx(min(item.load_of_ideal for item in workers.items[:4]))
+    assert report.least_share == least == workers.least_share
+    assert shown(metrics.LEAST_SHARE) == least
     last = [key for number in range(30, 40) for key in skewed(4000, 0.2, number)]
     before = create("key", 4).route_batch(hash_keys(last), None, 0.0)
     assert report.lambda_before == pytest.approx(lambda_(np.bincount(before, minlength=4), [4, 1, 1, 1]))

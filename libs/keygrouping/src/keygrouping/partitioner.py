@@ -4,8 +4,20 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from keygrouping.grouping import Grouping, create
+
+_STEP = 0.001
+
+
+class _Choice(NamedTuple):
+    """Among a number of partitions."""
+
+    grouping: Grouping
+    choose: Callable[[bytes | str], int]
+    until: float
+    """When the grouping is to be told the time."""
 
 
 class Partitioner:
@@ -17,7 +29,9 @@ class Partitioner:
     them merges what it finds of a key, and Kafka's order within a key holds in each partition only.
 
     Each producer estimates the loads from its own records. It may be called by several threads. Where topics have
-    different numbers of partitions each number has a grouping of its own. `clock` gives seconds and never goes back.
+    different numbers of partitions each number has a grouping of its own. `clock` gives seconds and never goes back;
+    groupings are told the time every millisecond. A thread compiles what isn't compiled yet, and a record that comes
+    before that is done waits for it; `python -m keygrouping.precompile` does it beforehand.
     Raises GroupingError (a ValueError) for an unknown name or setting.
     """
 
@@ -31,10 +45,11 @@ class Partitioner:
         self._name = grouping
         self._settings = settings
         self._clock = clock
-        self._groupings: dict[int, Grouping] = {}
+        self._choices: dict[int, _Choice] = {}
         self._turns = itertools.count()
         self._lock = threading.Lock()
-        create(grouping, 2, settings).route(b"")  # Compiles: the first record must not wait for that.
+        first = create(grouping, 2, settings)
+        threading.Thread(target=lambda: first.one_by_one(0.0)(b""), name="keygrouping-partitioner").start()
 
     def __call__(
         self, key: bytes | str | None, all_partitions: Sequence[int], available: Sequence[int] | None = None
@@ -44,10 +59,12 @@ class Partitioner:
             if key is None:
                 usable = available or all_partitions
                 return usable[next(self._turns) % len(usable)]
-            grouping = self._grouping(len(all_partitions))
-            return all_partitions[grouping.route(key, now=self._clock())]
+            choice, now = self._choices.get(len(all_partitions)), self._clock()
+            if choice is None or now >= choice.until:
+                choice = self._renewed(choice, len(all_partitions), now)
+            return all_partitions[choice.choose(key)]
 
-    def _grouping(self, partitions: int) -> Grouping:
-        if partitions not in self._groupings:
-            self._groupings[partitions] = create(self._name, partitions, self._settings)
-        return self._groupings[partitions]
+    def _renewed(self, choice: _Choice | None, partitions: int, now: float) -> _Choice:
+        grouping = create(self._name, partitions, self._settings) if choice is None else choice.grouping
+        renewed = self._choices[partitions] = _Choice(grouping, grouping.one_by_one(now), now + _STEP)
+        return renewed

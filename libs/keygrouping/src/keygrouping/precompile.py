@@ -43,6 +43,7 @@ def _use(grouping: Grouping) -> None:
         grouping.learn(distinct, np.ones(len(distinct)))
     for now, given in enumerate((None, weights, None)):
         grouping.route_batch(hashes, given, float(now * 3600))
+    grouping.one_by_one(0.0)(_KEYS[0])
     grouping.explain(_KEYS[0])
     grouping.restore(grouping.snapshot())
     grouping.resize(grouping.workers + 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from keygrouping.measure import dist_cost, efficiency, lambda_, std_dev
+from keygrouping.measure import dist_cost, efficiency, lambda_, least_share, std_dev
 
 
 def added(one: Sequence[float], other: Sequence[float]) -> list[float]:
@@ -50,8 +50,8 @@ def figures_of(
     """All figures, as JSON data; `keys` and `pairs` are distinct keys and (key, worker) pairs.
 
     `capacities` are those of the first workers, by which loads are judged; the others have 1.
-    λ, STD_DEV and DIST_COST as in `keygrouping.measure`; `..._before` is what key hashing of the same keys onto the
-    same workers would have given; throughputs are per second; `efficiency` is None without a service rate.
+    λ, least share, STD_DEV and DIST_COST as in `keygrouping.measure`; `..._before` is what key hashing of the same keys
+    onto the same workers would have given; throughputs are per second; `efficiency` is None without a service rate.
     """
     seconds, events, weight = totals.seconds, sum(totals.events), sum(totals.loads)
     workers = len(totals.loads)
@@ -63,6 +63,7 @@ def figures_of(
         "events": int(events),
         "weight": weight,
         "lambda": lambda_(totals.loads, given),
+        "least_share": least_share(totals.loads, given),
         "std_dev": std_dev(totals.loads, given),
         "dist_cost": dist_cost(pairs, keys),
         "lambda_before": lambda_(totals.loads_before, given),

@@ -28,6 +28,7 @@ IMBALANCE = _own.gauge(
     "span",
     "routing",
 )
+LEAST_SHARE = _own.gauge("least_share", "ratio", "Load of the emptiest worker over the average, by capacity.", "span")
 STD_DEV = _own.gauge(
     "std_dev_points",
     "percentage points",

@@ -37,6 +37,7 @@ class Figures(BaseModel):
     keys: Count
     capacities: Loads = Field(description="of the workers, relative to each other, as the router says now")
     lambda_: float = Field(alias="lambda", description="largest over average load, by capacity")
+    least_share: float = Field(description="least over average load, by capacity")
     std_dev: float = Field(description="of the loads' shares by capacity, in percentage points")
     dist_cost: float = Field(description="distinct workers per distinct key")
     lambda_before: float = Field(description="what key hashing would have given")

@@ -87,6 +87,7 @@ def _show(snapshot: dict[str, Any]) -> None:
     for span, figures in (("interval", snapshot), ("run", snapshot["run"])):
         metrics.IMBALANCE.labels(span, "used").set(figures["lambda"])
         metrics.IMBALANCE.labels(span, "key").set(figures["lambda_before"])
+        metrics.LEAST_SHARE.labels(span).set(figures["least_share"])
         metrics.STD_DEV.labels(span, "used").set(figures["std_dev"])
         metrics.STD_DEV.labels(span, "key").set(figures["std_dev_before"])
         metrics.DIST_COST.labels(span).set(figures["dist_cost"])

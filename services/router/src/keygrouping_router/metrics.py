@@ -64,6 +64,9 @@ BATCH_SECONDS = _own.histogram(
 IMBALANCE = _own.gauge(
     "imbalance", "ratio", "λ: load of the busiest worker over the average, by capacity, last interval."
 )
+LEAST_SHARE = _own.gauge(
+    "least_share", "ratio", "Load of the emptiest worker over the average, by capacity, last interval."
+)
 EPOCH = _own.gauge("epoch", "epoch", "Number of the plan in force.")
 IMBALANCE_BEFORE = _own.gauge("imbalance_before", "ratio", "λ that key hashing would have given, last interval.")
 KERNEL_SECONDS = _own.histogram(

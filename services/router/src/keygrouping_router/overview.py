@@ -57,6 +57,7 @@ class Overview:
             spaces=view.spaces,
             loads=view.loads.tolist(),
             lambda_=view.lambda_,
+            least_share=view.least_share,
             std_dev=view.std_dev,
             dist_cost=view.dist_cost,
             lambda_before=view.lambda_before,

@@ -122,6 +122,7 @@ def test_it_shows_loads_keys_spaces_timeline_and_comparison(site: Site, opens: O
     report = site.double.interval()
     expect(page.locator("#lambda")).to_have_text(f"{report.lambda_:.2f}")
     expect(page.locator("#before-value")).to_have_text(f"{report.lambda_before:.2f}")
+    expect(page.locator("#least-value")).to_have_text(f"{report.least_share:.2f}")
     expect(page.locator("#rate")).to_have_text("4,000")
     expect(page.locator("#facts")).to_have_text("dkg · 8 workers · epoch 10 · 3 replicas")
     expect(page.locator("#load-chart svg")).to_have_attribute(

@@ -1,5 +1,7 @@
 """Compiled routing of Consistent Grouping; needs numba."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from keygrouping.compiled import kernel
@@ -33,3 +35,12 @@ def route_consistent(
         totals[0] += weight
         routed[i] = owners[virtual]
     return routed
+
+
+@kernel
+def each_by_consistent(
+    event: Hashes, weights: Weights, loads: Weights, totals: Weights, owners: Workers, most: float
+) -> Iterator[int]:
+    """The worker of the event that stands in `event`, for as long as somebody asks."""
+    while True:
+        yield route_consistent(event, weights, loads, totals, owners, most)[0]

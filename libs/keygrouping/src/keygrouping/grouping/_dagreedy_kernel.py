@@ -1,5 +1,6 @@
 """Compiled routing of DAGreedy; needs numba."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,3 +86,10 @@ def route_dagreedy(hashes: Hashes, weights: Weights, arrays: Arrays) -> Workers:
         loads[1, worker] += weight
         routed[i] = worker
     return routed
+
+
+@kernel
+def each_by_dagreedy(event: Hashes, weights: Weights, arrays: Arrays) -> Iterator[int]:
+    """The worker of the event that stands in `event`, for as long as somebody asks."""
+    while True:
+        yield route_dagreedy(event, weights, arrays)[0]

@@ -1,5 +1,6 @@
 """Compiled routing of Distribution-aware Key Grouping; needs numba."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,3 +39,10 @@ def route_distribution_aware(hashes: Hashes, weights: Weights, arrays: Arrays) -
         at = np.searchsorted(keys, hashed)
         routed[i] = key_workers[at] if at < len(keys) and keys[at] == hashed else bucket_workers[bucket]
     return routed
+
+
+@kernel
+def each_by_distribution(event: Hashes, weights: Weights, arrays: Arrays) -> Iterator[int]:
+    """The worker of the event that stands in `event`, for as long as somebody asks."""
+    while True:
+        yield route_distribution_aware(event, weights, arrays)[0]

@@ -1,5 +1,6 @@
 """Compiled routing of DStream; needs numba."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -42,3 +43,19 @@ def route_dstream(
         else:
             routed[i] = home_of(hashed, workers)
     return routed, changes
+
+
+@kernel
+def each_by_dstream(
+    event: Hashes,
+    workers: int,
+    synopsis: NDArray[Any],
+    all_rules: NDArray[Any],
+    random: NDArray[np.uint64],
+    counters: NDArray[np.int32],
+    turn: NDArray[np.int64],
+) -> Iterator[tuple[int, int]]:
+    """What `route_dstream` says of the event that stands in `event`, for as long as somebody asks."""
+    while True:
+        routed, changes = route_dstream(event, workers, synopsis, all_rules, random, counters, turn)
+        yield routed[0], changes

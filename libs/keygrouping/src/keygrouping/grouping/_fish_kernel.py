@@ -1,5 +1,6 @@
 """Compiled routing of FISH; needs numba."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,3 +105,10 @@ def route_fish(hashes: Hashes, weights: Weights, arrays: Arrays) -> Workers:
         recent[best] += work
         routed[i] = best
     return routed
+
+
+@kernel
+def each_by_fish(event: Hashes, weights: Weights, arrays: Arrays) -> Iterator[int]:
+    """The worker of the event that stands in `event`, for as long as somebody asks."""
+    while True:
+        yield route_fish(event, weights, arrays)[0]

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
@@ -62,6 +62,28 @@ class BaseGrouping(ABC, Generic[SettingsType]):
 
     @abstractmethod
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers: ...
+
+    def one_by_one(self, now: float) -> Callable[[bytes | str], int]:
+        event = np.empty((1, len(self.seeds)), np.int64)
+        decisions = self._decisions(event, now)
+        if decisions is None:
+            return lambda key: self.route(key, now=now)
+        hashes, seeds, decide = event.reshape(-1).data, tuple(enumerate(self.seeds)), decisions.__next__
+
+        def choose(key: bytes | str) -> int:
+            for place, seed in seeds:
+                hashes[place] = hash_key(key, seed)
+            return decide()
+
+        return choose
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int] | None:  # noqa: ARG002
+        """The worker of the one event whose hashes stand in `event`, whenever the next one is asked for.
+
+        For kernels that are compiled as generators: to call one with all of its arrays takes several times as long as
+        to have it go on. None: `route` is no slower.
+        """
+        return None
 
     @abstractmethod
     def explain(self, key: bytes | str) -> Explanation: ...

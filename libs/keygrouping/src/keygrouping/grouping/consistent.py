@@ -12,7 +12,7 @@ import numpy as np
 
 from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping._virtual_workers import allotted, capacities_of, quotas
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
+from keygrouping.grouping.base import NO_WEIGHTS, BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.protocol import LEAST_CAPACITY, MOST_CAPACITY, Explanation, Hashes, Weights, Workers
 from keygrouping.hashing import SEED, hash_key
 from keygrouping.settings import Settings, setting
@@ -96,9 +96,16 @@ class Consistent(BaseGrouping[ConsistentSettings]):
         hashes, weights = kernel_arrays(hashes, weights, 1)
         if not len(hashes):
             return np.empty(0, np.int32)
+        return route_consistent(hashes, weights, *self._state_at(now))
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:
+        from keygrouping.grouping._consistent_kernel import each_by_consistent
+
+        return each_by_consistent(event, NO_WEIGHTS, *self._state_at(now))
+
+    def _state_at(self, now: float) -> tuple[Any, ...]:
         self._advance(now)
-        most = 1 + self._settings.tolerance
-        return route_consistent(hashes, weights, self._loads, self._total, self._owners, most)
+        return self._loads, self._total, self._owners, 1 + self._settings.tolerance
 
     def bear(self, loads: Weights) -> None:
         owned = np.bincount(self._owners, minlength=self._workers)

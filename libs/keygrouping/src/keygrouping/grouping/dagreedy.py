@@ -4,6 +4,7 @@ Source: Pacaci and Özsu, "Distribution-Aware Stream Partitioning for Distribute
 2018), as implemented for comparison with Dalton (ezapridou/Dalton, DAGreedy.java).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.grouping._ticks import Ticks
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
+from keygrouping.grouping.base import NO_WEIGHTS, BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.hashing import SEED, hash_key, worker_of
 from keygrouping.keyspace import SpaceSaving
@@ -84,14 +85,24 @@ class DaGreedy(BaseGrouping[DaGreedySettings]):
         return self._epoch + int(self._totals["changes"][0])
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
-        from keygrouping.grouping._dagreedy_kernel import Arrays, route_dagreedy
+        from keygrouping.grouping._dagreedy_kernel import route_dagreedy
 
         hashes, weights = kernel_arrays(hashes, weights, 1)
         if not len(hashes):
             return np.empty(0, np.int32)
+        return route_dagreedy(hashes, weights, self._arrays_at(now))
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:
+        from keygrouping.grouping._dagreedy_kernel import each_by_dagreedy
+
+        return each_by_dagreedy(event, NO_WEIGHTS, self._arrays_at(now))
+
+    def _arrays_at(self, now: float) -> Any:
+        from keygrouping.grouping._dagreedy_kernel import Arrays
+
         self._advance(now)
         counted = self._sketch
-        arrays = Arrays(
+        return Arrays(
             self._loads,
             counted.counters,
             counted.sketch,
@@ -100,7 +111,6 @@ class DaGreedy(BaseGrouping[DaGreedySettings]):
             self._hot_until,
             self._totals,
         )
-        return route_dagreedy(hashes, weights, arrays)
 
     def explain(self, key: bytes | str) -> Explanation:
         from keygrouping._probing import find

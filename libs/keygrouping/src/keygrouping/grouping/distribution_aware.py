@@ -6,7 +6,7 @@ Processing Systems" (DEBS 2015); its code, and the form that plans per batch, in
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -15,7 +15,7 @@ import numpy as np
 from keygrouping.grouping._greedy import heaviest_first
 from keygrouping.grouping._placement import Placement, Seen
 from keygrouping.grouping._ticks import Ticks
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays
+from keygrouping.grouping.base import NO_WEIGHTS, BaseGrouping, kernel_arrays
 from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.hashing import SEED, hash_key, worker_of
 from keygrouping.settings import Settings, setting
@@ -65,16 +65,25 @@ class DistributionAware(BaseGrouping[DistributionAwareSettings]):
         return self._settings.interval is None
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
-        from keygrouping.grouping._distribution_aware_kernel import Arrays, route_distribution_aware
+        from keygrouping.grouping._distribution_aware_kernel import route_distribution_aware
 
         hashes, weights = kernel_arrays(hashes, weights, 1)
         if not len(hashes):
             return np.empty(0, np.int32)
+        return route_distribution_aware(hashes, weights, self._arrays_at(now))
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:
+        from keygrouping.grouping._distribution_aware_kernel import each_by_distribution
+
+        return each_by_distribution(event, NO_WEIGHTS, self._arrays_at(now))
+
+    def _arrays_at(self, now: float) -> Any:
+        from keygrouping.grouping._distribution_aware_kernel import Arrays
+
         self._advance(now)
         placed, seen = self._placement, self._seen
         places = (placed.keys, placed.key_workers, placed.bucket_workers)
-        arrays = Arrays(*places, seen.buckets, seen.sketch.counters, seen.sketch.sketch)
-        return route_distribution_aware(hashes, weights, arrays)
+        return Arrays(*places, seen.buckets, seen.sketch.counters, seen.sketch.sketch)
 
     def statistics(self, now: float | None = None) -> dict[str, Any]:
         """`sketch`: counts of keys, see SpaceSaving.to_data; `buckets`: the weight of each bucket."""

@@ -4,6 +4,7 @@ Source: Chen, Zhang, Jin, "Popularity-aware Differentiated Distributed Stream Pr
 and its code (CGCL-codes/DStream).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -68,12 +69,21 @@ class DStream(BaseGrouping[DStreamSettings]):
         from keygrouping.grouping._dstream_kernel import route_dstream
 
         hashes, _ = kernel_arrays(hashes, weights, 1)
-        known = self._predictor
-        routed, changes = route_dstream(
-            hashes, self._workers, known.synopsis, known.rules, known.random, known.filter.counters, self._turn
-        )
+        routed, changes = route_dstream(hashes, *self._arrays)
         self._epoch += changes
         return routed
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:  # noqa: ARG002
+        from keygrouping.grouping._dstream_kernel import each_by_dstream
+
+        for worker, changes in each_by_dstream(event, *self._arrays):
+            self._epoch += changes
+            yield worker
+
+    @property
+    def _arrays(self) -> tuple[Any, ...]:
+        known = self._predictor
+        return self._workers, known.synopsis, known.rules, known.random, known.filter.counters, self._turn
 
     def explain(self, key: bytes | str) -> Explanation:
         hashed = hash_key(key)

@@ -4,6 +4,7 @@ Source: Huang and others, "Efficient Time-Evolving Stream Processing at Scale" (
 within an epoch, decay between epochs, classes of hot keys, waiting times that are computed instead of asked for.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.grouping._virtual_workers import capacities_of
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
+from keygrouping.grouping.base import NO_WEIGHTS, BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.protocol import (
     LEAST_CAPACITY,
     MOST_CAPACITY,
@@ -100,15 +101,24 @@ class Fish(BaseGrouping[FishSettings]):
         return self._waiting.copy()
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
-        from keygrouping.grouping._fish_kernel import Arrays, route_fish
+        from keygrouping.grouping._fish_kernel import route_fish
 
         hashes, weights = kernel_arrays(hashes, weights, 2)
         if not len(hashes):
             return np.empty(0, np.int32)
+        return route_fish(hashes, weights, self._arrays_at(now))
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:
+        from keygrouping.grouping._fish_kernel import each_by_fish
+
+        return each_by_fish(event, NO_WEIGHTS, self._arrays_at(now))
+
+    def _arrays_at(self, now: float) -> Any:
+        from keygrouping.grouping._fish_kernel import Arrays
+
         self._advance(now)
         counted = self._sketch
-        arrays = Arrays(self._waiting, self._recent, self._service, counted.counters, counted.sketch, self._totals)
-        return route_fish(hashes, weights, arrays)
+        return Arrays(self._waiting, self._recent, self._service, counted.counters, counted.sketch, self._totals)
 
     def explain(self, key: bytes | str) -> Explanation:
         first = worker_of(hash_key(key, SEED), self._workers)

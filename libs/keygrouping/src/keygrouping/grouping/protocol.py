@@ -1,6 +1,6 @@
 """The protocol of all groupings, so that a router needs to know none of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -148,6 +148,12 @@ class Grouping(Protocol):
 
         `hashes` has shape (n, len(seeds)), see `keygrouping.hashing.hash_keys`; `weights` has shape (n,), is
         finite and not negative, and None stands for ones. The answer has shape (n,).
+        """
+
+    def one_by_one(self, now: float) -> Callable[[bytes | str], int]:
+        """A function that routes single events of this time: as `route` does, in a fraction of its time.
+
+        It holds until another method of this grouping is called.
         """
 
     def bear(self, loads: Weights) -> None:

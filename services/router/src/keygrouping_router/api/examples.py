@@ -39,6 +39,7 @@ _HEAD: dict[str, Any] = {
     ],
     "loads": [25010.0, 24990.0, 25000.0, 25000.0],
     "lambda": 1.0004,
+    "least_share": 0.9996,
     "std_dev": 0.01,
     "dist_cost": 1.005,
     "lambda_before": 1.93,
@@ -167,6 +168,7 @@ EXAMPLES: dict[type[shapes.Model], dict[str, Any]] = {
             }
         ],
         "lambda": 1.0,
+        "least_share": 1.0,
         "epoch": 3,
         "version": 7,
         "done": None,

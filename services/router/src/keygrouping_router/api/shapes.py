@@ -135,6 +135,9 @@ class KeySpaceHead(Model):
     lambda_: float | None = Field(
         alias="lambda", description="largest load over average load: 1 is perfect, W the worst; null without load"
     )
+    least_share: float | None = Field(
+        description="least load over average load: 1 is perfect, 0 an idle worker; null without load"
+    )
     std_dev: float | None = Field(
         description="standard deviation of the workers' shares in percentage points; null without load"
     )
@@ -280,6 +283,9 @@ class WorkersReport(Changeable):
     total_lag: int | None
     items: list[WorkerReport]
     lambda_: float | None = Field(alias="lambda", description="null as long as no load has been measured")
+    least_share: float | None = Field(
+        description="of the load that is due to it, of the emptiest worker; null likewise"
+    )
     epoch: int
 
 

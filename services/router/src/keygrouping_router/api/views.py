@@ -11,7 +11,7 @@ from typing import Any
 
 from keygrouping.grouping import Description, Filling, create, describe, live_names
 from keygrouping.grouping.overrides import Layout
-from keygrouping.measure import lambda_
+from keygrouping.measure import lambda_, least_share
 
 from keygrouping_router.api.shapes import (
     AvailableGrouping,
@@ -108,6 +108,7 @@ def workers_of(
     capacities = capacities_of(control.capacity_by_worker, most)
     due = float(capacities[: control.workers].sum())
     total = float(loads.sum())
+    used = capacities_of(control.capacity_by_worker, len(loads))
     items = []
     for worker in range(most):
         load = float(loads[worker]) if worker < len(loads) else 0.0
@@ -132,7 +133,8 @@ def workers_of(
         max_workers=most,
         total_lag=None if lags is None else sum(lags.values()),
         items=items,
-        lambda_=lambda_(loads, capacities_of(control.capacity_by_worker, len(loads))) if total else None,
+        lambda_=lambda_(loads, used) if total else None,
+        least_share=least_share(loads, used) if total else None,
         epoch=epoch,
         version=version,
     )

@@ -73,6 +73,7 @@ class Traffic:
         self._measure_rate()
         self._whole_before, self._loads_before = self._loads_before, np.zeros(len(self._loads_before))
         metrics.IMBALANCE.set(self._balance.recent.lambda_)
+        metrics.LEAST_SHARE.set(self._balance.recent.least_share)
         metrics.IMBALANCE_BEFORE.set(lambda_(self._whole_before, self._balance.recent.capacities))
         self._tracker.end_interval()
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from keygrouping.measure import MOST_PAIRS, KeySample, lambda_, std_dev
+from keygrouping.measure import MOST_PAIRS, KeySample, lambda_, least_share, std_dev
 from numpy.typing import NDArray
 
 Loads = NDArray[np.float64]
@@ -49,6 +49,11 @@ class Spread:
     def lambda_(self) -> float:
         """Largest over average load, by capacity."""
         return lambda_(self.loads, self.capacities)
+
+    @property
+    def least_share(self) -> float:
+        """Least over average load, by capacity."""
+        return least_share(self.loads, self.capacities)
 
     @property
     def std_dev(self) -> float:

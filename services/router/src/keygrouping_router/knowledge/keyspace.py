@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from keygrouping.grouping import Explanation, Space
 from keygrouping.keyspace import SpaceSaving
-from keygrouping.measure import KeySample, lambda_, std_dev
+from keygrouping.measure import KeySample, lambda_, least_share, std_dev
 from numpy.typing import NDArray
 
 from keygrouping_router.knowledge.balance import Loads, capacities_of
@@ -117,6 +117,7 @@ class KeySpaceSummary:
     spaces: Sequence[SpaceState]
     loads: list[float]
     lambda_: float | None
+    least_share: float | None
     std_dev: float | None
     dist_cost: float
     lambda_before: float | None
@@ -163,6 +164,7 @@ class KeySpaceView:
         given = capacities_of(capacities, len(self.loads))
         before = np.sum([part.before for part in self._alike], axis=0)
         self.lambda_ = lambda_(self.loads, given) if self.loads.any() else None
+        self.least_share = least_share(self.loads, given) if self.loads.any() else None
         self.std_dev = std_dev(self.loads, given) if self.loads.any() else None
         self.lambda_before = lambda_(before, given) if before.any() else None
 

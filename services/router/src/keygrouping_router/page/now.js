@@ -14,13 +14,15 @@ export function updateNow(report, previous, workers, grouping) {
 }
 
 function updateLambda(report) {
-  const { lambda: now, lambda_before: before } = report;
+  const { lambda: now, lambda_before: before, least_share: least } = report;
   const most = Math.max(now ?? 1, before ?? 1);
   write(byId("lambda"), ratio(now));
   write(byId("after-name"), report.grouping);
   write(byId("after-value"), ratio(now));
+  write(byId("least-value"), decimal(least));
   write(byId("before-value"), ratio(before));
   fill(byId("after-bar"), now / most);
+  fill(byId("least-bar"), least / most);
   fill(byId("before-bar"), before / most);
   write(byId("lambda-words"), now === null ? "No traffic yet: λ needs events." : lambdaWords(report.workers, now, before));
 }

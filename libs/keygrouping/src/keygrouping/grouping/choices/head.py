@@ -5,7 +5,7 @@ Distributed Stream Processing" (ICDE 2016), and its code (anisnasir/SLBSimulator
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from keygrouping.grouping._shared_widths import SharedSettings, SharedWidths
 from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping._wide_keys import WideKeys
-from keygrouping.grouping.base import kernel_arrays, loads_from
+from keygrouping.grouping.base import NO_WEIGHTS, kernel_arrays, loads_from
 from keygrouping.grouping.choices.load_tree import first_leaf, loads_of, tree_of
 from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
 from keygrouping.hashing import SECOND_SEED, SEED, hash_key, worker_of
@@ -140,15 +140,25 @@ class HeadGrouping(SharedWidths[HeadSettingsType], Generic[HeadSettingsType]):
         return min(2, self._workers)
 
     def route_batch(self, hashes: Hashes, weights: Weights | None, now: float) -> Workers:
-        from keygrouping.grouping.choices.head_kernel import Arrays, route_head
+        from keygrouping.grouping.choices.head_kernel import route_head
 
         hashes, weights = kernel_arrays(hashes, weights, 2)
         if not len(hashes):
             return np.empty(0, np.int32)
+        return route_head(hashes, weights, *self._state_at(now))
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:
+        from keygrouping.grouping.choices.head_kernel import each_by_head
+
+        return each_by_head(event, NO_WEIGHTS, *self._state_at(now))
+
+    def _state_at(self, now: float) -> tuple[Any, ...]:
+        from keygrouping.grouping.choices.head_kernel import Arrays
+
         self._advance(now)
         keys, workers = self._keys, self._workers
         arrays = Arrays(self._tree, keys.counters, keys.sketch, self._counts, self._rules, self._wide.table)
-        return route_head(hashes, weights, arrays, workers, first_leaf(workers), self.shared)
+        return arrays, workers, first_leaf(workers), self.shared
 
     def bear(self, loads: Weights) -> None:
         self._tree = tree_of(loads_of(self._tree, self._workers) + loads)

@@ -1,6 +1,7 @@
 """Compiled routing of D-Choices and W-Choices; needs numba."""
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,3 +192,12 @@ def route_head(  # noqa: PLR0915 -- what one event needs stays in one loop
         add_load(tree, leaf, worker, weight)
         routed[i] = worker
     return routed
+
+
+@kernel
+def each_by_head(
+    event: Hashes, weights: Weights, arrays: Arrays, workers: int, leaf: int, planned: bool
+) -> Iterator[int]:
+    """The worker of the event that stands in `event`, for as long as somebody asks."""
+    while True:
+        yield route_head(event, weights, arrays, workers, leaf, planned)[0]

@@ -4,6 +4,7 @@ Source: Nasir and others, "Partial Key Grouping: Load-Balanced Partitioning of D
 ("Off-Greedy").
 """
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -49,6 +50,11 @@ class OffGreedy(BaseGrouping[Settings]):
         from keygrouping.grouping.choices.sticky_kernel import route_off_greedy
 
         return route_off_greedy(kernel_arrays(hashes, weights, 1)[0], self._table, self._workers)
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:  # noqa: ARG002
+        from keygrouping.grouping.choices.sticky_kernel import each_by_off_greedy
+
+        return each_by_off_greedy(event, self._table, self._workers)
 
     def explain(self, key: bytes | str) -> Explanation:
         hashed = hash_key(key)

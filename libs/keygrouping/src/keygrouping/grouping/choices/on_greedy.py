@@ -4,11 +4,12 @@ Source: Nasir and others, "Partial Key Grouping: Load-Balanced Partitioning of D
 ("On-Greedy").
 """
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
 
-from keygrouping.grouping.base import kernel_arrays
+from keygrouping.grouping.base import NO_WEIGHTS, kernel_arrays
 from keygrouping.grouping.choices.sticky import Sticky, StickySettings
 from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
 from keygrouping.hashing import SEED
@@ -30,8 +31,12 @@ class OnGreedy(Sticky[StickySettings]):
         from keygrouping.grouping.choices.sticky_kernel import route_on_greedy
 
         hashes, weights = kernel_arrays(hashes, weights, 1)
-        known = self._assignments
-        return route_on_greedy(hashes, weights, self._loads, known.tables, known.generations)
+        return route_on_greedy(hashes, weights, *self._arrays)
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:  # noqa: ARG002
+        from keygrouping.grouping.choices.sticky_kernel import each_by_on_greedy
+
+        return each_by_on_greedy(event, NO_WEIGHTS, *self._arrays)
 
     def _explain_new(self, key: bytes | str) -> Explanation:  # noqa: ARG002
         least = int(np.argmin(self._loads))

@@ -4,10 +4,11 @@ Source: Nasir and others, "Partial Key Grouping: Load-Balanced Partitioning of D
 ("static PoTC") and 6.2 Q1.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from keygrouping.grouping.base import kernel_arrays
+from keygrouping.grouping.base import NO_WEIGHTS, kernel_arrays
 from keygrouping.grouping.choices.sticky import Sticky, StickySettings
 from keygrouping.grouping.protocol import Explanation, Hashes, Weights, Workers
 from keygrouping.hashing import SECOND_SEED, SEED, hash_key, worker_of
@@ -44,10 +45,12 @@ class Potc(Sticky[PotcSettings]):
         from keygrouping.grouping.choices.sticky_kernel import route_potc
 
         hashes, weights = kernel_arrays(hashes, weights, 2)
-        known = self._assignments
-        return route_potc(
-            hashes, weights, self._loads, known.tables, known.generations, self._settings.distinct_choices
-        )
+        return route_potc(hashes, weights, *self._arrays, self._settings.distinct_choices)
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:  # noqa: ARG002
+        from keygrouping.grouping.choices.sticky_kernel import each_by_potc
+
+        return each_by_potc(event, NO_WEIGHTS, *self._arrays, self._settings.distinct_choices)
 
     def _explain_new(self, key: bytes | str) -> Explanation:
         first = worker_of(hash_key(key, SEED), self._workers)

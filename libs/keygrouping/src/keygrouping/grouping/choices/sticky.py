@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from keygrouping.grouping._assignments import MAX_KEYS, Assignments
 from keygrouping.grouping.base import BaseGrouping, loads_from
-from keygrouping.grouping.protocol import Explanation, Space
+from keygrouping.grouping.protocol import Explanation, Space, Weights
 from keygrouping.hashing import hash_key
 from keygrouping.settings import Settings, setting
 
@@ -45,6 +46,10 @@ class Sticky(BaseGrouping[StickySettingsType]):
     def assignments(self) -> Assignments:
         """The workers of the keys that it has seen lately."""
         return self._assignments
+
+    @property
+    def _arrays(self) -> tuple[Weights, NDArray[Any], NDArray[Any]]:
+        return self._loads, self._assignments.tables, self._assignments.generations
 
     def explain(self, key: bytes | str) -> Explanation:
         worker = self._assignments.find(hash_key(key, self.seeds[0]))

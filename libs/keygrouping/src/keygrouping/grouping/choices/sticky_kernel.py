@@ -1,5 +1,6 @@
 """Compiled routing of the groupings that leave a key where its first event went; needs numba."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -64,3 +65,28 @@ def route_off_greedy(hashes: Hashes, table: NDArray[Any], workers: int) -> Worke
         item = table[find(table, hashes[i, 0])]
         routed[i] = item.worker if item.used else home_of(hashes[i, 0], workers)
     return routed
+
+
+@kernel
+def each_by_potc(
+    event: Hashes, weights: Weights, loads: Weights, tables: NDArray[Any], all_generations: NDArray[Any], distinct: bool
+) -> Iterator[int]:
+    """The worker of the event that stands in `event`, for as long as somebody asks."""
+    while True:
+        yield route_potc(event, weights, loads, tables, all_generations, distinct)[0]
+
+
+@kernel
+def each_by_on_greedy(
+    event: Hashes, weights: Weights, loads: Weights, tables: NDArray[Any], all_generations: NDArray[Any]
+) -> Iterator[int]:
+    """The worker of the event that stands in `event`, for as long as somebody asks."""
+    while True:
+        yield route_on_greedy(event, weights, loads, tables, all_generations)[0]
+
+
+@kernel
+def each_by_off_greedy(event: Hashes, table: NDArray[Any], workers: int) -> Iterator[int]:
+    """The worker of the event that stands in `event`, for as long as somebody asks."""
+    while True:
+        yield route_off_greedy(event, table, workers)[0]

@@ -5,7 +5,7 @@ Source: Dalabasmaz and Can, "Dynamic Key Grouping: A Load Balancing Algorithm fo
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from keygrouping.grouping._shared_widths import SharedSettings, SharedWidths
 from keygrouping.grouping._wide_keys import WideKeys
-from keygrouping.grouping.base import kernel_arrays, loads_from
+from keygrouping.grouping.base import NO_WEIGHTS, kernel_arrays, loads_from
 from keygrouping.grouping.dkg.generations import generations
 from keygrouping.grouping.dkg.plan import Counted
 from keygrouping.grouping.protocol import Explanation, Hashes, HotKey, Space, Weights, Workers
@@ -139,11 +139,22 @@ class Dkg(SharedWidths[DkgSettings]):
         hashes, weights = kernel_arrays(hashes, weights, 1)
         if not len(hashes):
             return np.empty(0, np.int32)
-        self._advance(now)
-        state = (self._loads, self._keys.items, self._totals, self._rules)
+        state = self._state_at(now)
         if self.shared:
             return route_planned_dkg(hashes, weights, *state, self._wide.table)
         return route_dkg(hashes, weights, *state)
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:
+        from keygrouping.grouping.dkg.route_kernel import each_by_dkg, each_by_planned_dkg
+
+        state = self._state_at(now)
+        if self.shared:
+            return each_by_planned_dkg(event, NO_WEIGHTS, *state, self._wide.table)
+        return each_by_dkg(event, NO_WEIGHTS, *state)
+
+    def _state_at(self, now: float) -> tuple[Weights, NDArray[Any], NDArray[Any], NDArray[Any]]:
+        self._advance(now)
+        return self._loads, self._keys.items, self._totals, self._rules
 
     def bear(self, loads: Weights) -> None:
         self._loads += loads

@@ -4,6 +4,7 @@ Source: odalabasmaz/DynamicKeyGrouping, classes DynamicKeyGrouping, KeySpace, Ke
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -133,6 +134,15 @@ class DkgLegacy(BaseGrouping[DkgLegacySettings]):
             done = route_legacy(hashes, routed, done, self._loads, self._keys.items, self._totals, self._rules)
             if done == len(hashes):
                 return routed
+            self._keys.grow()
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:
+        from keygrouping.grouping.dkg.legacy_kernel import each_by_legacy
+
+        self._advance(now)
+        while True:
+            self._rules["room"] = self._keys.room
+            yield from each_by_legacy(event, self._loads, self._keys.items, self._totals, self._rules)
             self._keys.grow()
 
     def explain(self, key: bytes | str) -> Explanation:

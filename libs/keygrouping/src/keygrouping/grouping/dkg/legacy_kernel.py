@@ -1,5 +1,6 @@
 """Compiled routing of the public code of Dynamic Key Grouping; needs numba."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -101,3 +102,13 @@ def route_legacy(  # noqa: C901, PLR0915 -- the public code's own steps, in its 
         total.events += 1
         routed[i] = best
     return len(hashes)
+
+
+@kernel
+def each_by_legacy(
+    event: Hashes, loads: Loads, items: NDArray[Any], totals: NDArray[Any], all_rules: NDArray[Any]
+) -> Iterator[int]:
+    """The worker of the event that stands in `event`, until the table of items is full."""
+    routed = np.empty(1, np.int32)
+    while route_legacy(event, routed, 0, loads, items, totals, all_rules):
+        yield routed[0]

@@ -1,5 +1,6 @@
 """Compiled routing of Dynamic Key Grouping; needs numba."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -159,3 +160,27 @@ def route_planned_dkg(
         total.mass += weight
         routed[i] = best
     return routed
+
+
+@kernel
+def each_by_dkg(
+    event: Hashes, weights: Weights, loads: Weights, items: NDArray[Any], totals: NDArray[Any], all_rules: NDArray[Any]
+) -> Iterator[int]:
+    """The worker of the event that stands in `event`, for as long as somebody asks."""
+    while True:
+        yield route_dkg(event, weights, loads, items, totals, all_rules)[0]
+
+
+@kernel
+def each_by_planned_dkg(
+    event: Hashes,
+    weights: Weights,
+    loads: Weights,
+    items: NDArray[Any],
+    totals: NDArray[Any],
+    all_rules: NDArray[Any],
+    wide: NDArray[Any],
+) -> Iterator[int]:
+    """The worker of the event that stands in `event`, for as long as somebody asks."""
+    while True:
+        yield route_planned_dkg(event, weights, loads, items, totals, all_rules, wide)[0]

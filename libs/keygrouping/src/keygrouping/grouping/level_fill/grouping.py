@@ -5,18 +5,20 @@ more worker only when all of them are full; heavy keys spill first. Each interva
 places the keys that fit on one worker, and pours the others to one common water level above them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from keygrouping.grouping._ticks import Ticks
-from keygrouping.grouping.base import BaseGrouping, kernel_arrays, loads_from
+from keygrouping.grouping.base import NO_WEIGHTS, BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.level_fill.buckets import resized
 from keygrouping.grouping.level_fill.exchange import Report, Swing, level_together
 from keygrouping.grouping.level_fill.keys import Keys
 from keygrouping.grouping.level_fill.message import Plan
 from keygrouping.grouping.level_fill.plan import Placement, Shares, moved, place, rock_share
+from keygrouping.grouping.level_fill.scramble import mark_of, restored, scrambled
 from keygrouping.grouping.level_fill.settings import LevelFillSettings
 from keygrouping.grouping.level_fill.shares import Counts, Estimates, Seen
 from keygrouping.grouping.level_fill.sizes import capacities_for, empty_arrays, hot_from, tracked_from
@@ -62,6 +64,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         super().__init__(workers, settings)
         self._ticks = None if self._settings.interval is None else Ticks(self._settings.interval)
         self._checked = 0
+        self._mark = mark_of(self._settings.seed)
         self._arrays = empty_arrays(self._settings, workers)
         self._outside = np.zeros(workers)
         """Weight of this interval that others have routed to each worker."""
@@ -104,11 +107,19 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         hashes, weights = kernel_arrays(hashes, weights, 1)
         if not len(hashes):
             return np.empty(0, np.int32)
+        return _routed(self._arrays_at(now), scrambled(hashes, self._settings.seed), weights)
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:
+        from keygrouping.grouping.level_fill.route_kernel import each_by_level
+
+        return each_by_level(event, NO_WEIGHTS, self._arrays_at(now), np.uint64(self._settings.seed))
+
+    def _arrays_at(self, now: float) -> Arrays:
         self._advance(now)
         self._arrays.state["now"] = self._now
         if self._together:
             self._arrays.go_deaf(self._outside)
-        return _routed(self._arrays, hashes, weights)
+        return self._arrays
 
     def statistics(self, now: float | None = None) -> dict[str, Any]:
         """Columns of keys and buckets, see `Counts`; a new interval begins."""
@@ -144,7 +155,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The next plan; see `protocol.Planned`, and `message.Plan` for what else it tells."""
         arrays = self._arrays
-        counts = [Counts.parsed(source, self._workers, len(arrays.owners)) for source in statistics]
+        counts = [Counts.parsed(source, self._workers, len(arrays.owners), self._mark) for source in statistics]
         seen = Seen.merged(counts, arrays.owners, self._workers)
         sets = len(arrays.hashes) // WAYS
         chosen = self._settings
@@ -153,12 +164,12 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         return self._planned(shares.keys, self._placed(shares), estimates, together).to_data()
 
     def apply(self, plan: Mapping[str, Any]) -> None:
-        parsed = Plan.parsed(plan, self._workers, len(self._arrays.owners))
+        parsed = Plan.parsed(plan, self._workers, len(self._arrays.owners), self._mark)
         self._install(parsed)
         self._epoch += 1
 
     def explain(self, key: bytes | str) -> Explanation:
-        hashed = hash_key(key)
+        hashed = int(scrambled(np.array([hash_key(key)], np.int64), self._settings.seed)[0])
         arrays = self._arrays
         owner = int(arrays.owners[hashed & (len(arrays.owners) - 1)])
         counted = np.flatnonzero((arrays.hashes == hashed) & ((arrays.counts > 0) | arrays.tracked))
@@ -189,14 +200,14 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         hashes, keys = self._arrays.hashes[slots], self._arrays.keys
         widths, shares = keys["width"][slots], keys["share"][slots]
         order = np.lexsort((hashes, -shares, -widths))[: max(0, limit)]
-        columns = (hashes[order].tolist(), widths[order].tolist(), shares[order].tolist())
+        columns = (self._told(hashes[order]).tolist(), widths[order].tolist(), shares[order].tolist())
         return [HotKey(*key) for key in zip(*columns, strict=True)]
 
     def spaces(self) -> tuple[Space, ...]:
         arrays, slots = self._arrays, len(self._arrays.hashes)
-        cold = arrays.hashes[(arrays.counts > 0) & ~arrays.tracked]
-        wide = arrays.keys["width"] > 1
-        tracked, hot = arrays.hashes[arrays.tracked & ~wide], arrays.hashes[arrays.tracked & wide]
+        wide, told = arrays.keys["width"] > 1, self._told(arrays.hashes)
+        cold = told[(arrays.counts > 0) & ~arrays.tracked]
+        tracked, hot = told[arrays.tracked & ~wide], told[arrays.tracked & wide]
         known = f"keys from {100 * self._threshold():.2g} % on, of one worker"
         return (
             Space("cold", len(cold), slots, "counted keys that the owner of their hashes has", cold),
@@ -214,6 +225,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         hot = np.bincount(keys.members[places], keys.taken[places], workers).astype(np.float64)
         chosen = np.flatnonzero(poured)
         heaviest = chosen[np.lexsort((keys.hashes[chosen], -keys.shares[chosen]))][:limit].tolist()
+        told = self._told(keys.hashes[heaviest]).tolist()
         average = self._arrays.average
         return Filling(
             placement.level,
@@ -222,9 +234,13 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             hot,
             placement.room,
             (self._arrays.loads + self._arrays.left) / average if average else np.zeros(workers),
-            tuple(_poured(keys, k) for k in heaviest),
+            tuple(_poured(keys, k, hashed) for k, hashed in zip(heaviest, told, strict=True)),
             len(chosen),
         )
+
+    def _told(self, hashes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """These, as everybody knows them."""
+        return restored(hashes, self._settings.seed)
 
     def _members(self, slot: int) -> list[int]:
         key = self._arrays.keys[slot]
@@ -293,6 +309,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         places = np.repeat(keys["start"] - np.cumsum(known) + known, known) + np.arange(int(known.sum()))
         return {
             "workers": self._workers,
+            "mark": self._mark,
             "whole": whole,
             "mass": arrays.mass,
             "squares": float(arrays.state["squares"][0]),
@@ -320,7 +337,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def _planned(self, before: Keys, placement: Placement, estimates: Estimates, together: bool) -> Plan:
         moved_keys = moved(before, placement.keys, self._workers)
-        return Plan.made(placement, estimates, self._fair(), self._settings.eps, moved_keys, together)
+        return Plan.made(placement, estimates, self._fair(), self._settings.eps, moved_keys, together, self._mark)
 
     def _install(self, plan: Plan) -> None:
         """Route by a plan for the present number of workers; counts, loads and level go on."""
@@ -389,17 +406,19 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         began = None if self._ticks is None else self._ticks.began
         plan = None if self._plan is None else self._plan.to_data()
         own = {"began": began, "checked": self._checked, "plan": plan, "outside": self._outside.tolist()}
-        own["swing"] = self._swing.to_data()
+        own |= {"swing": self._swing.to_data(), "mark": self._mark}
         return own | self._arrays.to_data()
 
     def _restore_state(self, state: Any, shift: float) -> None:
+        if state["mark"] != self._mark:
+            raise ValueError("that of another seed")
         began, checked = Ticks.checked(state["began"], shift), int(state["checked"])
         arrays, outside = (
             empty_arrays(self._settings, self._workers).filled(state, shift),
             loads_from(state["outside"], self._workers),
         )
         data, swing = state["plan"], Swing.parsed(state["swing"])
-        plan = None if data is None else Plan.parsed(data, self._workers, len(arrays.owners))
+        plan = None if data is None else Plan.parsed(data, self._workers, len(arrays.owners), self._mark)
         self._arrays, self._outside, self._checked, self._swing = arrays, outside, checked, swing
         if self._ticks is not None:
             self._ticks.began = began
@@ -408,6 +427,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def _take_over(self, other: Self) -> bool:
         """Without a snapshot, which would hold up routing for as long as thousands of keys take to be written down."""
+        if other._mark != self._mark:
+            return False
         own, before = empty_arrays(self._settings, self._workers), other._arrays
         self._now, self._epoch, self._checked = other._now, other._epoch, other._checked
         self._outside = other._outside.copy()
@@ -455,11 +476,11 @@ def _around(arrays: Arrays, hashed: int) -> Arrays:
     return arrays._replace(**{name: getattr(arrays, name)[first : first + WAYS] for name in columns}).copied()
 
 
-def _poured(keys: Keys, k: int) -> PouredKey:
+def _poured(keys: Keys, k: int, hashed: int) -> PouredKey:
     first = int(keys.known[:k].sum())
     part = slice(first, first + int(keys.width[k]))
     members = tuple(zip(keys.members[part].tolist(), keys.taken[part].tolist(), strict=True))
-    return PouredKey(int(keys.hashes[k]), float(keys.shares[k]), members)
+    return PouredKey(hashed, float(keys.shares[k]), members)
 
 
 def _routed(arrays: Arrays, hashes: Hashes, weights: Weights) -> Workers:

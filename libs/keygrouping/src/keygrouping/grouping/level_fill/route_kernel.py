@@ -5,6 +5,7 @@ so what is changed in it stays.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from keygrouping._splitmix import GAMMA, mix, unit
 from keygrouping.compiled import kernel
 from keygrouping.grouping._kernels import home_of
+from keygrouping.grouping.level_fill.scramble_kernel import scramble
 from keygrouping.grouping.level_fill.state import BY_LEVEL, BY_SPILL, INLINE, LIGHT, MOST_TRACKED, WAYS, Arrays
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 
@@ -349,3 +351,12 @@ def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one lo
         routed[i] = worker
     state.mass, state.squares, state.until = mass, squares, until
     return routed
+
+
+@kernel
+def each_by_level(event: Hashes, weights: Weights, arrays: Arrays, secret: np.uint64) -> Iterator[int]:
+    """The worker of the event that stands in `event`, for as long as somebody asks."""
+    used = np.empty((1, 1), np.int64)
+    while True:
+        used[0, 0] = scramble(event[0, 0], secret)
+        yield route_levels(used, weights, arrays)[0]

@@ -62,6 +62,13 @@ class LevelFillSettings(Settings):
         most=1_000_000,
     )
     planned: bool = setting(True, "false: no plans; keys are only tracked and spill")
+    seed: int = setting(
+        0,
+        "a secret number by which hashes are scrambled, so that nobody can choose keys that meet in one place; 0: as "
+        "they are. With another one all keys are placed again",
+        least=0,
+        most=2**53 - 1,
+    )
     capacities: tuple[float, ...] = setting(
         (),
         "relative speed of each worker, worker 0 first; those that are missing are 1",

@@ -50,11 +50,13 @@ class Counts:
     """See `exchange.Swing.part`."""
 
     @classmethod
-    def parsed(cls, data: Mapping[str, Any], workers: int, buckets: int) -> "Counts":
-        """Out of JSON data; a ValueError if they are none, or for another number of workers."""
+    def parsed(cls, data: Mapping[str, Any], workers: int, buckets: int, mark: int) -> "Counts":
+        """Out of JSON data; a ValueError if they are none, or for another number of workers, or another seed's mark."""
         try:
             if data["workers"] != workers:
                 raise ValueError(f"those of {data['workers']} workers")
+            if data["mark"] != mark:
+                raise ValueError("those of another seed")
             parts = cls(
                 bool(data["whole"]),
                 float(data["mass"]),

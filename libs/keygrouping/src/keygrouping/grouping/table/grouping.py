@@ -6,7 +6,7 @@ Source: Fang et al., "Parallel Stream Processing Against Workload Skewness and V
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -136,6 +136,10 @@ class RoutingTableGrouping(BaseGrouping[TableSettings]):
             return np.empty(0, np.int32)
         self._advance(now)
         return self._keys.route(hashes, weights, self._background, self._now)
+
+    def _decisions(self, event: Hashes, now: float) -> Iterator[int]:
+        self._advance(now)
+        return self._keys.each(event, self._background, self._now)
 
     def bear(self, loads: Weights) -> None:
         self._background += loads

@@ -1,5 +1,6 @@
 """Compiled routing by a table of keys that also counts what each key costs; needs numba."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,3 +73,11 @@ def route_by_table(
         slots[slot].cost += weight
         routed[i] = slots[slot].worker
     return len(hashes)
+
+
+@kernel
+def each_by_table(event: Hashes, weights: Weights, arrays: Arrays, limit: int, now: float) -> Iterator[int]:
+    """The worker of the event that stands in `event`, until there are too few slots for its key."""
+    routed = np.empty(1, np.int32)
+    while route_by_table(event, weights, 0, routed, arrays, limit, now):
+        yield routed[0]

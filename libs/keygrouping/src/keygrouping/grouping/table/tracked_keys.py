@@ -1,11 +1,12 @@
 """The keys that a routing-table grouping knows: where each goes, and what it cost in this interval and those before."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping.grouping.base import NO_WEIGHTS
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 from keygrouping.grouping.table.interval import Numbers
 from keygrouping.grouping.table.slot import EMPTY, ROUTED, SLOT, TRACKED
@@ -55,14 +56,29 @@ class TrackedKeys:
         from keygrouping.grouping.table.route_kernel import Arrays, route_by_table
 
         routed = np.empty(len(hashes), np.int32)
-        limit = self._entries + self._capacity
         done = 0
         while True:
             arrays = Arrays(self._slots, self._known, background)
-            done = route_by_table(hashes, weights, done, routed, arrays, limit, now)
+            done = route_by_table(hashes, weights, done, routed, arrays, self._limit, now)
             if done == len(hashes):
                 return routed
-            self._replace(*self._keys(), slots=2 * len(self._slots))
+            self._grow()
+
+    def each(self, event: Hashes, background: Weights, now: float) -> Iterator[int]:
+        """As `route`, the worker of the event that stands in `event`, for as long as somebody asks."""
+        from keygrouping.grouping.table.route_kernel import Arrays, each_by_table
+
+        while True:
+            arrays = Arrays(self._slots, self._known, background)
+            yield from each_by_table(event, NO_WEIGHTS, arrays, self._limit, now)
+            self._grow()
+
+    @property
+    def _limit(self) -> int:
+        return self._entries + self._capacity
+
+    def _grow(self) -> None:
+        self._replace(*self._keys(), slots=2 * len(self._slots))
 
     def find(self, hashed: int) -> tuple[Any, float] | None:
         """The item of a key and its weight in the window, or None."""

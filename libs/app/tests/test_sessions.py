@@ -348,7 +348,7 @@ async def test_an_answer_to_who_is_leaving_is_no_sign_of_life(monkeypatch: pytes
     owner = SimpleNamespace(may_start=allowed.append, lose=lambda _: None)
     consumer = Leaving()
     monkeypatch.setattr(member.Member, "_new_consumer", lambda _: consumer)
-    leaving = member.Member(Settings("g", "unused:1", "dead", session_timeout=SESSION), ["in"], owner)  # type: ignore[arg-type]
+    leaving = member.Member(Settings("g", "unused:1", "dead", session_timeout=SESSION), ["in"], owner)
     keeping = asyncio.create_task(leaving.keep())
     await until(lambda: allowed)
     assert leaving._silence is not None

@@ -585,7 +585,8 @@ UNSEEN: dict[str, tuple[bytes, int, list[tuple[int, int]]]] = {
 def test_what_is_not_seen_is_passed_over_a_bounded_part_at_a_time(kind: str, often: int) -> None:
     unseen, offset, aborted = UNSEEN[kind]
     fetched = Fetched(Unpacking(5000), "events", 3, offset, unseen + SEEN, aborted)
-    takes, found = 0, []
+    takes = 0
+    found: list[Record] = []
     while not fetched.exhausted:
         taken = fetched.take(None)
         takes += 1
@@ -628,7 +629,7 @@ class OneFetch:
 async def test_a_poll_goes_on_at_once_and_lets_others_have_their_turns(often: int) -> None:  # noqa: ARG001
     unseen, offset, aborted = UNSEEN["a record that is too large"]
     consumer = OneFetch(Fetched(Unpacking(5000), "events", 3, offset, unseen + SEEN, aborted))
-    source: Any = PartitionSource(consumer, TP, consumer.fetched._unpacking)  # type: ignore[arg-type]
+    source: Any = PartitionSource(consumer, TP, consumer.fetched._unpacking)
     turns = 0
 
     async def heart() -> None:

@@ -46,6 +46,14 @@ async def keep(cluster: Cluster, topic: str, **settings: int) -> None:
     named = {name.replace("_", "."): str(value) for name, value in settings.items()}
     await cluster.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, named)])
 
+    async def is_told() -> bool:
+        """A broker tells what was set before for some moments."""
+        (answer,) = await cluster.admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        told = {name: value for name, value, *_ in answer.resources[0][-1]}
+        return told | named == told
+
+    await until(is_told)
+
 
 async def aged(cluster: Cluster, topic: str, ages_ms: list[int]) -> None:
     now = int(time.time() * 1000)

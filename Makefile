@@ -22,7 +22,7 @@ PYPROJECTS := $(wildcard pyproject.toml $(MEMBERS:%=%/pyproject.toml))
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard $(MEMBERS:%=%/pyproject.toml)))
 SOURCES := $(wildcard $(MEMBERS:%=%/src))
 TESTS := $(wildcard $(MEMBERS:%=%/tests) tests)
-CHECKED := $(wildcard .ci/*.py) $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py) $(wildcard helm/*.py helm/keygrouping/files/*.py helm/monitoring spark-jobs/image/*.py docs/site/*.py docs/images/concepts.py)
+CHECKED := $(wildcard .ci/*.py) $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py benchmarks/peers/*.py) $(wildcard helm/*.py helm/keygrouping/files/*.py helm/monitoring spark-jobs/image/*.py docs/site/*.py docs/images/concepts.py)
 SHELLS := .ci/run $(wildcard services/*/*.sh spark-jobs/image/*.sh)
 CHART := helm/keygrouping
 
@@ -145,6 +145,9 @@ push-%:
 bench: install ## the benchmarks, each in turn
 	for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" $(ARGS); done
 
+bench-peers: install ## keygrouping beside its peers, installed into .tools/peers (an hour); ARGS="route --records 1000000 --rounds 3"
+	cd benchmarks && ../$(BIN)/python -m peers $(ARGS)
+
 clean: ## remove the data of runs and all caches; what `make install` brought stays
 	rm -rf .data .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -not -path './.tools/*' -prune -exec rm -rf {} +
@@ -172,4 +175,4 @@ $(UV):
 .tools/archives/made: .tools/jars/installed.json
 	-@$(BIN)/python -m keygrouping_local.warmup && touch $@
 
-.PHONY: help install run load load-http test test-units test-long test-fuzz test-faults test-matrix test-network test-soak lint format version docs site monitoring chart test-chart test-cluster images push bench clean
+.PHONY: help install run load load-http test test-units test-long test-fuzz test-faults test-matrix test-network test-soak lint format version docs site monitoring chart test-chart test-cluster images push bench bench-peers clean

@@ -1,12 +1,16 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.identity import _xxh64, hashes_of, partition_seeds, tallies, tally, tally_of
+from keygrouping.identity import Routed, Sums, _xxh64, partition_seeds, tally
 from keygrouping.partial import RecordError
 from keygrouping.receipt import MODULUS, MOST, NOTHING, Receipt, Tally
+from numpy.typing import NDArray
 
 TOPIC = "gAAAAAAAAAAAAAAAAAAwOQ"
+OTHER = "AAAAAAAAAAAAAAAAAAAAAQ"
 offsets = st.lists(st.integers(0, 2**63 - 1), max_size=40)
 counts = st.builds(Tally, st.integers(0, MOST), st.integers(0, MODULUS - 1))
 
@@ -26,17 +30,58 @@ def test_an_event_s_hash_is_two_times_xxh64_of_its_offset(values: list[int]) -> 
     assert summed(values) == (len(values), expected % MODULUS)
 
 
-@given(offsets, st.lists(st.integers(1, 9), max_size=9))
-def test_however_events_are_split_their_sums_add_up(values: list[int], sizes: list[int]) -> None:
-    hashes = hashes_of(np.array(values, np.int64), partition_seeds(TOPIC, 0))
-    while sum(sizes) > len(values):
-        sizes.pop()
-    sizes += [len(values) - sum(sizes)] if sum(sizes) < len(values) else []
-    total = NOTHING
-    for part in tallies(hashes, sizes):
-        total = total.plus(part)
-    assert total == tally_of(hashes)
-    assert total.minus(total) == NOTHING
+@given(offsets, st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), max_size=9))
+def test_however_events_are_split_their_sums_add_up(values: list[int], runs: list[tuple[int, int]]) -> None:
+    while sum(size for size, _ in runs) > len(values):
+        runs.pop()
+    runs.append((len(values) - sum(size for size, _ in runs), 0))
+    split = Sums(partition_seeds(TOPIC, 0))
+    split.add(np.array(values, np.int64), *zip(*runs, strict=True))
+    begin, expected = 0, [0] * 6
+    for size, number in runs:
+        expected[number] += summed(values[begin : begin + size], 0).hashes
+        begin += size
+    assert split.all(6) == [total % MODULUS for total in expected]
+    split.clear()
+    assert split.all(9) == [0] * 9
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2**40), st.integers(-(10**6), 10**6), st.integers(0, 3)), min_size=1, max_size=40
+    ),
+    st.data(),
+)
+def test_routed_events_are_summed_by_both_their_places_and_by_window(
+    events: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    window_ms, shift = data.draw(st.integers(1, 10**5)), data.draw(st.integers(0, 10**5))
+    by_worker = [[row for row, event in enumerate(events) if event[2] == worker] for worker in range(4)]
+    cuts = [data.draw(st.integers(0, len(rows))) for rows in by_worker]
+    firsts = [data.draw(st.integers(0, 2**40)) for _ in range(8)]
+    runs, written = [], []
+    for worker, rows in enumerate(by_worker):
+        for part, first in zip((rows[: cuts[worker]], rows[cuts[worker] :]), firsts[2 * worker :], strict=False):
+            runs.append((worker, first, len(part)))
+            written += [(row, worker, first + position) for position, row in enumerate(part)]
+    offsets, times, _ = (np.array(column, np.int64) for column in zip(*events, strict=True))
+    routed = Routed(partition_seeds(OTHER, 7), TOPIC, window_ms, shift)
+    total, windows = routed.tallies(offsets, times, np.array([row for row, _, _ in written]), runs)
+    assert total == tally(offsets, partition_seeds(OTHER, 7))
+    expected: dict[int, Tally] = {}
+    for row, worker, offset in written:
+        start = (events[row][1] - shift) // window_ms * window_ms + shift
+        expected[start] = expected.get(start, NOTHING).plus(summed([offset], worker))
+    assert windows == expected
+    assert list(windows) == sorted(windows)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda column: column[::2][:3], lambda column: np.frombuffer(column[:3].tobytes(), np.int64)]
+)
+def test_columns_of_any_layout_are_summed(change: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> None:
+    column = change(np.arange(9))
+    assert tally(column, partition_seeds(TOPIC, 3)) == summed(column.tolist())
 
 
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=20, unique=True), st.data())

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from keygrouping.receipt import MODULUS, Tally
+from keygrouping.receipt import Tally
 
 Seeds = tuple[int, int]
 """Seeds of the two halves of a hash, each in [0, 2^64)."""
@@ -25,7 +24,6 @@ Offsets = NDArray[np.int64]
 
 _FIRST_SEEDS = (42, 43)
 _M64 = (1 << 64) - 1
-_M32 = np.uint64((1 << 32) - 1)
 _P1, _P2, _P3, _P4, _P5 = (
     0x9E3779B185EBCA87,
     0xC2B2AE3D27D4EB4F,
@@ -33,15 +31,6 @@ _P1, _P2, _P3, _P4, _P5 = (
     0x85EBCA77C2B2AE63,
     0x27D4EB2F165667C5,
 )
-_Q1, _Q2, _Q3, _Q4 = (np.uint64(prime) for prime in (_P1, _P2, _P3, _P4))
-_S27, _S29, _S31, _S32, _S33, _S37 = (np.uint64(shift) for shift in (27, 29, 31, 32, 33, 37))
-
-
-class Hashes(NamedTuple):
-    """Upper and lower halves of hashes."""
-
-    high: NDArray[np.uint64]
-    low: NDArray[np.uint64]
 
 
 def topic_seeds(topic_id: str) -> Seeds:
@@ -58,64 +47,95 @@ def partition_seeds(topic_id: str, partition: int) -> Seeds:
     return first, second
 
 
-def hashes_of(offsets: Offsets, seeds: Seeds) -> Hashes:
-    """The hash of each offset of one partition."""
-    return _hashes(offsets, [np.uint64((seed + _P5 + 8) & _M64) for seed in seeds])
-
-
-def hashes_in(offsets: Offsets, runs: Sequence[tuple[Seeds, int]]) -> Hashes:
-    """The hash of each offset of several partitions, one after the other: seeds and number of offsets of each."""
-    sizes = [size for _, size in runs]
-    halves = zip(*(seeds for seeds, _ in runs), strict=True)
-    return _hashes(
-        offsets, [np.repeat(np.array([(s + _P5 + 8) & _M64 for s in half], np.uint64), sizes) for half in halves]
-    )
-
-
-def _hashes(offsets: Offsets, starts: Sequence[Any]) -> Hashes:
-    value = offsets.view(np.uint64) * _Q2
-    value = (value << _S31) | (value >> _S33)
-    value *= _Q1
-    high, low = (_finish(value ^ start) for start in starts)
-    return Hashes(high, low)
-
-
 def tally(offsets: Offsets, seeds: Seeds) -> Tally:
-    """Number and sum of these events."""
-    return tally_of(hashes_of(offsets, seeds))
+    """Number and sum of the events at these offsets of one partition."""
+    sums = Sums(seeds)
+    sums.add(offsets, [len(offsets)], [0])
+    return Tally(len(offsets), sums.all(1)[0])
 
 
-def tally_of(hashes: Hashes) -> Tally:
-    """Number and sum of hashes."""
-    high, low = hashes
-    total = (int(high.sum()) << 64) + (int((low >> _S32).sum()) << 32) + int((low & _M32).sum())
-    return Tally(len(high), total % MODULUS)
+class Sums:
+    """Sums of hashes of events of one partition, one for each number from 0 on; each is 0 at first."""
+
+    def __init__(self, seeds: Seeds) -> None:
+        self._starts = _starts_of(seeds)
+        self._sums = np.zeros((1, 2), np.uint64)
+
+    def add(
+        self, offsets: Offsets, sizes: Sequence[int] | NDArray[np.int64], numbers: Sequence[int] | NDArray[np.int64]
+    ) -> None:
+        """Adds runs of offsets, one after the other: how long each is, and the number of the sum that it belongs to."""
+        from keygrouping._identity_kernel import sum_runs
+
+        places = np.asarray(numbers, np.int64)
+        self._reach(int(places.max(initial=0)) + 1)
+        sum_runs(_plain(offsets), np.asarray(sizes, np.int64), places, self._starts, self._sums)
+
+    def all(self, numbers: int) -> list[int]:
+        """So many of the sums."""
+        self._reach(numbers)
+        return [(high << 64) + low for high, low in self._sums[:numbers].tolist()]
+
+    def clear(self) -> None:
+        """All are 0 again."""
+        self._sums[:] = 0
+
+    def _reach(self, numbers: int) -> None:
+        if numbers > len(self._sums):
+            more = np.zeros((max(numbers, 2 * len(self._sums)) - len(self._sums), 2), np.uint64)
+            self._sums = np.concatenate([self._sums, more])
 
 
-def tallies(hashes: Hashes, sizes: Sequence[int]) -> list[Tally]:
-    """Number and sum of each run of hashes; `sizes` (all above 0) are the runs' lengths, one after the other."""
-    if not sizes:
-        return []
-    high, low = hashes
-    starts = np.zeros(len(sizes), np.int64)
-    np.cumsum(sizes[:-1], out=starts[1:])
-    sums = (np.add.reduceat(part, starts).tolist() for part in (high, low >> _S32, low & _M32))
-    return [
-        Tally(size, ((top << 64) + (middle << 32) + bottom) % MODULUS)
-        for size, top, middle, bottom in zip(sizes, *sums, strict=True)
-    ]
+class Routed:
+    """Sums of the events of one partition of the input that are routed to partitions of another topic.
+
+    `routed` is the id of that topic; windows have this length and offset in ms.
+    """
+
+    def __init__(self, seeds: Seeds, routed: str, window_ms: int, window_offset_ms: int) -> None:
+        self._starts = _starts_of(seeds)
+        self._topic = routed
+        self._routed = np.zeros((0, 2), np.uint64)
+        self._window = np.array([window_ms, window_offset_ms], np.int64)
+
+    def tallies(
+        self, offsets: Offsets, times: NDArray[np.int64], rows: NDArray[np.int64], runs: Sequence[tuple[int, int, int]]
+    ) -> tuple[Tally, dict[int, Tally]]:
+        """Number and sum by the places in the input; and by window (its start), those by the places in the other topic.
+
+        `offsets` and `times` (ms) are the input's; `rows` says which of them were routed, in the order in which they
+        were written: to which partition, the first offset there, and how many, for each of `runs`.
+        """
+        from keygrouping._identity_kernel import sum_routed
+
+        places = np.array(runs, np.int64)
+        self._know(int(places[:, 0].max()))
+        total, sums = np.zeros(2, np.uint64), np.zeros((len(rows), 2), np.uint64)
+        counts = np.empty((len(rows), 2), np.int64)
+        columns = (_plain(rows), _plain(offsets), _plain(times), self._starts, places, self._routed, self._window)
+        found = sum_routed(*columns, total, counts, sums)
+        starts, sizes = counts[:found].T
+        by_window = zip(starts.tolist(), _tallies(sizes.tolist(), sums[:found]), strict=True)
+        return _tallies([len(rows)], total[None])[0], dict(sorted(by_window))
+
+    def _know(self, partition: int) -> None:
+        if partition >= len(self._routed):
+            seeds = [partition_seeds(self._topic, number) for number in range(partition + 1)]
+            self._routed = np.stack([_starts_of(each) for each in seeds])
 
 
-def _finish(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    value = (value << _S27) | (value >> _S37)
-    value *= _Q1
-    value += _Q4
-    value ^= value >> _S33
-    value *= _Q2
-    value ^= value >> _S29
-    value *= _Q3
-    value ^= value >> _S32
-    return value
+def _starts_of(seeds: Seeds) -> NDArray[np.uint64]:
+    return np.array([(seed + _P5 + 8) & _M64 for seed in seeds], np.uint64)
+
+
+def _plain(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """In one piece and writable: kernels are compiled for one kind of array only."""
+    return numbers if numbers.flags.carray else numbers.copy()
+
+
+def _tallies(sizes: Sequence[int], sums: NDArray[np.uint64]) -> list[Tally]:
+    rows = zip(sizes, sums.tolist(), strict=True)
+    return [Tally(size, (high << 64) + low) for size, (high, low) in rows]
 
 
 def _xxh64(value: int, seed: int) -> int:

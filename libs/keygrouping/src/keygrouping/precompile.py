@@ -8,8 +8,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from keygrouping.grouped import grouped
 from keygrouping.grouping import Grouping, Offline, Planned, create, names, shared_settings
 from keygrouping.hashing import hash_keys
+from keygrouping.identity import Routed, partition_seeds, tally
 from keygrouping.job.members import read_members
 from keygrouping.slices import Slices
 from keygrouping.version import add_version
@@ -33,6 +35,14 @@ def precompile(groupings: Iterable[str]) -> None:
 def precompile_formats() -> None:
     """Reads a document, as router and worker do."""
     read_members(Slices.of([b"{}"]), ["name"])
+
+
+def precompile_accounts() -> None:
+    """Groups an event and adds up the hashes of its places, as router and worker do."""
+    one, seeds = np.zeros(1, np.int64), partition_seeds("A" * 22, 0)
+    grouped(Slices.of([b"key"]), one)
+    tally(one, seeds)
+    Routed(seeds, "A" * 22, 1, 0).tallies(one, one, one, [(0, 0, 1)])
 
 
 def _use(grouping: Grouping) -> None:
@@ -64,6 +74,7 @@ def main() -> None:
     parser.parse_args()
     precompile(names())
     precompile_formats()
+    precompile_accounts()
 
 
 if __name__ == "__main__":

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, cast
 
 import numpy as np
 from keygrouping.aggregate import State
 from keygrouping.aggregate.exact import sum_of
-from keygrouping.identity import hashes_of, partition_seeds, tallies
-from keygrouping.job import EventColumns, FieldValue, JobSpec, Rejection, extract_columns, picker
+from keygrouping.grouped import grouped
+from keygrouping.identity import Sums, partition_seeds
+from keygrouping.job import EventColumns, JobSpec, Rejection, extract_columns
 from keygrouping.partial import Partial
-from keygrouping.receipt import MODULUS, Tally
+from keygrouping.slices import Slices
 from numpy.typing import NDArray
 
 _ANY_TIME = 1 << 62
@@ -23,21 +22,16 @@ _ANY_TIME = 1 << 62
 Place = tuple[int, bytes]
 """Window start and key."""
 
-Row = tuple[int, int | float, tuple[FieldValue, ...]]
-"""Offset, weight and fields of an event."""
-
-Item = TypeVar("Item")
-
 
 @dataclass(slots=True)
 class _Group:
-    """What has been seen of one key in one window since the last flush."""
+    """What has been seen of one key in one window since the last flush; `number` is that of its hashes' sum."""
 
     events: int
     weight: int | float
     first: int
     last: int
-    receipt: int
+    number: int
     states: list[State]
 
 
@@ -58,10 +52,9 @@ class Accumulator:
         self._job = job
         self._worker = worker
         self._topic = topic
-        self._seeds = partition_seeds(topic, worker)
+        self._sums = Sums(partition_seeds(topic, worker))
         self._groups: dict[Place, _Group] = {}
         self._key_bytes = 0
-        self._columns = list(zip(job.aggregates, map(picker, job.fields_of), strict=True))
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -74,54 +67,39 @@ class Accumulator:
     def add(self, events: RoutedEvents) -> list[tuple[int, Rejection]]:
         """Takes a batch; returns the rows that the job can't use: not the router's, or routed under another job."""
         found = extract_columns(self._job, events, _ANY_TIME)
-        starts = (found.times - (found.times - self._job.window_offset_ms) % self._job.window_ms).tolist()
-        offsets = found.events.offsets.tolist()
-        if found.weights is None and found.fields is None:
-            self._merge_plain(_gathered(zip(starts, found.keys, strict=True), offsets))
-        else:
-            weights = found.weights or repeat(1)
-            rows = zip(offsets, weights, found.fields or repeat(()), strict=False)
-            self._merge(_gathered(zip(starts, found.keys, strict=True), rows))
+        starts = found.times - (found.times - self._job.window_offset_ms) % self._job.window_ms
+        keys = Slices.of(found.keys)
+        rows, sizes, firsts = grouped(keys, starts)
+        offsets = found.events.offsets[rows]
+        weights = None if found.weights is None else list(found.weights)
+        weights = weights and [weights[row] for row in rows.tolist()]
+        columns = [] if found.fields is None else [list(column.where(rows)) for column in found.fields.columns]
+        values = [_values(columns, positions, len(rows)) for positions in self._job.fields_of]
+        places = cast(Iterator[Place], zip(starts[firsts].tolist(), keys.where(firsts), strict=True))
+        ends = np.cumsum(sizes)
+        bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
+        edges = zip(offsets[ends - sizes].tolist(), offsets[ends - 1].tolist(), strict=True)
+        numbers = []
+        for place, (begin, end), (first, last) in zip(places, bounds, edges, strict=True):
+            group = self._groups.get(place) or self._new_group(place, first)
+            group.last = last
+            group.events += end - begin
+            group.weight += end - begin if weights is None else sum_of(weights[begin:end])
+            numbers.append(group.number)
+            for index, aggregate in enumerate(self._job.aggregates):
+                group.states[index] = aggregate.add_many(group.states[index], values[index][begin:end])
+        self._sums.add(offsets, sizes, numbers)
         return found.rejected
 
-    def _merge_plain(self, places: dict[Place, list[int]]) -> None:
-        sums = self._sums([offset for offsets in places.values() for offset in offsets], places.values())
-        for (place, offsets), added in zip(places.items(), sums, strict=True):
-            group = self._group(place, offsets[0], offsets[-1], added)
-            group.weight += len(offsets)
-            self._aggregate(group, [()] * len(offsets))
-
-    def _merge(self, batch: dict[Place, list[Row]]) -> None:
-        sums = self._sums([row[0] for rows in batch.values() for row in rows], batch.values())
-        for (place, rows), added in zip(batch.items(), sums, strict=True):
-            group = self._group(place, rows[0][0], rows[-1][0], added)
-            group.weight += sum_of([weight for _, weight, _ in rows])
-            self._aggregate(group, [fields for _, _, fields in rows])
-
-    def _sums(self, offsets: list[int], groups: Iterable[Sized]) -> list[Tally]:
-        """Number and sum of the hashes of each group of a batch; `offsets` are those of one group after the other."""
-        return tallies(hashes_of(np.array(offsets, np.int64), self._seeds), list(map(len, groups)))
-
-    def _group(self, place: Place, first: int, last: int, added: Tally) -> _Group:
-        """The group of a place, with so many events more, from `first` to `last`."""
-        group = self._groups.get(place)
-        if group is None:
-            self._key_bytes += len(place[1])
-            states = [aggregate.initial() for aggregate in self._job.aggregates]
-            group = self._groups[place] = _Group(0, 0, first, 0, 0, states)
-        group.events += added.events
-        group.receipt = (group.receipt + added.hashes) % MODULUS
-        group.last = last
+    def _new_group(self, place: Place, first: int) -> _Group:
+        self._key_bytes += len(place[1])
+        states = [aggregate.initial() for aggregate in self._job.aggregates]
+        group = self._groups[place] = _Group(0, 0, first, first, len(self._groups), states)
         return group
-
-    def _aggregate(self, group: _Group, fields: list[tuple[FieldValue, ...]]) -> None:
-        for index, (aggregate, pick) in enumerate(self._columns):
-            values = fields if pick is None else list(map(pick, fields))
-            group.states[index] = aggregate.add_many(group.states[index], values)
 
     def partials(self, epoch: int) -> Iterator[tuple[bytes, Partial]]:
         """Key and partial of every group, the oldest window first."""
-        aggregates = self._job.aggregates
+        aggregates, receipts = self._job.aggregates, self._sums.all(len(self._groups))
         for (start, key), group in sorted(self._groups.items(), key=lambda item: item[0][0]):
             states = {a.name: a.encode(state) for a, state in zip(aggregates, group.states, strict=True)}
             yield (
@@ -136,7 +114,7 @@ class Accumulator:
                     last=group.last,
                     epoch=epoch,
                     aggregates=states,
-                    receipt=group.receipt,
+                    receipt=receipts[group.number],
                     topic=self._topic,
                 ),
             )
@@ -144,12 +122,14 @@ class Accumulator:
     def clear(self) -> None:
         """Forgets everything: the next event of a key begins a new partial."""
         self._groups.clear()
+        self._sums.clear()
         self._key_bytes = 0
 
 
-def _gathered(places: Iterable[Place], items: Iterable[Item]) -> dict[Place, list[Item]]:
-    """What belongs to each place, in order."""
-    batch: dict[Place, list[Item]] = defaultdict(list)
-    for place, item in zip(places, items, strict=True):
-        batch[place].append(item)
-    return batch
+def _values(columns: Sequence[Sequence[Any]], positions: tuple[int, ...], events: int) -> Sequence[Any]:
+    """What an aggregate is given of the fields of some events: see `Aggregate`."""
+    if not positions:
+        return [()] * events
+    if len(positions) == 1:
+        return columns[positions[0]]
+    return list(zip(*(columns[position] for position in positions), strict=True))

@@ -94,8 +94,8 @@ class FieldColumn(Sequence[FieldValue]):
         values: list[FieldValue] = (self.bits.view(np.float64) if kind == REAL else self.bits)[rows].tolist()
         return values if kind != MISSING else [None] * len(values)
 
-    def where(self, chosen: NDArray[np.bool_]) -> FieldColumn:
-        """Only the chosen rows."""
+    def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> FieldColumn:
+        """The chosen rows: a boolean for each of all, or their numbers."""
         return FieldColumn(self.kinds[chosen], self.bits[chosen], self.texts.where(chosen))
 
     def replaced(self, rows: NDArray[np.int64], values: Sequence[FieldValue]) -> FieldColumn:

@@ -7,16 +7,7 @@ from itertools import islice
 
 import numpy as np
 from aiokafka.errors import KafkaError
-from keygrouping.identity import (
-    Hashes,
-    Offsets,
-    Seeds,
-    hashes_in,
-    hashes_of,
-    partition_seeds,
-    tallies,
-    tally_of,
-)
+from keygrouping.identity import Offsets, Routed, partition_seeds, tally
 from keygrouping.job import JobSpec
 from keygrouping.receipt import NOTHING, Receipt, Tally
 from keygrouping_service.records.protocols import Written
@@ -28,6 +19,8 @@ _MOST_WINDOWS = 5000
 """In one record: 300 kB."""
 
 Windows = dict[int, Tally]
+Packed = Mapping[int, Sequence[NDArray[np.int64]]]
+"""By worker: rows of the usable records, in the order in which they were packed."""
 
 
 class Ledger:
@@ -37,9 +30,8 @@ class Ledger:
         self._topic = topic
         self._partition = partition
         self._seeds = partition_seeds(topic, partition)
-        self._routed_topic, self._routed_id = routed
-        self._routed_seeds: dict[int, Seeds] = {}
-        self._job = job
+        self._routed_topic, routed_id = routed
+        self._routed = Routed(self._seeds, routed_id, job.window_ms, job.window_offset_ms)
         self._next = first
 
     def entry(self, after: int, skipped_to: int) -> Entry:
@@ -47,33 +39,28 @@ class Ledger:
         first, self._next = max(self._next, skipped_to), after
         return Entry(self, first, after)
 
-    def hashes(self, offsets: Offsets) -> Hashes:
-        """The hashes of the events at these offsets of the input."""
-        return hashes_of(offsets, self._seeds)
+    def tally(self, offsets: Sequence[int] | Offsets) -> Tally:
+        """Number and sum of the events at these offsets of the input."""
+        return tally(np.asarray(offsets, np.int64), self._seeds) if len(offsets) else NOTHING
 
-    def windows(self, times: NDArray[np.int64], shares: Mapping[int, int], written: Written) -> Windows:
-        """Number and sum of routed events by window.
+    def routed(self, usable: Usable | None, packed: Packed, written: Written) -> tuple[Tally, Windows]:
+        """Number and sum of the routed events, by their places in the input; and by window, by those in the output."""
+        if usable is None or not packed:
+            return NOTHING, {}
+        rows = np.concatenate([indexes for parts in packed.values() for indexes in parts])
+        runs = [
+            (worker, *batch)
+            for worker, parts in packed.items()
+            for batch in self._batches(worker, sum(map(len, parts)), written)
+        ]
+        return self._routed.tallies(usable.batch.offsets, usable.times, rows, runs)
 
-        `times` are the events' by worker, and in the order of their offsets; `shares` says how many each worker has.
-        """
-        if not shares:
-            return {}
-        offsets = [self._offsets(worker, events, written) for worker, events in shares.items()]
-        runs = [(self._seeds_of(worker), events) for worker, events in shares.items()]
-        starts = times - (times - self._job.window_offset_ms) % self._job.window_ms
-        return _by_window(starts, hashes_in(np.concatenate(offsets), runs))
-
-    def _offsets(self, worker: int, events: int, written: Written) -> Offsets:
+    def _batches(self, worker: int, events: int, written: Written) -> Sequence[tuple[int, int]]:
         batches = written.get((self._routed_topic, worker), [])
         if any(first < 0 for first, _ in batches) or sum(size for _, size in batches) != events:
             place = f"{self._routed_topic}[{worker}]"
             raise KafkaError(f"the offsets of {events} events in {place} are not known: {batches}")
-        return np.concatenate([np.arange(first, first + size) for first, size in batches])
-
-    def _seeds_of(self, worker: int) -> Seeds:
-        if worker not in self._routed_seeds:
-            self._routed_seeds[worker] = partition_seeds(self._routed_id, worker)
-        return self._routed_seeds[worker]
+        return batches
 
     def receipts(self, entry: Entry, shares: Mapping[int, int], windows: Windows) -> Iterator[bytes]:
         """The records of an account; many windows take several."""
@@ -93,8 +80,6 @@ class Entry:
 
     def __init__(self, ledger: Ledger, first: int, after: int) -> None:
         self._ledger = ledger
-        self._read = 0
-        self._hashes = Hashes(np.empty(0, np.uint64), np.empty(0, np.uint64))
         self._usable: Usable | None = None
         self._packed: dict[int, list[NDArray[np.int64]]] = {}
         self.first = first
@@ -103,25 +88,21 @@ class Entry:
 
     def consume(self, offsets: Offsets) -> None:
         """The records at these offsets were read."""
-        self._read, self._hashes = len(offsets), self._ledger.hashes(offsets)
-        self.consumed = tally_of(self._hashes)
+        self.consumed = self._ledger.tally(offsets)
 
     def leave_out(self, offsets: Sequence[int]) -> None:
         """The records at these offsets were left out by the reader, which has made dead letters of them."""
         if offsets:
-            left_out = self._tally(offsets)
+            left_out = self._ledger.tally(offsets)
             self.consumed, self.dead = self.consumed.plus(left_out), self.dead.plus(left_out)
 
     def set_late(self, offsets: Sequence[int] | Offsets) -> None:
         """The records at these offsets were packed for `late`."""
-        self.late = self._tally(offsets)
+        self.late = self._ledger.tally(offsets)
 
     def dead_letter(self, offsets: Sequence[int] | Offsets) -> None:
         """The records at these offsets were packed for `dead-letters`."""
-        self.dead = self.dead.plus(self._tally(offsets))
-
-    def _tally(self, offsets: Sequence[int] | Offsets) -> Tally:
-        return tally_of(self._ledger.hashes(np.asarray(offsets, np.int64))) if len(offsets) else NOTHING
+        self.dead = self.dead.plus(self._ledger.tally(offsets))
 
     def route(self, worker: int, usable: Usable, indexes: NDArray[np.int64]) -> None:
         """These of the usable records were packed for a worker, after those before."""
@@ -131,26 +112,5 @@ class Entry:
     def records(self, written: Written) -> Iterator[bytes]:
         """The receipt, once it is known where the routed events were written."""
         shares = {worker: sum(map(len, parts)) for worker, parts in self._packed.items()}
-        times = np.empty(0, np.int64)
-        if self._usable is not None:
-            order = np.concatenate([indexes for parts in self._packed.values() for indexes in parts])
-            high, low = self._hashes_of(self._usable)
-            self.routed = tally_of(Hashes(high[order], low[order]))
-            times = self._usable.times[order]
-        return self._ledger.receipts(self, shares, self._ledger.windows(times, shares, written))
-
-    def _hashes_of(self, usable: Usable) -> Hashes:
-        offsets = usable.batch.offsets
-        return self._hashes if len(offsets) == self._read else self._ledger.hashes(offsets)
-
-
-def _by_window(starts: NDArray[np.int64], hashes: Hashes) -> Windows:
-    first = int(starts[0])
-    if (starts == first).all():
-        return {first: tallies(hashes, [len(starts)])[0]}
-    order = np.argsort(starts, kind="stable")
-    ordered = starts[order]
-    begins = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    sizes = np.diff(begins, append=len(ordered)).tolist()
-    sums = tallies(Hashes(hashes.high[order], hashes.low[order]), sizes)
-    return dict(zip(ordered[begins].tolist(), sums, strict=True))
+        self.routed, windows = self._ledger.routed(self._usable, self._packed, written)
+        return self._ledger.receipts(self, shares, windows)

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Sized
 from typing import cast
 
 import numpy as np
+from keygrouping.accumulator import Accumulator
 from keygrouping.job import JobSpec
 from keygrouping.receipt import Tally
 from keygrouping_router.data.extract import Usable
 from keygrouping_router.data.receipts import Ledger
 from keygrouping_service.records.columns import Columns, Row
-from keygrouping_worker.accumulator import Accumulator
 
 COUNT = JobSpec.from_json({"window": "10s", "aggregates": []})
 FIELDS = JobSpec.from_json(

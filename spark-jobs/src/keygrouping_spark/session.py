@@ -33,6 +33,7 @@ _FIXED = {
     f"{_STREAMING}.stateStore.rocksdb.maxMemoryUsageMB": "256",
     f"{_STREAMING}.minBatchesToRetain": "20",
     "spark.ui.showConsoleProgress": "false",
+    "spark.python.daemon.module": "keygrouping_spark.daemon",
 }
 
 # In one process nothing needs to listen to the network; Spark does all the same, and is to listen to nobody.

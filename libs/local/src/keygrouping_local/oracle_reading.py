@@ -16,6 +16,7 @@ from keygrouping.job import Field, FieldKind, FieldValue, JobSpec, parse_path
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _LEAST_WHOLE, _MOST_WHOLE = -(2**63), 2**64 - 1
 _FACTORS = {"ms": 1, "s": 1000}
+_DECODER = json.JSONDecoder(parse_float=Decimal)
 
 
 class Reading(NamedTuple):
@@ -42,7 +43,7 @@ def read(job: JobSpec, value: bytes | None, timestamp_ms: int) -> Reading:
 
 def _document(value: bytes | None) -> Any:
     try:
-        return json.loads(value or b"", parse_float=Decimal)
+        return _DECODER.decode((value or b"").decode())
     except RecursionError:
         return orjson.loads(value or b"")
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from keygrouping.aggregate.base import MOST_EVENTS
+from keygrouping.aggregate.base import MOST_EVENTS, Aggregate
 from keygrouping.job import MAX_KEY_BYTES, MAX_WEIGHT, JobSpec
 from keygrouping.partial import Partial, RecordError
 
@@ -102,7 +102,7 @@ def told(rule: Rule) -> str:
 
 def check(key: bytes | None, partial: Partial, job: JobSpec, now_ms: int) -> None:
     """Raises `RecordError` for members that no worker of this job writes: they could hold a window open for ever,
-    or spoil what they are merged with. The Spark aggregator asks the same, see `keygrouping_spark.faults`.
+    or spoil what they are merged with.
     """
     if key is None:
         raise RecordError(NO_KEY)
@@ -115,6 +115,23 @@ def check(key: bytes | None, partial: Partial, job: JobSpec, now_ms: int) -> Non
     if partial.aggregates.keys() != names:
         wrong = ", ".join(sorted(partial.aggregates.keys() ^ names))[:200]
         raise RecordError(f"{OTHER_JOB} ({wrong} missing or too many)")
+
+
+def states_of(partial: Partial, aggregates: Sequence[Aggregate]) -> list[Any]:
+    """The decoded states of a partial that was checked; `RecordError` for one that no worker writes."""
+    states = []
+    for aggregate in aggregates:
+        try:
+            state = aggregate.decode(partial.aggregates[aggregate.name])
+            seen = aggregate.seen(state)
+        except (ValueError, OverflowError) as error:
+            raise RecordError(str(error)) from None
+        except Exception as error:
+            raise RecordError(aggregate.failed(error)) from error
+        if seen > partial.events:
+            raise RecordError(f"aggregate {aggregate.name!r} has seen {seen} events, the partial {partial.events}")
+        states.append(state)
+    return states
 
 
 def _require(partial: Partial, rules: tuple[Rule, ...]) -> None:

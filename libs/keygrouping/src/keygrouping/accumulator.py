@@ -9,13 +9,14 @@ from itertools import repeat
 from typing import Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+
 from keygrouping.aggregate import State
 from keygrouping.aggregate.exact import sum_of
 from keygrouping.identity import hashes_of, partition_seeds, tallies
 from keygrouping.job import EventColumns, FieldValue, JobSpec, Rejection, extract_columns, picker
 from keygrouping.partial import Partial
 from keygrouping.receipt import MODULUS, Tally
-from numpy.typing import NDArray
 
 _ANY_TIME = 1 << 62
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from keygrouping_service.errors import Fatal
 from py4j.protocol import Py4JError
@@ -44,6 +45,11 @@ _LOCAL = {
 }
 
 
+# Spark's other way to write into a local folder starts a process `readlink` fifty times for each batch. No other driver
+# writes there, see `Checkpoint.lock`.
+_LOCAL_CHECKPOINT = {f"{_STREAMING}.checkpointFileManagerClass": f"{_EXECUTION}.FileSystemBasedCheckpointFileManager"}
+
+
 def configuration(settings: SparkSettings) -> dict[str, str]:
     """Spark's settings for this job."""
     return {
@@ -52,6 +58,7 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": settings.java_options,
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        **(_LOCAL_CHECKPOINT if urlsplit(settings.checkpoint).scheme in ("", "file") else {}),
     }
 
 

@@ -1,7 +1,7 @@
 """Whatever stands in an event, all who take a job's parts out of it take the same, and refuse it for the same reason.
 
 The same hostile events go through the library one by one, the router and the native worker column by column, the
-oracle's own reading; `spark-jobs/tests/test_expressions.py` puts them through Spark's expressions.
+oracle's own reading; `spark-jobs/tests/test_expressions.py` puts them through the worker query.
 """
 
 from __future__ import annotations

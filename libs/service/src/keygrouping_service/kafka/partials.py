@@ -1,7 +1,4 @@
-"""What every reader of `partials` asks of a partial before it believes it.
-
-The rules are arithmetic that holds for numbers and for columns of Spark alike, so that both runners ask the same.
-"""
+"""What every reader of `partials` asks of a partial before it believes it, whichever runner it is of."""
 
 from __future__ import annotations
 
@@ -29,13 +26,12 @@ OTHER_JOB = "its aggregates are not the job's: written for another job"
 class Rule(NamedTuple):
     """What is true of the partials that workers write.
 
-    `holds` gets an object with the members of a partial, numbers or columns, and gives a boolean of the same kind;
-    the rules before it hold for them already.
+    `holds` judges a partial; the rules before it hold for it already.
     """
 
     members: tuple[str, ...]
     says: str
-    holds: Callable[[Any], Any]
+    holds: Callable[[Partial], bool]
 
 
 RULES = (
@@ -81,8 +77,8 @@ def _rules_of_windows(length: int, offset: int) -> tuple[Rule, ...]:
     )
 
 
-def rule_of_clock(job: JobSpec, now_ms: Any) -> Rule:
-    """The one that asks for the clock (ms, a number or a column).
+def rule_of_clock(job: JobSpec, now_ms: int) -> Rule:
+    """The one that asks for the clock (ms).
 
     A forged partial of a far future would hold its window open, and purging up, for ever. The day is for clocks that
     differ.

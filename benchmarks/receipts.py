@@ -17,13 +17,13 @@ from dataclasses import replace
 from typing import cast
 
 import numpy as np
+from keygrouping.accumulator import Accumulator
 from keygrouping.identity import Sums
 from keygrouping.job import JobSpec
 from keygrouping.slices import Slices
 from keygrouping_router.data.extract import Usable
 from keygrouping_router.data.receipts import Ledger
 from keygrouping_service.records.columns import Columns, Row
-from keygrouping_worker.accumulator import Accumulator
 from numpy.typing import NDArray
 
 COUNT = JobSpec.from_json({"window": "10s", "aggregates": []})

@@ -1,7 +1,7 @@
 """Whatever stands in an event, all who take a job's parts out of it take the same, and refuse it for the same reason.
 
 The same hostile events go through the library one by one, the router and the native worker column by column, the
-oracle's own reading; `spark-jobs/tests/test_expressions.py` puts them through Spark's expressions.
+oracle's own reading; `spark-jobs/tests/test_expressions.py` puts them through the worker query.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
+from keygrouping.accumulator import Accumulator
 from keygrouping.job import REASONS, Extracted, JobSpec, Rejection, extract_columns
 from keygrouping_local.hostile_events import JOBS, NOW_MS, hostile_events
 from keygrouping_local.oracle_reading import read
 from keygrouping_router.data.extract import Extractor
 from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.record import Record
-from keygrouping_worker.accumulator import Accumulator
 
 every_job = pytest.mark.parametrize("job", JOBS.values(), ids=list(JOBS))
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from keygrouping.accumulator import Accumulator
 from keygrouping.aggregate import laws, registry
 from keygrouping.job import JobSpec, Source
 from keygrouping.partial import Partial, Result
@@ -19,7 +20,6 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_service.kafka.progress import MIN_TIME
 from keygrouping_service.records.columns import Columns, Row
 from keygrouping_spark.settings import SparkSettings
-from keygrouping_worker.accumulator import Accumulator
 
 PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "operation.md").read_text()
 JOB = """{"window": "10m", "lateness": "30s", "aggregates": [

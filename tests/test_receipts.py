@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from keygrouping.accumulator import Accumulator
 from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, Result
@@ -20,7 +21,6 @@ from keygrouping_router.data.receipts import Ledger
 from keygrouping_service.kafka.progress import END
 from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.record import Record
-from keygrouping_worker.accumulator import Accumulator
 from numpy.typing import NDArray
 
 JOB = JobSpec.from_json('{"window": 1000, "aggregates": [{"name": "n", "op": "count"}]}')

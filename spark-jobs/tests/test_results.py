@@ -16,7 +16,8 @@ from keygrouping_service import settings as settings_module
 from keygrouping_service.errors import Fatal
 from keygrouping_service.records.record import Record
 from keygrouping_service.testing import Cluster
-from keygrouping_spark.results import Refused, ResultWriter
+from keygrouping_spark.refused import Refused
+from keygrouping_spark.results import ResultWriter
 from keygrouping_spark.settings import SparkSettings
 from prometheus_client import REGISTRY
 

@@ -26,3 +26,13 @@ def test_one_line_names_the_cause(monkeypatch: pytest.MonkeyPatch, error: Except
     with pytest.raises(Fatal) as refused:
         session.create(settings)
     assert str(refused.value) == told
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "local"), [("/a b", True), ("file:/a", True), ("c", True), ("s3a://b/c", False)]
+)
+def test_only_a_folder_that_a_driver_has_locked_is_written_without_care_for_others(
+    checkpoint: str, local: bool
+) -> None:
+    settings = SparkSettings(bootstrap_servers="none:9", checkpoint=checkpoint, job='{"aggregates": []}')
+    assert ("spark.sql.streaming.checkpointFileManagerClass" in session.configuration(settings)) == local

@@ -1,4 +1,4 @@
-"""A loop on confluent-kafka: `alo` commits each second, `eos` has a transaction for each 50,000 records."""
+"""A loop on confluent-kafka: `at-least-once` commits each second, `eos` has a transaction for each 50,000 records."""
 
 import time
 

@@ -1,3 +1,5 @@
+import pickle
+
 import jsonschema_rs
 import orjson
 import pytest
@@ -362,3 +364,11 @@ def test_the_largest_integer_that_is_a_text_is_said() -> None:
         found = extract(FLIGHTS, b'{"to": {"dest": %d}}' % number)
         assert isinstance(found, Extracted)
         assert (found.fields[1], found.skipped) == ((str(number), ()) if fits else (None, (1,)))
+
+
+def test_a_job_in_another_process_has_nothing_of_this_ones_code() -> None:
+    job = JobSpec.from_json({"aggregates": [{"name": "t", "op": "sum", "field": "x"}], "time": {"field": "t"}})
+    assert job.extract(b"k", b'{"x":1,"t":1}', (), 0, 10) == Extracted(b"k", 1, 1, (1,))
+    read = pickle.loads(pickle.dumps(job))
+    assert read == job
+    assert "extraction" in vars(job) and "extraction" not in vars(read)

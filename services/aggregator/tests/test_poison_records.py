@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from keygrouping.accumulator import Accumulator
 from keygrouping_aggregator import cli as aggregator
 from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.windows import OpenWindows
 from keygrouping_service.kafka.progress import END
 from keygrouping_worker import cli as worker
-from keygrouping_worker.accumulator import Accumulator
 from keygrouping_worker.settings import WorkerSettings
 
 pytestmark = pytest.mark.kafka

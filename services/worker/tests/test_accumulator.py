@@ -7,12 +7,12 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from keygrouping.accumulator import Accumulator
 from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import JobSpec, Source
 from keygrouping.partial import Partial
 from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.record import Record
-from keygrouping_worker.accumulator import Accumulator
 
 TOPIC = "x" * 22
 JOB = JobSpec.from_json(

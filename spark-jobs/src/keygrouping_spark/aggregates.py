@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
-from keygrouping.aggregate import MOST_WHOLE
-from keygrouping.aggregate.exact import MOST_PARTS, Total
-from keygrouping.aggregate.sketch import LG_K
+from keygrouping.aggregate.exact import Total
 from pyspark.ml.functions import array_to_vector, vector_to_array
 from pyspark.ml.stat import Summarizer
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from keygrouping_spark import sketches, sums
+from keygrouping_spark import sums
 from keygrouping_spark.native import Native
 
 _WHOLE = "^-?[0-9]{1,38}$"
@@ -27,12 +23,6 @@ _NEGLIGIBLE = 1e-300
 class NativeCount(Native):
     """Events, or values that are not missing."""
 
-    def state(self, *values: Column) -> Column:
-        return F.count(*(values or (F.lit(1),)))
-
-    def fits(self, state: Column, events: Column) -> Column:
-        return state.between(0, events)
-
     def merged(self, state: Column) -> Mapping[str, Column]:
         return {"n": F.try_sum(state)}
 
@@ -42,20 +32,6 @@ class NativeCount(Native):
 
 class NativeSum(Native):
     """Sum of the values, null if there is none. Integers exactly; fractions are added up by Spark."""
-
-    def state(self, *values: Column) -> Column:
-        (value,) = values
-        return F.struct(
-            F.count(value).alias("n"),
-            sums.sum_of_wholes(value).cast("string").alias("whole"),
-            sums.parts_of_reals(value).alias("parts"),
-        )
-
-    def fits(self, state: Column, events: Column) -> Column:
-        whole = F.when(state["whole"].rlike(_WHOLE), state["whole"].try_cast(sums.WHOLE))
-        most = state["n"].cast("decimal(18,0)") * F.lit(Decimal(MOST_WHOLE)).cast("decimal(19,0)")
-        empty = (state["n"] > 0) | (F.size(state["parts"]) == 0)
-        return state["n"].between(0, events) & (F.abs(whole) <= most) & _are_parts(state["parts"]) & empty
 
     def merged(self, state: Column) -> Mapping[str, Column]:
         whole = F.try_sum(state["whole"].try_cast(sums.WHOLE))
@@ -74,19 +50,6 @@ class NativeSum(Native):
 class NativeVwap(Native):
     """Average weighted by a second field, null where the weights add up to 0."""
 
-    def state(self, *values: Column) -> Column:
-        value, weight = map(sums.real, values)
-        product = value * weight
-        known = F.when(product.isNotNull(), weight)
-        return F.struct(
-            F.count(product).alias("n"), sums.parts(product).alias("sum"), sums.parts(known).alias("weight")
-        )
-
-    def fits(self, state: Column, events: Column) -> Column:
-        some = state["n"] > 0
-        filled = (some == (F.size(state["sum"]) > 0)) & (some == (F.size(state["weight"]) > 0))
-        return state["n"].between(0, events) & _are_parts(state["sum"]) & _are_parts(state["weight"]) & filled
-
     def merged(self, state: Column) -> Mapping[str, Column]:
         return {"sum": sums.sum_of_parts(state["sum"]), "weight": sums.sum_of_parts(state["weight"])}
 
@@ -96,17 +59,6 @@ class NativeVwap(Native):
 
 class _NativeExtreme(Native):
     """What min and max share: integers and fractions by themselves, so that both stay exact."""
-
-    def state(self, *values: Column) -> Column:
-        (value,) = values
-        whole, real = self.most(value["whole"]), self.most(value["real"]) + 0.0
-        return F.struct(whole.alias("whole"), real.alias("real"))
-
-    def fits(self, state: Column, events: Column) -> Column:
-        whole, real = state["whole"].try_cast("bigint"), state["real"].try_cast("double")
-        is_whole = state["whole"].isNull() | whole.isNotNull()
-        is_real = state["real"].isNull() | (F.abs(real) <= sys.float_info.max)
-        return state.isNotNull() & is_whole & is_real & events.isNotNull()
 
     def merged(self, state: Column) -> Mapping[str, Column]:
         whole, real = state["whole"].try_cast("bigint"), state["real"].try_cast("double")
@@ -145,18 +97,6 @@ class NativeVariance(Native):
     N - sum(n^2)/N, so that is multiplied back.
     """
 
-    def state(self, *values: Column) -> Column:
-        value = sums.real(values[0])
-        squares = F.var_pop(value) * F.count(value)
-        return F.struct(
-            F.count(value).alias("n"),
-            F.coalesce(F.avg(value), F.lit(0.0)).alias("mean"),
-            F.coalesce(squares, F.lit(0.0)).alias("m2"),
-        )
-
-    def fits(self, state: Column, events: Column) -> Column:
-        return state["n"].between(0, events) & state["mean"].isNotNull() & (state["m2"] >= 0)
-
     def merged(self, state: Column) -> Mapping[str, Column]:
         count = F.coalesce(state["n"], F.lit(0)).cast("double")
         mean = array_to_vector(F.array(F.coalesce(state["mean"], F.lit(0.0))))
@@ -176,20 +116,8 @@ class NativeVariance(Native):
 class NativeDistinct(Native):
     """Number of different values by an HLL sketch; the doubled union makes it independent of the merge order."""
 
-    def state(self, *values: Column) -> Column:
-        (value,) = values
-        # Spark breaks base64 into lines of 76 characters, unless its session says otherwise.
-        return F.translate(F.base64(F.hll_sketch_agg(value, LG_K)), "\r\n", "")
-
-    def fits(self, state: Column, events: Column) -> Column:
-        return sketches.sound(state).isNotNull() & events.isNotNull()
-
     def merged(self, state: Column) -> Mapping[str, Column]:
-        return {"sketch": F.hll_union_agg(sketches.sound(state), F.lit(False))}
+        return {"sketch": F.hll_union_agg(F.unbase64(state), F.lit(False))}
 
     def finished(self, merged: Mapping[str, Column]) -> Column:
         return F.hll_sketch_estimate(F.hll_union(merged["sketch"], merged["sketch"]))
-
-
-def _are_parts(parts: Column) -> Column:
-    return (F.size(parts) <= MOST_PARTS) & ~F.exists(parts, lambda part: part.isNull())

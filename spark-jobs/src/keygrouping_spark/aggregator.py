@@ -16,44 +16,23 @@ from typing import Any
 from keygrouping.aggregate.exact import Total
 from keygrouping.job import JobSpec
 from keygrouping.partial import Result, decode_receipt
-from keygrouping_service.kafka.progress import END
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from keygrouping_spark import sums
-from keygrouping_spark.faults import judged
 from keygrouping_spark.kafka import source_options
+from keygrouping_spark.reading import Letters, read_partials
 from keygrouping_spark.receipts import receipt_of, sums_of_receipts
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_spark.support import native
 
-_INTEGER = "^[0-9]+$"
 # All watermark records are later than this: it drops them, but only after Spark's watermark has seen them, because the
 # optimizer moves no filter on a watermark's column below the watermark.
 _NEVER = "window_end < timestamp'1970-01-01'"
 
 IDENTITY = ["window_end", "key", "start", "topic", "worker", "first"]
 """Columns of a partial of which no two are counted."""
-
-
-def read_partials(records: DataFrame, job: JobSpec, floor: int) -> DataFrame:
-    """Columns of the partials in Kafka records, without windows that ended at or before `floor` (ms)."""
-    names = ("topic", "worker", "start", "first", "events", "weight", "receipt")
-    columns = [F.col(f"partial.{name}") for name in names]
-    # Within bounds, because an expression may be computed before the filter that guards it.
-    end = F.timestamp_millis(F.least(F.greatest("partial.end", F.lit(0)), F.lit(END)))
-    return (
-        judged(records, job)
-        .where(F.col("fault").isNull() & (F.col("partial.end") > floor))
-        .select(end.alias("window_end"), "key", *columns, F.col("states").alias("aggregates"))
-    )
-
-
-def refused(records: DataFrame, job: JobSpec) -> DataFrame:
-    """The records that are no partials of this job, as they came, each with its `fault`."""
-    bad = judged(records, job).where("fault is not null").withColumn("timestamp", F.unix_millis("timestamp"))
-    return bad.select("topic", "partition", "offset", "timestamp", "key", "value", "headers", "fault")
 
 
 def read_watermarks(records: DataFrame, like: DataFrame, checkpoint_id: str) -> DataFrame:
@@ -75,15 +54,12 @@ def merge(partials: DataFrame, job: JobSpec) -> DataFrame:
     states = [F.col("aggregates").getField(aggregate.name) for aggregate in aggregates]
     merged = [column for a, state in zip(aggregates, states, strict=True) for column in a.merge_columns(state)]
     finals = [a.result(state) for a, state in zip(aggregates, states, strict=True)]
-    whole = F.when(F.col("weight").rlike(_INTEGER), F.col("weight").try_cast(sums.WHOLE))
-    real = F.when(whole.isNull(), F.col("weight").try_cast("double"))
-    weight = F.struct(F.try_sum(whole).alias("whole"), F.sum(real).alias("real"))
     return (
         partials.groupBy("window_end", "start", "key")
         .agg(
             F.try_sum("events").alias("events$"),
-            weight.alias("weight$"),
-            *sums_of_receipts(F.col("receipt")),
+            sums.sum_of_numbers(F.col("weight")).alias("weight$"),
+            *sums_of_receipts(),
             *merged,
         )
         .select(
@@ -118,25 +94,23 @@ def start(
     settings: SparkSettings,
     checkpoint_id: str,
     floor: int,
+    letters: Letters,
     write: Callable[[DataFrame, int], None],
 ) -> StreamingQuery:
     """Starts the query. Windows that ended by `floor` were final before this checkpoint.
 
-    `write` gets each batch: rows with a `result` (see `merge`) or with a record that was `refused`.
+    `write` gets the results of each batch (see `merge`); when it has computed them, `letters` have what was refused.
     """
 
     def read(topic: str) -> DataFrame:
         options = {**source_options(settings, topic), "startingOffsets": "earliest", "includeHeaders": "true"}
         return spark.readStream.format("kafka").options(**options).load()
 
-    records = read(settings.partials_topic)
-    partials = read_partials(records, settings.job, floor)
+    partials = read_partials(read(settings.partials_topic), settings.job, floor, letters)
     watermarks = read_watermarks(read(settings.progress_topic), partials, checkpoint_id)
     once = watermarks.unionByName(partials).dropDuplicatesWithinWatermark(IDENTITY)
-    results = merge(once, settings.job).select(F.struct("*").alias("result"))
-    unusable = refused(records, settings.job).select(F.struct("*").alias("refused"))
     return (
-        results.unionByName(unusable, allowMissingColumns=True)
+        merge(once, settings.job)
         .writeStream.queryName("aggregator")
         .outputMode("append")
         .foreachBatch(write)

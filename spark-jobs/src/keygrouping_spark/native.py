@@ -1,13 +1,14 @@
-"""What an aggregate is to Spark: native expressions for the state of a partial, its merge, and the published value.
+"""What an aggregate is to Spark: native expressions that merge the states of partials, and make the published value.
 
-A subclass follows one aggregate of the library, or of another package, in four steps: `state` is what the worker query
-computes over the values of its fields (its JSON is the state in the partial), `fits` says whether a partial's state may
-be merged, `merged` is what the aggregator query computes over these states, `finished` and `published` make the value
-to publish of what was merged, in Spark and then in the driver. The aggregate names it by `Aggregate.spark`.
+A subclass follows one aggregate of the library, or of another package, from the states of partials on, which that
+aggregate has made and read: `merged` is what the aggregator query computes over these states, `finished` and
+`published` make the value to publish of what was merged, in Spark and then in the driver. The aggregate names it by
+`Aggregate.spark`.
 """
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,20 +33,6 @@ class Native(ABC):
     def name(self) -> str:
         """Its name in the job."""
         return self.aggregate.name
-
-    @property
-    def json_type(self) -> DataType:
-        """How Spark reads the JSON of a state."""
-        assert self.aggregate.shape is not None
-        return _type_of(self.aggregate.shape)
-
-    @abstractmethod
-    def state(self, *values: Column) -> Column:
-        """Aggregation of the values of the inputs (none: of the events themselves) into the state of a partial."""
-
-    @abstractmethod
-    def fits(self, state: Column, events: Column) -> Column:
-        """Whether the state of a partial of so many events is one that a worker can have written; null is no."""
 
     @abstractmethod
     def merged(self, state: Column) -> Mapping[str, Column]:
@@ -75,9 +62,35 @@ class Native(ABC):
         return f"{self.name}.{part}".replace(".", "$")
 
 
+def type_of(aggregate: Aggregate) -> DataType:
+    """How Spark holds the state of a partial: by its shape, or as JSON text for what only its own code can merge."""
+    if aggregate.spark is None:
+        return StringType()
+    assert aggregate.shape is not None
+    return _type_of(aggregate.shape)
+
+
 def _type_of(shape: Shape) -> DataType:
     if isinstance(shape, tuple):
         return ArrayType(_type_of(shape[0]))
     if isinstance(shape, str):
         return _SCALARS.get(shape, StringType())
     return StructType([StructField(name, _type_of(inner)) for name, inner in shape.items()])
+
+
+def column_of(aggregate: Aggregate, data: Any) -> Any:
+    """The encoded state of a partial, as Spark holds it."""
+    if aggregate.spark is None:
+        return json.dumps(data)
+    assert aggregate.shape is not None
+    return _value_of(aggregate.shape, data)
+
+
+def _value_of(shape: Shape, data: Any) -> Any:
+    if isinstance(shape, tuple):
+        return [_value_of(shape[0], item) for item in data]
+    if not isinstance(shape, str):
+        return {name: _value_of(inner, data[name]) for name, inner in shape.items()}
+    if shape == "number":
+        return float(data)
+    return data if data is None or shape in ("integer", "text") or isinstance(data, str) else json.dumps(data)

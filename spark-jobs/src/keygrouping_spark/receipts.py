@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from keygrouping.identity import topic_seeds
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -19,18 +18,14 @@ PIECES = ("receipt0$", "receipt1$", "receipt2$", "receipt3$")
 _MASK = 0xFFFFFFFF
 
 
-def sums_of_events(topic_id: str) -> list[Column]:
-    """The four sums over events of the topic, from the columns partition and offset."""
-    place = (F.col("partition").cast("long"), F.col("offset"))
-    halves = [F.xxhash64(F.lit(_signed(seed)), *place) for seed in topic_seeds(topic_id)]
-    pieces = [piece for half in halves for piece in (F.shiftrightunsigned(half, 32), half.bitwiseAND(_MASK))]
-    return [F.sum(piece).alias(name) for piece, name in zip(pieces, PIECES, strict=True)]
+def pieces_of(receipt: int) -> tuple[int, ...]:
+    """The four numbers of a sum."""
+    return tuple(receipt >> shift & _MASK for shift in (96, 64, 32, 0))
 
 
-def sums_of_receipts(receipt: Column) -> list[Column]:
-    """The four sums over receipts of 32 hexadecimal digits."""
-    pieces = [F.conv(F.substring(receipt, 1 + 8 * index, 8), 16, 10).cast("long") for index in range(4)]
-    return [F.sum(piece).alias(name) for piece, name in zip(pieces, PIECES, strict=True)]
+def sums_of_receipts() -> list[Column]:
+    """The four sums over receipts, of columns of these names."""
+    return [F.sum(name).alias(name) for name in PIECES]
 
 
 def receipt_of(names: Sequence[str] = PIECES) -> Column:
@@ -48,7 +43,3 @@ def _carried(carry: Column, piece: Column, digits: list[Column]) -> Column:
     # `lower` would bring in the rules of all languages, which takes a second at the start.
     digits.append(F.translate(upper, "ABCDEF", "abcdef"))
     return F.shiftrightunsigned(total, 32)
-
-
-def _signed(seed: int) -> int:
-    return seed - (1 << 64) if seed >= 1 << 63 else seed

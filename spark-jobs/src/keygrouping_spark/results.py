@@ -14,7 +14,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
@@ -27,33 +26,17 @@ from keygrouping_service.kafka.positions import Positions
 from keygrouping_service.kafka.progress import read_offsets
 from keygrouping_service.kafka.transactions import AnswerUnknown
 from keygrouping_service.observability.final_results import FinalResults
-from keygrouping_service.observability.metrics import INVALID_PARTIAL
 from keygrouping_service.records.batches import Outbox, origin_headers
 from keygrouping_service.records.record import Record
 
 from keygrouping_spark import metrics
 from keygrouping_spark.kafka import LARGEST_REQUEST
+from keygrouping_spark.refused import Refused
 from keygrouping_spark.settings import SparkSettings
 
 log = logging.getLogger(__name__)
 
 _SEND_CHUNK = 5_000
-
-
-class Refused(NamedTuple):
-    """A record that goes to the dead letters, the reason, and what is wrong with it in one line."""
-
-    record: Record
-    reason: str
-    detail: str
-
-
-def refused_record(row: Any) -> Refused:
-    """From a row of `aggregator.refused`."""
-    key, value = (None if row[name] is None else bytes(row[name]) for name in ("key", "value"))
-    headers = [(header["key"], header["value"] and bytes(header["value"])) for header in row["headers"] or ()]
-    place = (row["topic"], row["partition"], row["offset"], row["timestamp"])
-    return Refused(Record(*place, key, value, headers), INVALID_PARTIAL, row["fault"])
 
 
 def failed_result(topic: str, result: Result, detail: str) -> Refused:

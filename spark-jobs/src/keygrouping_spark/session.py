@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from keygrouping_service.errors import Fatal
 from py4j.protocol import Py4JError
@@ -33,6 +34,7 @@ _FIXED = {
     f"{_STREAMING}.stateStore.rocksdb.maxMemoryUsageMB": "256",
     f"{_STREAMING}.minBatchesToRetain": "20",
     "spark.ui.showConsoleProgress": "false",
+    "spark.python.daemon.module": "keygrouping_spark.daemon",
 }
 
 # In one process nothing needs to listen to the network; Spark does all the same, and is to listen to nobody.
@@ -43,6 +45,11 @@ _LOCAL = {
 }
 
 
+# Spark's other way to write into a local folder starts a process `readlink` fifty times for each batch. No other driver
+# writes there, see `Checkpoint.lock`.
+_LOCAL_CHECKPOINT = {f"{_STREAMING}.checkpointFileManagerClass": f"{_EXECUTION}.FileSystemBasedCheckpointFileManager"}
+
+
 def configuration(settings: SparkSettings) -> dict[str, str]:
     """Spark's settings for this job."""
     return {
@@ -51,6 +58,7 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": settings.java_options,
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        **(_LOCAL_CHECKPOINT if urlsplit(settings.checkpoint).scheme in ("", "file") else {}),
     }
 
 

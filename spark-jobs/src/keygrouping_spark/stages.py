@@ -35,8 +35,10 @@ from keygrouping_spark import aggregator, metrics, worker
 from keygrouping_spark.checkpoint import Checkpoint, Identity, aggregator_plan, worker_plan
 from keygrouping_spark.progress import AggregatorProgress, WorkerProgress
 from keygrouping_spark.query import QueryRunner
+from keygrouping_spark.reading import Letters
+from keygrouping_spark.refused import Refused
 from keygrouping_spark.reports import Reading
-from keygrouping_spark.results import Refused, ResultWriter, failed_result, refused_record
+from keygrouping_spark.results import ResultWriter, failed_result
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_spark.unread import Unread
 
@@ -247,11 +249,12 @@ async def aggregator_stage(environment: Environment) -> Stage:
         await progress.close(await asyncio.to_thread(checkpoint.planned, batch, settings.partials_topic))
 
     writer = ResultWriter(settings, identity.id)
-    sink = _Sink(writer, reading.begin, close_windows, asyncio.get_running_loop(), settings)
+    letters = Letters(environment.spark.sparkContext)
+    sink = _Sink(writer, reading.begin, close_windows, asyncio.get_running_loop(), settings, letters)
     environment.stack.push_async_callback(sink.writer.close)
     runner = QueryRunner(
         "aggregator",
-        lambda: aggregator.start(environment.spark, settings, identity.id, identity.floor, sink.write),
+        lambda: aggregator.start(environment.spark, settings, identity.id, identity.floor, letters, sink.write),
         reading,
         lambda: sink.failure,
     )
@@ -274,8 +277,10 @@ class _Sink:
         close_windows: Callable[[int], Awaitable[None]],
         loop: asyncio.AbstractEventLoop,
         settings: SparkSettings,
+        letters: Letters,
     ) -> None:
         self.writer = writer
+        self._letters = letters
         self._job = settings.job
         self._topic = settings.partials_topic
         self.failure: BaseException | None = None
@@ -287,9 +292,8 @@ class _Sink:
         """Writes a batch and returns when its transaction is committed and its windows' watermark is published."""
         self._begin(number)
         rows = batch.collect()
-        results = [aggregator.result_of(row["result"], self._job) for row in rows if row["result"] is not None]
-        refused = [refused_record(row["refused"]) for row in rows if row["refused"] is not None]
-        refused += self._failures(row["result"] for row in rows if row["result"] is not None)
+        results = [aggregator.result_of(row, self._job) for row in rows]
+        refused = [*self._letters.take(), *self._failures(rows)]
         done: concurrent.futures.Future[None] = asyncio.run_coroutine_threadsafe(
             self._finish(number, results, refused), self._loop
         )

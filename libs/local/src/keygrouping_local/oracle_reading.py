@@ -16,6 +16,8 @@ from keygrouping.job import Field, FieldKind, FieldValue, JobSpec, parse_path
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _LEAST_WHOLE, _MOST_WHOLE = -(2**63), 2**64 - 1
 _FACTORS = {"ms": 1, "s": 1000}
+_NUMBERS = (int, float, Decimal)
+_DECODER = json.JSONDecoder(parse_float=Decimal)
 
 
 class Reading(NamedTuple):
@@ -32,17 +34,20 @@ def read(job: JobSpec, value: bytes | None, timestamp_ms: int) -> Reading:
     time_ms = timestamp_ms
     if job.time.kind == "field":
         time_ms = _time(_at(document, parse_path(job.time.name)), job.time.unit)
-    values = [_at(document, wanted.path) for wanted in job.fields]
-    fits = [_fits(value, wanted.kind) for value, wanted in zip(values, job.fields, strict=True)]
-    fields = [
-        _field(value, wanted) if fit else None for value, wanted, fit in zip(values, job.fields, fits, strict=True)
-    ]
-    return Reading(time_ms, tuple(fields), tuple(position for position, fit in enumerate(fits) if not fit))
+    fields: list[FieldValue] = []
+    skipped: list[int] = []
+    for position, wanted in enumerate(job.fields):
+        value = _at(document, wanted.path)
+        fits = _fits(value, wanted.kind)
+        fields.append(_field(value, wanted) if fits else None)
+        if not fits:
+            skipped.append(position)
+    return Reading(time_ms, tuple(fields), tuple(skipped))
 
 
 def _document(value: bytes | None) -> Any:
     try:
-        return json.loads(value or b"", parse_float=Decimal)
+        return _DECODER.decode((value or b"").decode())
     except RecursionError:
         return orjson.loads(value or b"")
 
@@ -60,7 +65,7 @@ def _fits(value: Any, kind: FieldKind) -> bool:
     if isinstance(value, bool):
         return False
     if kind == "number":
-        return isinstance(value, int | float | Decimal)
+        return isinstance(value, _NUMBERS)
     return isinstance(value, str) or (isinstance(value, int) and _LEAST_WHOLE <= value <= _MOST_WHOLE)
 
 

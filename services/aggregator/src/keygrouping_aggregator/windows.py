@@ -13,7 +13,7 @@ from keygrouping.aggregate.publishing import published
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, RecordError, Result
 from keygrouping.receipt import MODULUS
-from keygrouping_service.kafka.partials import MOST_WORKERS, OFFSET_BITS, check
+from keygrouping_service.kafka.partials import MOST_WORKERS, OFFSET_BITS, check, states_of
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class OpenWindows:
         assert key is not None
         if partial.end <= self.closed:
             return False
-        states = self._decode(partial)
+        states = states_of(partial, self._aggregates)
         identity = self._lane(partial) << OFFSET_BITS | partial.first
         window = self._windows.get((partial.start, partial.end))
         if window is None:
@@ -107,21 +107,6 @@ class OpenWindows:
             del self._lanes[partial.topic, partial.worker]
             raise RecordError(f"more than {MOST_WORKERS} workers of different topics `routed` in the open windows")
         return lane
-
-    def _decode(self, partial: Partial) -> list[Any]:
-        states = []
-        for aggregate in self._aggregates:
-            try:
-                state = aggregate.decode(partial.aggregates[aggregate.name])
-                seen = aggregate.seen(state)
-            except (ValueError, OverflowError) as error:
-                raise RecordError(str(error)) from None
-            except Exception as error:
-                raise RecordError(aggregate.failed(error)) from error
-            if seen > partial.events:
-                raise RecordError(f"aggregate {aggregate.name!r} has seen {seen} events, the partial {partial.events}")
-            states.append(state)
-        return states
 
     def _merge(self, group: _Group, partial: Partial, states: list[Any]) -> bool:
         merged = []

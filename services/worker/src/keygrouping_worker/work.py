@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from keygrouping.accumulator import Accumulator
 from keygrouping.job import Rejection
 from keygrouping_service.kafka.flushing import FlushingStage
 from keygrouping_service.kafka.owned import OwnedPartition
@@ -18,7 +19,6 @@ from keygrouping_service.records.protocols import RecordBatch
 from keygrouping_service.records.record import Record
 
 from keygrouping_worker import metrics
-from keygrouping_worker.accumulator import Accumulator
 from keygrouping_worker.settings import WorkerSettings
 
 _SLICE = 500

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 ScalarShape: TypeAlias = Literal["integer", "number", "text", "integer?", "number?"]
 """An integer of 64 bits, any number (or "NaN", "Infinity", "-Infinity", which JSON has no numbers for), a text; with a
-question mark it may be null. Spark gets those as text, so that what is wrong is not taken for null.
+question mark it may be null. Spark gets those as text.
 """
 
 Shape: TypeAlias = ScalarShape | tuple["Shape"] | Mapping[str, "Shape"]

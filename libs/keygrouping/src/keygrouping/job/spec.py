@@ -8,7 +8,7 @@ use, and their parsers have no chance to disagree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -54,9 +54,13 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         wanted = [[Field(parse_path(i.field), i.kind) for i in a.inputs] for a in self.aggregates]
-        fields = tuple(dict.fromkeys(item for items in wanted for item in items))
-        object.__setattr__(self, "fields", fields)
-        object.__setattr__(self, "fields_of", tuple(tuple(map(fields.index, items)) for items in wanted))
+        found = tuple(dict.fromkeys(item for items in wanted for item in items))
+        object.__setattr__(self, "fields", found)
+        object.__setattr__(self, "fields_of", tuple(tuple(map(found.index, items)) for items in wanted))
+
+    def __getstate__(self) -> dict[str, object]:
+        """To be pickled, as Spark does: without `extraction`, whose code and marks must be those of the reader."""
+        return {member.name: getattr(self, member.name) for member in fields(self)}
 
     @classmethod
     def from_json(cls, source: str | bytes | Mapping[str, object]) -> JobSpec:

@@ -1,16 +1,13 @@
-"""What every reader of `partials` asks of a partial before it believes it.
-
-The rules are arithmetic that holds for numbers and for columns of Spark alike, so that both runners ask the same.
-"""
+"""What every reader of `partials` asks of a partial before it believes it, whichever runner it is of."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from keygrouping.aggregate.base import MOST_EVENTS
+from keygrouping.aggregate.base import MOST_EVENTS, Aggregate
 from keygrouping.job import MAX_KEY_BYTES, MAX_WEIGHT, JobSpec
 from keygrouping.partial import Partial, RecordError
 
@@ -29,13 +26,12 @@ OTHER_JOB = "its aggregates are not the job's: written for another job"
 class Rule(NamedTuple):
     """What is true of the partials that workers write.
 
-    `holds` gets an object with the members of a partial, numbers or columns, and gives a boolean of the same kind;
-    the rules before it hold for them already.
+    `holds` judges a partial; the rules before it hold for it already.
     """
 
     members: tuple[str, ...]
     says: str
-    holds: Callable[[Any], Any]
+    holds: Callable[[Partial], bool]
 
 
 RULES = (
@@ -81,8 +77,8 @@ def _rules_of_windows(length: int, offset: int) -> tuple[Rule, ...]:
     )
 
 
-def rule_of_clock(job: JobSpec, now_ms: Any) -> Rule:
-    """The one that asks for the clock (ms, a number or a column).
+def rule_of_clock(job: JobSpec, now_ms: int) -> Rule:
+    """The one that asks for the clock (ms).
 
     A forged partial of a far future would hold its window open, and purging up, for ever. The day is for clocks that
     differ.
@@ -102,7 +98,7 @@ def told(rule: Rule) -> str:
 
 def check(key: bytes | None, partial: Partial, job: JobSpec, now_ms: int) -> None:
     """Raises `RecordError` for members that no worker of this job writes: they could hold a window open for ever,
-    or spoil what they are merged with. The Spark aggregator asks the same, see `keygrouping_spark.faults`.
+    or spoil what they are merged with.
     """
     if key is None:
         raise RecordError(NO_KEY)
@@ -115,6 +111,23 @@ def check(key: bytes | None, partial: Partial, job: JobSpec, now_ms: int) -> Non
     if partial.aggregates.keys() != names:
         wrong = ", ".join(sorted(partial.aggregates.keys() ^ names))[:200]
         raise RecordError(f"{OTHER_JOB} ({wrong} missing or too many)")
+
+
+def states_of(partial: Partial, aggregates: Sequence[Aggregate]) -> list[Any]:
+    """The decoded states of a partial that was checked; `RecordError` for one that no worker writes."""
+    states = []
+    for aggregate in aggregates:
+        try:
+            state = aggregate.decode(partial.aggregates[aggregate.name])
+            seen = aggregate.seen(state)
+        except (ValueError, OverflowError) as error:
+            raise RecordError(str(error)) from None
+        except Exception as error:
+            raise RecordError(aggregate.failed(error)) from error
+        if seen > partial.events:
+            raise RecordError(f"aggregate {aggregate.name!r} has seen {seen} events, the partial {partial.events}")
+        states.append(state)
+    return states
 
 
 def _require(partial: Partial, rules: tuple[Rule, ...]) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
+from numpy.typing import NDArray
+
 from keygrouping.aggregate import State
 from keygrouping.aggregate.exact import sum_of
 from keygrouping.grouped import grouped
@@ -14,7 +16,6 @@ from keygrouping.identity import Sums, partition_seeds
 from keygrouping.job import EventColumns, JobSpec, Rejection, extract_columns
 from keygrouping.partial import Partial
 from keygrouping.slices import Slices
-from numpy.typing import NDArray
 
 _ANY_TIME = 1 << 62
 

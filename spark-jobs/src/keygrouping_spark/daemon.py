@@ -1,0 +1,26 @@
+"""Spark's Python processes are forked from this one, which has loaded what they need: each begins at once."""
+
+import gc
+
+import numpy as np
+from keygrouping.accumulator import Accumulator
+from keygrouping.job import JobSpec
+from keygrouping_service.records.columns import Columns
+from pyspark.daemon import manager
+
+import keygrouping_spark.pre_aggregation
+import keygrouping_spark.reading  # noqa: F401
+
+
+def load_kernels() -> None:
+    """Reads an event, for which compiled code is loaded."""
+    job = JobSpec.from_json({"aggregates": [{"name": "total", "op": "sum", "field": "x"}]})
+    event = Columns("", 0, np.array([0]), np.array([0]), [b"k"], [b'{"x":1}'], [()])
+    Accumulator(job, 0, "A" * 22).add(event)
+
+
+if __name__ == "__main__":
+    load_kernels()
+    # Each process looks for garbage after each task: not among what is loaded here, which takes a tenth of a second.
+    gc.freeze()
+    manager()  # type: ignore[no-untyped-call]

@@ -58,6 +58,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     name: ClassVar[str] = "level-fill"
     settings = LevelFillSettings
     shared_settings: ClassVar[Mapping[str, object] | None] = {"interval": None}
+    secret_setting: ClassVar[str | None] = "seed"
     seeds = (SEED,)
 
     def __init__(self, workers: int, settings: LevelFillSettings | None = None) -> None:

@@ -95,7 +95,7 @@ class Swing:
         """After another exchange."""
         return replace(self, own=(*self.own, own), all=(*self.all, all_), fullest=fullest)
 
-    def begun_anew(self) -> "Swing":
+    def restarted(self) -> "Swing":
         """Inside of an interval, with other settings or workers; what the last ones were like still counts."""
         return Swing(past=self.past)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
+from keygrouping.grouping import secret_setting
 from keygrouping.simulate import Deal, create_sources
 from keygrouping.workload import workload
 
@@ -27,6 +28,8 @@ class Stream:
     """By how much W is multiplied in equal parts of the stream, after the first."""
     changes: tuple[float, ...] = ()
     """Parts of the stream after which its skew or W changes for good."""
+    attack: bool = False
+    """Its keys are chosen to collide, so level-fill has a secret seed, as its routers draw one."""
 
 
 STREAMS = (
@@ -53,7 +56,7 @@ STREAMS = (
     Stream("flash crowd of 90 %", "burst", {"share": 0.9}, {"interval": 3.0, "length": 1.5}),
     Stream("a new hot key each interval", "moving-hot-key", {}, {"interval": 1.0}),
     Stream("diurnal", "diurnal", {}, {"day": 10.0}),
-    Stream("colliding hashes", "colliding"),
+    Stream("colliding hashes", "colliding", attack=True),
     Stream("Nexmark bids", "nexmark-bids"),
     Stream("YCSB latest", "ycsb-latest"),
     Stream("TPC-C items", "tpcc-items"),
@@ -108,6 +111,8 @@ def _row(scope: Scope, stream: Stream, seed: int, workers: int, sources: int, gr
     lengths = {name: round(intervals * interval) for name, intervals in stream.intervals.items()}
     events = workload(stream.workload, count * interval, seed, {**stream.settings, **lengths})
     name, settings = RIVALS[grouping]
+    if stream.attack and (secret := secret_setting(name)):
+        settings = {**settings, secret: seed + 1}
     oracle = Oracle()
     for chunk, chosen, size in Drive(
         events, create_sources(name, workers, sources, settings), resizes, interval, scope.deal

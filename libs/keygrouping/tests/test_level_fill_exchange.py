@@ -254,6 +254,31 @@ def test_what_swung_in_an_interval_or_between_two_is_remembered_for_two_more() -
     assert found == pytest.approx([0.0, 0.25, 0.25, 0.25, 0.0])
 
 
+@pytest.mark.parametrize("change", ["settings", "counters", "workers"])
+def test_other_settings_or_workers_don_t_make_a_stream_steady(change: str) -> None:
+    (source,), nothing = sources_of(1, 4), {"outside": [0.0] * 4, "movable": 0.0}
+    other: dict[str, Any] = {"loads": [9.0] * 4, "fixed": [9.0] * 4, **nothing}
+
+    def an_interval_of(bursts: int) -> Any:
+        for number in range(1, 9):
+            if number % bursts == 0:
+                source.route_batch(KEYS[: 9 * bursts], None, 0.0)
+            source.hear([{name: np.multiply(part, number).tolist() for name, part in other.items()}])
+        return source.statistics()["swing"]
+
+    assert an_interval_of(1) < 0.01 and (swinging := an_interval_of(4)) > 0.05
+    if change == "workers":
+        source.resize(5)
+        other |= {name: [9.0] * 4 + [0.0] for name in ("loads", "fixed")} | {"outside": [0.0] * 5}
+    else:
+        settings = {"eps": 0.03} if change == "settings" else {"counters": 64}
+        (after,) = sources_of(1, 4, **settings)
+        assert after.adopt(source)
+        source = after
+    assert an_interval_of(1) == an_interval_of(1) == swinging
+    assert an_interval_of(1) < 0.01
+
+
 @pytest.mark.parametrize(("pinned", "known"), [(0.0, False), (900.0, True)])
 def test_where_keys_that_none_can_move_fill_a_worker_each_source_levels_its_own_part(
     pinned: float, known: bool

@@ -308,6 +308,7 @@ class Double:
             epoch=1,
             sharing="shared",
             observe_only=self.observe_only,
+            seed="5f3c",
             available=available,
         )
 

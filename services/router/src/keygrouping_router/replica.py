@@ -440,10 +440,14 @@ def new_replica(
     *,
     stage: LooksAtWorkers | None = None,
     times: Times | None = None,
+    seed: int | None = None,
 ) -> Replica:
-    """The replica that these settings ask for; the routed topic has `most_workers` partitions."""
+    """The replica that these settings ask for; the routed topic has `most_workers` partitions.
+
+    `seed` is that of the deployment, unless the store knows one already; None: as the store says.
+    """
     return Replica(
-        settings.control(),
+        replace(settings.control(), seed=seed),
         store,
         name=settings.replica,
         interval=settings.interval,

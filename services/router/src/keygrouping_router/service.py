@@ -22,6 +22,7 @@ from keygrouping_service.store import open_store
 from keygrouping_router import metrics
 from keygrouping_router.api.app import router_app
 from keygrouping_router.api.control_plane import ControlPlane
+from keygrouping_router.control.seeds import drawn
 from keygrouping_router.data.lateness import warm_up
 from keygrouping_router.data.pipeline import Pipeline, Topics
 from keygrouping_router.replica import new_replica
@@ -111,7 +112,8 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         metrics.RESULT_WAIT.set((settings.job.window_ms + settings.job.lateness_ms) / 1000)
         store = open_store(settings)
         stack.push_async_callback(store.close)
-        replica = new_replica(settings, store, topics.routed, stage=KafkaWorkerStage(settings))
+        seed = None if settings.store_url.startswith("memory") else drawn()  # All keys move if a restart forgets it.
+        replica = new_replica(settings, store, topics.routed, stage=KafkaWorkerStage(settings), seed=seed)
         plane = ControlPlane(replica, settings.max_batch)
         await asyncio.to_thread(warm_up)
         await replica.start()

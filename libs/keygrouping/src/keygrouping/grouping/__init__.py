@@ -27,6 +27,7 @@ from keygrouping.grouping.registry import (
     live_names,
     names,
     schema,
+    secret_setting,
     shared_settings,
 )
 from keygrouping.settings import Description
@@ -58,5 +59,6 @@ __all__ = [
     "live_names",
     "names",
     "schema",
+    "secret_setting",
     "shared_settings",
 ]

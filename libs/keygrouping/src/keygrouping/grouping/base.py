@@ -36,6 +36,7 @@ class BaseGrouping(ABC, Generic[SettingsType]):
     settings: ClassVar[type[Settings]] = Settings
     """The class of its settings; `Settings` itself: it has none."""
     shared_settings: ClassVar[Mapping[str, object] | None] = None
+    secret_setting: ClassVar[str | None] = None
     """The settings that leave planning to the owner, see `protocol.Planned`; None: it plans nothing."""
 
     def __init__(self, workers: int, settings: SettingsType | None = None) -> None:

@@ -77,6 +77,14 @@ def shared_settings(name: str) -> Mapping[str, object] | None:
     return _class(name).shared_settings
 
 
+def secret_setting(name: str) -> str | None:
+    """The setting that takes a secret number, from 1 to 2**53 - 1, so that nobody can choose keys that harm it.
+
+    Who runs several sources draws one for all of them. None: the grouping has none, as those that were published.
+    """
+    return _class(name).secret_setting
+
+
 def create(name: str, workers: int, settings: Mapping[str, object] | None = None) -> Grouping:
     """A new grouping by its name; settings that are not given have their defaults.
 

@@ -182,6 +182,7 @@ EXAMPLES: dict[type[shapes.Model], dict[str, Any]] = {
         "epoch": 3,
         "sharing": "shared",
         "observe_only": False,
+        "seed": "5f3c",
         "available": [{"name": "shuffle", "meaning": "round robin, whatever the key", "settings": []}],
     },
     shapes.GroupingChange: {"name": "w-choices", "settings": {}},

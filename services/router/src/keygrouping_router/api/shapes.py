@@ -20,11 +20,13 @@ from pydantic import (
     JsonValue,
     PlainSerializer,
     StrictBool,
+    StrictInt,
     WithJsonSchema,
 )
 
 from keygrouping_router.control.history import What
 from keygrouping_router.control.orders import Action, Sharing
+from keygrouping_router.control.seeds import MOST_SEED
 from keygrouping_router.limits import (
     LONGEST_OVERRIDE,
     MAX_KEYS,
@@ -323,6 +325,9 @@ class GroupingReport(Changeable):
         description="`shared`: all routers have one plan, made of what all of them see; `independent`: each its own"
     )
     observe_only: bool = Field(description="route by key hash, and only report what the grouping would bring")
+    seed: str | None = Field(
+        description="tells whether the routers' secret seed, by which `level-fill` scrambles hashes, is another one"
+    )
     available: list[AvailableGrouping]
 
 
@@ -337,6 +342,11 @@ class GroupingChange(Model):
     )
     sharing: Sharing | None = None
     observe_only: StrictBool | None = None
+    seed: Annotated[StrictInt, Field(ge=0, le=MOST_SEED)] | Literal["new"] | None = Field(
+        default=None,
+        description="another secret seed, by which `level-fill` places all keys again: `new`: drawn by the router; a "
+        "number: the same for routers without a common store; 0: none",
+    )
 
 
 # plans

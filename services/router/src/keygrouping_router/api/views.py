@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from keygrouping.grouping import Description, Filling, create, describe, live_names
+from keygrouping.grouping import Description, Filling, create, live_names
 from keygrouping.grouping.overrides import Layout
 from keygrouping.measure import lambda_, least_share
 
@@ -50,7 +50,8 @@ from keygrouping_router.control import orders
 from keygrouping_router.control.feed import FeedEvent
 from keygrouping_router.control.history import Change, What
 from keygrouping_router.control.orders import KeyOverride, Values
-from keygrouping_router.control.state import INTERVAL, Control
+from keygrouping_router.control.seeds import mark_of
+from keygrouping_router.control.state import INTERVAL, Control, settable
 from keygrouping_router.knowledge import shadow, trial
 from keygrouping_router.knowledge.balance import Loads, capacities_of
 from keygrouping_router.knowledge.keyspace import Interval, KeySpaceSummary, KeyState
@@ -84,6 +85,7 @@ def grouping_of(control: Control, version: int, epoch: int) -> GroupingReport:
         epoch=epoch,
         sharing=control.sharing,
         observe_only=control.observe_only,
+        seed=mark_of(control.seed),
         available=list(available()),
     )
 
@@ -95,7 +97,7 @@ def available() -> tuple[AvailableGrouping, ...]:
         AvailableGrouping(
             name=name,
             meaning=_meaning(name),
-            settings=[SettingDescription(**_described(entry)) for entry in describe(name)],
+            settings=[SettingDescription(**_described(entry)) for entry in settable(name)],
         )
         for name in live_names()
     )
@@ -166,7 +168,7 @@ def workers_change_of(change: WorkersChange) -> orders.WorkersChange:
 
 def grouping_change_of(change: GroupingChange) -> orders.GroupingChange:
     """The order for another grouping."""
-    return orders.GroupingChange(change.name, change.settings, change.sharing, change.observe_only)
+    return orders.GroupingChange(change.name, change.settings, change.sharing, change.observe_only, change.seed)
 
 
 def shadow_change_of(change: ShadowChange) -> orders.ShadowChange:

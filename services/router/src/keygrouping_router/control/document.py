@@ -148,6 +148,7 @@ class ControlDocument:
         async with self._turn:
             await self._refresh(highest_epoch)
             if self._configured:
+                await self._give_seed(highest_epoch)
                 await self._tell_start()
 
     async def _refresh(self, highest_epoch: Callable[[], int]) -> None:
@@ -334,6 +335,16 @@ class ControlDocument:
         except Degraded as error:
             self._configured = False
             log.warning("the changed settings of this process are not applied yet: %s", error)
+
+    async def _give_seed(self, highest_epoch: Callable[[], int]) -> None:
+        """A document of a router that knew no seeds gets that of this one."""
+        seed = self._environment.seed
+        if seed is None or self._stored.control.seed is not None or self._useless or self.left_out:
+            return
+        try:
+            await self._change("grouping", lambda now: now.with_seed(seed), None, BY_SETTINGS, highest_epoch)
+        except (Degraded, Refused) as error:
+            log.warning("keys go without a secret seed as yet: %s", error)
 
     async def _has_begun_with(self, environment: Values) -> bool:
         return (await self._store.published(STARTS, _START)).get(self._replica) == _fingerprint(environment)

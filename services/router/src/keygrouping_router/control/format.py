@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 from keygrouping_router.control.history import Change, What
 from keygrouping_router.control.orders import Action, KeyOverride, ShadowGrouping, Sharing, Values
+from keygrouping_router.control.seeds import MOST_SEED
 from keygrouping_router.control.state import SIZES_KEPT, Control
 from keygrouping_router.limits import (
     LONGEST_OVERRIDDEN,
@@ -65,6 +66,7 @@ class _StoredControl(_Stored):
     began: Number = 0
     sizes: Annotated[tuple[tuple[Number, _Workers], ...], Field(max_length=SIZES_KEPT)] = ()
     overrides: Annotated[tuple[_StoredOverride, ...], Field(max_length=MAX_OVERRIDES)] = ()
+    seed: Annotated[int | None, Field(ge=0, le=MOST_SEED)] = None
 
 
 class _StoredChange(_Stored):
@@ -94,6 +96,7 @@ def control_to_data(control: Control) -> dict[str, Any]:
         "began": control.began,
         "sizes": [list(entry) for entry in control.sizes],
         "overrides": [_override_to_data(entry) for entry in control.overrides],
+        "seed": control.seed,
     }
 
 

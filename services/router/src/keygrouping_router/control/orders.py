@@ -28,12 +28,13 @@ class WorkersChange:
 
 @dataclass(frozen=True)
 class GroupingChange:
-    """Another grouping, or the same with other settings. What is None stays as it is."""
+    """Another grouping, or the same with other settings, or another seed. What is None stays as it is."""
 
     name: str
     settings: Values | None = None
     sharing: Sharing | None = None
     observe_only: bool | None = None
+    seed: int | Literal["new"] | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from keygrouping.grouping import (
     describe,
     live_names,
     names,
+    secret_setting,
     shared_settings,
 )
 from keygrouping.grouping.overrides import Layout
@@ -30,6 +31,7 @@ from keygrouping_router.control.orders import (
     WorkersChange,
 )
 from keygrouping_router.control.overrides import layout_of, shown, shown_id
+from keygrouping_router.control.seeds import drawn, mark_of
 from keygrouping_router.errors import Refused
 from keygrouping_router.limits import LARGEST, MAX_OVERRIDES
 
@@ -63,7 +65,8 @@ class Control:
     `base` is the epoch that a change of the routing begins with, above all epochs before it. `generation` counts
     changes by which plans made before are of no use any more. `configured` is the environment that it was last
     configured from. `began` is the version after which the store counts from 1 again. `sizes` are the last numbers of
-    workers that the grouping had, each with the base that it came with. `overrides` say where single keys go.
+    workers that the grouping had, each with the base that it came with. `overrides` say where single keys go. `seed` is
+    the deployment's secret, by which groupings that ask for one scramble hashes (0: none; None: not drawn yet).
     """
 
     grouping: str
@@ -81,6 +84,7 @@ class Control:
     began: int = 0
     sizes: tuple[tuple[int, int], ...] = ()
     overrides: tuple[KeyOverride, ...] = ()
+    seed: int | None = field(default=None, repr=False)
 
     # what it means for the routing
 
@@ -133,16 +137,20 @@ class Control:
     def tunable(self) -> tuple[Description, ...]:
         """The settings of the configured grouping that may be set.
 
-        Those that leave planning to the routers are not, but for the interval, which then is that of the routers.
+        Those that leave planning to the routers are not, but for the interval, which then is that of the routers; nor
+        is a secret, which the routers draw.
         """
         owned = self._owned if self.planned_in_rounds else {}
-        return tuple(entry for entry in describe(self.grouping) if entry.name not in owned or entry.name == INTERVAL)
+        return tuple(entry for entry in settable(self.grouping) if entry.name not in owned or entry.name == INTERVAL)
 
     def _fitted(self, grouping: str, settings: Values) -> Values:
-        """The settings, with the capacities of the grouping's workers where it takes account of them.
+        """The settings, with the capacities of the grouping's workers where it takes account of them, and the seed.
 
         Those that are set in the settings count before all others. Raises GroupingError if there is no such grouping.
         """
+        secret = secret_setting(grouping)
+        if secret is not None and self.seed:
+            settings = {**settings, secret: self.seed}
         given = settings.get(_CAPACITIES)
         if isinstance(given, list):
             return {**settings, _CAPACITIES: self._of_shared(given)}
@@ -175,6 +183,7 @@ class Control:
                 "settings": self.settings,
                 "sharing": self.sharing,
                 "observe_only": self.observe_only,
+                "seed": mark_of(self.seed),
             },
             "workers": {
                 "workers": self.workers,
@@ -216,8 +225,13 @@ class Control:
             settings=kept if change.settings is None else change.settings,
             sharing=change.sharing or self.sharing,
             observe_only=self.observe_only if change.observe_only is None else change.observe_only,
+            seed=self.seed if change.seed is None else drawn() if change.seed == "new" else change.seed,
             generation=self.generation + 1,
         )
+
+    def with_seed(self, seed: int) -> Self:
+        """With this seed, if none was drawn yet."""
+        return self if self.seed is not None else self._checked(seed=seed, generation=self.generation + 1)
 
     def with_workers(self, change: WorkersChange, most: int) -> Self:
         """With another W of at most `most`, or one that follows the running workers from now on."""
@@ -322,7 +336,9 @@ class Control:
         for settings in (self.settings, *(entry.settings for entry in self.shadow)):
             if large := [name for name, value in settings.items() if _too_large(value)]:
                 raise Refused(f"{large[0]} must be at most {LARGEST}")
-        for name in (self.grouping, *(entry.name for entry in self.shadow)):
+        for name, settings in ((self.grouping, self.settings), *((each.name, each.settings) for each in self.shadow)):
+            if name in names() and secret_setting(name) in settings:
+                raise Refused(f"{secret_setting(name)} is a secret of all routers: set it by the seed of PUT /grouping")
             if name in names() and name not in live_names():
                 raise Refused(
                     f"{name} has to know the whole stream beforehand, so it can't route a live one; "
@@ -344,6 +360,11 @@ class Control:
 
 
 _MISSING = object()
+
+
+def settable(grouping: str) -> tuple[Description, ...]:
+    """The settings of a grouping, but for a secret, which the routers draw."""
+    return tuple(entry for entry in describe(grouping) if entry.name != secret_setting(grouping))
 
 
 @cache

@@ -95,6 +95,10 @@ class Swing:
         """After another exchange."""
         return replace(self, own=(*self.own, own), all=(*self.all, all_), fullest=fullest)
 
+    def restarted(self) -> "Swing":
+        """Inside of an interval, with other settings or workers; what the last ones were like still counts."""
+        return Swing(past=self.past)
+
     def ended(self) -> "Swing":
         """In the next interval."""
         changed = self._changed

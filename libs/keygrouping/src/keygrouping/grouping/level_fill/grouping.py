@@ -58,6 +58,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     name: ClassVar[str] = "level-fill"
     settings = LevelFillSettings
     shared_settings: ClassVar[Mapping[str, object] | None] = {"interval": None}
+    secret_setting: ClassVar[str | None] = "seed"
     seeds = (SEED,)
 
     def __init__(self, workers: int, settings: LevelFillSettings | None = None) -> None:
@@ -387,7 +388,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         """New workers take an equal part of each old one's buckets, and the tracked keys are placed again."""
         before, plan = self._arrays, self._plan
         self._arrays, self._outside = empty_arrays(self._settings, self._workers), np.zeros(self._workers)
-        self._swing = Swing()
+        self._swing = self._swing.restarted()
         owners = self._arrays.owners
         owners[:] = resized(before.owners, len(before.loads), len(owners), self._workers)
         self._arrays.state["changes"] = before.state["changes"]
@@ -431,7 +432,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             return False
         own, before = empty_arrays(self._settings, self._workers), other._arrays
         self._now, self._epoch, self._checked = other._now, other._epoch, other._checked
-        self._outside = other._outside.copy()
+        self._outside, self._swing = other._outside.copy(), other._swing.restarted()
         if self._ticks is not None:
             self._ticks.began = None if other._ticks is None else other._ticks.began
         if len(own.hashes) == len(before.hashes):

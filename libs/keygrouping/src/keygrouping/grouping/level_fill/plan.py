@@ -104,6 +104,7 @@ def place(
     members.taken[start[~hot]] = keys.shares[~hot]
     wanted = Wanted(keys.hashes, keys.shares, caps_of(keys.shares, workers, widths))
     steps.place(removed, wanted, members, loads, limit, split_light)
+    steps.pull(rocks, wanted, members, loads, limit, tolerance)
     room, level = np.maximum(0.0, limit - loads), None
     if len(poured):
         level = steps.water_level(loads, fair, float(keys.shares[hot].sum()))

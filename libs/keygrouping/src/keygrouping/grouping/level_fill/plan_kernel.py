@@ -122,6 +122,26 @@ def place(removed: Numbers, wanted: Wanted, members: Members, loads: Weights, li
 
 
 @kernel
+def pull(rocks: Numbers, wanted: Wanted, members: Members, loads: Weights, limit: Weights, tolerance: float) -> None:
+    """Also step 3: a worker still over its limit, by at least half of a rock, gives it to one that has the room.
+
+    The lightest first. So a worker far below the limit gets a rock that is heavier than what another has too much.
+    """
+    pool, start = members.pool, members.start
+    for k in rocks[::-1]:
+        worker, share = pool[start[k]], wanted.shares[k]
+        excess = loads[worker] - limit[worker]
+        if members.width[k] > 1 or excess <= tolerance or 2.0 * excess < share:
+            continue
+        found = first_fit(k, wanted.hashes[k], share, members, loads, limit)
+        if found >= 0:
+            put_first(pool, start[k], remember(members, k, found))
+            members.taken[start[k]] = share
+            loads[worker] -= share
+            loads[found] += share
+
+
+@kernel
 def first_fit(k: int, hashed: np.int64, share: float, members: Members, loads: Weights, limit: Weights) -> int:
     """The first remembered member with room for all of a key, else the first worker of its ring; -1: there is none."""
     workers = len(loads)

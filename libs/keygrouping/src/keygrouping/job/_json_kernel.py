@@ -11,11 +11,16 @@ from numpy.typing import NDArray
 
 from keygrouping.compiled import kernel
 from keygrouping.job.kinds import BOOLEAN, MISSING, NULL, REAL, TEXT, WHOLE
+from keygrouping.raw_bytes import View, byte, eight, trailing_zeros, view_of
 
 _QUOTE, _COMMA, _MINUS, _POINT, _ZERO, _NINE, _COLON, _BACKSLASH = 34, 44, 45, 46, 48, 57, 58, 92
 _OPEN, _CLOSE, _BLANK = 123, 125, 32
 _MOST_DIGITS = 18
 """Digits that a signed integer of 64 bits holds, whatever they are. One without sign holds one more."""
+
+_ONES = np.uint64(0x0101010101010101)
+"""1 in each of eight bytes, as those below have something else in each."""
+_BLANKS, _QUOTES, _BACKSLASHES, _TOPS = (_ONES * np.uint64(byte) for byte in (_BLANK, _QUOTE, _BACKSLASH, 128))
 
 _LEAST_POWER, _MOST_POWER = -342, 308
 
@@ -63,78 +68,92 @@ class Members(NamedTuple):
 def read_all(
     data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64], names: Names, members: Members
 ) -> NDArray[np.bool_]:
-    """Reads each document; gives which ones could be. `members.kinds` is zero before."""
+    """Reads each document; gives which ones could be. `members.kinds` is zero before.
+
+    Names and members are used here and nowhere below: to pass them on costs more than to read a member.
+    """
     plain = np.empty(len(starts), np.bool_)
+    text = view_of(data)
     for row in range(len(starts)):
-        plain[row] = sizes[row] > 0 and read_object(data, starts[row], starts[row] + sizes[row], names, members, row)
+        end = starts[row] + max(0, sizes[row])
+        at, more = first_member(text, starts[row], end)
+        while more:
+            name = at
+            size, value, after, kind, bits = read_member(text, name, end)
+            for place in range(len(names.ends) - 1):
+                start = names.ends[place]
+                if names.ends[place + 1] - start == size and are_same(text, name, names.data, start, size):
+                    quotes = 1 if kind == TEXT else 0
+                    after = after if members.kinds[place, row] == MISSING else -1
+                    members.kinds[place, row] = kind
+                    members.bits[place, row] = bits
+                    members.starts[place, row] = value + quotes
+                    members.sizes[place, row] = after - value - 2 * quotes
+            at, more = next_member(text, after, end)
+        plain[row] = at >= 0
     return plain
 
 
 @kernel
-def read_object(data: NDArray[np.uint8], at: int, end: int, names: Names, members: Members, row: int) -> bool:
-    """Whether data[at:end] is a flat object, whose wanted members are noted then."""
+def first_member(data: View, at: int, end: int) -> Any:
+    """Where the first name in the object byte(data, at:end) begins, and that there is one; -1 if it is no object."""
     at = after_blanks(data, at, end)
-    if at >= end or data[at] != _OPEN:
-        return False
+    if at >= end or byte(data, at) != _OPEN:
+        return -1, False
     at = after_blanks(data, at + 1, end)
-    if at < end and data[at] == _CLOSE:
-        return bool(after_blanks(data, at + 1, end) == end)
-    while at < end and data[at] == _QUOTE:
-        at = read_member(data, at + 1, end, names, members, row)
-        if at < 0:
-            return False
-        at = after_blanks(data, at, end)
-        if at < end and data[at] == _CLOSE:
-            return bool(after_blanks(data, at + 1, end) == end)
-        if at >= end or data[at] != _COMMA:
-            return False
-        at = after_blanks(data, at + 1, end)
-    return False
+    if at < end and byte(data, at) == _CLOSE:
+        return (at if after_blanks(data, at + 1, end) == end else -1), False
+    if at < end and byte(data, at) == _QUOTE:
+        return at + 1, True
+    return -1, False
 
 
 @kernel
-def read_member(data: NDArray[np.uint8], at: int, end: int, names: Names, members: Members, row: int) -> Any:
-    """Where the member ends whose name begins at `at`; -1 if it is none that can be read here."""
+def next_member(data: View, at: int, end: int) -> Any:
+    """Like `first_member`, of the one that follows a value that ends at `at`."""
+    if at < 0:
+        return -1, False
+    at = after_blanks(data, at, end)
+    if at < end and byte(data, at) == _CLOSE:
+        return (at if after_blanks(data, at + 1, end) == end else -1), False
+    if at >= end or byte(data, at) != _COMMA:
+        return -1, False
+    at = after_blanks(data, at + 1, end)
+    if at < end and byte(data, at) == _QUOTE:
+        return at + 1, True
+    return -1, False
+
+
+@kernel
+def read_member(data: View, at: int, end: int) -> Any:
+    """The member whose name begins at `at`: the name's size, where the value begins and ends, its kind and bits.
+
+    As if its name were of -1 bytes, and as if it ended at -1, if it is none that can be read here.
+    """
     stop = end_of_text(data, at, end)
-    if stop < 0:
-        return -1
-    place = place_of(data, at, stop - at, names)
-    at = after_blanks(data, stop + 1, end)
-    if at >= end or data[at] != _COLON:
-        return -1
-    at = after_blanks(data, at + 1, end)
-    after, kind, bits = read_value(data, at, end)
-    if after >= 0 and place >= 0:
-        if members.kinds[place, row] != MISSING:
-            return -1
-        quotes = 1 if kind == TEXT else 0
-        members.kinds[place, row] = kind
-        members.bits[place, row] = bits
-        members.starts[place, row] = at + quotes
-        members.sizes[place, row] = after - at - 2 * quotes
-    return after
+    value = after_blanks(data, stop + 1, end) if stop >= 0 else end
+    if value >= end or byte(data, value) != _COLON:
+        return -1, -1, -1, NULL, 0
+    value = after_blanks(data, value + 1, end)
+    after, kind, bits = read_value(data, value, end)
+    return (stop - at if after >= 0 else -1), value, after, kind, bits
 
 
 @kernel
-def place_of(data: NDArray[np.uint8], at: int, size: int, names: Names) -> int:
-    """Which of the names this is; -1: none."""
-    for place in range(len(names.ends) - 1):
-        start = names.ends[place]
-        if names.ends[place + 1] - start == size:
-            same = 0
-            while same < size and data[at + same] == names.data[start + same]:
-                same += 1
-            if same == size:
-                return place
-    return -1
+def are_same(data: View, at: int, other: NDArray[np.uint8], place: int, size: int) -> bool:
+    """Whether as many bytes from there on are the same."""
+    same = 0
+    while same < size and byte(data, at + same) == other[place + same]:
+        same += 1
+    return same == size
 
 
 @kernel
-def read_value(data: NDArray[np.uint8], at: int, end: int) -> Any:
+def read_value(data: View, at: int, end: int) -> Any:
     """Where the value that begins at `at` ends, its kind, and its bits if it is a number; -1 if it can't be read."""
     if at >= end:
         return -1, NULL, 0
-    first = data[at]
+    first = byte(data, at)
     if first == _QUOTE:
         stop = end_of_text(data, at + 1, end)
         return (stop + 1 if stop >= 0 else -1), TEXT, 0
@@ -150,71 +169,89 @@ def read_value(data: NDArray[np.uint8], at: int, end: int) -> Any:
 
 
 @kernel
-def is_word(data: NDArray[np.uint8], at: int, end: int, word: int) -> bool:
+def is_word(data: View, at: int, end: int, word: int) -> bool:
     """Whether these four bytes, as a little-endian number, come next."""
     if end - at < 4:
         return False
     seen = np.int64(0)
     for i in range(4):
-        seen |= np.int64(data[at + i]) << 8 * i
+        seen |= np.int64(byte(data, at + i)) << 8 * i
     return bool(seen == word)
 
 
 @kernel
-def after_blanks(data: NDArray[np.uint8], at: int, end: int) -> int:
+def after_blanks(data: View, at: int, end: int) -> int:
     """The first place that holds no white space."""
-    while at < end and data[at] <= _BLANK and (data[at] == _BLANK or data[at] in (9, 10, 13)):
+    while at < end and byte(data, at) <= _BLANK and (byte(data, at) == _BLANK or byte(data, at) in (9, 10, 13)):
         at += 1
     return at
 
 
 @kernel
-def end_of_text(data: NDArray[np.uint8], at: int, end: int) -> int:
+def end_of_text(data: View, at: int, end: int) -> int:
     """Where the quote stands that ends a string of UTF-8 without escapes; -1 if there is none."""
     while at < end:
-        byte = data[at]
-        if byte == _QUOTE:
-            return at
-        if byte < _BLANK or byte == _BACKSLASH:
+        while end - at >= 8:
+            odd = not_plain(eight(data, at))
+            if odd:
+                at += trailing_zeros(odd) >> 3
+                break
+            at += 8
+        if at >= end:
             return -1
-        at = at + 1 if byte < 128 else after_letter(data, at, end)
+        here = byte(data, at)
+        if here == _QUOTE:
+            return at
+        if here < _BLANK or here == _BACKSLASH:
+            return -1
+        at = at + 1 if here < 128 else after_letter(data, at, end)
         if at < 0:
             return -1
     return -1
 
 
 @kernel
-def after_letter(data: NDArray[np.uint8], at: int, end: int) -> int:
+def not_plain(text: np.uint64) -> np.uint64:
+    """Marks, of eight bytes, the first one that is no ASCII, a control character, a quote or a backslash; 0: none is.
+
+    Bytes behind it may be marked without reason, as what is taken from one is borrowed of the next.
+    """
+    quote, backslash = text ^ _QUOTES, text ^ _BACKSLASHES
+    return (text | (text - _BLANKS) | (quote - _ONES) & ~quote | (backslash - _ONES) & ~backslash) & _TOPS
+
+
+@kernel
+def after_letter(data: View, at: int, end: int) -> int:
     """Where a code point of several bytes ends; -1 if it is not UTF-8: too long, a surrogate, or above U+10FFFF."""
-    lead = data[at]
+    lead = byte(data, at)
     size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
     if lead < 0xC2 or lead > 0xF4 or end - at < size:
         return -1
     least = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80
     most = 0x9F if lead == 0xED else 0x8F if lead == 0xF4 else 0xBF
-    if not least <= data[at + 1] <= most:
+    if not least <= byte(data, at + 1) <= most:
         return -1
     for i in range(2, size):
-        if not 0x80 <= data[at + i] <= 0xBF:
+        if not 0x80 <= byte(data, at + i) <= 0xBF:
             return -1
     return at + size
 
 
 @kernel
-def read_number(data: NDArray[np.uint8], at: int, end: int) -> Any:
+def read_number(data: View, at: int, end: int) -> Any:
     """Like `read_value`, of a number: an integer, or the bits of a float."""
-    negative = data[at] == _MINUS
+    negative = byte(data, at) == _MINUS
     first = at + 1 if negative else at
     at, mantissa = read_digits(data, first, end, np.uint64(0))
     digits = at - first
-    if digits == 0 or digits > _MOST_DIGITS or (digits > 1 and data[first] == _ZERO):
+    if digits == 0 or digits > _MOST_DIGITS or (digits > 1 and byte(data, first) == _ZERO):
         return -1, NULL, 0
-    if at >= end or (data[at] != _POINT and data[at] | 32 != 101):
+    if at >= end or (byte(data, at) != _POINT and byte(data, at) | 32 != 101):
         if negative and mantissa == 0:  # -0 is 0
             return -1, NULL, 0
         return at, WHOLE, -np.int64(mantissa) if negative else np.int64(mantissa)
     exponent = 0
-    if data[at] == _POINT:
+    if byte(data, at) == _POINT:
         point = at + 1
         at = point if mantissa else after_zeros(data, point, end)
         digits = digits if mantissa else point - at
@@ -222,7 +259,7 @@ def read_number(data: NDArray[np.uint8], at: int, end: int) -> Any:
         exponent = point - at
         if exponent == 0 or digits - exponent > _MOST_DIGITS + 1:
             return -1, NULL, 0
-    if at < end and data[at] | 32 == 101:  # e
+    if at < end and byte(data, at) | 32 == 101:  # e
         at, power = read_power(data, at + 1, end)
         exponent += power
     bits = nearest(mantissa, exponent) if at >= 0 else np.int64(-1)
@@ -230,27 +267,27 @@ def read_number(data: NDArray[np.uint8], at: int, end: int) -> Any:
 
 
 @kernel
-def after_zeros(data: NDArray[np.uint8], at: int, end: int) -> int:
+def after_zeros(data: View, at: int, end: int) -> int:
     """The first place that holds no zero."""
-    while at < end and data[at] == _ZERO:
+    while at < end and byte(data, at) == _ZERO:
         at += 1
     return at
 
 
 @kernel
-def read_digits(data: NDArray[np.uint8], at: int, end: int, number: np.uint64) -> Any:
+def read_digits(data: View, at: int, end: int, number: np.uint64) -> Any:
     """Where the digits that begin at `at` end, and the number with them behind it; it is wrong if they are too many."""
-    while at < end and _ZERO <= data[at] <= _NINE:
-        number = number * np.uint64(10) + np.uint64(data[at] - _ZERO)
+    while at < end and _ZERO <= byte(data, at) <= _NINE:
+        number = number * np.uint64(10) + np.uint64(byte(data, at) - _ZERO)
         at += 1
     return at, number
 
 
 @kernel
-def read_power(data: NDArray[np.uint8], at: int, end: int) -> Any:
+def read_power(data: View, at: int, end: int) -> Any:
     """Where an exponent ends, and what it is; -1 if it is none, or a large one."""
-    negative = at < end and data[at] == _MINUS
-    if negative or (at < end and data[at] == 43):
+    negative = at < end and byte(data, at) == _MINUS
+    if negative or (at < end and byte(data, at) == 43):
         at += 1
     after, power = read_digits(data, at, end, np.uint64(0))
     if after == at or after - at > 4:

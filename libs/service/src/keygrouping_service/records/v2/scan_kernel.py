@@ -4,9 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from keygrouping.compiled import kernel
+from keygrouping.raw_bytes import View, byte, view_of
 from numpy.typing import NDArray
 
-from keygrouping_service.records.v2.crc_kernel import crc32c
+from keygrouping_service.records.v2.crc_kernel import crc_of
 from keygrouping_service.records.v2.layout import (
     ATTRIBUTES_AT,
     BEFORE_LENGTH,
@@ -59,6 +60,24 @@ class Span(NamedTuple):
     append_time: int
 
 
+class Parts(NamedTuple):
+    """What the columns of the table (see `layout`) say of a record, its time and offset as they stand in it."""
+
+    time: int
+    offset: int
+    body: int
+    key: int
+    key_size: int
+    value: int
+    value_size: int
+    headers: int
+    headers_at: int
+    content: int
+
+
+NO_PARTS = Parts(*[0] * len(Parts._fields))
+
+
 @kernel
 def scan_batches(data: NDArray[np.uint8], at: int, wanted: int, plain: Plain, table: NDArray[np.int64]) -> Any:
     """Fills a table (see `layout`) with the records, from offset `wanted` on, of the plain batches that begin at `at`.
@@ -67,28 +86,29 @@ def scan_batches(data: NDArray[np.uint8], at: int, wanted: int, plain: Plain, ta
     over), and their records fit into the table. Gives where the first begins that is none, how many records there are,
     the offset behind them, and whether all names of headers are ASCII.
     """
+    view = view_of(data)
     row = 0
     all_ascii = True
     not_plain = CODEC_MASK if plain.all_seen else CODEC_MASK | CONTROL | TRANSACTIONAL
     while len(data) - at >= HEADER_BYTES:
-        size = BEFORE_LENGTH + number(data, at + LENGTH_AT, 4)
-        if size < HEADER_BYTES or size > min(len(data) - at, plain.most) or data[at + MAGIC_AT] != 2:
+        size = BEFORE_LENGTH + number(view, at + LENGTH_AT, 4)
+        if size < HEADER_BYTES or size > min(len(data) - at, plain.most) or byte(view, at + MAGIC_AT) != 2:
             break
-        attributes, records = number(data, at + ATTRIBUTES_AT, 2), number(data, at + RECORDS_AT, 4)
+        attributes, records = number(view, at + ATTRIBUTES_AT, 2), number(view, at + RECORDS_AT, 4)
         if attributes & not_plain or not 0 <= records <= table.shape[1] - row:
             break
-        if np.int64(crc32c(data, at + ATTRIBUTES_AT, at + size)) != number(data, at + CRC_AT, 4) & 0xFFFFFFFF:
+        if np.int64(crc_of(view, at + ATTRIBUTES_AT, at + size)) != number(view, at + CRC_AT, 4) & 0xFFFFFFFF:
             break
-        base, last_delta = number(data, at, 8), number(data, at + LAST_DELTA_AT, 4)
+        base, last_delta = number(view, at, 8), number(view, at + LAST_DELTA_AT, 4)
         if last_delta < 0:
             break
         after = base + last_delta + 1
         if after > wanted and not attributes & CONTROL:
-            newest: int = number(data, at + NEWEST_TIME_AT, 8) if attributes & BY_APPEND_TIME else -1
-            first_time = number(data, at + FIRST_TIME_AT, 8)
+            newest: int = number(view, at + NEWEST_TIME_AT, 8) if attributes & BY_APPEND_TIME else -1
+            first_time = number(view, at + FIRST_TIME_AT, 8)
             span = Span(at + HEADER_BYTES, at + size, records, base, last_delta, first_time, newest)
-            rows, end, _, ascii_names = scan(data, span, wanted, table[:, row:])
-            if end != span.stop or (table[CONTENT, row : row + rows] > plain.largest).any():
+            rows, end, _, ascii_names, largest = scan_into(view, span, wanted, table, row)
+            if end != span.stop or largest > plain.largest:
                 break
             row += rows
             wanted = max(wanted, table[OFFSET, row - 1] + 1) if rows else wanted
@@ -99,11 +119,11 @@ def scan_batches(data: NDArray[np.uint8], at: int, wanted: int, plain: Plain, ta
 
 
 @kernel
-def number(data: NDArray[np.uint8], at: int, size: int) -> Any:
+def number(view: View, at: int, size: int) -> Any:
     """The signed big-endian number of `size` bytes."""
-    value = np.int64(np.int8(data[at]))
+    value = np.int64(np.int8(byte(view, at)))
     for i in range(1, size):
-        value = value << 8 | np.int64(data[at + i])
+        value = value << 8 | np.int64(byte(view, at + i))
     return value
 
 
@@ -114,72 +134,85 @@ def scan(data: NDArray[np.uint8], span: Span, wanted: int, table: NDArray[np.int
     Gives how many these are, where the next record begins (-1: there is damage; these are what comes before it), how
     many records were passed, and whether all names of headers are ASCII.
     """
+    rows, at, passed, ascii_names, _ = scan_into(view_of(data), span, wanted, table, 0)
+    return rows, at, passed, ascii_names
+
+
+@kernel
+def scan_into(view: View, span: Span, wanted: int, table: NDArray[np.int64], first: int) -> Any:
+    """Like `scan`, into the table from row `first` on; gives beside that the most bytes that a record holds."""
     at = span.start
-    row = 0
+    row = first
     ascii_names = True
+    largest = 0
     for passed in range(span.records):
         if row == table.shape[1]:
-            return row, at, passed, ascii_names
-        at, size = varint(data, at, span.stop)
+            return row - first, at, passed, ascii_names, largest
+        at, size = varint(view, at, span.stop)
         if at < 0 or size < 1 or size > span.stop - at:
-            return row, -1, passed, ascii_names
+            return row - first, -1, passed, ascii_names, largest
         end = at + size
-        plain = scan_record(data, at + 1, end, table[:, row])
-        if plain < 0 or not 0 <= table[OFFSET, row] <= span.last_delta:
-            return row, -1, passed, ascii_names
+        plain, record = scan_record(view, at + 1, end)
+        if plain < 0 or not 0 <= record.offset <= span.last_delta:
+            return row - first, -1, passed, ascii_names, largest
         at = end
-        table[OFFSET, row] += span.base_offset
-        if table[OFFSET, row] >= wanted:
-            table[TIME, row] = span.append_time if span.append_time >= 0 else table[TIME, row] + span.first_time
+        offset = record.offset + span.base_offset
+        if offset >= wanted:
+            table[OFFSET, row] = offset
+            table[TIME, row] = span.append_time if span.append_time >= 0 else record.time + span.first_time
+            table[BODY, row] = record.body
+            table[END, row] = end
+            table[KEY, row] = record.key
+            table[KEY_SIZE, row] = record.key_size
+            table[VALUE, row] = record.value
+            table[VALUE_SIZE, row] = record.value_size
+            table[HEADERS, row] = record.headers
+            table[HEADERS_AT, row] = record.headers_at
+            table[CONTENT, row] = record.content
+            largest = max(largest, record.content)
             ascii_names = ascii_names and plain > 0
-            wanted = table[OFFSET, row] + 1
+            wanted = offset + 1
             row += 1
-    return row, at, max(0, span.records), ascii_names
+    return row - first, at, max(0, span.records), ascii_names, largest
 
 
 @kernel
-def scan_record(data: NDArray[np.uint8], at: int, end: int, record: NDArray[np.int64]) -> int:
-    """Notes the parts of the record in data[at:end]: 1; 0 if a name is not ASCII; -1 if it is none."""
-    at, record[TIME] = varint(data, at, end)
+def scan_record(view: View, at: int, end: int) -> Any:
+    """1, and the parts of the record in view[at:end]; 0 if a name is not ASCII; -1 if it is none."""
+    at, time = varint(view, at, end)
     if at < 0:
-        return -1
-    at, record[OFFSET] = varint(data, at, end)
+        return -1, NO_PARTS
+    at, offset = varint(view, at, end)
     if at < 0:
-        return -1
-    record[BODY] = at
-    record[END] = end
-    at, key_size = part(data, at, end)
-    if at < 0:
-        return -1
-    record[KEY] = at
-    record[KEY_SIZE] = key_size
-    at, value_size = part(data, at + max(0, key_size), end)
-    if at < 0:
-        return -1
-    record[VALUE] = at
-    record[VALUE_SIZE] = value_size
-    at, headers = varint(data, at + max(0, value_size), end)
-    if at < 0 or headers < 0:
-        return -1
-    record[HEADERS] = headers
-    record[HEADERS_AT] = at
-    at, held, ascii_names = scan_headers(data, at, end, headers)
-    record[CONTENT] = max(0, key_size) + max(0, value_size) + held
-    return -1 if at != end else 1 if ascii_names else 0
+        return -1, NO_PARTS
+    body = at
+    key, key_size = part(view, at, end)
+    if key < 0:
+        return -1, NO_PARTS
+    value, value_size = part(view, key + max(0, key_size), end)
+    if value < 0:
+        return -1, NO_PARTS
+    headers_at, headers = varint(view, value + max(0, value_size), end)
+    if headers_at < 0 or headers < 0:
+        return -1, NO_PARTS
+    at, held, ascii_names = scan_headers(view, headers_at, end, headers)
+    content = max(0, key_size) + max(0, value_size) + held
+    found = Parts(time, offset, body, key, key_size, value, value_size, headers, headers_at, content)
+    return (-1 if at != end else 1 if ascii_names else 0), found
 
 
 @kernel
-def scan_headers(data: NDArray[np.uint8], at: int, end: int, headers: int) -> Any:
+def scan_headers(view: View, at: int, end: int, headers: int) -> Any:
     """Where the headers end (-1: these are none), how many bytes they hold, and whether their names are ASCII."""
     held = 0
     bits = np.uint8(0)
     for _ in range(headers):
-        at, name_size = part(data, at, end)
+        at, name_size = part(view, at, end)
         if at < 0 or name_size < 0:
             return -1, 0, False
         for i in range(name_size):
-            bits |= data[at + i]
-        at, text_size = part(data, at + name_size, end)
+            bits |= byte(view, at + i)
+        at, text_size = part(view, at + name_size, end)
         if at < 0:
             return -1, 0, False
         at += max(0, text_size)
@@ -188,24 +221,24 @@ def scan_headers(data: NDArray[np.uint8], at: int, end: int, headers: int) -> An
 
 
 @kernel
-def part(data: NDArray[np.uint8], at: int, end: int) -> Any:
+def part(view: View, at: int, end: int) -> Any:
     """Where some bytes begin whose size stands at `at`, and how many they are; -1: none. -1 if they don't fit."""
-    at, size = varint(data, at, end)
+    at, size = varint(view, at, end)
     if at < 0 or size > end - at:
         return -1, np.int64(-1)
     return at, max(np.int64(-1), size)
 
 
 @kernel
-def varint(data: NDArray[np.uint8], at: int, end: int) -> Any:
+def varint(view: View, at: int, end: int) -> Any:
     """Where a signed varint at `at` ends, and what it is; -1 if it doesn't end, or has more than 64 bits."""
     value = np.uint64(0)
     shift = np.uint64(0)
     while at < end and shift < np.uint64(64):
-        byte = np.uint64(data[at])
+        seven = np.uint64(byte(view, at))
         at += 1
-        value |= (byte & np.uint64(0x7F)) << shift
-        if byte < np.uint64(128):
+        value |= (seven & np.uint64(0x7F)) << shift
+        if seven < np.uint64(128):
             return at, np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1))
         shift += np.uint64(7)
     return -1, np.int64(0)

@@ -14,7 +14,6 @@ APPLICATION = os.environ["PEER_APPLICATION"]
 """A new name for groups, transactions and tables."""
 FOLDER = os.environ["PEER_FOLDER"]
 """An empty folder."""
-THREADS = int(os.environ["PEER_THREADS"])
 WINDOW_MS = 10_000
 GRACE_MS = 200_000
 """More than the event time that the input spans, so that nothing is late."""

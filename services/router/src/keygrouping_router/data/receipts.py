@@ -95,7 +95,7 @@ class Entry:
         self._ledger = ledger
         self._read = 0
         self._hashes = Hashes(np.empty(0, np.uint64), np.empty(0, np.uint64))
-        self._usable: Usable | None = None
+        self._times = self._offsets = np.empty(0, np.int64)
         self._packed: dict[int, list[NDArray[np.int64]]] = {}
         self.first = first
         self.after = after
@@ -125,22 +125,22 @@ class Entry:
 
     def route(self, worker: int, usable: Usable, indexes: NDArray[np.int64]) -> None:
         """These of the usable records were packed for a worker, after those before."""
-        self._usable = usable
+        if not self._packed:  # copied, as they would keep the whole batch
+            self._times, self._offsets = usable.times.copy(), usable.batch.offsets.copy()
         self._packed.setdefault(worker, []).append(indexes)
 
     def records(self, written: Written) -> Iterator[bytes]:
         """The receipt, once it is known where the routed events were written."""
         shares = {worker: sum(map(len, parts)) for worker, parts in self._packed.items()}
-        times = np.empty(0, np.int64)
-        if self._usable is not None:
+        times = self._times
+        if self._packed:
             order = np.concatenate([indexes for parts in self._packed.values() for indexes in parts])
-            high, low = self._hashes_of(self._usable)
+            high, low = self._hashes_of(self._offsets)
             self.routed = tally_of(Hashes(high[order], low[order]))
-            times = self._usable.times[order]
+            times = times[order]
         return self._ledger.receipts(self, shares, self._ledger.windows(times, shares, written))
 
-    def _hashes_of(self, usable: Usable) -> Hashes:
-        offsets = usable.batch.offsets
+    def _hashes_of(self, offsets: Offsets) -> Hashes:
         return self._hashes if len(offsets) == self._read else self._ledger.hashes(offsets)
 
 

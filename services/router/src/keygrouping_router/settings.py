@@ -71,7 +71,7 @@ class RouterSettings(StageSettings, StoreSettings, ApiSettings):
         le=1 << 28,
         description="largest event, unpacked; what is left of larger ones is a dead letter; unset: what `routed` takes",
     )
-    max_batch: int = Field(default=10_000, ge=1, le=100_000, description="most records of one transaction")
+    max_batch: int = Field(default=50_000, ge=1, le=100_000, description="most records of one transaction")
     linger: float = Field(default=0.05, ge=0, le=10, description="seconds to wait for a batch to fill up")
 
     @model_validator(mode="after")

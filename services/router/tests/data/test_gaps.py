@@ -11,6 +11,7 @@ class Owned:
     """A partition of which offsets 3 to 9 are deleted after 0 to 2 were read."""
 
     careful = stopping = False
+    busy = False
     skipped_to = position = 0
 
     def __init__(self) -> None:
@@ -26,3 +27,21 @@ async def test_no_transaction_reaches_over_a_gap() -> None:
     pipeline._settings = cast(Any, SimpleNamespace(max_batch=100, linger=10.0))
     owned = cast(Any, Owned())
     assert (await pipeline._next_batch(owned)).offsets.tolist() == [0, 1, 2]
+
+
+class Busy(Owned):
+    """Its transaction ends at the third poll."""
+
+    def __init__(self) -> None:
+        self._polls = iter([(3, 0, 3), (5, 0, 2), (6, 0, 1), (7, 0, 1)])
+
+    async def poll(self, *_: float) -> Columns:
+        batch = await super().poll()
+        self.busy = self.position < 6
+        return batch
+
+
+async def test_records_are_gathered_while_the_transaction_before_is_under_way() -> None:
+    pipeline = Pipeline.__new__(Pipeline)
+    pipeline._settings = cast(Any, SimpleNamespace(max_batch=100, linger=0.0))
+    assert (await pipeline._next_batch(cast(Any, Busy()))).offsets.tolist() == [0, 1, 2, 3, 4, 5]

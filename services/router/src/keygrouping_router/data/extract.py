@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, compress
+from itertools import compress
 from typing import NamedTuple, cast
 
 import numpy as np
-from keygrouping.job import ExtractedColumns, JobSpec, Rejection, extract_columns, is_plain
+from keygrouping.job import JobSpec, Rejection, extract_columns, is_plain
 from keygrouping.slices import Slices
 from keygrouping_service.records.protocols import RecordBatch
 from keygrouping_service.records.record import Record
 from numpy.typing import NDArray
 
 from keygrouping_router.data.lateness import ACCEPTED, PartitionClock
-
-_SLICE = 2500
-"""Records that are read as JSON at a stretch, before other tasks get a turn."""
 
 
 @dataclass(slots=True)
@@ -29,6 +26,12 @@ class Usable:
     keys: Sequence[bytes]
     times: NDArray[np.int64]
     weights: NDArray[np.float64] | None = None
+
+    def cut(self, start: int, stop: int) -> Usable:
+        """The records from row `start` up to `stop`, without it."""
+        here = slice(start, stop)
+        weights = None if self.weights is None else self.weights[here]
+        return Usable(self.batch.cut(start, stop), self.keys[here], self.times[here], weights)
 
     def where(self, chosen: NDArray[np.bool_]) -> Usable:
         """Only the chosen records."""
@@ -67,18 +70,19 @@ class Judged:
 
 @dataclass(slots=True)
 class Routed:
-    """The workers' shares of a batch, in the order in which the records came."""
+    """The worker of each record of a batch, and the hashes of its key."""
 
     workers: NDArray[np.int32]
     hashes: NDArray[np.int64]
 
-    def shares(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Each worker that gets something, with the indexes of its records."""
-        order = np.argsort(self.workers, kind="stable")
-        counts = np.bincount(self.workers)
-        ends = np.cumsum(counts)
-        for worker in np.flatnonzero(counts).tolist():
-            yield worker, order[ends[worker] - counts[worker] : ends[worker]]
+
+def shares(workers: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Each worker that gets something, with the indexes of its records, in the order in which they came."""
+    order = np.argsort(workers, kind="stable")
+    counts = np.bincount(workers)
+    ends = np.cumsum(counts)
+    for worker in np.flatnonzero(counts).tolist():
+        yield worker, order[ends[worker] - counts[worker] : ends[worker]]
 
 
 def parts(batch: RecordBatch, most_bytes: int) -> Iterator[RecordBatch]:
@@ -92,7 +96,10 @@ def parts(batch: RecordBatch, most_bytes: int) -> Iterator[RecordBatch]:
 
 
 class Extractor:
-    """Reads what the job needs of records, letting other tasks run where that takes long."""
+    """Reads what the job needs of records, in a thread where that is more than a look at columns.
+
+    What is compiled runs beside other tasks there; what is read one by one takes turns with them.
+    """
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job
@@ -101,43 +108,15 @@ class Extractor:
     async def extract(self, batch: RecordBatch, now_ms: int) -> Judged:
         """Sorts out what can be used; `now_ms` is the wall clock."""
         if self.plain:
-            return _judged([extract_columns(self._job, batch, now_ms)], [batch])
-        slices = [batch.cut(start, start + _SLICE) for start in range(0, max(1, len(batch)), _SLICE)]
-        found = []
-        for part in slices:
-            found.append(extract_columns(self._job, part, now_ms))
-            await asyncio.sleep(0)
-        return _judged(found, slices)
+            return self._judged(batch, now_ms)
+        return await asyncio.to_thread(self._judged, batch, now_ms)
 
-
-def _judged(found: Sequence[ExtractedColumns[RecordBatch]], slices: Sequence[RecordBatch]) -> Judged:
-    """One batch of what was found in slices of it."""
-    rejected: list[tuple[Record, Rejection]] = []
-    skipped: dict[int, tuple[int, Record]] = {}
-    for one, part in zip(found, slices, strict=True):
-        rejected += [(part.record(row), why) for row, why in one.rejected]
-        for position, rows in one.skipped.items():
-            known, first = skipped.get(position) or (0, part.record(rows[0]))
-            skipped[position] = (known + len(rows), first)
-    return Judged(_joined(found), [], rejected, skipped)
-
-
-def _joined(found: Sequence[ExtractedColumns[RecordBatch]]) -> Usable:
-    first, *later = found
-    weights = None
-    if first.weights is not None:
-        weights = np.array([float(weight) for one in found for weight in one.weights or ()], np.float64)
-    if not later:
-        return Usable(first.events, first.keys, first.times, weights)
-    events = first.events.followed_by([one.events for one in later])
-    return Usable(events, _all_keys([one.keys for one in found]), np.concatenate([one.times for one in found]), weights)
-
-
-def _all_keys(columns: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
-    lying = [column for column in columns if isinstance(column, Slices)]
-    if len(lying) == len(columns):
-        return cast("Sequence[bytes]", lying[0].followed_by(lying[1:]))
-    return list(chain.from_iterable(columns))
+    def _judged(self, batch: RecordBatch, now_ms: int) -> Judged:
+        found = extract_columns(self._job, batch, now_ms)
+        weights = None if found.weights is None else np.array(list(map(float, found.weights)), np.float64)
+        rejected = [(batch.record(row), why) for row, why in found.rejected]
+        skipped = {position: (len(rows), batch.record(rows[0])) for position, rows in found.skipped.items()}
+        return Judged(Usable(found.events, found.keys, found.times, weights), [], rejected, skipped)
 
 
 def sort_out_late(judged: Judged, clock: PartitionClock) -> Judged:

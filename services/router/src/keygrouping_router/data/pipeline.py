@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import floor_of_resuming, partitions_of
 from keygrouping_service.kafka.topic_ids import read_topic_id
@@ -17,7 +18,7 @@ from keygrouping_service.records.record import Record
 from keygrouping_router import metrics
 from keygrouping_router.data.accounting import Traffic
 from keygrouping_router.data.active_grouping import ActiveGrouping
-from keygrouping_router.data.extract import Extractor, Judged, Usable, parts, sort_out_late
+from keygrouping_router.data.extract import Extractor, Judged, Usable, parts, shares, sort_out_late
 from keygrouping_router.data.lateness import FINISHED, REASONS, PartitionClock
 from keygrouping_router.data.receipts import Entry, Ledger
 from keygrouping_router.data.scheduling import Scheduler
@@ -31,11 +32,14 @@ LATE_BY = "keygrouping-late-by"
 _QUIET_SECONDS = 0.5
 """Longest wait for records, so that idleness and shutdown are noticed in time."""
 
-_MOST_BYTES = 2 << 20
-"""Most bytes of one transaction: they are compressed at one stretch, in which no heartbeat is sent."""
+_BUSY_SECONDS = 0.02
+"""How often it is looked whether the transaction before has ended."""
 
-_FETCHED = 2500
-"""Most records that are taken from what was fetched at one stretch."""
+_MOST_BYTES = 16 << 20
+"""Most bytes of one transaction, so that memory stays bounded where records are large."""
+
+_STRETCH = 5000
+"""Most records that are taken from what was fetched, or routed, at one stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,11 @@ class Topics:
     quarantine: int
     routed: int
     largest: int
+
+
+def _left(deadline: float, owned: OwnedPartition) -> float:
+    """Seconds for which records may still be gathered."""
+    return max(deadline - time.monotonic(), _BUSY_SECONDS if owned.busy else 0.0)
 
 
 class Pipeline:
@@ -83,24 +92,28 @@ class Pipeline:
         if owned.progress.resuming:
             await self._resume(owned, clock)
         while not owned.stopping:
-            records = await self._next_batch(owned)
-            if not records:
-                await self._rest(owned, clock, ledger)
-                continue
-            clock.saw_records(time.monotonic())
-            if clock.must_resume:
-                await self._resume(owned, clock)
-            for part in parts(records, _MOST_BYTES):
-                last = int(part.offsets[-1])
-                behind_gap = last >= owned.skipped_to
-                after = owned.position if last == records.offsets[-1] and behind_gap else last + 1
-                outbox, entry = owned.outbox(), ledger.entry(after, owned.skipped_to if behind_gap else 0)
-                entry.consume(part.offsets)
-                entry.leave_out(owned.left_out(after))
-                await self._route(part, outbox, clock, entry)
-                outbox.end_with(self._settings.receipts_topic, entry.records)
-                await owned.submit(outbox, after, clock.progress(self._active.epoch))
+            await self._take_turn(owned, clock, ledger)
         await owned.flush()
+
+    async def _take_turn(self, owned: OwnedPartition, clock: PartitionClock, ledger: Ledger) -> None:
+        """One batch; nothing holds it any longer while the next one is gathered."""
+        records = await self._next_batch(owned)
+        if not records:
+            await self._rest(owned, clock, ledger)
+            return
+        clock.saw_records(time.monotonic())
+        if clock.must_resume:
+            await self._resume(owned, clock)
+        for part in parts(records, _MOST_BYTES):
+            last = int(part.offsets[-1])
+            behind_gap = last >= owned.skipped_to
+            after = owned.position if last == records.offsets[-1] and behind_gap else last + 1
+            outbox, entry = owned.outbox(), ledger.entry(after, owned.skipped_to if behind_gap else 0)
+            entry.consume(part.offsets)
+            entry.leave_out(owned.left_out(after))
+            await self._route(part, outbox, clock, entry)
+            outbox.end_with(self._settings.receipts_topic, entry.records)
+            await owned.submit(outbox, after, clock.progress(self._active.epoch))
 
     async def _open_ledger(self, owned: OwnedPartition) -> Ledger:
         routed = self._settings.routed_topic
@@ -108,21 +121,22 @@ class Pipeline:
         return Ledger(owned.topic_id, owned.partition, (routed, routed_id), self._job, owned.offset)
 
     async def _next_batch(self, owned: OwnedPartition) -> RecordBatch:
-        """Records for one transaction: what is there, and what comes within `linger` after the first of them.
+        """Records for one transaction: what is there, and what comes within `linger` after the first of them, or for as
+        long as the transaction before is under way, as they would wait for that anyway.
 
         They are all before what retention has deleted unread, or all behind it: a receipt has one range.
         """
         most, alone = self._settings.max_batch, owned.careful
-        records = await owned.poll(min(most, _FETCHED), _QUIET_SECONDS)
+        records = await owned.poll(min(most, _STRETCH), _QUIET_SECONDS)
         if not records or alone or owned.careful:
             return records
         deadline = time.monotonic() + self._settings.linger
         later: list[RecordBatch] = []
-        count, last = len(records), records.offsets[-1]
-        while count < most and not owned.stopping and (left := deadline - time.monotonic()) > 0:
-            if polled := await owned.poll(min(most - count, _FETCHED), left):
+        count, size, last = len(records), int(records.sizes().sum()), records.offsets[-1]
+        while count < most and size < _MOST_BYTES and not owned.stopping and (left := _left(deadline, owned)) > 0:
+            if polled := await owned.poll(min(most - count, _STRETCH), left):
                 later.append(polled)
-                count, last = count + len(polled), polled.offsets[-1]
+                count, size, last = count + len(polled), size + int(polled.sizes().sum()), polled.offsets[-1]
             if last < owned.skipped_to:
                 break
         return records.followed_by(later)
@@ -174,11 +188,16 @@ class Pipeline:
 
     def _stretches(self, usable: Usable, outbox: Sink, now: float, entry: Entry) -> Iterator[None]:
         """Routes and packs the events of a batch, stretch by stretch."""
-        routed = self._active.route(usable, now)
-        self._traffic.record(usable, routed, now)
+        workers = np.empty(len(usable.keys), np.int32)
+        for start in range(0, len(workers), _STRETCH):
+            part = usable.cut(start, start + _STRETCH)
+            routed = self._active.route(part, now)
+            self._traffic.record(part, routed, now)
+            workers[start : start + _STRETCH] = routed.workers
+            yield
+        outbox.pass_on(self._settings.routed_topic, workers, usable.batch)
         yield
-        outbox.pass_on(self._settings.routed_topic, routed.workers, usable.batch)
-        for worker, indexes in routed.shares():
+        for worker, indexes in shares(workers):
             entry.route(worker, usable, indexes)
             metrics.ROUTED.labels(str(worker)).inc(len(indexes))
 

@@ -43,9 +43,14 @@ class Ledger:
         """Number and sum of the events at these offsets of the input."""
         return tally(np.asarray(offsets, np.int64), self._seeds) if len(offsets) else NOTHING
 
-    def routed(self, usable: Usable | None, packed: Packed, written: Written) -> tuple[Tally, Windows]:
-        """Number and sum of the routed events, by their places in the input; and by window, by those in the output."""
-        if usable is None or not packed:
+    def routed(
+        self, offsets: Offsets, times: NDArray[np.int64], packed: Packed, written: Written
+    ) -> tuple[Tally, Windows]:
+        """Number and sum of the routed events, by their places in the input; and by window, by those in the output.
+
+        `offsets` and `times` are those of the usable records.
+        """
+        if not packed:
             return NOTHING, {}
         rows = np.concatenate([indexes for parts in packed.values() for indexes in parts])
         runs = [
@@ -53,7 +58,7 @@ class Ledger:
             for worker, parts in packed.items()
             for batch in self._batches(worker, sum(map(len, parts)), written)
         ]
-        return self._routed.tallies(usable.batch.offsets, usable.times, rows, runs)
+        return self._routed.tallies(offsets, times, rows, runs)
 
     def _batches(self, worker: int, events: int, written: Written) -> Sequence[tuple[int, int]]:
         batches = written.get((self._routed_topic, worker), [])
@@ -80,7 +85,7 @@ class Entry:
 
     def __init__(self, ledger: Ledger, first: int, after: int) -> None:
         self._ledger = ledger
-        self._usable: Usable | None = None
+        self._times = self._offsets = np.empty(0, np.int64)
         self._packed: dict[int, list[NDArray[np.int64]]] = {}
         self.first = first
         self.after = after
@@ -106,11 +111,12 @@ class Entry:
 
     def route(self, worker: int, usable: Usable, indexes: NDArray[np.int64]) -> None:
         """These of the usable records were packed for a worker, after those before."""
-        self._usable = usable
+        if not self._packed:  # copied, as they would keep the whole batch
+            self._times, self._offsets = usable.times.copy(), usable.batch.offsets.copy()
         self._packed.setdefault(worker, []).append(indexes)
 
     def records(self, written: Written) -> Iterator[bytes]:
         """The receipt, once it is known where the routed events were written."""
         shares = {worker: sum(map(len, parts)) for worker, parts in self._packed.items()}
-        self.routed, windows = self._ledger.routed(self._usable, self._packed, written)
+        self.routed, windows = self._ledger.routed(self._offsets, self._times, self._packed, written)
         return self._ledger.receipts(self, shares, windows)

@@ -179,6 +179,7 @@ def test_the_pages_commands_make_what_its_values_name(render: Render, tmp_path: 
     assert all(keys <= set(made[secret]) for secret, keys in asked.items())
 
 
+@pytest.mark.usefixtures("render")
 def test_plain_manifests_find_what_the_readme_makes(tmp_path: Path) -> None:
     text = (chart_files.MANIFESTS / "README.md").read_text()
     made = made_by("\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.S | re.M)), tmp_path)

@@ -1,10 +1,12 @@
 """Spark's Python processes are forked from this one, which has loaded what they need: each begins at once."""
 
 import gc
+from argparse import ArgumentParser
 
 import numpy as np
 from keygrouping.accumulator import Accumulator
 from keygrouping.job import JobSpec
+from keygrouping.version import add_version
 from keygrouping_service.records.columns import Columns
 from pyspark.daemon import manager
 
@@ -20,6 +22,10 @@ def load_kernels() -> None:
 
 
 if __name__ == "__main__":
+    parser = ArgumentParser(prog="python -m keygrouping_spark.daemon", description=__doc__)
+    add_version(parser)
+    parser.add_argument("worker", help="the module of Spark's own that a process runs")
+    parser.parse_args()
     load_kernels()
     # Each process looks for garbage after each task: not among what is loaded here, which takes a tenth of a second.
     gc.freeze()

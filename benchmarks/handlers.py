@@ -48,7 +48,7 @@ LANES = 64
 CORES = os.cpu_count() or 1
 HOT = "k0"
 START_SECONDS = 1.0
-"""From the first call on: what was written before it is worked off by then."""
+"""From the first call on: by then what was written before it is handled."""
 JAVA = Path(__file__).with_name("ParallelConsumer.java")
 JARS = (
     "io/confluent/parallelconsumer/parallel-consumer-core/0.5.3.3/parallel-consumer-core-0.5.3.3.jar",

@@ -47,6 +47,8 @@ KEYS = 10_000
 LANES = 64
 CORES = os.cpu_count() or 1
 HOT = "k0"
+START_SECONDS = 1.0
+"""From the first call on: by then what was written before it is handled."""
 JAVA = Path(__file__).with_name("ParallelConsumer.java")
 JARS = (
     "io/confluent/parallelconsumer/parallel-consumer-core/0.5.3.3/parallel-consumer-core-0.5.3.3.jar",
@@ -86,12 +88,20 @@ class Meter:
         self.count = 0
         self.busy = 0.0
         self.hottest = 0.0
-        self.waits: list[float] = []
+        self._steady = 0.0
+        self._waits: list[float] = []
 
     def take(self, count: int) -> None:
         """That many events were handled."""
         with self._lock:
             self._take(count)
+
+    def wait(self, at: float) -> None:
+        """An event of that time (s since 1970) was handled; those that came while the member started say nothing."""
+        now = time.time()
+        self._steady = self._steady or now + START_SECONDS
+        if at >= self._steady:
+            self._waits.append(now - at)
 
     def _take(self, count: int) -> None:
         if not self.count:
@@ -104,7 +114,7 @@ class Meter:
 
     def _tell(self) -> None:
         seconds, cpu = time.perf_counter() - self._began, time.process_time() - self._cpu
-        waits = sorted(self.waits)
+        waits = sorted(self._waits)
         told = {
             "rate": self._events / seconds,
             "cpu": 1e6 * cpu / self._events,
@@ -141,7 +151,7 @@ def handler_of(run: Run, meter: Meter) -> Callable[[str, int], Awaitable[None]]:
         if key == HOT:
             meter.hottest += took
         elif run.kind == "sleep":
-            meter.waits.append(time.time() - at / 1000)
+            meter.wait(at / 1000)
         meter.take(1)
 
     return work
@@ -369,7 +379,7 @@ def hanging(servers: str, options: argparse.Namespace) -> str:
     p99 = {}
     for hang in (False, True):
         topic, rate = f"hang-{hang}", 400.0
-        count = int(max(4.0, options.seconds) * rate)
+        count = int(max(20.0, options.seconds) * rate)
         keys = keys_of(count)
         asyncio.run(preload(servers, topic, [], b""))
         cold = sum(key != HOT.encode() for key in keys) if hang else count

@@ -1,4 +1,4 @@
-"""Receipts name each fault that is mended elsewhere: real stages run without the mending, and the audit must see it.
+"""Receipts name each fault that stages are protected from: real ones run without the protection, and the audit sees it.
 
 A stage is run without it by a `sitecustomize`, which Python imports before the service. What receipts can't see is
 in docs/receipts.md: a time or a number that all stages read wrongly alike.
@@ -55,7 +55,7 @@ def events(number: int, count: int = 500) -> Iterator[Event]:
 
 
 def start(deployment: Deployment, *names: str, without: str = "", folder: Path = Path(), **environment: str) -> None:
-    """Starts stages, `without` a mending if that is not empty."""
+    """Starts stages, `without` a protection if that is not empty."""
     if without:
         (folder / "sitecustomize.py").write_text(without)
         environment["PYTHONPATH"] = str(folder)

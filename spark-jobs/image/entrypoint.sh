@@ -8,8 +8,10 @@
 set -eu
 
 # numba reads its cache only where it may write, and /app may be read-only.
-mkdir -p "$NUMBA_CACHE_DIR" && cp -r /app/kernels/. "$NUMBA_CACHE_DIR" ||
-    echo "no kernels copied to $NUMBA_CACHE_DIR: they are compiled again" >&2
+if [ -n "${NUMBA_CACHE_DIR:-}" ]; then
+    mkdir -p "$NUMBA_CACHE_DIR" && cp -r /app/kernels/. "$NUMBA_CACHE_DIR" ||
+        echo "no kernels copied to $NUMBA_CACHE_DIR: they are compiled again" >&2
+fi
 
 case "${1:-}" in
 client)

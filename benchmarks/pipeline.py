@@ -150,12 +150,12 @@ async def throughput(deployment: Deployment, figures: Figures, count: int, runne
         return any(entry.offset for entry in (await deployment.committed("router")).values())
 
     await deployment.until(has_begun)
-    began = time.monotonic()
+    began, done = time.monotonic(), sum(entry.offset or 0 for entry in (await deployment.committed("router")).values())
     while not (await deployment.is_routed() and await _is_aggregated(deployment)):
         for usage in figures.usage.values():
             usage.look()
         await asyncio.sleep(0.1)
-    figures.events_per_second = count / (time.monotonic() - began)
+    figures.events_per_second = (count - done) / (time.monotonic() - began)
 
 
 async def _is_aggregated(deployment: Deployment) -> bool:
@@ -191,7 +191,8 @@ async def latency(deployment: Deployment, figures: Figures, rate: int, seconds: 
             await asyncio.gather(deployment.write(chunk), asyncio.sleep(pause))
         await asyncio.sleep(5)
         watching.cancel()
-        await asyncio.wait([watching])
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
 
 
 async def _watch(consumer: AIOKafkaConsumer, partials_topic: str, figures: Figures, since: float) -> None:
@@ -200,7 +201,7 @@ async def _watch(consumer: AIOKafkaConsumer, partials_topic: str, figures: Figur
         now = time.time() * 1000
         if record.topic == partials_topic:
             partial = Partial.decode(record.value)
-            figures.to_partial += [now - partial.aggregates["first"], now - partial.aggregates["last"]]
+            figures.to_partial += [now - partial.aggregates[name]["whole"] for name in ("first", "last")]
             continue
         result = Result.decode(record.value)
         if result.start >= since:

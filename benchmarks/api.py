@@ -28,7 +28,9 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.ports import free_ports
 from keygrouping_service.kafka.clients import retry
 from keygrouping_service.kafka.progress import read_progress
-from router import COUNT, MAX_BATCH, PARTITIONS, WORKERS, cpu_seconds, create_topics, preload, router_environment
+from router import COUNT, WORKERS, cpu_seconds, create_topics, preload, router_environment
+
+PARTITIONS = 4
 
 CONNECTIONS = 4
 KEYSPACE = b"GET /keyspace HTTP/1.1\r\nHost: router\r\n\r\n"
@@ -164,8 +166,8 @@ async def running_router(servers: str, options: argparse.Namespace, **settings: 
 
 async def benchmark(servers: str, options: argparse.Namespace) -> None:
     """Measures, and prints the table."""
-    await create_topics(servers)
-    await preload(servers, options.records, options.value_bytes)
+    await create_topics(servers, PARTITIONS)
+    await preload(servers, PARTITIONS, options)
     size = options.records // (2 * options.rounds + 2)
     quiet: list[Part] = []
     asked: list[Part] = []
@@ -229,7 +231,7 @@ def main() -> None:
     parser.add_argument("--grouping", default="level-fill")
     parser.add_argument("--delivery", default="exactly_once")
     parser.add_argument("--compression", default="none")
-    parser.add_argument("--max-batch", type=int, default=MAX_BATCH)
+    parser.add_argument("--max-batch", type=int, help="of the router, if not its own default")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder)) as broker:
         asyncio.run(benchmark(broker.bootstrap_servers, options))

@@ -14,18 +14,18 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from api import Part, cost_of, rate_of, running_router
+from api import PARTITIONS, Part, cost_of, rate_of, running_router
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.redis_server import RedisServer
-from router import MAX_BATCH, PARTITIONS, WORKERS, create_topics, preload
+from router import WORKERS, create_topics, preload
 
 Switch = Callable[[], None]
 
 
 async def benchmark(servers: str, redis: RedisServer, options: argparse.Namespace) -> None:
     """Measures, and prints the table."""
-    await create_topics(servers)
-    await preload(servers, options.records, options.value_bytes)
+    await create_topics(servers, PARTITIONS)
+    await preload(servers, PARTITIONS, options)
     outages: dict[str, tuple[Switch, Switch]] = {
         "frozen": (redis.freeze, redis.thaw),
         "killed": (redis.kill, redis.start),
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--grouping", default="level-fill")
     parser.add_argument("--delivery", default="exactly_once")
     parser.add_argument("--compression", default="none")
-    parser.add_argument("--max-batch", type=int, default=MAX_BATCH)
+    parser.add_argument("--max-batch", type=int, help="of the router, if not its own default")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)

@@ -125,13 +125,13 @@ async def running(stream: str, **settings: Any) -> Running:
     return Running(plane, time, stream)
 
 
-def changed_width(changes: Changes, hashed: int, was: range, now: range, chance: int) -> None:
+def changed_width(changes: Changes, hashed: int, was: range, now: range) -> None:
     """What is told of a key's width is what it was, before and after; what is not told of did not change.
 
-    Where it was one of several by chance alone, or keys like it were, it may be the next one to these, too.
+    Where it was one of several by chance alone, it may be the next one to these, too.
     """
     told = {hash_key(change.key or ""): change for change in changes.widths}.get(hashed)
-    was, now = (range(seen[0] - 1, seen[-1] + 2) if chance or len(seen) > 1 else seen for seen in (was, now))
+    was, now = (range(seen[0] - 1, seen[-1] + 2) if len(seen) > 1 else seen for seen in (was, now))
     if told is None:
         assert set(was) & set(now), (was, now)
     else:
@@ -157,7 +157,7 @@ async def test_a_dry_run_tells_what_the_change_then_does(stream: str, grouping: 
     assert changes.lambda_.after == pytest.approx(router.lambda_, rel=0.03)
     assert is_near(changes.hot_keys.after, router.hot_keys(), router.chance)
     for hashed, width in was.items():
-        changed_width(changes, hashed, width, router.widths_of(hashed), router.chance)
+        changed_width(changes, hashed, width, router.widths_of(hashed))
 
 
 @pytest.mark.parametrize("stream", STREAMS)

@@ -199,14 +199,13 @@ class Estimates:
         np.add.at(cold, seen.keys.hashes[new_ones] & buckets, seen.tracked_counts[new_ones])
         cold_shares = np.maximum(cold, 0.0) / seen.mass if seen.mass else np.zeros(len(cold))
         new_cold, new_cold_ages = _updated(self.cold, self.cold_ages, cold_shares, seen.events, memory)
-        lasting = _lasting(self.cold, cold_shares, new_cold, seen.events)
         dropped = ~kept & (ages > 0)
         np.add.at(new_cold, seen.keys.hashes[dropped] & buckets, new[dropped])
-        mean, intervals = float(new_cold.mean()), min(self.intervals + 1, memory)
+        intervals = min(self.intervals + 1, memory)
         events = seen.events * intervals if whole else max(self.events, seen.events)
         planned = Shares(
             _selected(seen.keys, kept, new[kept]),
-            mean + lasting * (new_cold - mean),
+            new_cold,
             events,
             max(self.interval, seen.events / max(1, seen.sources)),
             np.minimum(seen.outside / seen.mass, 1.0) if seen.mass else np.zeros(len(seen.outside)),
@@ -246,22 +245,6 @@ def _updated(before: Weights, ages: Weights, seen: Weights, events: float, memor
     restarted = (ages == 0) | (np.abs(seen - before) > _JUMP * deviation)
     new_ages = np.where(restarted, 1.0, np.minimum(ages + 1, memory))
     return np.where(restarted, seen, before + (seen - before) / new_ages), new_ages
-
-
-def _lasting(before: Weights, seen: Weights, estimated: Weights, events: float) -> float:
-    """The part of the differences between buckets' estimated shares that lasts; the rest is chance, and bursts.
-
-    What they had before and what was seen since only have in common what lasts. Without a before, bursts are not known:
-    chance is that of single events.
-    """
-    spread = float(estimated.var())
-    if not spread or not events:
-        return 1.0
-    if before.any():
-        common = float(((before - before.mean()) * (seen - seen.mean())).mean())
-    else:
-        common = spread - float(estimated.mean()) / events
-    return min(1.0, max(0.0, common / spread))
 
 
 def _kept(

@@ -744,6 +744,9 @@ def test_stale_numbers_are_said(site: Site, browser: Browser) -> None:
     page.clock.install()
     page.goto(site.url)
     expect(page.locator("#pill")).to_have_text("Live")
+    # The kept intervals come one by one: one that came after the jump would be a new number.
+    all_kept = re.compile("(L[^L]*){19}")
+    expect(page.locator("#timeline-chart path.line.after")).to_have_attribute("d", all_kept)
     page.clock.fast_forward("00:30")
     expect(page.locator("#pill")).to_have_text("Stale")
     expect(page.locator(".banner")).to_contain_text("No new numbers for")

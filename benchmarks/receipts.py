@@ -1,83 +1,82 @@
-"""What receipts cost: the router's account of its transactions, and the hashes in the worker's partials, in one run.
+"""What receipts cost: the router's account of its transactions, and the hashes in the worker's partials.
 
-    python benchmarks/receipts.py [--rounds 21]
+    python benchmarks/receipts.py [--rounds 21] [--events 2000000]
 
-CPU time on one core, the best of some rounds, for transactions of 500 and 5,000 events that go to ten workers and
-lie in two windows. The worker pre-aggregates ten batches of such events, of 1,000 keys by Zipf's law, and encodes their
-partials, with and without hashes; no broker, so the share of a whole worker is smaller still.
+CPU time on one core. The router's account is measured by itself, the best of some rounds, for transactions of several
+shapes: numbers of events, of windows and of workers. The worker is a whole process that reads events from a
+broker, in which the calls that receipts add are timed: their share of its CPU time, from a tenth of the events to nine
+tenths. It counts or sums two fields, of 1,000 keys by Zipf's law in two windows.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
+import os
 import random
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import replace
-from typing import cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from keygrouping.accumulator import Accumulator
-from keygrouping.identity import Sums
+import orjson
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from keygrouping import accumulator
+from keygrouping.identity import Offsets, Sums
 from keygrouping.job import JobSpec
-from keygrouping.slices import Slices
+from keygrouping.partial import encode_receipt
+from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_router.data.extract import Usable
 from keygrouping_router.data.receipts import Ledger
 from keygrouping_service.records.columns import Columns, Row
+from keygrouping_service.records.protocols import Written
+from keygrouping_worker import cli
+from keygrouping_worker.settings import WorkerSettings
 from numpy.typing import NDArray
 
-COUNT = JobSpec.from_json({"window": "10s", "aggregates": []})
-FIELDS = JobSpec.from_json(
-    {
-        "window": "10s",
-        "aggregates": [{"name": "total", "op": "sum", "field": "a"}, {"name": "sales", "op": "sum", "field": "b"}],
-    }
-)
-NOW = 1_800_000_000_000
+JOBS: dict[str, list[dict[str, str]]] = {
+    "count": [],
+    "two sums": [{"name": "total", "op": "sum", "field": "a"}, {"name": "sales", "op": "sum", "field": "b"}],
+}
+WINDOW_MS = 10_000
+NOW = int(time.time() * 1000) // WINDOW_MS * WINDOW_MS
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
-WORKERS = 10
 KEYS = 1000
-BATCHES = 10
-"""Of a worker, between two flushes."""
+PARTITIONS = 4
+BATCH_BYTES = 1 << 20
 
 
-def batch_of(events: int) -> Columns:
-    chance = random.Random(1)
-    shares = [1 / rank for rank in range(1, KEYS + 1)]
-    rows: list[Row] = [
-        (offset, NOW + offset * 20_000 // events, b"key-%d" % key, b'{"a":%d,"b":%d}' % (key, offset), ())
-        for offset, key in enumerate(chance.choices(range(KEYS), shares, k=events))
-    ]
-    batch = Columns.of("routed", 0, rows)
-    return replace(batch, keys=Slices.of(batch.keys), values=Slices.of(batch.values))
+# the router
 
 
-def account(ledger: Ledger, batch: Columns, places: list[NDArray[np.int64]]) -> None:
+class Shape(NamedTuple):
+    """A transaction of the router."""
+
+    events: int
+    windows: int
+    workers: int
+
+
+SHAPES = [
+    *(Shape(50_000, 2, 10), Shape(5000, 2, 10), Shape(5000, 1000, 10)),
+    *(Shape(500, 2, 10), Shape(500, 100, 10), Shape(500, 500, 10), Shape(500, 100, 100), Shape(500, 500, 200)),
+    *(Shape(200, 2, 10), Shape(50, 2, 10)),
+]
+
+
+def account(ledger: Ledger, usable: Usable, workers: NDArray[np.int32], written: Written) -> None:
     """What a router does for the receipt of one transaction."""
-    usable = Usable(batch, cast(list[bytes], batch.keys), batch.timestamps)
-    entry = ledger.entry(len(batch), 0)
-    entry.consume(batch.offsets)
-    for worker, indexes in enumerate(places):
-        entry.route(worker, usable, indexes)
-    written = {("routed", worker): [(0, len(indexes))] for worker, indexes in enumerate(places)}
+    entry = ledger.entry(len(workers), 0)
+    entry.consume(usable.batch.offsets)
+    entry.route(usable, workers)
     list(entry.records(written))
-
-
-class NoSums(Sums):
-    """Sums of nothing."""
-
-    def add(self, *_: object) -> None:
-        """Leaves them as they are."""
-
-    def all(self, numbers: int) -> list[int]:
-        """Nothing but zeros."""
-        return [0] * numbers
-
-
-class WithoutHashes(Accumulator):
-    def __init__(self, job: JobSpec, worker: int, topic: str) -> None:
-        super().__init__(job, worker, topic)
-        self._sums = NoSums((0, 0))
 
 
 def seconds(work: Callable[[], None], repeats: int) -> float:
@@ -87,36 +86,156 @@ def seconds(work: Callable[[], None], repeats: int) -> float:
     return (time.process_time() - start) / repeats
 
 
-def pre_aggregates(kind: type[Accumulator], job: JobSpec, batch: Columns) -> Callable[[], None]:
-    """What a worker does from flush to flush, all but Kafka."""
+def router(shape: Shape, rounds: int) -> None:
+    events, windows, count = shape
+    rows: list[Row] = [(offset, NOW + offset * windows // events * WINDOW_MS, b"", b"", ()) for offset in range(events)]
+    batch = Columns.of("events", 0, rows)
+    usable = Usable(batch, [b""] * events, batch.timestamps)
+    workers = (np.arange(events) % count).astype(np.int32)
+    written = {("routed", worker): [(0, int(size))] for worker, size in enumerate(np.bincount(workers))}
+    ledger = Ledger(TOPIC, 0, ("routed", TOPIC), job_of("count"), 0)
+    repeats = max(1, 50_000 // events)
+    taken = [seconds(lambda: account(ledger, usable, workers, written), repeats) for _ in range(rounds)]
+    of_one, each = min(taken), f"{events:,} events in {windows} windows for {count} workers"
+    print(f"router, {each}: {of_one * 1e6:.0f} µs, {of_one / events * 1e6:.3f} µs per event", flush=True)
 
-    def work() -> None:
-        accumulator = kind(job, 0, TOPIC)
-        for _ in range(BATCHES):
-            accumulator.add(batch)
-        for _, partial in accumulator.partials(0):
-            partial.encode()
 
-    return work
+# the worker
+
+
+def job_of(name: str) -> JobSpec:
+    return JobSpec.from_json({"window": WINDOW_MS, "aggregates": JOBS[name]})
+
+
+@dataclass
+class Spent:
+    """CPU time (seconds) of the process and of its receipts, and what it has done for that."""
+
+    process: float = 0.0
+    receipts: float = 0.0
+    events: int = 0
+    partials: int = 0
+
+    def since(self, other: Spent) -> Spent:
+        return Spent(
+            self.process - other.process,
+            self.receipts - other.receipts,
+            self.events - other.events,
+            self.partials - other.partials,
+        )
+
+
+class Watch:
+    """Follows a worker from a tenth of the events to nine tenths."""
+
+    def __init__(self, events: int) -> None:
+        self.done = asyncio.Event()
+        self.first: Spent | None = None
+        self.last = Spent()
+        self._now = Spent()
+        self._events = events
+
+    def took(self, since: float, events: int = 0, partials: int = 0) -> None:
+        """Receipts have taken the thread's CPU time since then."""
+        now = self._now
+        now.receipts += time.thread_time() - since
+        now.events += events
+        now.partials += partials
+        if self.first is None and 10 * now.events >= self._events:
+            self.first = Spent(time.process_time(), now.receipts, now.events, now.partials)
+        if not self.done.is_set() and 10 * now.events >= 9 * self._events:
+            self.last = Spent(time.process_time(), now.receipts, now.events, now.partials)
+            self.done.set()
+
+
+def timed(watch: Watch) -> type[Sums]:
+    """Sums that say how long they take; what becomes of them in a partial is added."""
+
+    class Timed(Sums):
+        def add(
+            self, offsets: Offsets, sizes: Sequence[int] | NDArray[np.int64], numbers: Sequence[int] | NDArray[np.int64]
+        ) -> None:
+            since = time.thread_time()
+            super().add(offsets, sizes, numbers)
+            watch.took(since, events=len(offsets))
+
+        def all(self, numbers: int) -> list[int]:
+            since = time.thread_time()
+            found = super().all(numbers)
+            for receipt in found:
+                orjson.dumps(encode_receipt(receipt))
+            watch.took(since, partials=numbers)
+            return found
+
+    return Timed
+
+
+async def work(events: int) -> None:
+    """A worker, until it has taken nine tenths of the events."""
+    watch = Watch(events)
+    setattr(accumulator, "Sums", timed(watch))  # noqa: B010 -- it is not exported
+    await cli.serve(WorkerSettings(), watch.done)
+    if watch.first is None:
+        raise SystemExit("the worker has stopped by itself")
+    spent = watch.last.since(watch.first)
+    process, receipts = (taken / spent.events * 1e6 for taken in (spent.process, spent.receipts))
+    share = f"{receipts:.4f} of {process:.3f} µs of CPU per event, {receipts / process:.1%}"
+    print(f"{share}; {spent.events / spent.partials:.0f} events per partial", flush=True)
+
+
+async def preload(servers: str, events: int) -> None:
+    """All topics; events in `routed`."""
+    counts = {"events": 1, "routed": PARTITIONS, "partials": PARTITIONS, "dead-letters": 1}
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+    await admin.start()
+    positions = NewTopic("positions", 1, 1, topic_configs={"cleanup.policy": "compact"})
+    await admin.create_topics([*(NewTopic(name, count, 1) for name, count in counts.items()), positions])
+    await admin.close()
+    chance = random.Random(1)
+    shares = [1 / rank for rank in range(1, KEYS + 1)]
+    keys = chance.choices([b"key-%d" % key for key in range(KEYS)], shares, k=10_000)
+    values = [(b'{"a":%d,"b":%.2f,"note":"' % (n, chance.random())).ljust(98, b"x") + b'"}' for n in range(100)]
+    async with AIOKafkaProducer(bootstrap_servers=servers, max_batch_size=BATCH_BYTES) as producer:
+        batch, packed = producer.create_batch(), 0
+        for number in range(events):
+            row = {"timestamp": NOW + number * 2 * WINDOW_MS // events, "key": keys[number % 10_000]}
+            if not batch.append(**row, value=values[number % 100]):
+                await producer.send_batch(batch, "routed", partition=packed % PARTITIONS)
+                batch, packed = producer.create_batch(), packed + 1
+                batch.append(**row, value=values[number % 100])
+        await producer.send_batch(batch, "routed", partition=packed % PARTITIONS)
+        await producer.flush()
+
+
+def worker(servers: str, name: str, number: int, events: int) -> None:
+    env = {
+        "KEYGROUPING_BOOTSTRAP_SERVERS": servers,
+        "KEYGROUPING_APPLICATION": f"{name.replace(' ', '-')}-{number}",
+        "KEYGROUPING_JOB": json.dumps({"window": WINDOW_MS, "aggregates": JOBS[name]}),
+        "KEYGROUPING_LOG_LEVEL": "ERROR",
+        "KEYGROUPING_WORKER_PURGE": "false",
+    }
+    print(f"worker, {name}: ", end="", flush=True)
+    command = [sys.executable, __file__, "--worker", str(events)]
+    subprocess.run(command, env={**os.environ, **env}, check=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=21)
-    rounds = parser.parse_args().rounds
-    for events in (500, 5000):
-        batch = batch_of(events)
-        ledger = Ledger(TOPIC, 0, ("routed", TOPIC), COUNT, 0)
-        places = [np.arange(worker, events, WORKERS) for worker in range(WORKERS)]
-        repeats = max(1, 50_000 // events)
-        taken = [seconds(lambda: account(ledger, batch, places), repeats) for _ in range(rounds)]  # noqa: B023
-        print(f"router, {events} events per transaction: {min(taken) / events * 1e6:.3f} µs per event")
-        for name, job in (("count", COUNT), ("two sums", FIELDS)):
-            with_, without = (pre_aggregates(kind, job, batch) for kind in (Accumulator, WithoutHashes))
-            pairs = [(seconds(with_, 2), seconds(without, 2)) for _ in range(rounds)]
-            whole, bare = (min(column) / events / BATCHES * 1e6 for column in zip(*pairs, strict=True))
-            cost = whole - bare
-            print(f"worker, {name}, batches of {events}: {cost:.3f} of {whole:.3f} µs per event ({cost / whole:.1%})")
+    parser.add_argument("--rounds", type=int, default=21, help="of the router; the worker runs three times")
+    parser.add_argument("--events", type=int, default=2_000_000, help="of the worker")
+    parser.add_argument("--worker", type=int, metavar="EVENTS", help="be the worker")
+    options = parser.parse_args()
+    if options.worker:
+        return asyncio.run(work(options.worker))
+    for shape in SHAPES:
+        router(shape, options.rounds)
+    with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder)) as broker:
+        asyncio.run(preload(broker.bootstrap_servers, options.events))
+        for number in range(3):
+            for name in JOBS:
+                worker(broker.bootstrap_servers, name, number, options.events)
+    return None
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ from confluent_kafka import Consumer, Producer
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_router.data.accounting import Traffic, warm_up
 from keygrouping_router.data.active_grouping import ActiveGrouping
-from keygrouping_router.data.extract import Extractor, shares, sort_out_late
+from keygrouping_router.data.extract import Extractor, sort_out_late
 from keygrouping_router.data.lateness import PartitionClock
 from keygrouping_router.data.receipts import Ledger
 from keygrouping_router.settings import RouterSettings
@@ -344,8 +344,7 @@ class Sink:
             sealed(packed, Sender(1, 0, 0, True))
             written.setdefault(("routed", packed.target), []).append((self._written[packed.target], packed.records))
             self._written[packed.target] += packed.records
-        for worker, indexes in shares(workers):
-            entry.route(worker, usable, indexes)
+        entry.route(usable, workers)
         list(entry.records(written))
 
 

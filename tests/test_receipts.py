@@ -11,7 +11,7 @@ from keygrouping.accumulator import Accumulator
 from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, Result
-from keygrouping.receipt import MODULUS, NOTHING, Receipt
+from keygrouping.receipt import MODULUS, NOTHING, SHARES, WINDOWS, Receipt
 from keygrouping_observer.audit.books import Books, Origin
 from keygrouping_observer.audit.inputs import Lane, Letters
 from keygrouping_observer.audit.reading import enter_letter
@@ -66,14 +66,13 @@ class Line:
         for letter in tardy:
             self.books.letter("late", Origin("events", 0, letter.offset), b"", letter.timestamp)
         usable = Usable(columns(rest), [r.key or b"" for r in rest], np.array([r.timestamp for r in rest], np.int64))
+        workers = np.array([r.offset % WORKERS for r in rest], np.int32)
+        entry.route(usable, workers)
         written = {}
-        for worker in range(WORKERS):
-            indexes = np.array([i for i, r in enumerate(rest) if r.offset % WORKERS == worker], np.int64)
-            log = self.routed[worker]
-            if len(indexes):
-                written["routed", worker] = [(len(log), len(indexes))]
-                entry.route(worker, usable, indexes)
-            self.write(worker, [rest[i] for i in indexes])
+        for worker in sorted(set(workers.tolist())):
+            share = [r for r in rest if r.offset % WORKERS == worker]
+            written["routed", worker] = [(len(self.routed[worker]), len(share))]
+            self.write(worker, share)
         for value in entry.records(written):
             self.receipts.append(value)
             self.books.receipt(value, len(self.receipts))
@@ -262,7 +261,7 @@ def test_late_events_and_dead_letters_are_counted_where_they_are(kind: str) -> N
         entry.consume(offsets_of(batch))
         (entry.set_late if kind == "late" else entry.dead_letter)([batch[4].offset])
         rest = [r for r in batch if r is not batch[4]]
-        entry.route(0, Usable(columns(rest), [], np.zeros(9, np.int64)), np.arange(9))
+        entry.route(Usable(columns(rest), [], np.zeros(9, np.int64)), np.zeros(9, np.int32))
         for value in entry.records({("routed", 0): [(first, 9)]}):
             line.books.receipt(value, 0)
         line.books.judge(0)
@@ -287,7 +286,7 @@ def test_what_a_worker_could_not_use_is_a_dead_letter_and_not_missing() -> None:
 def test_many_windows_take_several_records() -> None:
     line = Line()
     line.route(record("events", 0, n, b"k", n * 1000) for n in range(12_000))
-    assert [len(Receipt.decode(value).windows) for value in line.receipts] == [5000, 5000, 2000]
+    assert [len(Receipt.decode(value).by_window()) for value in line.receipts] == [5000, 5000, 2000]
     finish(line)
     assert (line.differing(), line.ranges()) == ({}, [])
 
@@ -415,8 +414,9 @@ def test_a_topic_that_is_made_again_has_its_own_letters_at_the_same_offsets(comp
         for offset in range(100):
             line.books.letter("dead", Origin("events", 0, offset), b"", 0)
     else:
-        before = replace(before, routed=before.dead, dead=NOTHING, workers={0: 100})
-        before = replace(before, windows={0: before.routed})
+        before = replace(before, routed=before.dead, dead=NOTHING, shares=np.array((0, 100), SHARES).tobytes())
+        row = (0, 100, *divmod(before.routed.hashes, 2**64))
+        before = replace(before, windows=np.array(row, WINDOWS).tobytes())
     line.books.receipt(before.encode(), 0)
     if compared:
         line.books.judge(0)

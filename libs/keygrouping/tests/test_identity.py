@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping.identity import Routed, Sums, _xxh64, partition_seeds, tally
 from keygrouping.partial import RecordError
-from keygrouping.receipt import MODULUS, MOST, NOTHING, Receipt, Tally
+from keygrouping.receipt import MODULUS, MOST, NOTHING, SHARES, WINDOWS, Receipt, Tally
 from numpy.typing import NDArray
 
 TOPIC = "gAAAAAAAAAAAAAAAAAAwOQ"
@@ -64,16 +65,33 @@ def test_routed_events_are_summed_by_both_their_places_and_by_window(
         for part, first in zip((rows[: cuts[worker]], rows[cuts[worker] :]), firsts[2 * worker :], strict=False):
             runs.append((worker, first, len(part)))
             written += [(row, worker, first + position) for position, row in enumerate(part)]
-    offsets, times, _ = (np.array(column, np.int64) for column in zip(*events, strict=True))
+    offsets, times, workers = (np.array(column, np.int64) for column in zip(*events, strict=True))
     routed = Routed(partition_seeds(OTHER, 7), TOPIC, window_ms, shift)
-    total, windows = routed.tallies(offsets, times, np.array([row for row, _, _ in written]), runs)
-    assert total == tally(offsets, partition_seeds(OTHER, 7))
+    found = routed.account(offsets, times, workers.astype(np.int32), np.array(runs))
+    assert found is not None
+    receipt = Receipt(OTHER, 7, 0, 0, *(NOTHING,) * 4, found.shares.tobytes(), found.windows.tobytes())
+    assert found.total == tally(offsets, partition_seeds(OTHER, 7))
+    assert receipt.by_worker() == {worker: len(rows) for worker, rows in enumerate(by_worker) if rows}
     expected: dict[int, Tally] = {}
     for row, worker, offset in written:
         start = (events[row][1] - shift) // window_ms * window_ms + shift
         expected[start] = expected.get(start, NOTHING).plus(summed([offset], worker))
-    assert windows == expected
-    assert list(windows) == sorted(windows)
+    assert receipt.by_window() == expected
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        *([], [(0, 5, 2)], [(0, 5, 2), (1, -1, 1)], [(0, 5, 2), (1, 5, 2)], [(0, 5, 3), (1, 5, 1)]),
+        *([(0, 5, 2), (1, 5, 1), (2, 5, 1)], [(1, 5, 2), (0, 5, 1)], [(0, 5, 1), (1, 5, 1), (0, 6, 2)]),
+    ],
+)
+def test_there_are_no_sums_where_it_is_not_known_where_each_event_is(runs: list[tuple[int, int, int]]) -> None:
+    routed = Routed(partition_seeds(OTHER, 7), TOPIC, 1000, 0)
+    three, workers = np.arange(3), np.array([0, 1, 0], np.int32)
+    assert routed.account(three, three, workers, np.array(runs, np.int64).reshape(-1, 3)) is None
+    known = routed.account(three, three, workers, np.array([(0, 5, 1), (1, 5, 1), (0, 9, 1), (2, 0, 0)]))
+    assert known is not None and known.total.events == 3
 
 
 @pytest.mark.parametrize(
@@ -99,6 +117,11 @@ def test_the_same_offset_elsewhere_is_another_event() -> None:
     assert len({half for total in sums for half in divmod(total, 2**64)}) == 2 * len(places)
 
 
+def packed(windows: dict[int, Tally]) -> bytes:
+    rows = [(start, tally.events, *divmod(tally.hashes, 2**64)) for start, tally in windows.items()]
+    return np.array(rows, WINDOWS).tobytes()
+
+
 @given(
     *(st.integers(0, 2**47),) * 3,
     st.tuples(counts, counts, counts, counts),
@@ -115,22 +138,31 @@ def test_a_receipt_survives_its_encoding(
     windows: dict[int, Tally],
     more: bool,
 ) -> None:
-    receipt = Receipt(TOPIC, partition, first, after, *sums, workers=workers, windows=windows, more=more)
-    assert Receipt.decode(receipt.encode()) == receipt
+    shares = np.array(list(workers.items()), SHARES).tobytes()
+    receipt = Receipt(TOPIC, partition, first, after, *sums, shares=shares, windows=packed(windows), more=more)
+    read = Receipt.decode(receipt.encode())
+    assert read == receipt
+    assert (read.by_worker(), read.by_window()) == (workers, windows)
+
+
+EMPTY = Receipt(TOPIC, 0, 0, 1, *(NOTHING,) * 4)
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        *(None, b"", b"[]", b"{}", b'{"v":2}', b'{"v":1}'),
-        Receipt(TOPIC, 0, 0, 1, *(NOTHING,) * 4).encode().replace(b'"first":0', b'"first":-1'),
-        Receipt(TOPIC, 0, 0, 1, *(NOTHING,) * 4).encode().replace(b'"windows":[]', b'"windows":[[1]]'),
-        Receipt(TOPIC, 0, 0, 1, *(NOTHING,) * 4).encode().replace(b'"late":[0', b'"late":[true'),
-        Receipt(TOPIC, 0, 0, 1, *(NOTHING,) * 4).encode().replace(b'"after":1', b'"after":18446744073709551615'),
-        Receipt(TOPIC, 0, 0, 1, *(NOTHING,) * 4, workers={0: 7}).encode().replace(b'{"0":7}', b'{"0":"7"}'),
+        *(None, b"", b"[]", b"{}", b'{"v":1}', b'{"v":2}', b'{"v":3}'),
+        EMPTY.encode().replace(b'"first":0', b'"first":-1'),
+        *(EMPTY.encode().replace(b'"windows":0', b'"windows":' + wrong) for wrong in (b"1", b"null", b"-1", b'""')),
+        EMPTY.encode().replace(b'"shares":0', b'"shares":1'),
+        *(EMPTY.encode() + more for more in (b"\0", bytes(8), bytes(32))),
+        EMPTY.encode()[:-1] + bytes(32),
+        EMPTY.encode().replace(b'"late":[0', b'"late":[true'),
+        EMPTY.encode().replace(b'"after":1', b'"after":18446744073709551615'),
+        *(replace(EMPTY, shares=np.array([row], SHARES).tobytes()).encode() for row in ((0, -1), (-1, 0))),
         *(
-            Receipt(TOPIC, 0, 0, 1, *(NOTHING,) * 4, windows={7: NOTHING}).encode().replace(b"[[7", b"[[" + start)
-            for start in (b"1e30", b"253402214400001", b'"7"')
+            replace(EMPTY, windows=packed({start: Tally(events)})).encode()
+            for start, events in ((253402214400001, 1), (-253402214400001, 1), (-(2**63), 1), (0, -1), (0, MOST + 1))
         ),
     ],
 )

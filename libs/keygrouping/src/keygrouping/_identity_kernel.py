@@ -18,6 +18,13 @@ ONE = np.uint64(1)
 
 
 @kernel
+def first_round(offset: int) -> np.uint64:
+    """What XXH64 makes of a number, whatever the seed."""
+    value = np.uint64(offset) * Q2
+    return ((value << S31) | (value >> S33)) * Q1
+
+
+@kernel
 def half(value: np.uint64, start: np.uint64) -> np.uint64:
     """XXH64 of a number, behind its first round."""
     value ^= start
@@ -27,16 +34,35 @@ def half(value: np.uint64, start: np.uint64) -> np.uint64:
     return value ^ (value >> S32)
 
 
+# Hashes first, sums behind them: processors hash several numbers at once where nothing is carried from one to the next.
+
+
 @kernel
-def add(offset: int, starts: NDArray[np.uint64], total: NDArray[np.uint64]) -> None:
-    """Adds the hash of an offset to a sum."""
-    value = np.uint64(offset) * Q2
-    value = ((value << S31) | (value >> S33)) * Q1
-    low = half(value, starts[1])
-    total[0] += half(value, starts[0])
-    total[1] += low
-    if total[1] < low:
-        total[0] += ONE
+def hash_all(
+    offsets: NDArray[np.int64], starts: NDArray[np.uint64], upper: NDArray[np.uint64], lower: NDArray[np.uint64]
+) -> None:
+    """Both halves of the hash of each offset."""
+    for row in range(len(offsets)):
+        value = first_round(offsets[row])
+        upper[row], lower[row] = half(value, starts[0]), half(value, starts[1])
+
+
+@kernel
+def add(upper: NDArray[np.uint64], lower: NDArray[np.uint64], begin: int, end: int, total: NDArray[np.uint64]) -> None:
+    """Adds the hashes of these rows to a sum."""
+    high, low = total
+    for row in range(begin, end):
+        low += lower[row]
+        high += upper[row] + np.uint64(low < lower[row])
+    total[0], total[1] = high, low
+
+
+@kernel
+def sum_all(offsets: NDArray[np.int64], starts: NDArray[np.uint64], total: NDArray[np.uint64]) -> None:
+    """Adds the hashes of all these offsets to a sum."""
+    upper, lower = np.empty(len(offsets), np.uint64), np.empty(len(offsets), np.uint64)
+    hash_all(offsets, starts, upper, lower)
+    add(upper, lower, 0, len(offsets), total)
 
 
 @kernel
@@ -48,51 +74,113 @@ def sum_runs(
     sums: NDArray[np.uint64],
 ) -> None:
     """Adds each run of offsets to the row of `sums` that `places` says; `sizes` are the runs' lengths."""
+    upper, lower = np.empty(len(offsets), np.uint64), np.empty(len(offsets), np.uint64)
+    hash_all(offsets, starts, upper, lower)
     at = 0
     for run in range(len(sizes)):
-        for _ in range(sizes[run]):
-            add(offsets[at], starts, sums[places[run]])
-            at += 1
+        add(upper, lower, at, at + sizes[run], sums[places[run]])
+        at += sizes[run]
 
 
 @kernel
-def sum_routed(  # noqa: PLR0913 -- columns of three tables
-    rows: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    times: NDArray[np.int64],
-    starts: NDArray[np.uint64],
-    runs: NDArray[np.int64],
-    routed_starts: NDArray[np.uint64],
-    window: NDArray[np.int64],
-    total: NDArray[np.uint64],
-    counts: NDArray[np.int64],
-    sums: NDArray[np.uint64],
-) -> int:
-    """Sums of routed events, by their place in the input and by that in the routed topic; gives the number of windows.
+def chain(runs: NDArray[np.int64], heads: NDArray[np.int64], following: NDArray[np.int64]) -> bool:
+    """Each worker's first run into `heads`, and each run's next one of the same worker into `following`; -1 for none.
 
-    `rows` are the events' rows in `offsets` and `times`, which are those of the input, in the order in which they were
-    written. A row of `runs` is a worker, the first of its offsets there, and their number. `window` is length and
-    offset in ms. `total` gets the sum by the input; each window a row of `counts` (start, number) and of `sums`.
+    False where a run has no first offset. Runs of no events are left out.
+    """
+    tails = np.empty_like(heads)
+    for run in range(len(runs)):
+        worker = runs[run, 0]
+        if runs[run, 1] < 0:
+            return False
+        if runs[run, 2] == 0:
+            continue
+        if heads[worker] < 0:
+            heads[worker] = run
+        else:
+            following[tails[worker]] = run
+        tails[worker] = run
+    return True
+
+
+@kernel
+def locate(
+    workers: NDArray[np.int32], runs: NDArray[np.int64], places: NDArray[np.int64], shares: NDArray[np.int32]
+) -> int:
+    """Where each event was written, into `places`, if the events of a worker are in its runs in their order.
+
+    A row of `runs` is a worker, the first of its offsets there, and how many there are. `shares`, all 0 before, gets a
+    row of worker and number for each worker that has events; the result is how many these are, or -1 if these runs
+    are not those of the events.
+    """
+    heads, following = np.full(len(shares), -1, np.int64), np.full(len(runs), -1, np.int64)
+    if not chain(runs, heads, following):
+        return -1
+    taken = np.zeros(len(shares), np.int64)
+    for row in range(len(workers)):
+        worker = np.int64(workers[row])
+        if worker >= len(shares) or heads[worker] < 0:
+            return -1
+        run = heads[worker]
+        places[row] = runs[run, 1] + taken[worker]
+        shares[worker, 1] += 1
+        taken[worker] += 1
+        if taken[worker] == runs[run, 2]:
+            heads[worker], taken[worker] = following[run], 0
+    filled = 0
+    for sharing in range(len(shares)):
+        if heads[sharing] >= 0:
+            return -1
+        if shares[sharing, 1]:
+            shares[filled, 0], shares[filled, 1] = sharing, shares[sharing, 1]
+            filled += 1
+    return filled
+
+
+@kernel
+def number_windows(
+    times: NDArray[np.int64], window: NDArray[np.int64], numbers: NDArray[np.int64], windows: NDArray[np.uint64]
+) -> int:
+    """The number of each event's window, from 0 on, by its time; gives how many there are.
+
+    `window` is length and offset in ms. Each window gets a row of `windows`: its start, and zeros.
     """
     size = 16
-    while size < 2 * len(rows):
+    while size < 2 * len(times):
         size *= 2
     keys, used = np.empty(size, np.int64), np.zeros(size, np.int32)
-    found, here, at = 0, -1, 0
-    for run in range(len(runs)):
-        worker, first = runs[run, 0], runs[run, 1]
-        for k in range(runs[run, 2]):
-            row = rows[at]
-            at += 1
-            begin = times[row] - (times[row] - window[1]) % window[0]
-            if here < 0 or counts[here, 0] != begin:
-                slot = probe(keys, used, begin, np.int64((np.uint64(begin) * Q1) >> S33))
-                if not used[slot]:
-                    counts[found, 0], counts[found, 1] = begin, 0
-                    found += 1
-                    keys[slot], used[slot] = begin, found
-                here = used[slot] - 1
-            counts[here, 1] += 1
-            add(first + k, routed_starts[worker], sums[here])
-            add(offsets[row], starts, total)
+    found, here, start = 0, -1, np.int64(0)
+    for row in range(len(times)):
+        begin = times[row] - (times[row] - window[1]) % window[0]
+        if here < 0 or begin != start:
+            slot = probe(keys, used, begin, np.int64((np.uint64(begin) * Q1) >> S33))
+            if not used[slot]:
+                windows[found, 0], windows[found, 1:] = np.uint64(begin), 0
+                found += 1
+                keys[slot], used[slot] = begin, found
+            here, start = used[slot] - 1, begin
+        numbers[row] = here
     return found
+
+
+@kernel
+def sum_windows(
+    workers: NDArray[np.int32],
+    places: NDArray[np.int64],
+    starts: NDArray[np.uint64],
+    numbers: NDArray[np.int64],
+    windows: NDArray[np.uint64],
+) -> None:
+    """Adds the hash of each event's place in the routed topic to its window's row of `windows`: number, both halves.
+
+    `starts` has a row for each worker, and `numbers` are those of the windows.
+    """
+    upper, lower = np.empty(len(places), np.uint64), np.empty(len(places), np.uint64)
+    for row in range(len(places)):
+        value = first_round(places[row])
+        upper[row], lower[row] = half(value, starts[workers[row], 0]), half(value, starts[workers[row], 1])
+    for row in range(len(places)):
+        window = windows[numbers[row]]
+        window[1] += ONE
+        window[3] += lower[row]
+        window[2] += upper[row] + np.uint64(window[3] < lower[row])

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ Seeds = tuple[int, int]
 """Seeds of the two halves of a hash, each in [0, 2^64)."""
 
 Offsets = NDArray[np.int64]
+Number = TypeVar("Number", np.int32, np.int64)
 
 _FIRST_SEEDS = (42, 43)
 _M64 = (1 << 64) - 1
@@ -49,9 +52,11 @@ def partition_seeds(topic_id: str, partition: int) -> Seeds:
 
 def tally(offsets: Offsets, seeds: Seeds) -> Tally:
     """Number and sum of the events at these offsets of one partition."""
-    sums = Sums(seeds)
-    sums.add(offsets, [len(offsets)], [0])
-    return Tally(len(offsets), sums.all(1)[0])
+    from keygrouping._identity_kernel import sum_all
+
+    total = np.zeros(2, np.uint64)
+    sum_all(_plain(offsets), _starts_of(seeds), total)
+    return Tally(len(offsets), _number(total))
 
 
 class Sums:
@@ -86,6 +91,17 @@ class Sums:
             self._sums = np.concatenate([self._sums, more])
 
 
+class RoutedSums(NamedTuple):
+    """Number and sum of routed events by their places in the input; rows of `Receipt.shares` and `Receipt.windows`.
+
+    The latter sum them up by their places in the routed topic.
+    """
+
+    total: Tally
+    shares: NDArray[np.int32]
+    windows: NDArray[np.uint64]
+
+
 class Routed:
     """Sums of the events of one partition of the input that are routed to partitions of another topic.
 
@@ -98,25 +114,28 @@ class Routed:
         self._routed = np.zeros((0, 2), np.uint64)
         self._window = np.array([window_ms, window_offset_ms], np.int64)
 
-    def tallies(
-        self, offsets: Offsets, times: NDArray[np.int64], rows: NDArray[np.int64], runs: Sequence[tuple[int, int, int]]
-    ) -> tuple[Tally, dict[int, Tally]]:
-        """Number and sum by the places in the input; and by window (its start), those by the places in the other topic.
+    def account(
+        self, offsets: Offsets, times: NDArray[np.int64], workers: NDArray[np.int32], runs: NDArray[np.int64]
+    ) -> RoutedSums | None:
+        """Sums over events with these offsets and times (ms) in the input, each routed to this partition of the topic.
 
-        `offsets` and `times` (ms) are the input's; `rows` says which of them were routed, in the order in which they
-        were written: to which partition, the first offset there, and how many, for each of `runs`.
+        A row of `runs` is a partition, the first offset of some of its events there, and how many they are, in their
+        order. None if these are not all of the events, or an offset is negative.
         """
-        from keygrouping._identity_kernel import sum_routed
+        from keygrouping._identity_kernel import locate, number_windows, sum_all, sum_windows
 
-        places = np.array(runs, np.int64)
-        self._know(int(places[:, 0].max()))
-        total, sums = np.zeros(2, np.uint64), np.zeros((len(rows), 2), np.uint64)
-        counts = np.empty((len(rows), 2), np.int64)
-        columns = (_plain(rows), _plain(offsets), _plain(times), self._starts, places, self._routed, self._window)
-        found = sum_routed(*columns, total, counts, sums)
-        starts, sizes = counts[:found].T
-        by_window = zip(starts.tolist(), _tallies(sizes.tolist(), sums[:found]), strict=True)
-        return _tallies([len(rows)], total[None])[0], dict(sorted(by_window))
+        self._know(int(runs[:, 0].max(initial=0)))
+        workers, places = _plain(workers), np.empty(len(workers), np.int64)
+        shares = np.zeros((len(self._routed), 2), np.int32)
+        filled = locate(workers, runs, places, shares)
+        if filled < 0:
+            return None
+        total, windows = np.zeros(2, np.uint64), np.empty((len(workers), 4), np.uint64)
+        sum_all(_plain(offsets), self._starts, total)
+        numbers = np.empty(len(workers), np.int64)
+        found = number_windows(_plain(times), self._window, numbers, windows)
+        sum_windows(workers, places, self._routed, numbers, windows)
+        return RoutedSums(Tally(len(workers), _number(total)), shares[:filled], windows[:found])
 
     def _know(self, partition: int) -> None:
         if partition >= len(self._routed):
@@ -124,18 +143,19 @@ class Routed:
             self._routed = np.stack([_starts_of(each) for each in seeds])
 
 
+@lru_cache(4096)
 def _starts_of(seeds: Seeds) -> NDArray[np.uint64]:
     return np.array([(seed + _P5 + 8) & _M64 for seed in seeds], np.uint64)
 
 
-def _plain(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def _plain(numbers: NDArray[Number]) -> NDArray[Number]:
     """In one piece and writable: kernels are compiled for one kind of array only."""
     return numbers if numbers.flags.carray else numbers.copy()
 
 
-def _tallies(sizes: Sequence[int], sums: NDArray[np.uint64]) -> list[Tally]:
-    rows = zip(sizes, sums.tolist(), strict=True)
-    return [Tally(size, (high << 64) + low) for size, (high, low) in rows]
+def _number(total: NDArray[np.uint64]) -> int:
+    high, low = total.tolist()
+    return (int(high) << 64) + int(low)
 
 
 def _xxh64(value: int, seed: int) -> int:

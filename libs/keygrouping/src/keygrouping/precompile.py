@@ -42,7 +42,7 @@ def precompile_accounts() -> None:
     one, seeds = np.zeros(1, np.int64), partition_seeds("A" * 22, 0)
     grouped(Slices.of([b"key"]), one)
     tally(one, seeds)
-    Routed(seeds, "A" * 22, 1, 0).tallies(one, one, one, [(0, 0, 1)])
+    Routed(seeds, "A" * 22, 1, 0).account(one, one, np.zeros(1, np.int32), np.array([[0, 0, 1]]))
 
 
 def _use(grouping: Grouping) -> None:

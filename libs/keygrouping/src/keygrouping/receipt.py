@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 
 from keygrouping.partial import RecordError, decode_receipt, decode_topic, encode_receipt
 
-VERSION = 1
+VERSION = 2
 MODULUS = 1 << 128
 """What sums of hashes are taken modulo of."""
 
@@ -49,6 +49,12 @@ class Tally(NamedTuple):
 
 NOTHING = Tally()
 
+SHARES = np.dtype([("worker", "<i4"), ("events", "<i4")])
+"""A row of `Receipt.shares`."""
+
+WINDOWS = np.dtype([("start", "<i8"), ("events", "<i8"), ("high", "<u8"), ("low", "<u8")])
+"""A row of `Receipt.windows`: start in ms, number of events, upper and lower half of the sum of their hashes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
@@ -57,8 +63,9 @@ class Receipt:
     A router writes it in the transaction that routes them. `consumed` counts the records there were (markers of
     transactions are none), `routed`, `late` and `dead` what became of them: all four by the events' identities in the
     input; a batch that nobody can read is one record, at its first offset. `windows` counts the routed ones again, by
-    window (its start in ms) and by their identities in the routed topic, as the worker sees them. `more` says that
-    further windows follow in a receipt of an empty range.
+    window and by their identities in the routed topic, as the worker sees them; `shares` by worker. Both are packed
+    rows, as a transaction may have as many windows as events. `more` says that further windows follow in a receipt of
+    an empty range.
     """
 
     topic: str
@@ -69,13 +76,23 @@ class Receipt:
     routed: Tally
     late: Tally
     dead: Tally
-    workers: Mapping[int, int] = field(default_factory=dict)
-    windows: Mapping[int, Tally] = field(default_factory=dict)
+    shares: bytes = b""
+    windows: bytes = b""
     more: bool = False
 
+    def by_worker(self) -> dict[int, int]:
+        """How many events were routed to each worker."""
+        rows = np.frombuffer(self.shares, SHARES)
+        return dict(zip(rows["worker"].tolist(), rows["events"].tolist(), strict=True))
+
+    def by_window(self) -> dict[int, Tally]:
+        """What was routed into each window, by its start."""
+        rows = np.frombuffer(self.windows, WINDOWS).tolist()
+        return {start: Tally(events, (high << 64) + low) for start, events, high, low in rows}
+
     def encode(self) -> bytes:
-        """JSON of the receipt."""
-        return orjson.dumps(
+        """A line of JSON, and behind it the packed rows."""
+        head = orjson.dumps(
             {
                 "v": VERSION,
                 "topic": self.topic,
@@ -83,19 +100,22 @@ class Receipt:
                 "first": self.first,
                 "after": self.after,
                 **{name: getattr(self, name).as_json() for name in _TALLIES},
-                "workers": {str(worker): events for worker, events in self.workers.items()},
-                "windows": [[start, *tally.as_json()] for start, tally in self.windows.items()],
+                "shares": len(self.shares) // SHARES.itemsize,
+                "windows": len(self.windows) // WINDOWS.itemsize,
                 "more": self.more,
             }
         )
+        return b"".join((head, b"\n", self.shares, self.windows))
 
     @classmethod
     def decode(cls, value: bytes | None) -> Receipt:
         """Reads a receipt; `RecordError` if it is none or of an unknown version."""
         try:
-            data = orjson.loads(value or b"")
+            head, _, packed = (value or b"").partition(b"\n")
+            data = orjson.loads(head)
             if not isinstance(data, dict) or data.get("v") != VERSION:
                 raise RecordError(f"no receipt of version {VERSION}")
+            shares, windows = _unpacked(packed, *(_number(name, data[name]) for name in ("shares", "windows")))
             return cls(
                 decode_topic(data.get("topic")),
                 _number("partition", data["partition"]),
@@ -105,8 +125,8 @@ class Receipt:
                 routed=Tally.from_json(data["routed"]),
                 late=Tally.from_json(data["late"]),
                 dead=Tally.from_json(data["dead"]),
-                workers={int(worker): _number("workers", events) for worker, events in data["workers"].items()},
-                windows={time_of_window(start): Tally.from_json(rest) for start, *rest in data["windows"]},
+                shares=shares,
+                windows=windows,
                 more=bool(data["more"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -121,6 +141,22 @@ def time_of_window(start: object) -> int:
     if type(start) is not int or abs(start) > _LATEST_MS:
         raise RecordError(f"no window can start at {start!r} ms"[:200])
     return start
+
+
+def _unpacked(packed: bytes, shares: int, windows: int) -> tuple[bytes, bytes]:
+    """The rows of both, if they can be believed."""
+    middle = shares * SHARES.itemsize
+    if len(packed) != middle + windows * WINDOWS.itemsize:
+        raise RecordError(f"{shares} shares and {windows} windows don't take {len(packed)} bytes")
+    sent, into = np.frombuffer(packed[:middle], SHARES), np.frombuffer(packed[middle:], WINDOWS)
+    starts, events = into["start"], into["events"]
+    if ((starts < -_LATEST_MS) | (starts > _LATEST_MS)).any():
+        raise RecordError("a window starts at no time there is")
+    if min(sent["worker"].min(initial=0), sent["events"].min(initial=0), events.min(initial=0)) < 0:
+        raise RecordError("a worker or a number of events is negative")
+    if events.max(initial=0) > MOST:
+        raise RecordError(f"a window has more than {MOST} events")
+    return packed[:middle], packed[middle:]
 
 
 def _number(name: str, given: object) -> int:

@@ -81,7 +81,7 @@ class Books:
         lane = self.lanes.get(place) or self.lanes.setdefault(place, Lane.of(receipt))
         self._note(lane.add(receipt))
         self.changed = True
-        for start, routed in receipt.windows.items():
+        for start, routed in receipt.by_window().items():
             if not self.windows.routed(start, routed):
                 detail = (
                     f"{routed.events} events went into the window that starts at {start} ms, long after it was final"

@@ -89,8 +89,8 @@ class Lane:
         if rest != (0, 0):
             detail = "what was read is not what was routed, late or dead"
             yield self._difference("unaccounted", receipt.first, receipt.after, abs(rest.events), detail)
-        sent = sum(receipt.workers.values())
-        counted = sum(window.events for window in receipt.windows.values())
+        sent = sum(receipt.by_worker().values())
+        counted = sum(window.events for window in receipt.by_window().values())
         if receipt.after > receipt.first and (sent != receipt.routed.events or (sent != counted and not receipt.more)):
             detail = f"{receipt.routed.events} events were routed, {sent} to workers, {counted} into windows"
             yield self._difference("unaccounted", receipt.first, receipt.after, abs(sent - counted), detail)

@@ -76,15 +76,6 @@ class Routed:
     hashes: NDArray[np.int64]
 
 
-def shares(workers: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Each worker that gets something, with the indexes of its records, in the order in which they came."""
-    order = np.argsort(workers, kind="stable")
-    counts = np.bincount(workers)
-    ends = np.cumsum(counts)
-    for worker in np.flatnonzero(counts).tolist():
-        yield worker, order[ends[worker] - counts[worker] : ends[worker]]
-
-
 def parts(batch: RecordBatch, most_bytes: int) -> Iterator[RecordBatch]:
     """Cuts a batch into parts of at most `most_bytes` of keys and values (a larger record is a part of its own)."""
     ends = np.cumsum(batch.sizes())

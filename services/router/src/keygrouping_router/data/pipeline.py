@@ -18,7 +18,7 @@ from keygrouping_service.records.record import Record
 from keygrouping_router import metrics
 from keygrouping_router.data.accounting import Traffic
 from keygrouping_router.data.active_grouping import ActiveGrouping
-from keygrouping_router.data.extract import Extractor, Judged, Usable, parts, shares, sort_out_late
+from keygrouping_router.data.extract import Extractor, Judged, Usable, parts, sort_out_late
 from keygrouping_router.data.lateness import FINISHED, REASONS, PartitionClock
 from keygrouping_router.data.receipts import Entry, Ledger
 from keygrouping_router.data.scheduling import Scheduler
@@ -197,9 +197,10 @@ class Pipeline:
             yield
         outbox.pass_on(self._settings.routed_topic, workers, usable.batch)
         yield
-        for worker, indexes in shares(workers):
-            entry.route(worker, usable, indexes)
-            metrics.ROUTED.labels(str(worker)).inc(len(indexes))
+        entry.route(usable, workers)
+        for worker, events in enumerate(np.bincount(workers).tolist()):
+            if events:
+                metrics.ROUTED.labels(str(worker)).inc(events)
 
     def _report_skipped(self, skipped: Mapping[int, tuple[int, Record]]) -> None:
         """Counts values of the wrong type; the first of each field is logged."""

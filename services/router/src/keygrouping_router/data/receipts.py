@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from aiokafka.errors import KafkaError
-from keygrouping.identity import Offsets, Routed, partition_seeds, tally
+from keygrouping.identity import Offsets, Routed, RoutedSums, partition_seeds, tally
 from keygrouping.job import JobSpec
 from keygrouping.receipt import NOTHING, Receipt, Tally
 from keygrouping_service.records.protocols import Written
@@ -16,11 +15,10 @@ from numpy.typing import NDArray
 from keygrouping_router.data.extract import Usable
 
 _MOST_WINDOWS = 5000
-"""In one record: 300 kB."""
+"""In one record: 160 kB."""
 
-Windows = dict[int, Tally]
-Packed = Mapping[int, Sequence[NDArray[np.int64]]]
-"""By worker: rows of the usable records, in the order in which they were packed."""
+
+_NONE, _NO_WORKERS = np.empty(0, np.int64), np.empty(0, np.int32)
 
 
 class Ledger:
@@ -43,41 +41,31 @@ class Ledger:
         """Number and sum of the events at these offsets of the input."""
         return tally(np.asarray(offsets, np.int64), self._seeds) if len(offsets) else NOTHING
 
-    def routed(
-        self, offsets: Offsets, times: NDArray[np.int64], packed: Packed, written: Written
-    ) -> tuple[Tally, Windows]:
-        """Number and sum of the routed events, by their places in the input; and by window, by those in the output.
+    def account(
+        self, offsets: Offsets, times: NDArray[np.int64], workers: NDArray[np.int32], written: Written
+    ) -> RoutedSums:
+        """Sums over the routed events; KafkaError if it is not known where each of them was written."""
+        topic = self._routed_topic
+        runs: list[int] = []
+        for (name, worker), batches in written.items():
+            if name == topic:
+                for first, size in batches:
+                    runs += (worker, first, size)
+        sums = self._routed.account(offsets, times, workers, np.array(runs, np.int64).reshape(-1, 3))
+        if sums is None:
+            raise KafkaError(f"the offsets of {len(workers)} events in {topic} are not known: {dict(written)}"[:1000])
+        return sums
 
-        `offsets` and `times` are those of the usable records.
-        """
-        if not packed:
-            return NOTHING, {}
-        rows = np.concatenate([indexes for parts in packed.values() for indexes in parts])
-        runs = [
-            (worker, *batch)
-            for worker, parts in packed.items()
-            for batch in self._batches(worker, sum(map(len, parts)), written)
-        ]
-        return self._routed.tallies(offsets, times, rows, runs)
-
-    def _batches(self, worker: int, events: int, written: Written) -> Sequence[tuple[int, int]]:
-        batches = written.get((self._routed_topic, worker), [])
-        if any(first < 0 for first, _ in batches) or sum(size for _, size in batches) != events:
-            place = f"{self._routed_topic}[{worker}]"
-            raise KafkaError(f"the offsets of {events} events in {place} are not known: {batches}")
-        return batches
-
-    def receipts(self, entry: Entry, shares: Mapping[int, int], windows: Windows) -> Iterator[bytes]:
+    def receipts(self, entry: Entry, sums: RoutedSums) -> Iterator[bytes]:
         """The records of an account; many windows take several."""
-        rest = iter(windows.items())
-        head, left = dict(islice(rest, _MOST_WINDOWS)), max(0, len(windows) - _MOST_WINDOWS)
-        tallies_ = (entry.consumed, entry.routed, entry.late, entry.dead)
-        place = (self._topic, self._partition)
-        yield Receipt(*place, entry.first, entry.after, *tallies_, shares, head, left > 0).encode()
-        while left > 0:
-            head, left = dict(islice(rest, _MOST_WINDOWS)), left - _MOST_WINDOWS
-            nothing = (NOTHING,) * 4
-            yield Receipt(*place, entry.after, entry.after, *nothing, {}, head, left > 0).encode()
+        head, rest = sums.windows[:_MOST_WINDOWS], sums.windows[_MOST_WINDOWS:]
+        tallies = (entry.consumed, sums.total, entry.late, entry.dead)
+        place, shares = (self._topic, self._partition), sums.shares.tobytes()
+        yield Receipt(*place, entry.first, entry.after, *tallies, shares, head.tobytes(), len(rest) > 0).encode()
+        nothing = (NOTHING,) * 4
+        while len(rest):
+            head, rest = rest[:_MOST_WINDOWS], rest[_MOST_WINDOWS:]
+            yield Receipt(*place, entry.after, entry.after, *nothing, b"", head.tobytes(), len(rest) > 0).encode()
 
 
 class Entry:
@@ -85,11 +73,11 @@ class Entry:
 
     def __init__(self, ledger: Ledger, first: int, after: int) -> None:
         self._ledger = ledger
-        self._times = self._offsets = np.empty(0, np.int64)
-        self._packed: dict[int, list[NDArray[np.int64]]] = {}
+        self._times = self._offsets = _NONE
+        self._workers = _NO_WORKERS
         self.first = first
         self.after = after
-        self.consumed = self.routed = self.late = self.dead = NOTHING
+        self.consumed = self.late = self.dead = NOTHING
 
     def consume(self, offsets: Offsets) -> None:
         """The records at these offsets were read."""
@@ -109,14 +97,12 @@ class Entry:
         """The records at these offsets were packed for `dead-letters`."""
         self.dead = self.dead.plus(self._ledger.tally(offsets))
 
-    def route(self, worker: int, usable: Usable, indexes: NDArray[np.int64]) -> None:
-        """These of the usable records were packed for a worker, after those before."""
-        if not self._packed:  # copied, as they would keep the whole batch
-            self._times, self._offsets = usable.times.copy(), usable.batch.offsets.copy()
-        self._packed.setdefault(worker, []).append(indexes)
+    def route(self, usable: Usable, workers: NDArray[np.int32]) -> None:
+        """All usable records were packed, each for this worker."""
+        # Copied, as they would keep the whole batch.
+        self._times, self._offsets, self._workers = usable.times.copy(), usable.batch.offsets.copy(), workers
 
     def records(self, written: Written) -> Iterator[bytes]:
         """The receipt, once it is known where the routed events were written."""
-        shares = {worker: sum(map(len, parts)) for worker, parts in self._packed.items()}
-        self.routed, windows = self._ledger.routed(self._offsets, self._times, self._packed, written)
-        return self._ledger.receipts(self, shares, windows)
+        sums = self._ledger.account(self._offsets, self._times, self._workers, written)
+        return self._ledger.receipts(self, sums)

@@ -100,6 +100,29 @@ async def nothing_differs_yet(deployment: Deployment) -> None:
     await deployment.until(is_proven, 90)
 
 
+async def more_in_the_last_window(deployment: Deployment) -> None:
+    """More events in the window of the newest one, which is open; waits until they are routed."""
+    last = START + 14 * WINDOW
+    await deployment.write([Event(step % 2, b"k%d" % (step % 10), None, last + step) for step in range(500)])
+    await deployment.until(deployment.is_routed, 60)
+
+
+async def test_a_worker_that_begins_again_as_its_offsets_are_forgotten(deploy: Deploy, tmp_path: Path) -> None:
+    deployment = await deploy(JOB, SHAPE)
+    start(deployment, *STAGES)
+    await written(deployment, 0)
+    await nothing_differs_yet(deployment)
+    assert deployment.stop("worker-0") == 0
+    async with Cluster(deployment.settings.bootstrap_servers) as cluster:
+        await cluster.forget(deployment.settings.group("worker"))
+    # Its partial of each key there begins where the first one has, with more events: it is taken for that one again.
+    await more_in_the_last_window(deployment)
+    start(deployment, "worker-0", without=NO_COPIES_OF_OFFSETS, folder=tmp_path)
+    await written(deployment, 1)
+    report = await differences(deployment)
+    assert report["differing_windows"]
+
+
 @pytest.mark.parametrize("stage", ["router", "aggregator"])
 async def test_a_stage_that_begins_again_as_its_offsets_are_forgotten(
     deploy: Deploy, tmp_path: Path, stage: str

@@ -48,21 +48,15 @@ def hash_all(
 
 
 @kernel
-def add(upper: NDArray[np.uint64], lower: NDArray[np.uint64], begin: int, end: int, total: NDArray[np.uint64]) -> None:
-    """Adds the hashes of these rows to a sum."""
-    high, low = total
-    for row in range(begin, end):
-        low += lower[row]
-        high += upper[row] + np.uint64(low < lower[row])
-    total[0], total[1] = high, low
-
-
-@kernel
 def sum_all(offsets: NDArray[np.int64], starts: NDArray[np.uint64], total: NDArray[np.uint64]) -> None:
     """Adds the hashes of all these offsets to a sum."""
     upper, lower = np.empty(len(offsets), np.uint64), np.empty(len(offsets), np.uint64)
     hash_all(offsets, starts, upper, lower)
-    add(upper, lower, 0, len(offsets), total)
+    high, low = total[0], total[1]
+    for row in range(len(offsets)):
+        low += lower[row]
+        high += upper[row] + np.uint64(low < lower[row])
+    total[0], total[1] = high, low
 
 
 @kernel
@@ -76,10 +70,15 @@ def sum_runs(
     """Adds each run of offsets to the row of `sums` that `places` says; `sizes` are the runs' lengths."""
     upper, lower = np.empty(len(offsets), np.uint64), np.empty(len(offsets), np.uint64)
     hash_all(offsets, starts, upper, lower)
-    at = 0
+    begin = 0
     for run in range(len(sizes)):
-        add(upper, lower, at, at + sizes[run], sums[places[run]])
-        at += sizes[run]
+        end = begin + sizes[run]
+        high, low = sums[places[run], 0], sums[places[run], 1]
+        for row in range(begin, end):
+            low += lower[row]
+            high += upper[row] + np.uint64(low < lower[row])
+        sums[places[run], 0], sums[places[run], 1] = high, low
+        begin = end
 
 
 @kernel
@@ -180,7 +179,8 @@ def sum_windows(
         value = first_round(places[row])
         upper[row], lower[row] = half(value, starts[workers[row], 0]), half(value, starts[workers[row], 1])
     for row in range(len(places)):
-        window = windows[numbers[row]]
-        window[1] += ONE
-        window[3] += lower[row]
-        window[2] += upper[row] + np.uint64(window[3] < lower[row])
+        window = numbers[row]
+        low = windows[window, 3] + lower[row]
+        windows[window, 1] += ONE
+        windows[window, 2] += upper[row] + np.uint64(low < lower[row])
+        windows[window, 3] = low

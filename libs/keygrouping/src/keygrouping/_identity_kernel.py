@@ -3,6 +3,8 @@
 A sum is two numbers, upper and lower half. Seeds come with what XXH64 adds to them first, as `starts`.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,34 @@ Q3 = np.uint64(0x165667B19E3779F9)
 Q4 = np.uint64(0x85EBCA77C2B2AE63)
 S27, S29, S31, S32, S33, S37 = (np.uint64(shift) for shift in (27, 29, 31, 32, 33, 37))
 ONE = np.uint64(1)
+
+
+class Written(NamedTuple):
+    """Events of an input partition that were written to another topic."""
+
+    offsets: NDArray[np.int64]
+    """In the input."""
+    times: NDArray[np.int64]
+    """Their event times in ms, row by row as `offsets`."""
+    rows: NDArray[np.int64]
+    """Which of these rows were written, in the order of writing."""
+    runs: NDArray[np.int64]
+    """A row for each run of them: its partition, the first offset there, and how many."""
+
+
+class Starts(NamedTuple):
+    """What XXH64 adds to the seeds: for the input partition, and a row for each partition of the other topic."""
+
+    read: NDArray[np.uint64]
+    written: NDArray[np.uint64]
+
+
+class Sums(NamedTuple):
+    """What is found: the sum by the input's places; and by window its start, number of events and sum by the others."""
+
+    total: NDArray[np.uint64]
+    counts: NDArray[np.int64]
+    sums: NDArray[np.uint64]
 
 
 @kernel
@@ -56,35 +86,24 @@ def sum_runs(
 
 
 @kernel
-def sum_routed(  # noqa: PLR0913 -- columns of three tables
-    rows: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    times: NDArray[np.int64],
-    starts: NDArray[np.uint64],
-    runs: NDArray[np.int64],
-    routed_starts: NDArray[np.uint64],
-    window: NDArray[np.int64],
-    total: NDArray[np.uint64],
-    counts: NDArray[np.int64],
-    sums: NDArray[np.uint64],
-) -> int:
+def sum_routed(events: Written, starts: Starts, window: NDArray[np.int64], into: Sums) -> int:
     """Sums of routed events, by their place in the input and by that in the routed topic; gives the number of windows.
 
-    `rows` are the events' rows in `offsets` and `times`, which are those of the input, in the order in which they were
-    written. A row of `runs` is a worker, the first of its offsets there, and their number. `window` is length and
-    offset in ms. `total` gets the sum by the input; each window a row of `counts` (start, number) and of `sums`.
+    `window` is length and offset in ms. `into` has room for as many windows as events, and zeros as sums.
     """
     size = 16
-    while size < 2 * len(rows):
+    while size < 2 * len(events.rows):
         size *= 2
     keys, used = np.empty(size, np.int64), np.zeros(size, np.int32)
+    counts = into.counts
     found, here, at = 0, -1, 0
-    for run in range(len(runs)):
-        worker, first = runs[run, 0], runs[run, 1]
-        for k in range(runs[run, 2]):
-            row = rows[at]
+    for run in range(len(events.runs)):
+        partition, first = events.runs[run, 0], events.runs[run, 1]
+        for k in range(events.runs[run, 2]):
+            row = events.rows[at]
             at += 1
-            begin = times[row] - (times[row] - window[1]) % window[0]
+            begin = events.times[row] - (events.times[row] - window[1]) % window[0]
+            # Neighbours are mostly of one window: the table is asked only where it changes.
             if here < 0 or counts[here, 0] != begin:
                 slot = probe(keys, used, begin, np.int64((np.uint64(begin) * Q1) >> S33))
                 if not used[slot]:
@@ -93,6 +112,6 @@ def sum_routed(  # noqa: PLR0913 -- columns of three tables
                     keys[slot], used[slot] = begin, found
                 here = used[slot] - 1
             counts[here, 1] += 1
-            add(first + k, routed_starts[worker], sums[here])
-            add(offsets[row], starts, total)
+            add(first + k, starts.written[partition], into.sums[here])
+            add(events.offsets[row], starts.read, into.total)
     return found

@@ -106,14 +106,15 @@ class Routed:
         `offsets` and `times` (ms) are the input's; `rows` says which of them were routed, in the order in which they
         were written: to which partition, the first offset there, and how many, for each of `runs`.
         """
-        from keygrouping._identity_kernel import sum_routed
+        from keygrouping import _identity_kernel as kernel
 
         places = np.array(runs, np.int64)
         self._know(int(places[:, 0].max()))
         total, sums = np.zeros(2, np.uint64), np.zeros((len(rows), 2), np.uint64)
         counts = np.empty((len(rows), 2), np.int64)
-        columns = (_plain(rows), _plain(offsets), _plain(times), self._starts, places, self._routed, self._window)
-        found = sum_routed(*columns, total, counts, sums)
+        written = kernel.Written(_plain(offsets), _plain(times), _plain(rows), places)
+        starts_of_both = kernel.Starts(self._starts, self._routed)
+        found = kernel.sum_routed(written, starts_of_both, self._window, kernel.Sums(total, counts, sums))
         starts, sizes = counts[:found].T
         by_window = zip(starts.tolist(), _tallies(sizes.tolist(), sums[:found]), strict=True)
         return _tallies([len(rows)], total[None])[0], dict(sorted(by_window))

@@ -94,7 +94,7 @@ def test_what_is_looked_up_or_called_by_a_framework_is_not_dead(tmp_path: Path) 
 
 
 def test_what_nothing_uses_is_dead(tmp_path: Path) -> None:
-    dead = "def unused(): ...\nclass Other:\n    def method(self): ...\nGONE = 1\n_GONE = 1\n_NEEDED = 2\nprint(_NEEDED)\n"
+    dead = "def unused(): ...\nclass Other:\n    def method(self): ...\nGONE = 1\n_GONE = 1\n_USED = 2\nprint(_USED)\n"
     written(tmp_path, pyproject_dot_toml=SETTINGS, src__used_dot_py=USED, src__dead_dot_py=dead)
     assert run("dead_code.py", tmp_path) == (
         1,

@@ -3,10 +3,13 @@
 Two uses that vulture can't see are added: a name in a text, "module:Name" or "NAME", by which registries, entry points
 and enumerations are looked up, and a field of a model or dataclass, which whoever reads the JSON uses. What frameworks
 call stands in `[tool.vulture]` of pyproject.toml.
+
+Vulture looks at no variable whose name begins with an underscore; those of modules are looked at here.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import tomllib
@@ -30,6 +33,22 @@ def unused(root: Path) -> Iterator[str]:
     for item in vulture.get_unused_code():
         if not _is_field(item):
             yield f"{item.filename.relative_to(root)}:{item.first_lineno}: {item.message}"
+    for file in sorted(file for path in paths for file in path.rglob("*.py")):
+        yield from (f"{file.relative_to(root)}:{line}: {message}" for line, message in _private(file.read_text()))
+
+
+def _private(text: str) -> Iterator[tuple[int, str]]:
+    """The module's own variables with an underscore that stand nowhere else in it."""
+    tree = ast.parse(text)
+    set_here = {
+        target.id: node.lineno
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name) and re.match(r"_[^_]", target.id)
+    }
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
+    yield from ((line, f"unused variable '{name}'") for name, line in set_here.items() if name not in used)
 
 
 def _looked_up(paths: list[Path]) -> set[str]:

@@ -81,7 +81,6 @@ _BADGES = "https://img.shields.io/badge"
 _MADE = "# Made by helm/chart_files.py of values.yaml: change that.\n"
 _KEY = re.compile(r"^( *)([A-Za-z_]\w*):")
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
-_TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 1}
 
 

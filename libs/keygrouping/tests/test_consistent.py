@@ -171,3 +171,34 @@ def test_yesterday_leaves_no_room_for_a_hot_key_of_today() -> None:
 def test_capacities_are_above_zero(capacities: list[float]) -> None:
     with pytest.raises(GroupingError, match="capacities must be"):
         create("consistent", 3, {"capacities": capacities})
+
+
+def plain(keys: list[int], weights: list[float], owners: list[int], tolerance: float) -> list[int]:
+    """Consistent Grouping over one stretch of time, as its docstring has it."""
+    loads = [0.0] * len(owners)
+    routed = []
+    for key, weight in zip(keys, weights, strict=True):
+        number = key % 2**64
+        place, step = number % len(owners), (number >> 32) | 1
+        full = (1 + tolerance) * sum(loads) / len(owners)
+        for _ in owners:
+            if loads[place] <= full:
+                break
+            place = (place + step) % len(owners)
+        loads[place] += weight
+        routed.append(owners[place])
+    return routed
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from([1.0, 2.0, 0.5])), min_size=1, max_size=200),
+    st.integers(1, 9),
+    st.sampled_from([0.1, 0.5, 2.0]),
+)
+def test_it_does_what_a_plain_model_does(events: list[tuple[int, float]], workers: int, tolerance: float) -> None:
+    grouping = Consistent(workers, ConsistentSettings(virtual_workers=4, tolerance=tolerance, half_life=None))
+    hashes = HASHES[[number for number, _ in events]]
+    weights = [weight for _, weight in events]
+    owners = grouping.owners.tolist()
+    routed = grouping.route_batch(hashes, np.array(weights), 0.0)
+    assert routed.tolist() == plain(hashes[:, 0].tolist(), weights, owners, tolerance)

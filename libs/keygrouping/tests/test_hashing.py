@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping.hashing import SECOND_SEED, SEED, hash_key, hash_keys, kafka_hashes, kafka_partitions, worker_of
+from keygrouping.hashing import (
+    SECOND_SEED,
+    SEED,
+    fingerprint_of,
+    hash_key,
+    hash_keys,
+    kafka_hashes,
+    kafka_partitions,
+    worker_of,
+)
 from keygrouping.workload.table import NumberedKeys
 
 GOLDEN = {
@@ -80,3 +89,14 @@ def test_a_table_hashes_each_key_once_for_kafka() -> None:
     assert table.kafka_hashes().tolist() == kafka_hashes([b"key-0", b"key-1", b"key-2"]).tolist()
     table.positions(np.array([9]))
     assert table.kafka_hashes().tolist() == kafka_hashes([b"key-0", b"key-1", b"key-2", b"key-9"]).tolist()
+
+
+@given(st.integers(1, 2**53 - 1))
+def test_a_fingerprint_tells_sixteen_bits_of_a_secret(secret: int) -> None:
+    assert 0 <= fingerprint_of(secret) < 1 << 16
+
+
+def test_two_secrets_seldom_have_one_fingerprint_and_none_has_zero() -> None:
+    assert fingerprint_of(0) == 0
+    prints = {fingerprint_of(secret) for secret in range(1, 2001)}
+    assert len(prints) > 1950, "2,000 of 65,536: about 30 coincide by chance"

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from keygrouping_spark import sums
 from keygrouping_spark.native import Native
 
-_WHOLE = "^-?[0-9]{1,38}$"
 _NEGLIGIBLE = 1e-300
 """Weight of a partial without values: `Summarizer` refuses a group in which all weights are 0."""
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import difflib
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from keygrouping_app.handlers import AppError
-
-if TYPE_CHECKING:
-    from keygrouping_app.app import App
+from keygrouping_app.handlers import AppError, Handler
 
 PREFIX = "KEYGROUPING_"
 OWN = f"{PREFIX}APP_"
@@ -63,7 +60,18 @@ _STOPPING = 10.0
 """Seconds beyond the longest call that a stop may take: what has ended is committed, and the group left."""
 
 
-def apply(app: App, environment: Mapping[str, str]) -> None:
+class Configurable(Protocol):
+    """An `App`, as far as it takes what the environment says."""
+
+    @property
+    def handlers(self) -> Sequence[Handler]:
+        """Its functions."""
+
+    def override(self, given: Mapping[str, Any], connection: Mapping[str, Any]) -> None:
+        """Takes other values for arguments of `App`, by name, and further options of aiokafka's clients."""
+
+
+def apply(app: Configurable, environment: Mapping[str, str]) -> None:
     """Gives an app what the environment says; AppError with all that is wrong there.
 
     What Kubernetes makes of a service called such as `keygrouping-app` is no setting.
@@ -101,7 +109,7 @@ def _unknown(given: Iterable[str]) -> Iterable[str]:
             yield f"{name} is no setting of an app: {meant}"
 
 
-def _too_slow(app: App, given: Mapping[str, str]) -> Iterable[str]:
+def _too_slow(app: Configurable, given: Mapping[str, str]) -> Iterable[str]:
     """A call that may outlast the process would be killed, and run again elsewhere, after every stop."""
     if _STOP not in given:
         return

@@ -61,6 +61,11 @@ def worker_of(hashed: int, workers: int) -> int:
     return abs(hashed) % workers
 
 
+def fingerprint_of(secret: int) -> int:
+    """16 bits, as a number, by which one secret seed is told from another; 0 for 0, which is no secret."""
+    return hash_key(str(secret)) & 0xFFFF if secret else 0
+
+
 def kafka_hashes(keys: Sequence[bytes]) -> NDArray[np.uint32]:
     """What Kafka's own partitioner goes by, shape (len(keys),): murmur2 of a key, as a number from 0 to 2^32 - 1."""
     hashes = np.empty(len(keys), np.uint32)

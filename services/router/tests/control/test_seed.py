@@ -10,7 +10,7 @@ from keygrouping.workload import workload
 from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.api.shapes import GroupingChange
 from keygrouping_router.control.document import DOCUMENT
-from keygrouping_router.control.seeds import MOST_SEED, drawn, mark_of
+from keygrouping_router.control.seeds import MOST_SEED, drawn, fingerprint
 from keygrouping_router.errors import Refused
 from keygrouping_router.replica import new_replica
 from keygrouping_service.store.memory import MemoryStore
@@ -91,14 +91,16 @@ async def test_another_seed_begins_an_epoch_of_its_own_for_all_routers() -> None
     report = await planes[0].set_grouping(change, expected=None, by="api")
     await planes[1].replica.follow()
     assert seed_of(planes[0]) == seed_of(planes[1]) not in (0, *SECRETS)
-    assert report.seed == mark_of(seed_of(planes[0])) != mark_of(SECRETS[0])
+    assert report.seed == fingerprint(seed_of(planes[0])) != fingerprint(SECRETS[0])
     assert all(plane.replica.epoch > epoch for plane in planes)
     time.passed += INTERVAL
     for plane in planes:
         route(plane, skewed(4000, 0.4, 2), time.passed)
     await end_interval(planes, time)
     assert planes[0].replica.epoch == planes[1].replica.epoch
-    assert (await planes[0].plan()).round == planes[0].replica.number
+    plan = await planes[0].plan()
+    assert plan.round == planes[0].replica.number
+    assert f"{plan.details['fingerprint']:04x}" == report.seed, "no further bits of the seed are told"
 
 
 async def test_it_can_be_given_or_none_and_stays_so() -> None:

@@ -34,6 +34,7 @@ def route_dstream(
     changes = 0
     for i in range(len(hashes)):
         hashed = hashes[i, 0]
+        # One draw is all of the event's coin flips: where the first few are heads, it is sampled.
         flips = draw(random)
         if flips & few == few:
             changes += update(synopsis, rules, random, counters, hashed, flips)

@@ -54,14 +54,17 @@ def count_pairs(
             if run.pairs >= most:
                 return i
             pair.code = code
+            # A key's first worker makes it known; each further one is a change of its fan-out.
             if key.run_width == 0:
                 run.keys += 1
             else:
                 run.width_changes += 1
                 interval.width_changes += 1
             run.pairs += 1
+            # `copies` is the sum of events times fan-out over all keys, so the new worker adds the key's events so far.
             run.copies += key.run_events
             key.run_width += 1
+        # What is left of an earlier interval counts as zero; so nothing has to be cleared at the end of one.
         if key.interval != number:
             key.interval = number
             key.events = 0

@@ -50,7 +50,7 @@ from keygrouping_router.control import orders
 from keygrouping_router.control.feed import FeedEvent
 from keygrouping_router.control.history import Change, What
 from keygrouping_router.control.orders import KeyOverride, Values
-from keygrouping_router.control.seeds import mark_of
+from keygrouping_router.control.seeds import fingerprint
 from keygrouping_router.control.state import INTERVAL, Control, settable
 from keygrouping_router.knowledge import shadow, trial
 from keygrouping_router.knowledge.balance import Loads, capacities_of
@@ -85,7 +85,7 @@ def grouping_of(control: Control, version: int, epoch: int) -> GroupingReport:
         epoch=epoch,
         sharing=control.sharing,
         observe_only=control.observe_only,
-        seed=mark_of(control.seed),
+        seed=fingerprint(control.seed),
         available=list(available()),
     )
 

@@ -14,7 +14,7 @@ from keygrouping.grouping import GroupingError
 from keygrouping_service.store import Conflict, LogRecord, Unanswered, Unavailable
 
 from keygrouping_router.control.format import change_from_data, change_to_data, control_from_data, control_to_data
-from keygrouping_router.control.history import Change, What
+from keygrouping_router.control.history import Change, What, difference
 from keygrouping_router.control.leaving_out import partly
 from keygrouping_router.control.orders import Values
 from keygrouping_router.control.state import Control
@@ -259,7 +259,7 @@ class ControlDocument:
         before, place = self._stored
         if not changed.routes_like(before):
             changed = changed.beginning_at(max(before.base, highest_epoch) + 1)
-        was, became = before.difference(what, changed)
+        was, became = difference(what, before, changed)
         history = Change(self._wall(), by, self.version + 1, what, was, became)
         record = LogRecord(HISTORY, change_to_data(history), KEPT)
         try:

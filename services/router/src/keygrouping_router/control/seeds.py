@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
+
+from keygrouping.hashing import fingerprint_of
 
 MOST_SEED = 2**53 - 1
 """Of JSON numbers that all programs read alike."""
@@ -14,6 +15,6 @@ def drawn() -> int:
     return 1 + secrets.randbelow(MOST_SEED)
 
 
-def mark_of(seed: int | None) -> str | None:
-    """What people may see of it: whether it is another one. It tells 16 of 53 bits. None if there is none."""
-    return hashlib.sha256(str(seed).encode()).hexdigest()[:4] if seed else None
+def fingerprint(seed: int | None) -> str | None:
+    """Four digits, by which people see whether it was changed; plans have the same 16 bits. None if there is none."""
+    return f"{fingerprint_of(seed):04x}" if seed else None

@@ -30,8 +30,8 @@ from keygrouping_router.control.orders import (
     Values,
     WorkersChange,
 )
-from keygrouping_router.control.overrides import layout_of, shown, shown_id
-from keygrouping_router.control.seeds import drawn, mark_of
+from keygrouping_router.control.overrides import layout_of
+from keygrouping_router.control.seeds import drawn
 from keygrouping_router.errors import Refused
 from keygrouping_router.limits import LARGEST, MAX_OVERRIDES
 
@@ -171,40 +171,6 @@ class Control:
         if not isinstance(own, list) or not own or self.observe_only:
             return self.capacities
         return {worker: float(capacity) for worker, capacity in enumerate(own) if isinstance(capacity, int | float)}
-
-    # what the API shows and audits
-
-    def part(self, what: str) -> Values:
-        """The part of it that a change of `what` is about, as history entries show it."""
-        parts: dict[str, dict[str, Any]] = {
-            "thresholds": dict(self.settings),
-            "grouping": {
-                "name": self.grouping,
-                "settings": self.settings,
-                "sharing": self.sharing,
-                "observe_only": self.observe_only,
-                "seed": mark_of(self.seed),
-            },
-            "workers": {
-                "workers": self.workers,
-                "mode": "auto" if self.auto else "fixed",
-                "capacities": {str(worker): capacity for worker, capacity in self.capacities.items()},
-            },
-            "shadow": {
-                "groupings": [{"name": entry.name, "settings": entry.settings} for entry in self.shadow],
-                "sample": self.sample,
-            },
-            "overrides": {shown_id(entry): shown(entry) for entry in self.overrides},
-        }
-        return parts[what]
-
-    def difference(self, what: str, other: Control) -> tuple[Values, Values]:
-        """That part of it and of another one; of overrides, of which there may be many, only those that differ."""
-        mine, others = self.part(what), other.part(what)
-        if what != "overrides":
-            return mine, others
-        same = {name for name, value in mine.items() if others.get(name) == value}
-        return _without(mine, same), _without(others, same)
 
     # changes
 
@@ -371,10 +337,6 @@ def settable(grouping: str) -> tuple[Description, ...]:
 def _plans_urgently(grouping: str) -> bool:
     """Whether it makes plans inside of intervals, which would take too long for the routing path."""
     return isinstance(create(grouping, 1), UrgentlyPlanned)
-
-
-def _without(values: Values, names: set[str]) -> Values:
-    return {name: value for name, value in values.items() if name not in names}
 
 
 def _too_large(value: JsonValue) -> bool:

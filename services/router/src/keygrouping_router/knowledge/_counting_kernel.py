@@ -31,6 +31,7 @@ def count_keys(
         unnamed = counters[slot].used and counters[slot].tag < 0
         sign = 1
         if not counters[slot].used:
+            # Once counters are taken over from other keys, most new ones are soon gone: they are not named yet.
             slot = enter(counters, sketch, hashes[i])
             unnamed = sketch.offset == 0
             sign = 1 if unnamed else -1
@@ -41,6 +42,7 @@ def count_keys(
         counters[slot].count += weight
         counters[slot].tag = sign * tick
         sketch.total += weight
+    # Later events of the batch may have taken a counter over.
     stayed = 0
     for i in range(entered):
         if counters[find(counters, hashes[fresh[i]])].used:

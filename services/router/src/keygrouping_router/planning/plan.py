@@ -16,7 +16,6 @@ _MOST_DETAILS = 20
 
 TOLD = ("hot_keys", "moved_keys", "moved_state", "feasible")
 """What every plan of a grouping says of itself."""
-_NO_DETAILS = {*TOLD, "changed", "workers"}
 
 
 @dataclass(frozen=True)
@@ -87,9 +86,7 @@ class Plan:
 def details_of(content: Mapping[str, Any]) -> Values:
     """What else a plan says of itself in single values, and the sizes of its lists."""
     plain = {
-        name: value
-        for name, value in content.items()
-        if isinstance(value, _PLAIN) and name not in (*TOLD, "epoch", "workers")
+        name: value for name, value in content.items() if isinstance(value, _PLAIN) and name not in (*TOLD, "workers")
     }
     sizes = {f"{name}_size": len(value) for name, value in content.items() if isinstance(value, list | dict)}
     return dict(list({**plain, **sizes}.items())[:_MOST_DETAILS])

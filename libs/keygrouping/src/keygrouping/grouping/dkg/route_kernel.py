@@ -106,6 +106,7 @@ def route_dkg(
         if known:
             changed = next_width(item, loads, home, best, total.load, rules)
             if changed != width:
+                # The event that changes the width is the first to be routed by it.
                 if width == rules.min_width:
                     item.widened = rules.now
                 item.width = changed
@@ -116,6 +117,7 @@ def route_dkg(
             total.known += 1
             new_baby(item, hashed, width, rules)
             known = True
+        # A key beyond the limit is routed as a new one each time, and its weight counts in the loads only.
         if known:
             item.count += weight
             item.last_seen = rules.now
@@ -144,6 +146,7 @@ def route_planned_dkg(
     for i in range(len(hashes)):
         hashed = hashes[i, 0]
         weight = weights[i] if weighted else 1.0
+        # Counting below changes nothing of this: all routers spread the key as the plan says until the next one.
         key = wide[find_wide(wide, hashed)]
         best = least_loaded(loads, home_of(hashed, len(loads)), key.width if key.used else rules.min_width)
         item = items[find(items, hashed)]

@@ -18,7 +18,7 @@ from keygrouping.grouping.level_fill.exchange import Report, Swing, level_togeth
 from keygrouping.grouping.level_fill.keys import Keys
 from keygrouping.grouping.level_fill.message import Plan
 from keygrouping.grouping.level_fill.plan import Placement, Shares, moved, place, rock_share
-from keygrouping.grouping.level_fill.scramble import mark_of, restored, scrambled
+from keygrouping.grouping.level_fill.scramble import restored, scrambled
 from keygrouping.grouping.level_fill.settings import LevelFillSettings
 from keygrouping.grouping.level_fill.shares import Counts, Estimates, Seen
 from keygrouping.grouping.level_fill.sizes import capacities_for, empty_arrays, hot_from, tracked_from
@@ -34,7 +34,7 @@ from keygrouping.grouping.protocol import (
     Weights,
     Workers,
 )
-from keygrouping.hashing import SEED, hash_key
+from keygrouping.hashing import SEED, fingerprint_of, hash_key
 
 _REPORTED = 0.25
 _URGENT = (1.1, 4.0)
@@ -65,7 +65,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         super().__init__(workers, settings)
         self._ticks = None if self._settings.interval is None else Ticks(self._settings.interval)
         self._checked = 0
-        self._mark = mark_of(self._settings.seed)
+        self._fingerprint = fingerprint_of(self._settings.seed)
         self._arrays = empty_arrays(self._settings, workers)
         self._outside = np.zeros(workers)
         """Weight of this interval that others have routed to each worker."""
@@ -156,7 +156,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The next plan; see `protocol.Planned`, and `message.Plan` for what else it tells."""
         arrays = self._arrays
-        counts = [Counts.parsed(source, self._workers, len(arrays.owners), self._mark) for source in statistics]
+        counts = [Counts.parsed(source, self._workers, len(arrays.owners), self._fingerprint) for source in statistics]
         seen = Seen.merged(counts, arrays.owners, self._workers)
         sets = len(arrays.hashes) // WAYS
         chosen = self._settings
@@ -165,7 +165,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         return self._planned(shares.keys, self._placed(shares), estimates, together).to_data()
 
     def apply(self, plan: Mapping[str, Any]) -> None:
-        parsed = Plan.parsed(plan, self._workers, len(self._arrays.owners), self._mark)
+        parsed = Plan.parsed(plan, self._workers, len(self._arrays.owners), self._fingerprint)
         self._install(parsed)
         self._epoch += 1
 
@@ -310,7 +310,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         places = np.repeat(keys["start"] - np.cumsum(known) + known, known) + np.arange(int(known.sum()))
         return {
             "workers": self._workers,
-            "mark": self._mark,
+            "fingerprint": self._fingerprint,
             "whole": whole,
             "mass": arrays.mass,
             "squares": float(arrays.state["squares"][0]),
@@ -338,7 +338,9 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def _planned(self, before: Keys, placement: Placement, estimates: Estimates, together: bool) -> Plan:
         moved_keys = moved(before, placement.keys, self._workers)
-        return Plan.made(placement, estimates, self._fair(), self._settings.eps, moved_keys, together, self._mark)
+        return Plan.made(
+            placement, estimates, self._fair(), self._settings.eps, moved_keys, together, self._fingerprint
+        )
 
     def _install(self, plan: Plan) -> None:
         """Route by a plan for the present number of workers; counts, loads and level go on."""
@@ -407,11 +409,11 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         began = None if self._ticks is None else self._ticks.began
         plan = None if self._plan is None else self._plan.to_data()
         own = {"began": began, "checked": self._checked, "plan": plan, "outside": self._outside.tolist()}
-        own |= {"swing": self._swing.to_data(), "mark": self._mark}
+        own |= {"swing": self._swing.to_data(), "fingerprint": self._fingerprint}
         return own | self._arrays.to_data()
 
     def _restore_state(self, state: Any, shift: float) -> None:
-        if state["mark"] != self._mark:
+        if state["fingerprint"] != self._fingerprint:
             raise ValueError("that of another seed")
         began, checked = Ticks.checked(state["began"], shift), int(state["checked"])
         arrays, outside = (
@@ -419,7 +421,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             loads_from(state["outside"], self._workers),
         )
         data, swing = state["plan"], Swing.parsed(state["swing"])
-        plan = None if data is None else Plan.parsed(data, self._workers, len(arrays.owners), self._mark)
+        plan = None if data is None else Plan.parsed(data, self._workers, len(arrays.owners), self._fingerprint)
         self._arrays, self._outside, self._checked, self._swing = arrays, outside, checked, swing
         if self._ticks is not None:
             self._ticks.began = began
@@ -428,7 +430,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def _take_over(self, other: Self) -> bool:
         """Without a snapshot, which would hold up routing for as long as thousands of keys take to be written down."""
-        if other._mark != self._mark:
+        if other._fingerprint != self._fingerprint:
             return False
         own, before = empty_arrays(self._settings, self._workers), other._arrays
         self._now, self._epoch, self._checked = other._now, other._epoch, other._checked

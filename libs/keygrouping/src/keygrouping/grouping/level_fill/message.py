@@ -32,8 +32,8 @@ class Plan:
     """Whether hot keys are so few that balance is up to the cold ones."""
     together: bool
     """Whether the sources level the whole stream, rather than each its own part; see `exchange`."""
-    mark: int
-    """That of the seed by which hashes are scrambled, see `scramble.mark_of`."""
+    fingerprint: int
+    """That of the seed by which hashes are scrambled, see `hashing.fingerprint_of`."""
 
     @classmethod
     def made(
@@ -44,7 +44,7 @@ class Plan:
         eps: float,
         moved_keys: int,
         together: bool,
-        mark: int,
+        fingerprint: int,
     ) -> "Plan":
         """Out of what was planned; `fair`: share that each worker should have.
 
@@ -61,12 +61,12 @@ class Plan:
             feasible=largest <= 1 + eps + _ROUNDING,
             flexible=few_hot,
             together=together and not few_hot,
-            mark=mark,
+            fingerprint=fingerprint,
         )
 
     @classmethod
-    def parsed(cls, data: Mapping[str, Any], workers: int, buckets: int, mark: int) -> "Plan":
-        """Out of JSON data; a ValueError if it is no plan for this many workers and buckets, and this seed's mark."""
+    def parsed(cls, data: Mapping[str, Any], workers: int, buckets: int, fingerprint: int) -> "Plan":
+        """Out of JSON data; a ValueError if it is no plan for this many workers and buckets, and this seed."""
         try:
             planned_for = data["workers"]
             keys = Keys(
@@ -94,14 +94,14 @@ class Plan:
                 bool(data["feasible"]),
                 bool(data["flexible"]),
                 bool(data["together"]),
-                int(data["mark"]),
+                int(data["fingerprint"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not a plan: {error}") from error
         owners = placement.owners
         if planned_for != workers or owners.shape != (buckets,) or _outside(owners, workers):
             raise ValueError(f"not a plan for {workers} workers")
-        if plan.mark != mark:
+        if plan.fingerprint != fingerprint:
             raise ValueError("a plan of another seed")
         _check(keys, workers)
         if not np.all(np.isfinite([placement.heaviest_rock, placement.level or 0.0])):
@@ -115,7 +115,7 @@ class Plan:
         `width`, `known`: columns of the tracked keys, by hash; `members`, `taken`: those of the first key, then of the
         next, and the share planned for each; `room`: share of each worker that is free for hot keys; `loads`: planned
         share of each worker; `lambda`: the largest of them over its fair share; `level`: the water level in fair
-        shares, null without hot keys; `together`: whether sources level the whole stream; `mark`: that of the seed;
+        shares, null without hot keys; `together`: whether sources level the whole stream; `fingerprint`: the seed's;
         `estimates`: what outlasts the plan.
         """
         placement, keys = self.placement, self.placement.keys
@@ -135,7 +135,7 @@ class Plan:
             "heaviest_rock": placement.heaviest_rock,
             "flexible": self.flexible,
             "together": self.together,
-            "mark": self.mark,
+            "fingerprint": self.fingerprint,
             "hashes": keys.hashes.tolist(),
             "shares": keys.shares.tolist(),
             "width": keys.width.tolist(),

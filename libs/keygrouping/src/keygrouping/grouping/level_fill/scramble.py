@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.grouping.protocol import Hashes
-from keygrouping.hashing import hash_key
 
 _INVERSE1, _INVERSE2 = np.uint64(0x96DE1B173F119089), np.uint64(0x319642B2D24D8EC3)
 
@@ -27,11 +26,6 @@ def restored(hashes: NDArray[np.int64], secret: int) -> NDArray[np.int64]:
     values = hashes.view(np.uint64)
     values = _unshifted(_unshifted(values, 31) * _INVERSE2, 27) * _INVERSE1
     return (_unshifted(values, 30) ^ np.uint64(secret)).view(np.int64)
-
-
-def mark_of(secret: int) -> int:
-    """Tells one secret from another, and is none itself."""
-    return hash_key(str(secret)) & 0xFFFF if secret else 0
 
 
 def _unshifted(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:

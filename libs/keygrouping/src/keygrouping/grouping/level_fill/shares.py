@@ -50,12 +50,12 @@ class Counts:
     """See `exchange.Swing.part`."""
 
     @classmethod
-    def parsed(cls, data: Mapping[str, Any], workers: int, buckets: int, mark: int) -> "Counts":
-        """Out of JSON data; a ValueError if they are none, or for another number of workers, or another seed's mark."""
+    def parsed(cls, data: Mapping[str, Any], workers: int, buckets: int, fingerprint: int) -> "Counts":
+        """Out of JSON data; a ValueError if they are none, or for another number of workers, or another seed."""
         try:
             if data["workers"] != workers:
                 raise ValueError(f"those of {data['workers']} workers")
-            if data["mark"] != mark:
+            if data["fingerprint"] != fingerprint:
                 raise ValueError("those of another seed")
             parts = cls(
                 bool(data["whole"]),

@@ -62,6 +62,7 @@ def route_by_table(
                 background[home] += weight
                 routed[i] = home
                 continue
+            # Who calls lays the table out in more slots and goes on here; a kernel can't replace its array.
             if 2 * known[0] >= len(slots):
                 return i
             known[0] += 1

@@ -92,6 +92,7 @@ def scan_batches(data: NDArray[np.uint8], at: int, wanted: int, plain: Plain, ta
     not_plain = CODEC_MASK if plain.all_seen else CODEC_MASK | CONTROL | TRANSACTIONAL
     while len(data) - at >= HEADER_BYTES:
         size = BEFORE_LENGTH + number(view, at + LENGTH_AT, 4)
+        # What of a header is read before the checksum only decides whether there is enough of the batch to check it.
         if size < HEADER_BYTES or size > min(len(data) - at, plain.most) or byte(view, at + MAGIC_AT) != 2:
             break
         attributes, records = number(view, at + ATTRIBUTES_AT, 2), number(view, at + RECORDS_AT, 4)
@@ -108,6 +109,7 @@ def scan_batches(data: NDArray[np.uint8], at: int, wanted: int, plain: Plain, ta
             first_time = number(view, at + FIRST_TIME_AT, 8)
             span = Span(at + HEADER_BYTES, at + size, records, base, last_delta, first_time, newest)
             rows, end, _, ascii_names, largest = scan_into(view, span, wanted, table, row)
+            # Rows of such a batch stand in the table already, but behind `row`, where the next ones are written.
             if end != span.stop or largest > plain.largest:
                 break
             row += rows
@@ -148,6 +150,7 @@ def scan_into(view: View, span: Span, wanted: int, table: NDArray[np.int64], fir
     for passed in range(span.records):
         if row == table.shape[1]:
             return row - first, at, passed, ascii_names, largest
+        # The checksum says what was written, not that it was written well: no length is believed.
         at, size = varint(view, at, span.stop)
         if at < 0 or size < 1 or size > span.stop - at:
             return row - first, -1, passed, ascii_names, largest
@@ -157,6 +160,7 @@ def scan_into(view: View, span: Span, wanted: int, table: NDArray[np.int64], fir
             return row - first, -1, passed, ascii_names, largest
         at = end
         offset = record.offset + span.base_offset
+        # A fetch begins with a whole batch, so with records before the wanted offset; and offsets only grow.
         if offset >= wanted:
             table[OFFSET, row] = offset
             table[TIME, row] = span.append_time if span.append_time >= 0 else record.time + span.first_time

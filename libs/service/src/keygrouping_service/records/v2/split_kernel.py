@@ -40,6 +40,7 @@ def split(
         lane = targets[row]
         rest = table[END, row] - table[BODY, row]
         time = table[TIME, row]
+        # Time and offset are differences, so the record may be longer or shorter in the next batch: it is asked twice.
         if lanes.records[lane]:
             size = length_of(lanes, lane, time, rest)
             if lanes.at[lane] - lanes.start[lane] + varint_size(size) + size > most:
@@ -53,9 +54,10 @@ def split(
         size = length_of(lanes, lane, time, rest)
         if len(out):
             at = put_varint(out, lanes.at[lane], size)
-            out[at] = 0
+            out[at] = 0  # the record's attributes, of which there are none
             at = put_varint(out, at + 1, time - lanes.first_time[lane])
             at = put_varint(out, at, lanes.records[lane])
+            # From the length of the key on nothing depends on the batch.
             copy(out, at, data, table[BODY, row], rest)
         lanes.at[lane] += varint_size(size) + size
         lanes.records[lane] += 1

@@ -290,9 +290,9 @@ def test_the_defaults_fit_on_two_cores_and_12_gib(render: Render) -> None:
             requests = container["resources"]["requests"]
             cpu += int(requests["cpu"].removesuffix("m")) / 1000
             memory += int(requests["memory"].removesuffix("Mi")) / 1024
-    # Two executors of 200m and 1.5 GiB.
+    # Two executors of 200m and 1.75 GiB.
     assert cpu + 0.4 <= 1.7
-    assert memory + 3 <= 7
+    assert memory + 3.5 <= 7
 
 
 def test_a_change_of_the_job_makes_new_pods(render: Render) -> None:
@@ -349,6 +349,18 @@ def test_executors_are_named_labelled_and_mounted_as_workers(render: Render) -> 
     ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
     assert ports["driver"] == int(settings["spark.driver.port"])
     assert ports["blocks"] == int(settings["spark.driver.blockManager.port"])
+
+
+@pytest.mark.parametrize(
+    ("options", "overhead"),
+    [(set(), "768m"), ({"spark.executor.cores=3"}, "1280m"), ({"spark.executor.memoryOverhead=2g"}, "2g")],
+)
+def test_each_task_of_an_executor_has_memory_for_its_python(render: Render, options: set[str], overhead: str) -> None:
+    (conf,) = (item["data"] for item in of_kind(render(None, *options), "ConfigMap") if "executor.yaml" in item["data"])
+    settings = dict(line.split(maxsplit=1) for line in conf["spark-defaults.conf"].splitlines())
+    assert settings["spark.executor.memoryOverhead"] == overhead
+    (application,) = of_kind(render(None, "spark.mode=operator", *options), "SparkApplication")
+    assert application["spec"]["executor"]["memoryOverhead"] == overhead
 
 
 @pytest.mark.parametrize(("mode", "asks"), [("client", True), ("operator", True), ("local", False)])

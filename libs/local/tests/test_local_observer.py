@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from fastapi import APIRouter
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial
 from keygrouping.receipt import NOTHING, Receipt, Tally
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.consumed import Consumed
 from keygrouping_local.observer import Observer
+from keygrouping_local.pace import SECONDS, Pace
 from keygrouping_local.topics import settings_for
+from keygrouping_service.http.app import create_app, serving
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import Committed, commit_progress
 from keygrouping_service.kafka.topics import create_topics, topics_of
@@ -31,6 +36,63 @@ def test_what_the_offsets_at_the_beginning_have_is_not_counted_again() -> None:
     for one in (receipt(90, 100, 9), receipt(100, 110, 9), receipt(110, 110, 0), receipt(0, 11, 10, partition=1)):
         consumed.add(one)
     assert consumed.events == 100 + 9 + 10
+
+
+def test_events_per_second_are_steady_where_many_are_committed_at_once() -> None:
+    pace, count, told = Pace(), 0, []
+    for look in range(200):
+        now = 0.5 * look
+        if look % 4 == 0:
+            count += 4000
+        told.append((now, pace.at(now, count)))
+    assert told[0][1] == 0.0
+    assert all(1600 <= rate <= 2400 for now, rate in told if now >= SECONDS)
+    assert pace.at(now + SECONDS, count) < 400
+    assert pace.at(now + 2 * SECONDS, count) == 0.0, "nothing has come for so long"
+
+
+@pytest.mark.kafka
+async def test_balance_is_that_of_the_workers_in_use_by_what_they_can_do(
+    broker: EmbeddedBroker, application: str
+) -> None:
+    settings = settings_for(broker.bootstrap_servers, application)
+    capacities, routes = [1.0, 1.0], APIRouter()
+
+    @routes.get("/workers")
+    async def workers() -> dict[str, Any]:
+        own = [{"worker": number, "capacity": capacity} for number, capacity in enumerate(capacities)]
+        return {"workers": len(own), "items": [*own, {"worker": len(own), "capacity": 1.0}]}
+
+    async with clients.started(clients.admin(settings)) as admin:
+        await create_topics(admin, topics_of(settings, partitions=1, max_workers=3))
+    async with (
+        serving(create_app("test", None, routes), "127.0.0.1", 0) as port,
+        clients.started(clients.producer(settings)) as producer,
+        Observer(settings, JOB, 2) as observer,
+    ):
+        router = f"http://127.0.0.1:{port}"
+
+        async def lambda_of(first: int, *loads: int) -> float:
+            """λ once each worker has this load, of events from this offset on."""
+            for worker, load in enumerate(loads):
+                counted = Partial(worker, 0, 1000, load, load, first, first + load, 1, {"events": load})
+                await producer.send_and_wait(settings.partials_topic, counted.encode(), b"key", partition=0)
+            seen = []
+
+            async def all_read() -> bool:
+                seen.append(await observer.look(router))
+                return seen[-1].loads == loads[: len(capacities)]
+
+            await until(all_read, 60)
+            return seen[-1].lambda_
+
+        assert await lambda_of(0, 2, 6) == 1.5
+        capacities[:] = [1.0, 3.0]
+        await observer.look(router)
+        assert await lambda_of(10, 2, 6) == 1.0
+        capacities[:] = [1.0]
+        await observer.look(router)
+        assert await lambda_of(20, 5, 1) == 1.0, "the second worker is not in use any more"
 
 
 @pytest.mark.kafka

@@ -37,7 +37,6 @@ def snapshot() -> Snapshot:
         dead_letters=2,
         final_until=1_357_084_800_000,
         results=5,
-        interval=distribution.interval(),
         run=distribution.run(),
         hot=(HotKey("AA", 2, 0.5),),
         latest=(Result(b"\xffAA", 0, 1, 90, 90, True, {"mean": 1234.5678, "sum": None}),),
@@ -64,6 +63,15 @@ def test_the_page_has_all_that_matters() -> None:
     assert "2013-01-02" in text
 
 
+def test_only_workers_in_use_count_and_by_what_they_can_do() -> None:
+    shown = dataclasses.replace(snapshot(), capacities=(1.0, 2.0))
+    assert shown.loads == (30.0, 60.0) and shown.lambda_ == 1.0
+    assert "λ 1.000" in line_of(shown)
+    target = console(terminal=False)
+    target.print(page(ABOUT, shown, None))
+    assert "66.7%" in output(target) and " 0.0%" not in output(target)
+
+
 def test_keys_do_nothing_to_the_terminal() -> None:
     nasty = "[red]\x1b]0;x\x07\u202e\x00"
     result = Result(nasty.encode(), 0, 1, 90, 90, True, {"[b]": [nasty], "text": nasty})
@@ -76,7 +84,7 @@ def test_keys_do_nothing_to_the_terminal() -> None:
 
 def test_the_page_of_a_run_that_has_seen_nothing_is_calm() -> None:
     nothing = Distribution(2)
-    empty = Snapshot(0, 0.0, 0, 0, 0, 0, MIN_TIME, 0, nothing.interval(), nothing.run())
+    empty = Snapshot(0, 0.0, 0, 0, 0, 0, MIN_TIME, 0, nothing.run())
     target = console(terminal=True)
     with LiveView(target) as view:
         view.show(ABOUT, empty, None)

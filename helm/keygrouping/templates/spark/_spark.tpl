@@ -102,6 +102,11 @@ spark.storage.decommission.shuffleBlocks.enabled: "true"
 {{- end }}
 {{- end }}
 
+{{/* Memory of an executor besides the heap: what is there once, and the Python processes of each task at once. */}}
+{{- define "keygrouping.executorOverhead" -}}
+{{- .Values.spark.executor.memoryOverhead | default (printf "%dm" (add 512 (mul 256 (int .Values.spark.executor.cores)))) -}}
+{{- end }}
+
 {{/* The same for a driver of our own. */}}
 {{- define "keygrouping.sparkClientConf" -}}
 {{- $executor := .Values.spark.executor -}}
@@ -111,7 +116,7 @@ spark.driver.blockManager.port: "7079"
 spark.executor.instances: {{ .Values.worker.replicas | toString | quote }}
 spark.executor.cores: {{ $executor.cores | toString | quote }}
 spark.executor.memory: {{ $executor.memory }}
-spark.executor.memoryOverhead: {{ $executor.memoryOverhead }}
+spark.executor.memoryOverhead: {{ include "keygrouping.executorOverhead" . }}
 spark.kubernetes.namespace: {{ .Release.Namespace }}
 spark.kubernetes.container.image: {{ include "keygrouping.sparkImage" . }}
 spark.kubernetes.container.image.pullPolicy: {{ .Values.image.pullPolicy }}

@@ -11,7 +11,7 @@ from typing import Any, Self
 import httpx
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from keygrouping.job import JobSpec
-from keygrouping.measure import Distribution, Measures
+from keygrouping.measure import Distribution, Measures, lambda_
 from keygrouping.partial import RecordError, Result
 from keygrouping.receipt import Receipt
 from keygrouping_observer import offsets
@@ -24,6 +24,7 @@ from keygrouping_service.settings import ServiceSettings
 
 from keygrouping_local.consumed import Consumed
 from keygrouping_local.errors import LocalError
+from keygrouping_local.pace import Pace
 
 _LATEST = 8
 _HOT_KEYS = 6
@@ -40,7 +41,7 @@ class HotKey:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The pipeline at one moment; rates and loads are those since the snapshot before."""
+    """The pipeline at one moment; `run` is all since its start or the last change of workers or their capacities."""
 
     events: int
     events_per_second: float
@@ -50,10 +51,21 @@ class Snapshot:
     dead_letters: int
     final_until: int
     results: int
-    interval: Measures
     run: Measures
+    capacities: tuple[float, ...] = ()
+    """Of the workers in use; none: all that have loads are in use, and alike."""
     hot: tuple[HotKey, ...] = ()
     latest: tuple[Result, ...] = ()
+
+    @property
+    def loads(self) -> tuple[float, ...]:
+        """Of the workers in use."""
+        return self.run.loads[: len(self.capacities) or None]
+
+    @property
+    def lambda_(self) -> float:
+        """Largest over average load of the workers in use, by capacity."""
+        return lambda_(self.loads, self.capacities or None)
 
     @property
     def is_final(self) -> bool:
@@ -73,10 +85,11 @@ class Observer:
         self._settings = settings
         self._counting = Counting(job)
         self._distribution = Distribution(workers)
+        self._capacities = (1.0,) * workers
         self._latest: deque[Result] = deque(maxlen=_LATEST)
         self._results = 0
         self._refused = {settings.late_topic: 0, settings.dead_letters_topic: 0}
-        self._last: tuple[float, int] | None = None
+        self._pace = Pace()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -100,10 +113,12 @@ class Observer:
         await self._stack.aclose()
 
     async def look(self, router_url: str | None = None) -> Snapshot:
-        """Takes a snapshot; hot keys only if the address of the router's API is given."""
+        """Takes a snapshot; hot keys and which workers are in use are known only by the address of the router's API."""
         settings = self._settings
         found = await offsets.look(settings, self._admin, self._probe, int(time.time() * 1000))
         self._counting.look(found)
+        if router_url is not None:
+            await self._learn_workers(router_url)
         await self._read_new()
         ends = await self._probe.end_offsets(self._partitions[settings.events_topic])
         routed = await self._committed("router", settings.events_topic)
@@ -111,16 +126,16 @@ class Observer:
         events = self._consumed.events
         return Snapshot(
             events=events,
-            events_per_second=self._rate(events),
+            events_per_second=self._pace.at(time.monotonic(), events),
             router_lag=sum(end - (routed[tp.partition].offset or 0) for tp, end in ends.items()),
             worker_lag=sum(found.lags),
             late=self._refused[settings.late_topic],
             dead_letters=self._refused[settings.dead_letters_topic],
             final_until=stage_watermark({p: entry.progress for p, entry in finals.items()}),
             results=self._results,
-            interval=self._distribution.interval(),
             run=self._distribution.run(),
-            hot=await self._hot_keys(router_url),
+            capacities=self._capacities,
+            hot=await self._hot_keys(router_url) if router_url is not None else (),
             latest=tuple(self._latest),
         )
 
@@ -186,19 +201,25 @@ class Observer:
         partitions = [tp.partition for tp in self._partitions[topic]]
         return await read_progress(self._admin, self._settings.group(stage), topic, partitions)
 
-    def _rate(self, events: int) -> float:
-        now = time.monotonic()
-        before, self._last = self._last, (now, events)
-        return 0.0 if before is None else (events - before[1]) / max(now - before[0], 1e-3)
+    async def _learn_workers(self, router_url: str) -> None:
+        """Which workers are in use; what was measured with others says nothing of these."""
+        told = await self._ask(router_url, "workers")
+        if told is None:
+            return
+        capacities = tuple(float(item["capacity"]) for item in told["items"][: told["workers"]])
+        if capacities != self._capacities:
+            self._capacities = capacities
+            self._distribution = Distribution(len(capacities))
 
-    async def _hot_keys(self, router_url: str | None) -> tuple[HotKey, ...]:
-        if router_url is None:
-            return ()
-        try:
-            wanted: dict[str, str | int] = {"limit": _HOT_KEYS, "sort": "width"}
-            answer = await self._http.get(f"{router_url.rstrip('/')}/keyspace", params=wanted)
-            keys: list[dict[str, Any]] = answer.raise_for_status().json()["keys"]
-        except httpx.HTTPError:
-            return ()
-        hot = [key for key in keys if key["hot"]]
+    async def _hot_keys(self, router_url: str) -> tuple[HotKey, ...]:
+        told = await self._ask(router_url, "keyspace", limit=_HOT_KEYS, sort="width")
+        hot = [key for key in told["keys"] if key["hot"]] if told is not None else []
         return tuple(HotKey(key["key"] or key["id"], int(key["width"]), float(key["share"])) for key in hot)
+
+    async def _ask(self, router_url: str, path: str, **wanted: str | int) -> Any | None:
+        """What the router's API answers; None if it can't just now."""
+        try:
+            answer = await self._http.get(f"{router_url.rstrip('/')}/{path}", params=wanted)
+            return answer.raise_for_status().json()
+        except httpx.HTTPError:
+            return None

@@ -113,7 +113,7 @@ def line_of(snapshot: Snapshot) -> str:
     """The pipeline as one line."""
     return (
         f"events {snapshot.events:,} ({snapshot.events_per_second:,.0f}/s)  lag {snapshot.router_lag:,}"
-        f"  λ {snapshot.run.lambda_:.3f}  DIST_COST {snapshot.run.dist_cost:.2f}  results {snapshot.results:,}"
+        f"  λ {snapshot.lambda_:.3f}  DIST_COST {snapshot.run.dist_cost:.2f}  results {snapshot.results:,}"
         f"  final until {moment(snapshot.final_until)}"
     )
 
@@ -181,7 +181,7 @@ def _numbers(snapshot: Snapshot) -> Table:
         "events/s": f"{snapshot.events_per_second:,.0f}",
         "events": f"{snapshot.events:,}",
         "lag": f"{snapshot.router_lag:,} + {snapshot.worker_lag:,}",
-        "λ": f"{snapshot.run.lambda_:.3f}",
+        "λ": f"{snapshot.lambda_:.3f}",
         "DIST_COST": f"{snapshot.run.dist_cost:.2f}",
         "late": f"{snapshot.late:,}",
         "dead letters": f"{snapshot.dead_letters:,}",
@@ -194,7 +194,7 @@ def _numbers(snapshot: Snapshot) -> Table:
 
 
 def _loads(snapshot: Snapshot) -> Table:
-    loads = snapshot.run.loads
+    loads = snapshot.loads
     total, most = sum(loads) or 1.0, max(loads, default=0.0) or 1.0
     table = Table.grid(padding=(0, 1))
     table.add_row("[dim]worker[/dim]", "[dim]load[/dim]", "")

@@ -63,6 +63,7 @@ class Exporter:
         read_with_surrogateescape()
         settings = self._settings
         app = exporter_app(settings, self.advice, lambda: self.state == "reading")
+        inspect_metrics.begin(self._wanted.topic)
         inspect_metrics.READ_AT.labels(self._wanted.topic).set_to_current_time()
         async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
             reading = asyncio.create_task(self._read_for_ever())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from keygrouping.job import REASONS
+
 from keygrouping_service.observability.metrics import Registration
 
 _own = Registration("inspect")
@@ -52,3 +54,11 @@ HOT_WIDTH = _own.gauge(
     "rank",
 )
 NAMED_SHARE = _own.gauge("named_key_share", "ratio", "The same as the share, by the key's name.", "topic", "hot_key")
+
+
+def begin(topic: str) -> None:
+    """All that is counted of a topic is 0 from now on: alerts can't see the first increase of a series otherwise."""
+    EVENTS.labels(topic)
+    READ.labels(topic)
+    for reason in REASONS:
+        LEFT_OUT.labels(topic, reason)

@@ -132,8 +132,16 @@ async def test_what_a_browser_sends_unasked_is_no_media_type_of_ours(port: int, 
     answer = await put(port, {} if media is None else {"Content-Type": media})
     assert answer.status_code == 415
     detail = answer.json()["detail"]
-    assert detail.startswith("set the header Content-Type to application/json or application/x-ndjson: ")
+    assert detail.startswith("set the header Content-Type to application/json: ")
     assert detail.endswith(f"it says {media}" if media else "it is missing")
+
+
+async def test_where_lines_of_json_are_taken_that_is_told() -> None:
+    async with serving(
+        create_app("test", None, routes()), "127.0.0.1", 0, media=("application/json", "application/x-ndjson")
+    ) as port:
+        detail = (await put(port, {"Content-Type": "text/plain"})).json()["detail"]
+    assert detail.startswith("set the header Content-Type to application/json or application/x-ndjson: ")
 
 
 class Raw:

@@ -9,6 +9,7 @@ from typing import Any
 
 from keygrouping_service.http.app import create_app, serving
 from keygrouping_service.http.limits import limit_requests
+from keygrouping_service.http.media import JSON, LINES
 from keygrouping_service.kafka.premises_check import checked
 
 from keygrouping_producer.api import event_routes, replay_routes
@@ -27,7 +28,7 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
     routes = event_routes(settings, ingest), replay_routes(settings, replayer)
     app = create_app("keygrouping producer", lambda: ingest.ready, *routes, frequent={"/events"})
     limit_requests(app, body_bytes=settings.max_body_bytes, rate=settings.api_rate)
-    async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
+    async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds, media=(JSON, LINES)):
         if not await checked(settings, stop, reads=(), writes=("events", "dead_letters")):
             return
         running = asyncio.create_task(replayer.run())

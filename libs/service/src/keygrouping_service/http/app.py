@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from importlib.metadata import version
 from typing import Literal
 
@@ -20,6 +20,7 @@ from keygrouping_service.errors import Fatal
 from keygrouping_service.http.audit import Audit
 from keygrouping_service.http.docs import add_docs
 from keygrouping_service.http.guarding import ImpatientProtocol, guarded
+from keygrouping_service.http.media import JSON
 from keygrouping_service.http.openapi import Responses, complete, problems
 from keygrouping_service.http.problems import answer_with_problems
 from keygrouping_service.http.queries import known_query
@@ -106,16 +107,22 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def serving(
-    app: FastAPI, host: str, port: int, *, hosts: Iterable[str] = (), body_seconds: float = 60.0
+    app: FastAPI,
+    host: str,
+    port: int,
+    *,
+    hosts: Iterable[str] = (),
+    body_seconds: float = 60.0,
+    media: Sequence[str] = (JSON,),
 ) -> AsyncIterator[int]:
     """Serves the app in this event loop; gives the port (a free one if 0 was asked) and stops on exit.
 
-    For `hosts` and `body_seconds` see `guarding.guarded`.
+    For `hosts`, `body_seconds` and `media` see `guarding.guarded`.
 
     Raises `Fatal` if the port is taken.
     """
     config = uvicorn.Config(
-        guarded(app, hosts=hosts, body_seconds=body_seconds),
+        guarded(app, hosts=hosts, body_seconds=body_seconds, media=media),
         host=host,
         port=port,
         http=ImpatientProtocol,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
 from fastapi import HTTPException
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from keygrouping_service.http.audit import SAFE_METHODS
-from keygrouping_service.http.media import JSON, LINES, is_json, media_type, wrong_media
+from keygrouping_service.http.media import JSON, is_json, media_type, wrong_media
 from keygrouping_service.http.problems import problem_response
 
 HEADER_SECONDS = 10.0
@@ -30,12 +30,13 @@ _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Lengt
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
-def guarded(app: ASGIApp, *, hosts: Iterable[str], body_seconds: float) -> ASGIApp:
+def guarded(app: ASGIApp, *, hosts: Iterable[str], body_seconds: float, media: Sequence[str] = (JSON,)) -> ASGIApp:
     """The app without what pages of other sites can make a browser send, and bodies that take longer than that.
 
-    `hosts`: further names of this server; `*.example.org` are all below it, `*` is any.
+    `hosts`: further names of this server; `*.example.org` are all below it, `*` is any. `media`: what bodies are here,
+    as told to who has sent another one.
     """
-    return KnownHost(SameSite(BodyDeadline(app, body_seconds)), frozenset(name.lower() for name in hosts))
+    return KnownHost(SameSite(BodyDeadline(app, body_seconds), media), frozenset(name.lower() for name in hosts))
 
 
 class KnownHost:
@@ -71,8 +72,9 @@ class SameSite:
     reads those with a foreign origin are refused: links to us, which have none, may stand anywhere.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, media: Sequence[str]) -> None:
         self._app = app
+        self._media = media
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
@@ -84,7 +86,7 @@ class SameSite:
             detail = "a page of another site can ask for nothing here: ask from a program, or from our own page"
             return await problem_response(403, detail)(scope, receive, send)
         if not safe and _has_body(headers) and not is_json(media := media_type(headers)):
-            return await problem_response(415, wrong_media(media, JSON, LINES))(scope, receive, send)
+            return await problem_response(415, wrong_media(media, *self._media))(scope, receive, send)
         await self._app(scope, receive, send)
 
 

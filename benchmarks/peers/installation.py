@@ -21,7 +21,7 @@ PACKAGES = {
 }
 """Of each system that is not among the product's own dependencies."""
 STREAMS = (
-    "org/apache/kafka/kafka-streams/4.3.1/kafka-streams-4.3.1.jar",
+    "org/apache/kafka/kafka-streams/4.2.2/kafka-streams-4.2.2.jar",
     "org/rocksdb/rocksdbjni/10.1.3/rocksdbjni-10.1.3.jar",
 )
 

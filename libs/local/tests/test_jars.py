@@ -13,7 +13,7 @@ from keygrouping_local.jars import STAMP, default_jars_dir, install, is_installe
 
 def test_the_broker_has_its_console_tools_and_spark_its_connector() -> None:
     names = {name: [path.name for path in require_jars(name, default_jars_dir())] for name in ("broker", "spark")}
-    assert {"kafka_2.13-4.3.1.jar", "kafka-tools-4.3.1.jar", "slf4j-simple-1.7.36.jar"} <= set(names["broker"])
+    assert {"kafka_2.13-4.2.2.jar", "kafka-tools-4.2.2.jar", "slf4j-simple-1.7.36.jar"} <= set(names["broker"])
     assert [name.rsplit("-", 1)[0] for name in names["spark"]] == [
         "commons-pool2",
         "kafka-clients",

@@ -9,7 +9,7 @@ LOCK = Path(__file__).with_name("jars.lock")
 
 
 def read_lock(lock: Path = LOCK) -> dict[str, str]:
-    """SHA-256 in hex by the jar's path, such as `broker/kafka_2.13-4.3.1.jar`."""
+    """SHA-256 in hex by the jar's path, such as `broker/kafka_2.13-4.2.2.jar`."""
     lines = (line.split() for line in lock.read_text().splitlines() if line and not line.startswith("#"))
     return {path: digest for digest, path in lines}
 

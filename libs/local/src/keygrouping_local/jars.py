@@ -36,8 +36,8 @@ class Artifact:
 
 
 ARTIFACTS = (
-    Artifact("broker", "org.apache.kafka", "kafka_2.13", "4.3.1", transitive=True),
-    Artifact("broker", "org.apache.kafka", "kafka-tools", "4.3.1", transitive=True),
+    Artifact("broker", "org.apache.kafka", "kafka_2.13", "4.2.2", transitive=True),
+    Artifact("broker", "org.apache.kafka", "kafka-tools", "4.2.2", transitive=True),
     Artifact("broker", "org.slf4j", "slf4j-simple", "1.7.36"),
     # What Spark 4.0's connector needs beyond the jars that pyspark has.
     Artifact("spark", "org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.0"),

@@ -174,6 +174,16 @@ def test_what_may_not_be_read_is_neither_right_nor_wrong() -> None:
     assert set(told) == {"rights", "broker-version", "one-broker", "replication"}
 
 
+def test_only_what_has_one_copy_needs_brokers_that_keep_the_ends_of_transactions() -> None:
+    newer = {9: 10, 22: 5, 35: 5}
+    assert not violated(replace(facts(), requests=newer))
+    alone = violated(replace(facts(), nodes=1, requests=newer))
+    assert set(alone) == {"one-broker", "broker-version"}
+    assert "run 4.2" in alone["broker-version"][0].text and not alone["broker-version"][0].fatal
+    assert "broker-version" in violated(replace(with_topic("routed", 1), requests=newer))
+    assert set(violated(replace(facts(), nodes=1, requests=newer | {35: 4}))) == {"one-broker"}
+
+
 def test_two_brokers_can_hold_two_copies() -> None:
     single = topic("routed", 1, **{"min.insync.replicas": "1"})
     assert list(violated(replace(facts({"routed": single}), nodes=2))) == ["replication"]

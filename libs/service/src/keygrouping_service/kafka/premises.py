@@ -29,8 +29,10 @@ LEAST_METADATA_BYTES = 2048
 """What the stages commit with their offsets fits into this, whatever the clocks and `confirmations` are."""
 
 _LEAST_ID_MS = 24 * 3600 * 1000
-_OFFSET_FETCH, _INIT_PRODUCER_ID = 9, 22
+_OFFSET_FETCH, _INIT_PRODUCER_ID, _DESCRIBE_LOG_DIRS = 9, 22, 35
 _STABLE_OFFSETS = 7
+_SINCE_4_3 = 5
+"""Of DescribeLogDirs: by no other request does 4.3 differ from 4.2. Its brokers, and those of 4.4, have KAFKA-20734."""
 _WANTED_REPLICAS = 3
 _DEFAULT_TRANSACTION_TIMEOUT = 60.0
 
@@ -163,6 +165,16 @@ def _broker_version(case: Case) -> Findings:
         yield Finding(
             "the brokers are older than Kafka 2.5 and can't tell offsets that a transaction is about to commit: upgrade"
         )
+    elif case.facts.requests.get(_DESCRIBE_LOG_DIRS, 0) >= _SINCE_4_3 and _in_one_copy(case.facts):
+        yield Finding(
+            "the brokers may drop the end of a transaction while the only copy of a partition is away, and its events "
+            "wait until somebody ends it by hand (KAFKA-20734, in Kafka 4.3 and 4.4): run 4.2, or three brokers and "
+            "replicas"
+        )
+
+
+def _in_one_copy(facts: Facts) -> bool:
+    return facts.nodes == 1 or any(topic.replicas == 1 for topic in facts.all_topics)
 
 
 def _one_broker(case: Case) -> Findings:

@@ -63,6 +63,7 @@ def terms() -> set[str]:
         *get_args(AuditedWindow.model_fields["verdict"].annotation),
         *APP,
         *("router", "worker", "aggregator", "observer", "watermark", "plan", "epoch", "session", "lease", "presence"),
+        *("seed", "dry run", "due share", "fair share", "level", "home", "premise", "tracked key", "exporter"),
     }
 
 

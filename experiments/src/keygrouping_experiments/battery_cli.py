@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from keygrouping.cli.parser import OneLineParser, at_least
-from keygrouping.printable import printable
 from keygrouping.simulate import Deal
 from keygrouping.version import version
 
 from keygrouping_experiments.battery import QUICK, RIVALS, STREAMS, Scope, measure
 from keygrouping_experiments.battery_page import page
+from keygrouping_experiments.command import run_command
 from keygrouping_experiments.model import Row
 from keygrouping_experiments.registry import ExperimentError
 from keygrouping_experiments.writer import prepare
@@ -25,14 +25,7 @@ _COLUMNS = ("λ", "largest λ", "cost per window", "cost of the run", "min/avg",
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; wrong arguments end it with one line on stderr and exit code 2."""
-    parser = _parser()
-    given = parser.parse_args(arguments)
-    try:
-        run(given)
-    except ExperimentError as error:
-        parser.error(printable(str(error)))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_command(_parser(), run, arguments)
 
 
 def run(given: argparse.Namespace) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from keygrouping.cli.parser import OneLineParser, at_least
 from keygrouping.cli.progress import progress_bar
-from keygrouping.printable import printable
 from keygrouping.simulate import Deal
 from keygrouping.version import version
 
+from keygrouping_experiments.command import run_command
 from keygrouping_experiments.lab import Lab
 from keygrouping_experiments.model import Experiment
-from keygrouping_experiments.registry import ExperimentError, experiment, names
+from keygrouping_experiments.registry import experiment, names
 from keygrouping_experiments.writer import index_of, prepare, write, write_index
 
 ALL = "all"
@@ -22,14 +22,7 @@ _STEPS = 1000
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; wrong arguments end it with one line on stderr and exit code 2."""
-    parser = _parser()
-    given = parser.parse_args(arguments)
-    try:
-        run(given)
-    except ExperimentError as error:
-        parser.error(printable(str(error)))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_command(_parser(), run, arguments)
 
 
 def run(given: argparse.Namespace) -> None:

@@ -73,7 +73,8 @@ def test_the_tables_have_all_that_matters(capsys: pytest.CaptureFixture[str]) ->
     printed = capsys.readouterr()
     assert "pkg on country-skew-80: 4 workers, 5 sources, 3,000 events" in printed.out
     assert "20 of 30 intervals" in printed.out
-    for name in ("λ", "STD_DEV", "CV", "DIST_COST", "replication", "merges", "moved state", "latency p99"):
+    factors = ("replication factor", "replication by events")
+    for name in ("λ", "STD_DEV", "CV", *factors, "merges", "moved state", "latency p99"):
         assert name in printed.out
     assert max(map(len, printed.out.splitlines())) <= 110
     assert printed.err == ""

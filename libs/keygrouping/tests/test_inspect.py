@@ -112,7 +112,7 @@ def test_a_header_with_a_name_twice_is_refused(tmp_path: Path, capsys: pytest.Ca
 def test_tables_and_page(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "report.html"
     printed = inspected(capsys, "--file", table, "--key", "field=user", "--html", page)
-    for part in ("600 events", SECRETS[0], "50.00%", "DIST_COST", "recommended", "W = 4", "bad-line: 1", "trend"):
+    for part in ("600 events", SECRETS[0], "50.00%", "workers per key", "recommended", "W = 4", "bad-line: 1", "trend"):
         assert part in printed
     assert max(map(len, printed.splitlines())) <= 110
     written = page.read_text()

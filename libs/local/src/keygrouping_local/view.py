@@ -113,7 +113,7 @@ def line_of(snapshot: Snapshot) -> str:
     """The pipeline as one line."""
     return (
         f"events {snapshot.events:,} ({snapshot.events_per_second:,.0f}/s)  lag {snapshot.router_lag:,}"
-        f"  λ {snapshot.lambda_:.3f}  DIST_COST {snapshot.run.dist_cost:.2f}  results {snapshot.results:,}"
+        f"  λ {snapshot.lambda_:.3f}  workers per key {snapshot.run.dist_cost:.2f}  results {snapshot.results:,}"
         f"  final until {moment(snapshot.final_until)}"
     )
 
@@ -182,7 +182,7 @@ def _numbers(snapshot: Snapshot) -> Table:
         "events": f"{snapshot.events:,}",
         "lag": f"{snapshot.router_lag:,} + {snapshot.worker_lag:,}",
         "λ": f"{snapshot.lambda_:.3f}",
-        "DIST_COST": f"{snapshot.run.dist_cost:.2f}",
+        "workers per key": f"{snapshot.run.dist_cost:.2f}",
         "late": f"{snapshot.late:,}",
         "dead letters": f"{snapshot.dead_letters:,}",
         "final until": moment(snapshot.final_until),

@@ -34,7 +34,7 @@ def _distribution_routes(recent: RecentSnapshots, audit: LatestAudit, auth: Auth
     async def get_distribution(
         limit: Annotated[int, Query(ge=0, le=KEPT, description="most intervals of the answer")] = 10,
     ) -> dict[str, Any]:
-        """λ, STD_DEV, DIST_COST, throughput, lag and latency of the last intervals and of the run.
+        """λ, STD_DEV, replication factor, throughput, lag and latency of the last intervals and of the run.
 
         Beside what was routed stands what key hashing would have given.
         """

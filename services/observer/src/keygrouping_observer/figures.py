@@ -50,8 +50,9 @@ def figures_of(
     """All figures, as JSON data; `keys` and `pairs` are distinct keys and (key, worker) pairs.
 
     `capacities` are those of the first workers, by which loads are judged; the others have 1.
-    λ, least share, STD_DEV and DIST_COST as in `keygrouping.measure`; `..._before` is what key hashing of the same keys
-    onto the same workers would have given; throughputs are per second; `efficiency` is None without a service rate.
+    λ, least share, STD_DEV and replication factor (`dist_cost`) as in `keygrouping.measure`; `..._before` is what key
+    hashing of the same keys onto the same workers would have given; throughputs are per second; `efficiency` is None
+    without a service rate.
     """
     seconds, events, weight = totals.seconds, sum(totals.events), sum(totals.loads)
     workers = len(totals.loads)

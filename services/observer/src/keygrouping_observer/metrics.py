@@ -36,7 +36,9 @@ STD_DEV = _own.gauge(
     "span",
     "routing",
 )
-DIST_COST = _own.gauge("dist_cost", "ratio", "DIST_COST: distinct workers per distinct key.", "span")
+DIST_COST = _own.gauge(
+    "dist_cost", "ratio", "Replication factor (DIST_COST): distinct workers per distinct key.", "span"
+)
 MESSAGES = _own.gauge("messages_per_event", "ratio", "Partials per event.", "span")
 EFFICIENCY = _own.gauge("efficiency", "ratio", "Throughput over what the workers in use could do.", "span")
 THROUGHPUT = _own.gauge(
@@ -74,4 +76,4 @@ AUDIT_COMPARED = _own.gauge(
     "audit_compared_seconds", "seconds", "When the audit had last read and compared all there was, since 1970."
 )
 INTERVAL_END = _own.gauge("interval_end_seconds", "seconds", "End of the last interval, in seconds since 1970.")
-RUN_SAMPLE = _own.gauge("run_sample", "ratio", "Part of all keys that DIST_COST of the run is measured on.")
+RUN_SAMPLE = _own.gauge("run_sample", "ratio", "Part of all keys on which the replication factor of the run rests.")

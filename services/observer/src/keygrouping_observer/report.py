@@ -59,7 +59,7 @@ class IntervalFigures(Figures):
     observer: str
     start: Moment
     end: Moment
-    replication: float = Field(description="DIST_COST with every key as often as it has events")
+    replication: float = Field(description="workers per key, with every key as often as it has events")
     epoch: int = Field(description="newest plan that the workers knew of")
     lags: list[Count] = Field(description="by worker: offsets that it had not processed")
     offsets: dict[str, tuple[int, int]] = Field(

@@ -375,7 +375,7 @@ def test_thresholds_are_tried_before_they_are_applied(site: Site, opens: Opens) 
     page.get_by_label("half_life").fill("")
     page.locator("#thresholds-try").click()
     expect(page.locator("#thresholds-outcome")).to_have_text(
-        "λ would fall from 1.31 to 1.06, and 16 keys would change width. Nothing is changed yet."
+        "λ would fall from 1.31 to 1.06, and 16 keys would change fan-out. Nothing is changed yet."
     )
     assert site.double.values["check_interval"] == 60
     site.double.push()  # an interval leaves edits alone

@@ -111,9 +111,10 @@ def _outcomes(report: Report) -> str:
     return (
         "<h2>What each grouping gives</h2>"
         f'<p class="dim">Of intervals of {report.source.interval:,} events on average, and of the whole range. λ: '
-        "largest over average load, 1 is even. DIST_COST: workers per key. Works like: W / λ, the workers whose work "
-        'is done.</p><div class="scroll"><table><tr><th>grouping<th>W<th>λ<th>STD_DEV'
-        f"<th>DIST_COST<th>works like<th>λ, whole<th>DIST_COST, whole</tr>{rows}</table></div>{_by_workers(report)}"
+        "largest over average load, 1 is even. Workers per key: the replication factor (DIST_COST). Works like: W / λ, "
+        'the workers whose work is done.</p><div class="scroll"><table><tr><th>grouping<th>W<th>λ<th>STD_DEV'
+        "<th>workers per key<th>works like<th>λ, whole<th>workers per key, whole</tr>"
+        f"{rows}</table></div>{_by_workers(report)}"
     )
 
 
@@ -125,8 +126,8 @@ def _by_workers(report: Report) -> str:
     costs = [_curve(report, label, [each.dist_cost for each in _of(report, label)]) for label in labels]
     return (
         f'<div class="two"><figure><figcaption>λ by W</figcaption>{diagram(lambdas, "W", "λ by W", least=1)}</figure>'
-        f"<figure><figcaption>DIST_COST by W</figcaption>"
-        f"{diagram(costs, 'W', 'DIST_COST by W', least=1)}</figure></div>"
+        f"<figure><figcaption>Workers per key by W</figcaption>"
+        f"{diagram(costs, 'W', 'workers per key by W', least=1)}</figure></div>"
     )
 
 

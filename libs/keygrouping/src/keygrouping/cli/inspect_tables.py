@@ -121,7 +121,7 @@ def _partitions(report: Report) -> Table:
 
 def _outcomes(report: Report) -> Table:
     title = f"what each grouping gives: average of intervals of {report.source.interval:,} events, and the whole range"
-    names = ("W", "λ", "STD_DEV", "DIST_COST", "works like", "λ, whole", "DIST_COST, whole")
+    names = ("W", "λ", "STD_DEV", "workers per key", "works like", "λ, whole", "workers per key, whole")
     table = _table(title, "grouping", *names)
     last = None
     for each in report.outcomes:

@@ -38,7 +38,7 @@ def plot(result: Result, path: Path) -> None:
         result,
         "workers per key",
         {
-            "DIST_COST": lambda each: each.measures.dist_cost,
+            "all keys alike": lambda each: each.measures.dist_cost,
             "weighted by events": lambda each: each.measures.replication,
         },
     )

@@ -44,7 +44,8 @@ def _interval_table(intervals: tuple[Interval, ...]) -> Table:
     shown = np.unique(np.linspace(0, len(intervals) - 1, min(_ROWS, len(intervals))).round().astype(int)).tolist()
     title = "intervals" if len(shown) == len(intervals) else f"{len(shown)} of {len(intervals):,} intervals"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for name in ("until", "λ", "STD_DEV", "DIST_COST", "width changes", "moved state", "efficiency", "p50", "p99"):
+    names = ("until", "λ", "STD_DEV", "workers per key", "width changes", "moved state", "efficiency", "p50", "p99")
+    for name in names:
         table.add_column(name, justify="right")
     for index in shown:
         table.add_row(*_figures(intervals[index]))
@@ -84,8 +85,8 @@ def _run_table(result: Result, settings: SimulatorSettings) -> Table:
         ),
         ("STD_DEV", f"{measures.std_dev:.3f}", "percentage points, of the loads' shares"),
         ("CV", f"{measures.cv:.3f}", "standard deviation over average load"),
-        ("DIST_COST", f"{measures.dist_cost:.3f}", "workers per key"),
-        ("replication", f"{measures.replication:.3f}", "workers per key, keys weighted by their events"),
+        ("replication factor", f"{measures.dist_cost:.3f}", "workers per key (DIST_COST)"),
+        ("replication by events", f"{measures.replication:.3f}", "workers per key, keys weighted by their events"),
         ("merges", f"{measures.merges_per_event:.4f}", "partials to merge per event"),
         ("width changes", f"{measures.width_changes:,}", "workers that were new for a known key"),
         ("moved state", f"{measures.moved_state:,.0f}", f"weight, with {measures.moved_keys:,} keys"),

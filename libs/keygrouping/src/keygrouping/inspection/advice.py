@@ -67,7 +67,7 @@ def advise(report: Report) -> list[Advice]:
     """The cheapest of the measured groupings that is even, for each number of workers.
 
     Key grouping where that is even by itself. Else, of those up to `EVEN` (or, if none is, of those nearly as even as
-    the best one), that with the least DIST_COST; of equal ones the more even, then the first.
+    the best one), that with the fewest workers per key; of equal ones the more even, then the first.
     """
     return [_advice(report, workers) for workers in report.workers]
 

@@ -82,7 +82,7 @@ class Outcome:
 
     @property
     def dist_cost(self) -> float:
-        """DIST_COST of the intervals on average."""
+        """Workers per key (DIST_COST) of the intervals on average."""
         return self.figures.dist_cost
 
     @property

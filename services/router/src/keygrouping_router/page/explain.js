@@ -65,7 +65,7 @@ function facts(key) {
   return [
     ["Share", key.share === null ? NONE : percent(key.share) + bounds],
     ["Count", key.count === null ? NONE : `${whole(key.count)}${key.error ? `, at most ${whole(key.error)} too high` : ""}`],
-    ["Width", `${count(key.width, "worker")}${key.hot ? ", hot" : ""}`],
+    ["Fan-out", `${count(key.width, "worker")}${key.hot ? ", hot" : ""}`],
     ["Hot since", key.hot_since ? seen(key.hot_since) : key.hot ? "not known" : "not hot"],
     ["Workers", list(key.workers)],
     ["Next event goes to", key.candidates.length > 1 ? `one of ${list(key.candidates)}` : list(key.candidates)],

@@ -111,7 +111,7 @@ function verdict({ lambda, widths, sampled_events: events }) {
   if (!events || lambda.after === null) return "It is valid, but there is no traffic yet to try it on.";
   const better = lambda.before - lambda.after;
   const words = Math.abs(better) < 0.005 ? "λ would stay the same" : `λ would ${better > 0 ? "fall" : "rise"} from ${ratio(lambda.before)} to ${ratio(lambda.after)}`;
-  return `${words}, and ${count(widths.length, "key")} would change width. Nothing is changed yet.`;
+  return `${words}, and ${count(widths.length, "key")} would change fan-out. Nothing is changed yet.`;
 }
 
 function resultNodes({ lambda, dist_cost: cost, hot_keys: hot, widths, sampled_events: events }) {
@@ -131,5 +131,5 @@ function resultNodes({ lambda, dist_cost: cost, hot_keys: hot, widths, sampled_e
     return element("li", {}, key, element("span", { class: "number" }, `${change.before} → ${change.after}`));
   });
   const more = widths.length > LONGEST ? [element("p", { class: "muted" }, `and ${count(widths.length - LONGEST, "other key")}`)] : [];
-  return [table, element("h4", {}, "Widths"), element("ul", { class: "widths" }, ...shown), ...more];
+  return [table, element("h4", {}, "Fan-out"), element("ul", { class: "widths" }, ...shown), ...more];
 }

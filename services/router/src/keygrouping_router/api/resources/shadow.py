@@ -17,7 +17,7 @@ def shadow_routes(plane: Plane, guard: Guard) -> APIRouter:
 
     @routes.get("/shadow", responses=gives(ShadowReport, headers=ETAG_HEADER))
     async def get_shadow(response: Response) -> ShadowReport:
-        """λ, STD_DEV and DIST_COST that each grouping gives, or would give, to the same traffic."""
+        """λ, STD_DEV and replication factor that each grouping gives, or would give, to the same traffic."""
         report = await plane.shadow()
         return tag(response, report, report.version)
 

@@ -193,6 +193,8 @@ class LoopLanes(Lanes):
         self._resting: list[asyncio.Future[None]] = []
         self._at_work: dict[Call, asyncio.Task[None]] = {}
         self._turn = time.perf_counter()
+        """When the event loop's turn began, or one before it: see `_let_turn`."""
+        self._turning = False
         self._closed = False
 
     def close(self) -> None:
@@ -259,9 +261,18 @@ class LoopLanes(Lanes):
                 task.uncancel()
             now = self._ended(call, result, error)
             if time.perf_counter() - self._turn > QUICK_SECONDS:
+                self._let_turn()
                 await asyncio.sleep(0)
-                self._turn = time.perf_counter()
                 now = loop.time()
+
+    def _let_turn(self) -> None:
+        """Has the next turn's beginning noted before any lane goes on: they share its time, however many they are."""
+        if not self._turning:
+            self._turning = True
+            self._loop.call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._turning, self._turn = False, time.perf_counter()
 
     async def _rest(self) -> None:
         if self.scheduler.held:
@@ -269,7 +280,6 @@ class LoopLanes(Lanes):
         place = self._loop.create_future()
         self._resting.append(place)
         await place
-        self._turn = time.perf_counter()
 
 
 class PooledLanes(Lanes):

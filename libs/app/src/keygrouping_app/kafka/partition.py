@@ -37,8 +37,10 @@ class Partition(Source):
         self.transactions = transactions
         """None: at least once."""
         self.gaps = Gaps(found.offset, _ended(tp, found), MOST_METADATA - MOST_END if end else MOST_METADATA)
-        self.outgoing: list[Outgoing] = []
-        """What handlers have returned and dead letters, to be written before the next commit."""
+        self._outgoing: list[Outgoing] = []
+        self.unwritten = 0
+        """How many outputs of handlers, and dead letters, are to be written before their events count as ended."""
+        self.unwritten_bytes = 0
         self.lost = False
         """Whether it went to another member without our doing: nothing of it is committed any more."""
         self.paused = False
@@ -85,14 +87,35 @@ class Partition(Source):
         return [Event(raw, self) for raw in records]
 
     def room(self, events: int, size: int) -> int:
-        """How many records may be read of it, given how many events and bytes of it may be held."""
-        return 0 if self.bytes >= size else min(self.gaps.room(), events - self.events)
+        """How many records may be read of it, given how many events and bytes of it may be held.
+
+        What is to be written counts as held, too: a broker may take it more slowly than handlers make it.
+        """
+        if self.bytes + self.unwritten_bytes >= size:
+            return 0
+        return min(self.gaps.room(), events - self.events - self.unwritten)
 
     def end(self, events: Sequence[Event], outgoing: Sequence[Outgoing]) -> None:
         """Events have ended, and this is to be written."""
         if outgoing:
-            self.outgoing += outgoing
+            self._outgoing += outgoing
+            self.unwritten += len(outgoing)
+            self.unwritten_bytes += sum(one.size for one in outgoing)
         self.gaps.end([event.raw.offset for event in events])
+
+    def take_outgoing(self) -> list[Outgoing]:
+        """What is to be written now. It is held until `wrote`; `keep` has it written again."""
+        taken, self._outgoing = self._outgoing, []
+        return taken
+
+    def keep(self, outgoing: list[Outgoing]) -> None:
+        """These were not written, or not all of them."""
+        self._outgoing = outgoing + self._outgoing
+
+    def wrote(self, outgoing: Sequence[Outgoing]) -> None:
+        """These are written."""
+        self.unwritten -= len(outgoing)
+        self.unwritten_bytes -= sum(one.size for one in outgoing)
 
     def due(self) -> OffsetAndMetadata | None:
         """What is to be committed now; None if nothing has changed since the last commit."""

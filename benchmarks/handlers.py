@@ -65,6 +65,11 @@ JARS = (
     "io/micrometer/micrometer-observation/1.12.2/micrometer-observation-1.12.2.jar",
     "org/xerial/snappy/snappy-java/1.1.10.5/snappy-java-1.1.10.5.jar",
     "com/github/luben/zstd-jni/1.5.5-4/zstd-jni-1.5.5-4.jar",
+    # Without these no call's end is taken note of, and no error told of.
+    *(
+        f"pl/tlinkowski/unij/pl.tlinkowski.unij.{part}/0.1.3/pl.tlinkowski.unij.{part}-0.1.3.jar"
+        for part in ("api", "service.api", "service.collect.jdk8", "service.misc.jdk8")
+    ),
 )
 
 

@@ -192,6 +192,8 @@ class LoopLanes(Lanes):
         self._lanes: set[asyncio.Task[None]] = set()
         self._resting: list[asyncio.Future[None]] = []
         self._at_work: dict[Call, asyncio.Task[None]] = {}
+        self._latest: Call | None = None
+        """The one that has begun last."""
         self._turn = time.perf_counter()
         """When the event loop's turn began, or one before it: see `_let_turn`."""
         self._turning = False
@@ -244,6 +246,7 @@ class LoopLanes(Lanes):
             if self._timer is None:
                 self._arm(call.deadline)
             self._at_work[call] = task
+            self._latest = call
             # Here and not in a coroutine of its own, for which each event would pay.
             result: Any = None
             error: BaseException | None = None
@@ -260,7 +263,8 @@ class LoopLanes(Lanes):
             while task.cancelling():
                 task.uncancel()
             now = self._ended(call, result, error)
-            if time.perf_counter() - self._turn > QUICK_SECONDS:
+            # Where others have begun meanwhile, it has waited, and the event loop has turned.
+            if self._latest is call and time.perf_counter() - self._turn > QUICK_SECONDS:
                 self._let_turn()
                 await asyncio.sleep(0)
                 now = loop.time()
@@ -371,7 +375,8 @@ class ThreadLanes(PooledLanes):
 
     def _rouse(self) -> None:
         ahead = 0 if self._limited else min(_MOST_AHEAD, int(QUICK_SECONDS / max(self._typical.seconds, 1e-6)))
-        while not self._closed and (call := self.scheduler.start(self._loop.time(), ahead)) is not None:
+        now = self._loop.time()
+        while not self._closed and (call := self.scheduler.start(now, ahead)) is not None:
             self._started(call)
             if self._threads < min(self.handler.concurrency, len(self.scheduler.running)):
                 self._threads += 1

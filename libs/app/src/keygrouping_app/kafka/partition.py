@@ -48,6 +48,9 @@ class Partition(Source):
         self.log_end: int = found.offset
         """Behind the last record that it was seen to have in Kafka."""
         self._committed = found
+        self._now = found
+        self._changed = True
+        """Whether something has been read or has ended since it was told last what is to be committed."""
         self._end = end
 
     @property
@@ -83,6 +86,7 @@ class Partition(Source):
             records, position = [raw for raw in records if raw.offset < end], end
         if not records or records[0].offset <= self.gaps.known:
             records = [raw for raw in records if wants(raw.offset)]
+        self._changed |= position != self.gaps.position
         self.gaps.take([raw.offset for raw in records], position)
         return [Event(raw, self) for raw in records]
 
@@ -102,6 +106,7 @@ class Partition(Source):
             self.unwritten += len(outgoing)
             self.unwritten_bytes += sum(one.size for one in outgoing)
         self.gaps.end([event.raw.offset for event in events])
+        self._changed = True
 
     def take_outgoing(self) -> list[Outgoing]:
         """What is to be written now. It is held until `wrote`; `keep` has it written again."""
@@ -119,8 +124,10 @@ class Partition(Source):
 
     def due(self) -> OffsetAndMetadata | None:
         """What is to be committed now; None if nothing has changed since the last commit."""
-        now = OffsetAndMetadata(self.gaps.first, with_end(self.gaps.encode(), self._end))
-        return None if now == self._committed else now
+        if self._changed:
+            self._now = OffsetAndMetadata(self.gaps.first, with_end(self.gaps.encode(), self._end))
+            self._changed = False
+        return None if self._now == self._committed else self._now
 
     def committed(self, what: OffsetAndMetadata) -> None:
         """A commit was answered."""

@@ -1,6 +1,7 @@
 """What an app's handlers get done: beside what order allows, a loop written by hand, and Java's Parallel Consumer.
 
     python benchmarks/handlers.py [--seconds 5] [--only sleep,burn,processes,empty,hang,memory] [--java]
+    python benchmarks/handlers.py --only steady --seconds 3600
 
 One run with an embedded broker, 8 partitions, Zipf 1 over 10,000 keys, 64 lanes. Each row is a process of its own on
 the same records, one after another, so that only ratios matter. Order allows what the hottest key's own calls take
@@ -8,7 +9,8 @@ one after another, or all calls on 64 lanes, whichever is longer; calls are take
 that burn are bounded by their core: told is their part of the process's CPU time, and with `processes` what the member
 itself takes for each. So a busy machine spoils neither
 that nor what an empty handler costs; the rest needs an idle one. `--java` fetches Java's
-`io.confluent.parallelconsumer:parallel-consumer-core` and needs a JDK.
+`io.confluent.parallelconsumer:parallel-consumer-core` and needs a JDK. `steady` tells how a member's memory goes while
+it handles all it can, one event in ten of a key of its own: at least once, and exactly once with an output for each.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import os
 import random
 import resource
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,16 +32,19 @@ import time
 import urllib.request
 import zlib
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import psutil
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from keygrouping_app import App, Event
+from aiokafka.errors import GroupCoordinatorNotAvailableError
+from keygrouping_app import App, Event, Output
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.jars import CENTRAL, default_jars_dir, require_jars
 
@@ -47,6 +53,8 @@ KEYS = 10_000
 LANES = 64
 CORES = os.cpu_count() or 1
 HOT = "k0"
+AHEAD = 50_000
+"""Events that wait in each topic of a run that is steady."""
 START_SECONDS = 1.0
 """From the first call on: by then what was written before it is handled."""
 JAVA = Path(__file__).with_name("ParallelConsumer.java")
@@ -57,12 +65,17 @@ JARS = (
     "io/micrometer/micrometer-observation/1.12.2/micrometer-observation-1.12.2.jar",
     "org/xerial/snappy/snappy-java/1.1.10.5/snappy-java-1.1.10.5.jar",
     "com/github/luben/zstd-jni/1.5.5-4/zstd-jni-1.5.5-4.jar",
+    # Without these no call's end is taken note of, and no error told of.
+    *(
+        f"pl/tlinkowski/unij/pl.tlinkowski.unij.{part}/0.1.3/pl.tlinkowski.unij.{part}-0.1.3.jar"
+        for part in ("api", "service.api", "service.collect.jdk8", "service.misc.jdk8")
+    ),
 )
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one process is to do: `kind` is the handler's, `way` who calls it: `app`, `processes` or `loop`."""
+    """What one process is to do: `kind` is the handler's, `way` who calls it, see `WAYS`."""
 
     servers: str
     topic: str
@@ -74,6 +87,11 @@ class Run:
     ordered: bool = True
     hang: bool = False
     max_bytes: int = 64 << 20
+
+    @property
+    def topics(self) -> tuple[str, str, str]:
+        """Of a run that is steady: read at least once, read exactly once, written."""
+        return self.topic, f"{self.topic}-once", f"{self.topic}-out"
 
 
 class Meter:
@@ -182,6 +200,53 @@ def run_app(run: Run) -> None:
             await work(event.key, event.time)
 
     app.run()
+
+
+def run_steady(run: Run) -> None:
+    """An app that handles what comes until it is stopped."""
+    plain, once, out = run.topics
+    app = App(run.topic, brokers=run.servers, dead_letters=out, max_bytes=run.max_bytes)
+
+    @app.on(plain, concurrency=LANES)
+    async def take(_: Event) -> None:
+        pass
+
+    @app.on(once, concurrency=LANES, exactly_once=True)
+    async def give(event: Event) -> Output:
+        return Output(out, 1, key=event.key)
+
+    app.run()
+
+
+async def keep_ahead(run: Run) -> None:
+    """Writes so that there is always something to handle, and never much."""
+    chance, number = random.Random(1), 0
+    weights = list(accumulate(1 / (rank + 1) for rank in range(KEYS)))
+    admin, producer = (
+        AIOKafkaAdminClient(bootstrap_servers=run.servers),
+        AIOKafkaProducer(bootstrap_servers=run.servers),
+    )
+    await admin.start()
+    await producer.start()
+    written = dict.fromkeys(run.topics[:2], 0)
+    while True:
+        done = Counter[str]()
+        with suppress(GroupCoordinatorNotAvailableError):  # at first there is none
+            for tp, offset in (await admin.list_consumer_group_offsets(run.topic)).items():
+                done[tp.topic] += offset.offset
+        for topic in written:
+            while written[topic] < done[topic] + AHEAD:
+                batch, size = producer.create_batch(), 0
+                while batch.append(timestamp=None, key=_mixed_key(chance, weights, number), value=b"x" * 100):
+                    number, size = number + 1, size + 1
+                await producer.send_batch(batch, topic, partition=number % PARTITIONS)
+                written[topic] += size
+        await asyncio.sleep(0.1)
+
+
+def _mixed_key(chance: random.Random, weights: Sequence[float], number: int) -> bytes:
+    """One in ten stands for itself alone; the others are by Zipf's law."""
+    return b"n%d" % number if number % 10 == 0 else b"k%d" % bisect_left(weights, chance.random() * weights[-1])
 
 
 async def marks() -> AsyncIterator[list[float]]:
@@ -399,6 +464,37 @@ def memory(servers: str, options: argparse.Namespace) -> str:
     return f"memory: {told['peak_mb']:.0f} MB at most, {told['half_mb']:.0f} MB halfway through {size} MB of events"
 
 
+async def steady(servers: str, options: argparse.Namespace) -> str:
+    """How the memory of a member goes that handles all it can."""
+    run = Run(servers, "steady", 0, "empty", way="steady", max_bytes=8 << 20)
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+    await admin.start()
+    kept = {"segment.bytes": str(16 << 20), "retention.bytes": str(64 << 20)}
+    await admin.create_topics([NewTopic(topic, PARTITIONS, 1, topic_configs=kept) for topic in run.topics])
+    command = [sys.executable, __file__, "--run"]
+    both = [
+        await asyncio.create_subprocess_exec(*command, json.dumps(asdict(each)))
+        for each in (run, replace(run, way="ahead"))
+    ]
+    began, sizes = time.monotonic(), []
+    try:
+        while (now := time.monotonic() - began) < options.seconds:
+            await asyncio.sleep(min(10.0, options.seconds / 20))
+            sizes.append((now / 3600, psutil.Process(both[0].pid).memory_info().rss / 1e6))
+        done = sum(each.offset for each in (await admin.list_consumer_group_offsets(run.topic)).values())
+    finally:
+        for process in both:
+            process.kill()
+            await process.wait()
+    await admin.close()
+    late = sizes[len(sizes) // 6 :]
+    slope, _ = statistics.linear_regression(*zip(*late, strict=True))
+    return (
+        f"memory over {options.seconds / 60:.0f} min: {late[0][1]:.1f} MB after a sixth of it, {late[-1][1]:.1f} MB at "
+        f"its end, {max(size for _, size in sizes):.1f} MB at most, {slope:+.1f} MB an hour, {done:,} events"
+    )
+
+
 def main() -> None:
     """Prints one row after another."""
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
@@ -411,10 +507,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.run:
         run = Run(**json.loads(options.run))
-        if run.way == "loop":
-            asyncio.run(run_loop(run))
-        else:
-            (run_app if run.way == "app" else run_processes)(run)
+        WAYS[run.way](run)
     elif options.live:
         asyncio.run(write_live(*json.loads(options.live)))
     else:
@@ -423,7 +516,11 @@ def main() -> None:
 
 def _all(options: argparse.Namespace) -> None:
     wanted = options.only.split(",")
-    with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as broker:
+    deletes = {"log.retention.check.interval.ms": "10000"}  # of what is written for `steady`
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedBroker(Path(folder) / "broker", properties=deletes) as broker,
+    ):
         jars = Path(folder) / "jars" if options.java else None
         if jars is not None:
             jars.mkdir()
@@ -440,7 +537,17 @@ def _all(options: argparse.Namespace) -> None:
             print(hanging(servers, options), flush=True)
         if "memory" in wanted:
             print(memory(servers, options), flush=True)
+        if "steady" in wanted:
+            print(asyncio.run(steady(servers, options)), flush=True)
 
+
+WAYS: dict[str, Callable[[Run], None]] = {
+    "app": run_app,
+    "processes": run_processes,
+    "loop": lambda run: asyncio.run(run_loop(run)),
+    "steady": run_steady,
+    "ahead": lambda run: asyncio.run(keep_ahead(run)),
+}
 
 if __name__ == "__main__":
     main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .say import Say
+from .world import RUNNERS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -13,7 +14,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--seed", type=int, help="the first schedule's seed; default: the next one after the last recorded")
     group.addoption("--schedules", type=int, default=None, help="how many schedules; default: 20, or 1 with --seed")
     group.addoption("--faults", type=int, default=5, help="faults of each schedule")
-    group.addoption("--runner", choices=["native", "spark"], default="native", help="runner of worker and aggregator")
+    group.addoption("--runner", choices=RUNNERS, default="native", help="what is struck")
     group.addoption("--kills", type=int, default=300, help="kills of the soak test")
 
 

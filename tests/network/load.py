@@ -20,6 +20,8 @@ KEYLESS = 500
 """One event in so many has no key, and so is no event that could be counted."""
 LATE = 300
 """One event in so many comes too late."""
+REJECTED = 97
+"""One event in so many is none that an app could handle."""
 
 JOB = json.dumps(
     {

@@ -14,7 +14,7 @@ from .faults import possible
 from .record import Record
 from .say import Say
 from .schedule import draw
-from .trial import Outcome, Trial
+from .trial import Outcome, trial_of
 from .world import faketime, world
 
 PER_WORLD = 20
@@ -50,7 +50,7 @@ async def run_schedules(seeds: list[int], runner: str, faults: int, record: Reco
             say("SKIPPED: full disks, as only root can mount a small one")
         if faketime() is None:
             say("SKIPPED: clocks that jump, as libfaketime is not installed (Debian: apt-get install libfaketime)")
-        trial = Trial(running, seeds[0])
+        trial = trial_of(running, seeds[0])
         for seed in seeds:
             schedule = draw(seed, possible(running), faults)
             say(schedule)

@@ -1,4 +1,4 @@
-"""One schedule on a running pipeline: events flow, faults strike, everything heals, and the account is made."""
+"""One schedule on a running pipeline or app: events flow, faults strike, everything heals, and the account is made."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import Committed
 from keygrouping_service.records.aiokafka_adapter import fetch
 
+from .app_checker import AppChecker
 from .checker import Checker, Finding
 from .faults import strike
 from .load import WINDOW_MS, Load
 from .schedule import Schedule
-from .world import PARTITIONS, WORKERS, World
+from .world import MEMBERS, PARTITIONS, WORKERS, World
 
 _LOOK_SECONDS = 0.5
 _READ_SECONDS = 30
 _STAGES = ("router", "worker", "aggregator")
+Take = Callable[[Iterable[Any]], None]
 
 
 @dataclass
@@ -72,7 +74,7 @@ class Trial:
     def __init__(self, world: World, seed: int, events: int = 6000, rate: float = 200, timeout: float = 120) -> None:
         self._world = world
         self._load = Load(seed)
-        self._checker = Checker()
+        self._checker = self._new_checker()
         self._events = events
         self._rate = rate
         self._timeout = timeout
@@ -145,6 +147,9 @@ class Trial:
                 return [*found, *lost, Finding("pipeline", "stands still", (), still)]
             await asyncio.sleep(_LOOK_SECONDS)
 
+    def _new_checker(self) -> Checker | AppChecker:
+        return Checker()
+
     async def _lost(self, missing: list[Finding]) -> list[Finding]:
         """Of what is missing, that which the stages have left behind them, so that it will never come."""
         try:
@@ -175,13 +180,7 @@ class Trial:
     async def _read(self) -> str:
         """Gives all that is new to the checker, in the events' order; returns what was in the way, if anything."""
         settings, topic = self._world.deployment.settings, ""
-        takers = {
-            settings.events_topic: (PARTITIONS, self._checker.take_events),
-            settings.routed_topic: (WORKERS, self._checker.take_routed),
-            settings.late_topic: (1, self._checker.take_late),
-            settings.dead_letters_topic: (1, self._checker.take_dead_letters),
-            settings.results_topic: (PARTITIONS, self._checker.take_results),
-        }
+        takers = self._takers()
         try:
             async with clients.started(clients.reader(settings, wait_ms=200)) as consumer:
                 for topic, (partitions, take) in takers.items():
@@ -193,9 +192,19 @@ class Trial:
             return f"{topic or 'Kafka'} can't be read: {error!r}"
         return ""
 
-    async def _read_topic(
-        self, consumer: AIOKafkaConsumer, topic: str, partitions: int, take: Callable[[Iterable[Any]], None]
-    ) -> None:
+    def _takers(self) -> dict[str, tuple[int, Take]]:
+        """Partitions of each topic, and who takes its records."""
+        settings, checker = self._world.deployment.settings, self._checker
+        assert isinstance(checker, Checker)
+        return {
+            settings.events_topic: (PARTITIONS, checker.take_events),
+            settings.routed_topic: (WORKERS, checker.take_routed),
+            settings.late_topic: (1, checker.take_late),
+            settings.dead_letters_topic: (1, checker.take_dead_letters),
+            settings.results_topic: (PARTITIONS, checker.take_results),
+        }
+
+    async def _read_topic(self, consumer: AIOKafkaConsumer, topic: str, partitions: int, take: Take) -> None:
         tps = [TopicPartition(topic, number) for number in range(partitions)]
         consumer.assign(tps)
         for tp in tps:
@@ -207,6 +216,57 @@ class Trial:
                 self._positions[tp] = records.record(-1).offset + 1
             # What follows the last record may be the marks of transactions.
             self._positions |= {tp: max(self._positions.get(tp, 0), await consumer.position(tp)) for tp in behind}
+
+
+class AppTrial(Trial):
+    """The same on an app."""
+
+    async def finish(self) -> list[Finding]:
+        """Ends the members in order, and judges what they have left."""
+        deployment = self._world.deployment
+        codes = {name: await asyncio.to_thread(deployment.stop, name) for name in MEMBERS}
+        wrong = [Finding("app", "not ended in order", (), f"{name}: {code}") for name, code in codes.items() if code]
+        return wrong + await self._judge_all(lambda: True, ended=True)
+
+    def _new_checker(self) -> AppChecker:
+        return AppChecker(self._world.runner == "app-exactly-once")
+
+    def _takers(self) -> dict[str, tuple[int, Take]]:
+        settings, checker = self._world.deployment.settings, self._checker
+        assert isinstance(checker, AppChecker)
+        return {
+            settings.events_topic: (PARTITIONS, checker.take_events),
+            settings.dead_letters_topic: (1, checker.take_dead_letters),
+            settings.routed_topic: (WORKERS, checker.take_routed),
+        }
+
+    async def _lost(self, missing: list[Finding]) -> list[Finding]:
+        try:
+            done = await self._committed()
+        except Exception as error:
+            if not can_be_retried(error):
+                raise
+            return missing
+        return [each for each in missing if each.place and each.place.offset < done.get(each.place.partition, 0)]
+
+    async def _standing(self, before: str) -> str:
+        try:
+            done = await self._committed()
+        except Exception as error:
+            if not can_be_retried(error):
+                raise
+            return before
+        return f"app {sorted(done.items())}, read: {self._checker.counts}"
+
+    async def _committed(self) -> dict[int, int]:
+        """The first offset of each partition that has not ended."""
+        found = await self._world.deployment.admin.list_consumer_group_offsets(self._world.group)
+        return {tp.partition: entry.offset for tp, entry in found.items()}
+
+
+def trial_of(world: World, seed: int, events: int = 6000, rate: float = 200) -> Trial:
+    """Of what runs in a world."""
+    return (AppTrial if world.runner.startswith("app") else Trial)(world, seed, events, rate)
 
 
 def _short(committed: Mapping[int, Committed]) -> str:

@@ -1,4 +1,4 @@
-"""A pipeline of real processes on three real brokers, with a proxy between them that knows the protocol."""
+"""A pipeline or an app of real processes on three real brokers, with a proxy between them that knows the protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from keygrouping_local.deployment import Deployment, Shape
 from keygrouping_local.process import last_lines
 from keygrouping_local.proxy import Proxy
 
-from .load import JOB
+from .load import JOB, REJECTED
 
 WORKERS = 10
 PARTITIONS = 4
@@ -25,11 +25,22 @@ SMALL_DISK = 2
 """The broker whose data lies on a disk that can be filled."""
 _DISK_MEGABYTES = 512
 _PRODUCER = "producer-0"
-_STAGES = {
-    "native": ("worker-0", "worker-1", "aggregator-0", "aggregator-1"),
-    "spark": ("spark-0",),
-}
 _ROUTERS = ("router-0", "router-1", "router-2")
+MEMBERS = ("app-0", "app-1", "app-2")
+_PROCESSES = {
+    "native": (*_ROUTERS, "worker-0", "worker-1", "aggregator-0", "aggregator-1"),
+    "spark": (*_ROUTERS, "spark-0"),
+    "app": MEMBERS,
+    "app-exactly-once": MEMBERS,
+}
+_CLOCKED = {
+    "native": ("router-2", "aggregator-1"),
+    "spark": ("router-2",),
+    "app": ("app-2",),
+    "app-exactly-once": ("app-2",),
+}
+RUNNERS = tuple(_PROCESSES)
+"""What is struck: the pipeline with one of its runners, or an app, at least or exactly once."""
 _TRANSACTION_TIMEOUT = 20
 _LIBRARIES = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/local/lib/faketime/libfaketimeMT.so.1")
 
@@ -57,7 +68,12 @@ class World:
     @property
     def services(self) -> list[str]:
         """Names of the processes that faults may strike."""
-        return [*_ROUTERS, *_STAGES[self.runner], _PRODUCER]
+        return [*_PROCESSES[self.runner], _PRODUCER]
+
+    @property
+    def group(self) -> str:
+        """The app's, if there is one."""
+        return f"{self.deployment.settings.application}-app"
 
     def produce(self, file: Path, rate: float) -> None:
         """Starts the producer on a file, at a rate of events per second."""
@@ -96,17 +112,32 @@ class World:
             os.kill(self.deployment.pid(name), what)
 
     def _start(self) -> None:
-        address = {"bootstrap_servers": self.proxy.bootstrap_servers}
-        timeout = {"transaction_timeout": _TRANSACTION_TIMEOUT}
-        for name in _ROUTERS:
-            routing = {"workers": WORKERS, "interval": 3, "linger": 0.2, "idle_timeout": 20}
-            self.deployment.start(name, self._clock(name), **address, **timeout, **routing)
-        for name in _STAGES[self.runner]:
-            self.deployment.start(name, self._clock(name), **address, **(timeout if name != "spark-0" else {}))
+        for name in _PROCESSES[self.runner]:
+            self._start_app(name) if name in MEMBERS else self._start_stage(name)
+
+    def _start_stage(self, name: str) -> None:
+        given: dict[str, object] = {"bootstrap_servers": self.proxy.bootstrap_servers}
+        if name != "spark-0":
+            given["transaction_timeout"] = _TRANSACTION_TIMEOUT
+        if name in _ROUTERS:
+            given |= {"workers": WORKERS, "interval": 3, "linger": 0.2, "idle_timeout": 20}
+        self.deployment.start(name, self._clock(name), **given)
+
+    def _start_app(self, name: str) -> None:
+        environment = {
+            "KEYGROUPING_BOOTSTRAP_SERVERS": self.proxy.bootstrap_servers,
+            "PYTHONPATH": str(Path(__file__).parent),
+            "REJECTED": str(REJECTED),
+            "EXACTLY_ONCE": "1" if self.runner == "app-exactly-once" else "",
+            **self._clock(name),
+        }
+        command = ("-m", "keygrouping", "app", "struck_app:app")
+        self.deployment.start(name, environment, command, group=self.group, session_timeout=6, port=0)
 
     async def _serves(self) -> bool:
         """Whether all processes have started; Spark tells of its interface when its queries run."""
-        return all("listening on" in self.deployment.log(name).read_text() for name in self.deployment.names)
+        said = {name: self.deployment.log(name).read_text() for name in self.deployment.names}
+        return all(("on port" if name in MEMBERS else "listening on") in text for name, text in said.items())
 
     def _clock(self, name: str) -> dict[str, str]:
         if name not in self.clocks:
@@ -155,8 +186,7 @@ async def world(folder: Path, application: str, runner: str = "native") -> Async
         deployment = await stack.enter_async_context(
             Deployment(cluster.bootstrap_servers, application, folder, JOB, shape=Shape(PARTITIONS, WORKERS))
         )
-        clocked = ["router-2", "aggregator-1"] if runner == "native" else ["router-2"]
-        clocks = {name: folder / f"{name}.clock" for name in clocked} if faketime() else {}
+        clocks = {name: folder / f"{name}.clock" for name in _CLOCKED[runner]} if faketime() else {}
         made = World(cluster, proxy, deployment, folder, disk, clocks, runner)
         made._start()
         await deployment.until(made._serves)

@@ -7,17 +7,17 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
+from aiokafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping_app import App, Event, Output
 from keygrouping_app.events import Outgoing
 from keygrouping_app.kafka import stable
 from keygrouping_app.kafka.clients import Settings
-from keygrouping_app.kafka.transactions import Transactions
+from keygrouping_app.kafka.transactions import Transactions, write_all
 from keygrouping_local.proxy import Api, Proxy, Stray
 from keygrouping_service.testing import Cluster, until
 
@@ -107,6 +107,23 @@ async def test_it_begins_with_what_a_transaction_commits_that_has_not_been_shown
         await other.commit_transaction()
         assert await asyncio.wait_for(beginning, 60) == offset
     await owner.close()
+
+
+async def test_what_is_refused_is_named_by_its_topic(caplog: pytest.LogCaptureFixture) -> None:
+    class Producer:
+        async def send(self, topic: str, *_: object, headers: object) -> asyncio.Future[None]:
+            assert headers == []
+            written = asyncio.get_running_loop().create_future()
+            if topic == "good":
+                written.set_result(None)
+            else:
+                written.set_exception(MessageSizeTooLargeError("not so much"))
+            return written
+
+    records = [Outgoing(topic, 0, -1, None, b"1") for topic in ("good", "bad", "bad")]
+    with pytest.raises(MessageSizeTooLargeError):
+        await write_all(cast("AIOKafkaProducer", Producer()), records)
+    assert "records for bad are not written: MessageSizeTooLargeError" in caplog.text
 
 
 @pytest.mark.parametrize("api", TRANSACTIONAL)

@@ -1,12 +1,18 @@
 """What has ended is told exactly, in as many bytes as a broker takes, and nothing else is believed."""
 
+import asyncio
 import base64
 import random
 
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.structs import OffsetAndMetadata
 from hypothesis import given
 from hypothesis import strategies as st
+from keygrouping_app.codecs import Topic
+from keygrouping_app.events import Record
 from keygrouping_app.gaps import MOST_METADATA, Ended, Gaps, GapsError, decode
+from keygrouping_app.kafka.partition import Partition
 
 
 def filled(first: int, steps: list[int], position_after: int = 1) -> tuple[Gaps, list[int]]:
@@ -114,6 +120,30 @@ def test_an_event_ends_once() -> None:
     gaps.end([5])
     with pytest.raises(KeyError):
         gaps.end([5])
+
+
+def test_what_is_to_be_committed_is_written_down_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a key that hangs there may be a thousand events, and it is asked for much more often than it changes."""
+    encode, written = Gaps.encode, 0
+
+    def counted(gaps: Gaps) -> str:
+        nonlocal written
+        written += 1
+        return encode(gaps)
+
+    monkeypatch.setattr(Gaps, "encode", counted)
+    partition = Partition(TopicPartition("t", 0), Topic("t"), OffsetAndMetadata(0, ""), asyncio.Event())
+    events = partition.take([Record("t", 0, number, 0, None, None) for number in range(4)], 4)
+    for ended, first in ((1, 0), (0, 2), (2, 3)):
+        partition.end([events[ended]], [])
+        found = [partition.due() for _ in range(3) if partition.take([], 4) == []]
+        assert [each and each.offset for each in found] == [first] * 3
+    partition.take([], 5)  # what a partition skips
+    due = partition.due()
+    assert due is not None
+    partition.committed(due)
+    assert partition.due() is None
+    assert written == 4
 
 
 def test_nothing_is_told_of_a_commit_without_metadata() -> None:

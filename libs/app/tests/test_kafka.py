@@ -23,6 +23,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError
 from keygrouping_app import BYTES, App, AppError, Event, Output, Topic
 from keygrouping_app.kafka.runner import Runner
+from keygrouping_app.kafka.transactions import write_all
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_service.testing import Cluster, until
 
@@ -313,6 +314,45 @@ async def test_what_is_held_is_bounded_in_bytes_and_all_is_handled_when_there_is
         await task
     # What one request brings of a partition, a MiB by default, comes on top.
     assert 2 << 20 <= most <= (2 << 20) + 2 * ((1 << 20) + size)
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_what_a_broker_takes_slowly_is_bounded_as_well(
+    cluster: Cluster, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, exactly_once: bool
+) -> None:
+    app, most, count = (await made(cluster, topic_prefix, 2))(max_events=400), 400, 1000
+    go_on, ended = asyncio.Event(), 0
+
+    async def late(*given: Any) -> None:
+        await go_on.wait()
+        await write_all(*given)
+
+    for module in ("runner", "transactions"):
+        monkeypatch.setattr(f"keygrouping_app.kafka.{module}.write_all", late)
+
+    @app.on(f"{topic_prefix}-in", exactly_once=exactly_once)
+    async def work(event: Event) -> Output:
+        nonlocal ended
+        ended += 1
+        return Output(f"{topic_prefix}-out", event.value)
+
+    (handler,) = app.handlers
+    runner = Runner(app.settings(), {handler.topic.name: (handler, lambda on_end: LoopLanes(handler, work, on_end))})
+    stop = asyncio.Event()
+    task = asyncio.create_task(runner.run(stop))
+    try:
+        await until(lambda: len(runner.held) == 2)
+        for partition in range(2):
+            await cluster.write(f"{topic_prefix}-in", rows(count, 50), partition)
+        await until(lambda: [each.paused for each in runner.held] == [True] * 2 or ended == 2 * count)
+        assert ended <= most
+        go_on.set()
+        await until(lambda: ended == 2 * count)
+    finally:
+        go_on.set()
+        stop.set()
+        await task
+    assert len(await cluster.read(f"{topic_prefix}-out")) == 2 * count
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from keygrouping_app import App, Event, Failure, Outgoing, Topic
 from keygrouping_app.events import Record, Source
-from keygrouping_app.lanes import Lanes, LoopLanes, ThreadLanes
+from keygrouping_app.lanes import QUICK_SECONDS, Lanes, LoopLanes, ThreadLanes
 
 
 def events(keys: str) -> list[Event]:
@@ -176,6 +177,26 @@ async def test_lanes_that_never_wait_let_the_event_loop_turn() -> None:
         await asyncio.sleep(0)
     lanes.close()
     assert turns > 5
+
+
+async def test_lanes_that_never_wait_share_a_turn_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, clock, most = App("a"), 0.0, 0
+    monkeypatch.setattr("keygrouping_app.lanes.time", SimpleNamespace(perf_counter=lambda: clock))
+
+    @app.on("t", concurrency=64)
+    async def work(_: Event) -> None:
+        nonlocal clock
+        clock += QUICK_SECONDS / 5
+
+    ends = Ends(2000)
+    lanes = lanes_of(app, ends)
+    lanes.offer(keyed(2000, Source(Topic("t"))))
+    while (before := len(ends.offsets)) < 2000:
+        await asyncio.sleep(0)
+        most = max(most, len(ends.offsets) - before)
+    lanes.close()
+    # One event of each lane, and what the time of one turn is enough for.
+    assert most <= 64 + 6
 
 
 async def test_an_error_outside_of_handlers_is_told_and_no_event_ends_by_it() -> None:

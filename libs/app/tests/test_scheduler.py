@@ -123,6 +123,19 @@ def test_keys_take_turns(lanes: int, cold: int) -> None:
     assert {offset for offset in world.ended if offset >= 5000} == set(range(5000, 5000 + cold))
 
 
+@pytest.mark.parametrize(("lanes", "offsets"), [(1, [2]), (2, [1, 2])])
+def test_a_key_goes_on_at_once_only_where_there_is_a_lane_for_all_others(lanes: int, offsets: list[int]) -> None:
+    """Offset 2 is of another key, and waits when the call of 0 ends, behind which 1 is of the same key."""
+    scheduler = Scheduler(concurrency=lanes)
+    scheduler.offer(events(["a", "a"]))
+    first = scheduler.start(0.0)
+    assert first is not None
+    scheduler.offer(events(["b"], first=2))
+    scheduler.finish(first, 1.0)
+    started = [call for _ in range(lanes) if (call := scheduler.start(1.0)) is not None]
+    assert [call.events[0].offset for call in started] == offsets
+
+
 def test_events_without_order_run_side_by_side() -> None:
     for scheduler, keys in (
         (Scheduler(concurrency=4, ordered=False), ["a"] * 8),

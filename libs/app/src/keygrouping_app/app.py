@@ -50,8 +50,8 @@ class App:
       read, so it stays what it was. Partitions that are added later begin at their first record.
     - `until`: where the app ends, a time likewise or "latest", what there is when it first sees a partition: when the
       group has committed all before it, every member ends. None: it runs on.
-    - `max_events`, `max_bytes`: what a member holds in memory at most, shared evenly by its partitions; one more
-      fetch may lie above it.
+    - `max_events`, `max_bytes`: what a member holds in memory at most, events and outputs that are still to be written,
+      shared evenly by its partitions; one more fetch may lie above it.
     """
 
     def __init__(  # noqa: PLR0913 -- independent settings, each with a default

@@ -24,7 +24,8 @@ class _Json:
 
     def encode(self, value: Any) -> bytes:
         try:
-            return orjson.dumps(value)
+            # A copy: orjson's own result keeps the kilobytes that it was written into.
+            return bytes(memoryview(orjson.dumps(value)))
         except TypeError as error:
             raise ValueError(str(error)) from error
 

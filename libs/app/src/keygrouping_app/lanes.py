@@ -192,7 +192,11 @@ class LoopLanes(Lanes):
         self._lanes: set[asyncio.Task[None]] = set()
         self._resting: list[asyncio.Future[None]] = []
         self._at_work: dict[Call, asyncio.Task[None]] = {}
+        self._latest: Call | None = None
+        """The one that has begun last."""
         self._turn = time.perf_counter()
+        """When the event loop's turn began, or one before it: see `_let_turn`."""
+        self._turning = False
         self._closed = False
 
     def close(self) -> None:
@@ -242,6 +246,7 @@ class LoopLanes(Lanes):
             if self._timer is None:
                 self._arm(call.deadline)
             self._at_work[call] = task
+            self._latest = call
             # Here and not in a coroutine of its own, for which each event would pay.
             result: Any = None
             error: BaseException | None = None
@@ -258,10 +263,20 @@ class LoopLanes(Lanes):
             while task.cancelling():
                 task.uncancel()
             now = self._ended(call, result, error)
-            if time.perf_counter() - self._turn > QUICK_SECONDS:
+            # Where others have begun meanwhile, it has waited, and the event loop has turned.
+            if self._latest is call and time.perf_counter() - self._turn > QUICK_SECONDS:
+                self._let_turn()
                 await asyncio.sleep(0)
-                self._turn = time.perf_counter()
                 now = loop.time()
+
+    def _let_turn(self) -> None:
+        """Has the next turn's beginning noted before any lane goes on: they share its time, however many they are."""
+        if not self._turning:
+            self._turning = True
+            self._loop.call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._turning, self._turn = False, time.perf_counter()
 
     async def _rest(self) -> None:
         if self.scheduler.held:
@@ -269,7 +284,6 @@ class LoopLanes(Lanes):
         place = self._loop.create_future()
         self._resting.append(place)
         await place
-        self._turn = time.perf_counter()
 
 
 class PooledLanes(Lanes):
@@ -361,7 +375,8 @@ class ThreadLanes(PooledLanes):
 
     def _rouse(self) -> None:
         ahead = 0 if self._limited else min(_MOST_AHEAD, int(QUICK_SECONDS / max(self._typical.seconds, 1e-6)))
-        while not self._closed and (call := self.scheduler.start(self._loop.time(), ahead)) is not None:
+        now = self._loop.time()
+        while not self._closed and (call := self.scheduler.start(now, ahead)) is not None:
             self._started(call)
             if self._threads < min(self.handler.concurrency, len(self.scheduler.running)):
                 self._threads += 1

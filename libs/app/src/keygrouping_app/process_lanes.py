@@ -206,7 +206,8 @@ class ProcessLanes(PooledLanes):
 
     def _rouse(self) -> None:
         ahead = 0 if self._limited else 2 * len(self._processes) * self._together
-        while not self._closed and (call := self.scheduler.start(self._loop.time(), ahead)) is not None:
+        now = self._loop.time()
+        while not self._closed and (call := self.scheduler.start(now, ahead)) is not None:
             self._calls.append(call)
         self._call_thread()
         if self.scheduler.held:

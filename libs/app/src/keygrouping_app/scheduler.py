@@ -190,10 +190,15 @@ class Scheduler:
             return self._failed(call, now, failure)
         events, queue = call.events, call.queue
         _let_go(source, events)
-        if queue.events:
-            self._give_turn(queue)
-        elif queue.serial:
-            del self._queues[queue.key]
+        if not queue.events:
+            if queue.serial:
+                del self._queues[queue.key]
+        elif not queue.turn:
+            queue.turn = True
+            if len(self.running) + len(self._turns) < self._concurrency:
+                self._turns.appendleft(queue)  # there is a lane for all that wait, so its key need not wait for one
+            else:
+                self._turns.append(queue)
         return events if failure is None else []
 
     def withdraw(self, source: Source) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +78,7 @@ class Deployment:
         self._folder = folder
         self._shape = shape or Shape()
         self._environments: dict[str, dict[str, str]] = {}
+        self._commands: dict[str, Sequence[str]] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stack = AsyncExitStack()
 
@@ -107,9 +108,20 @@ class Deployment:
         """File with all that a process says."""
         return self._folder / f"{name}.log"
 
-    def start(self, name: str, environment: Mapping[str, str] | None = None, /, **settings: object) -> None:
-        """Starts a process; `settings` are those of its service, `environment` is what else it shall find there."""
+    def start(
+        self,
+        name: str,
+        environment: Mapping[str, str] | None = None,
+        command: Sequence[str] | None = None,
+        /,
+        **settings: object,
+    ) -> None:
+        """Starts a process; `settings` are those of its service, `environment` is what else it shall find there.
+
+        `command`: arguments for Python; None: those that start the service.
+        """
         service, _, number = name.rpartition("-")
+        self._commands[name] = command or ("-m", f"keygrouping_{service}")
         given = self._own_settings(service, number) | settings
         base = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
         self._environments[name] = {
@@ -238,8 +250,7 @@ class Deployment:
             return False
 
     def _launch(self, name: str) -> None:
-        service = name.rpartition("-")[0]
-        command = [sys.executable, "-m", f"keygrouping_{service}"]
+        command = [sys.executable, *self._commands[name]]
         self._processes[name] = spawn(command, self.log(name), self._environments[name])
 
     def _kill_all(self) -> None:

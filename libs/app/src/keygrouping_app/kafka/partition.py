@@ -37,8 +37,10 @@ class Partition(Source):
         self.transactions = transactions
         """None: at least once."""
         self.gaps = Gaps(found.offset, _ended(tp, found), MOST_METADATA - MOST_END if end else MOST_METADATA)
-        self.outgoing: list[Outgoing] = []
-        """What handlers have returned and dead letters, to be written before the next commit."""
+        self._outgoing: list[Outgoing] = []
+        self.unwritten = 0
+        """How many outputs of handlers, and dead letters, are to be written before their events count as ended."""
+        self.unwritten_bytes = 0
         self.lost = False
         """Whether it went to another member without our doing: nothing of it is committed any more."""
         self.paused = False
@@ -46,6 +48,9 @@ class Partition(Source):
         self.log_end: int = found.offset
         """Behind the last record that it was seen to have in Kafka."""
         self._committed = found
+        self._now = found
+        self._changed = True
+        """Whether something has been read or has ended since it was told last what is to be committed."""
         self._end = end
 
     @property
@@ -81,23 +86,48 @@ class Partition(Source):
             records, position = [raw for raw in records if raw.offset < end], end
         if not records or records[0].offset <= self.gaps.known:
             records = [raw for raw in records if wants(raw.offset)]
+        self._changed |= position != self.gaps.position
         self.gaps.take([raw.offset for raw in records], position)
         return [Event(raw, self) for raw in records]
 
     def room(self, events: int, size: int) -> int:
-        """How many records may be read of it, given how many events and bytes of it may be held."""
-        return 0 if self.bytes >= size else min(self.gaps.room(), events - self.events)
+        """How many records may be read of it, given how many events and bytes of it may be held.
+
+        What is to be written counts as held, too: a broker may take it more slowly than handlers make it.
+        """
+        if self.bytes + self.unwritten_bytes >= size:
+            return 0
+        return min(self.gaps.room(), events - self.events - self.unwritten)
 
     def end(self, events: Sequence[Event], outgoing: Sequence[Outgoing]) -> None:
         """Events have ended, and this is to be written."""
         if outgoing:
-            self.outgoing += outgoing
+            self._outgoing += outgoing
+            self.unwritten += len(outgoing)
+            self.unwritten_bytes += sum(one.size for one in outgoing)
         self.gaps.end([event.raw.offset for event in events])
+        self._changed = True
+
+    def take_outgoing(self) -> list[Outgoing]:
+        """What is to be written now. It is held until `wrote`; `keep` has it written again."""
+        taken, self._outgoing = self._outgoing, []
+        return taken
+
+    def keep(self, outgoing: list[Outgoing]) -> None:
+        """These were not written, or not all of them."""
+        self._outgoing = outgoing + self._outgoing
+
+    def wrote(self, outgoing: Sequence[Outgoing]) -> None:
+        """These are written."""
+        self.unwritten -= len(outgoing)
+        self.unwritten_bytes -= sum(one.size for one in outgoing)
 
     def due(self) -> OffsetAndMetadata | None:
         """What is to be committed now; None if nothing has changed since the last commit."""
-        now = OffsetAndMetadata(self.gaps.first, with_end(self.gaps.encode(), self._end))
-        return None if now == self._committed else now
+        if self._changed:
+            self._now = OffsetAndMetadata(self.gaps.first, with_end(self.gaps.encode(), self._end))
+            self._changed = False
+        return None if self._now == self._committed else self._now
 
     def committed(self, what: OffsetAndMetadata) -> None:
         """A commit was answered."""

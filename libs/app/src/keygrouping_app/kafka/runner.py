@@ -414,7 +414,7 @@ class Runner:
         partitions = [each for each in self.partitions.values() if not each.lost and each.transactions is None]
         # Taken in one go: a commit speaks of nothing whose outputs are not written.
         due = {partition: what for partition in partitions if (what := partition.due()) is not None}
-        await self._write({partition: partition.outgoing for partition in due})
+        await self._write({partition: partition.take_outgoing() for partition in due})
         offsets = {partition.tp: what for partition, what in due.items() if not partition.lost}
         if offsets:
             await self._member.commit(offsets)
@@ -423,15 +423,16 @@ class Runner:
         self._committed.set()
 
     async def _write(self, outgoing: dict[Partition, list[Outgoing]]) -> None:
-        for partition in outgoing:
-            partition.outgoing = []
         try:
             await write_all(self._producer, [one for each in outgoing.values() for one in each])
         except BaseException:
             # Some may be written: they are written again, which at least once allows.
             for partition, each in outgoing.items():
-                partition.outgoing = each + partition.outgoing
+                partition.keep(each)
             raise
+        for partition, each in outgoing.items():
+            partition.wrote(each)
+        self._room.set()
 
     async def _keep_transacting(self, partition: Partition, transactions: Transactions) -> None:
         pauses = backoff()
@@ -460,16 +461,18 @@ class Runner:
 
     async def _transact(self, partition: Partition, transactions: Transactions) -> None:
         # Taken in one go: a transaction speaks of nothing whose outputs are not in it.
-        what, outgoing = partition.due(), partition.outgoing
+        what = partition.due()
         if what is None:
             return
-        partition.outgoing = []
+        outgoing = partition.take_outgoing()
         try:
             await transactions.commit(what, outgoing)
         except BaseException:
-            partition.outgoing = outgoing + partition.outgoing
+            partition.keep(outgoing)
             raise
+        partition.wrote(outgoing)
         partition.committed(what)
+        self._room.set()
         self._committed.set()
 
     # The clients.

@@ -159,7 +159,7 @@ class OnceProducer(AIOKafkaProducer):  # type: ignore[misc]
 
 
 async def write_all(producer: AIOKafkaProducer, outgoing: Sequence[Outgoing]) -> None:
-    """Returns when all records are written."""
+    """Returns when all records are written; what is refused is named in the log by its topic."""
     sent = [
         await producer.send(
             one.topic,
@@ -171,7 +171,12 @@ async def write_all(producer: AIOKafkaProducer, outgoing: Sequence[Outgoing]) ->
         )
         for one in outgoing
     ]
-    await asyncio.gather(*sent)
+    try:
+        await asyncio.gather(*sent)
+    except KafkaError as error:
+        failed = {one.topic for one, each in zip(outgoing, sent, strict=True) if each.done() and each.exception()}
+        log.warning("records for %s are not written: %r", ", ".join(sorted(failed)), error)
+        raise
 
 
 def _seen(future: asyncio.Future[None]) -> None:

@@ -93,7 +93,7 @@ def test_states_on_disk_take_little_memory(tmp_path: Path, monkeypatch: pytest.M
 def test_a_disk_without_room_says_what_to_do() -> None:
     store = DiskStore()
     store._base.execute("PRAGMA max_page_count=4")
-    with pytest.raises(UnusableStateError, match="full.*SQLITE_TMPDIR"):
+    with pytest.raises(UnusableStateError, match=r"full.*SQLITE_TMPDIR"):
         for number in range(100):
             store.put(b"%d" % number, Kept(os.urandom(10_000), 0, 1))
     store.close()

@@ -189,7 +189,7 @@ async def test_readiness_is_membership_and_other_paths_are_told() -> None:
         assert (await get(port, "/readyz"))[0] == 503
         assert await get(port, "/healthz") == (200, "ok\n")
         status, body = await get(port, "/metric")
-        there = "/healthz, /readyz, /metrics, /keys, /, /page.css, /page.js"
+        there = "/healthz, /readyz, /metrics, /keys, /, /page.css, /page.js, /state/"
         assert (status, body) == (404, f"no /metric: there are {there}\n")
 
 

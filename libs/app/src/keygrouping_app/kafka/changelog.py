@@ -203,7 +203,8 @@ async def _end(
 def _apart(group: str, tp: TopicPartition, changelog: TopicPartition) -> str:
     return (
         f"{changelog.topic}[{changelog.partition}] has states that don't belong to the offsets that group {group} has "
-        f"committed of {tp.topic}[{tp.partition}]: these were reset or have expired. {_how_to_restart(group, tp, changelog)}"
+        f"committed of {tp.topic}[{tp.partition}]: these were reset or have expired. "
+        + _how_to_restart(group, tp, changelog)
     )
 
 

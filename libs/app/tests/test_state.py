@@ -277,6 +277,10 @@ def test_an_older_state_is_upgraded_when_it_is_read() -> None:
     assert form.read(Kept(b'{"cents":3}', 0, 2)) == Renamed(3)
 
 
+def test_fields_that_come_and_go_need_no_upgrade() -> None:
+    assert Form(State(Account)).read(Kept(b'{"balance":3,"gone":true}', 0, 1)) == Account(3)
+
+
 def test_an_upgraded_state_is_written_by_its_version_even_if_its_bytes_are_the_same() -> None:
     states = States(State(Account, version=2, upgrade=lambda old, _: old))
     states.restore(b"a", Kept(b'{"balance":3,"seen":[]}', 0, 1), 0)

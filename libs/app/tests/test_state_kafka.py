@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from aiokafka.admin import NewTopic
+from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_app import App, AppError, Event, Output, State
 from keygrouping_app.handlers import Handler
@@ -196,6 +196,19 @@ async def test_a_changelog_that_is_not_as_it_has_to_be_is_refused(
     with pytest.raises(AppError) as refused:
         await prepare(bank.cluster.admin, bank.group, handlers)
     assert says in str(refused.value)
+
+
+async def test_partitions_that_are_added_end_a_member_that_gets_one(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keygrouping_app.kafka.member._METADATA_MS", 500)
+    await bank.pay(1)
+    stop = asyncio.Event()
+    task = asyncio.create_task(bank.app().serve(stop))
+    await bank.reach(1)
+    await bank.cluster.admin.create_partitions({bank.topic: NewPartitions(2)})
+    with pytest.raises(AppError, match=r"has 1 partitions, and .* has 2: keys have moved"):
+        await asyncio.wait_for(task, 120)
 
 
 async def test_states_are_kept_over_restarts_on_disk_and_of_plain_functions_as_well(bank: Bank) -> None:

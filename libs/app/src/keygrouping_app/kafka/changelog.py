@@ -62,25 +62,37 @@ async def prepare(admin: AIOKafkaAdminClient, group: str, handlers: Iterable[Han
 
 
 async def _prepare(admin: AIOKafkaAdminClient, group: str, topic: str, state: State) -> list[str]:
-    name, wanted = changelog_of(group, topic), len(await partitions_of(admin, [topic]))
-    if name not in await admin.list_topics() and (fault := await _create(admin, name, topic, wanted, state)):
+    name = changelog_of(group, topic)
+    if name not in await admin.list_topics() and (fault := await _create(admin, name, topic, state)):
         return [fault]
     for _ in range(_LOOKS):  # until the brokers that clients ask have heard of it
-        if found := len(await partitions_of(admin, [name])):
+        if await partitions_of(admin, [name]):
             break
         await asyncio.sleep(_LOOK_SECONDS)
-    if found != wanted:
-        return [
-            f"topic {name!r} has {found} partitions, and {topic!r} has {wanted}: keys have moved to other partitions, "
-            "and their states have not. Use another app name with a topic of the final number of partitions, and let "
-            "it read from the beginning"
-        ]
+    try:
+        await check_partitions(admin, group, topic)
+    except AppError as wrong:
+        return wrong.faults
     return [f"topic {name!r} {fault}" for fault in await _faults(admin, name, state)]
 
 
-async def _create(admin: AIOKafkaAdminClient, name: str, topic: str, partitions: int, state: State) -> str | None:
+async def check_partitions(admin: AIOKafkaAdminClient, group: str, topic: str) -> None:
+    """AppError unless each partition of the input has one of the changelog."""
+    name = changelog_of(group, topic)
+    found, wanted = len(await partitions_of(admin, [name])), len(await partitions_of(admin, [topic]))
+    if found != wanted:
+        raise AppError(
+            [
+                f"topic {name!r} has {found} partitions, and {topic!r} has {wanted}: keys have moved to other "
+                "partitions, and their states have not. Use another app name with a topic of the final number of "
+                "partitions, and let it read from the beginning"
+            ]
+        )
+
+
+async def _create(admin: AIOKafkaAdminClient, name: str, topic: str, state: State) -> str | None:
     (described,) = await admin.describe_topics([topic])
-    copies = len(described["partitions"][0]["replicas"])
+    partitions, copies = len(described["partitions"]), len(described["partitions"][0]["replicas"])
     settings = {"cleanup.policy": "compact", "max.message.bytes": str(largest_record(state))}
     if copies >= _SAFE_COPIES:
         settings["min.insync.replicas"] = "2"

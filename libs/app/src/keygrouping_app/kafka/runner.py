@@ -24,7 +24,7 @@ from aiokafka.structs import OffsetAndMetadata
 from keygrouping_app.dead_letters import dead_letter
 from keygrouping_app.events import Event, Outgoing
 from keygrouping_app.handlers import AppError, Handler
-from keygrouping_app.kafka.changelog import Restoring, largest_record, prepare, records_of, restore
+from keygrouping_app.kafka.changelog import Restoring, check_partitions, largest_record, prepare, records_of, restore
 from keygrouping_app.kafka.clients import Settings, backoff, given_up_calls, may_pass, started
 from keygrouping_app.kafka.member import Member, NotNowError
 from keygrouping_app.kafka.partition import Partition
@@ -241,6 +241,7 @@ class Runner:
                 try:
                     async with self._restores:
                         with given_up_calls():
+                            await check_partitions(self._admin, self._settings.group, tp.topic)
                             await restore(self._settings, tp, states, split_states(found.metadata)[1], progress)
                     return states
                 except BaseException as error:

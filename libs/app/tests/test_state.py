@@ -232,6 +232,15 @@ def test_old_states_are_forgotten_unless_an_event_of_their_key_is_in_memory() ->
     assert states.take() == {b"busy": None}
 
 
+def test_a_state_is_no_older_than_the_events_that_a_restored_one_was_made_by() -> None:
+    """However late the changelog was written: in a backfill all events are old."""
+    states = States(State(Account, ttl=1))
+    states.restore(b"a", Kept(b"1", 500, 1))
+    states.restore(b"b", None)
+    states.end_old(lambda _: False)
+    assert [key for key, _ in states] == [b"a"]
+
+
 def test_what_a_transaction_gives_back_is_taken_again_but_for_what_is_newer() -> None:
     states = States(State(Account))
     states.keep(b"a", None, b"1", 0)
@@ -283,25 +292,23 @@ def test_fields_that_come_and_go_need_no_upgrade() -> None:
 
 def test_an_upgraded_state_is_written_by_its_version_even_if_its_bytes_are_the_same() -> None:
     states = States(State(Account, version=2, upgrade=lambda old, _: old))
-    states.restore(b"a", Kept(b'{"balance":3,"seen":[]}', 0, 1), 0)
+    states.restore(b"a", Kept(b'{"balance":3,"seen":[]}', 0, 1))
     states.keep(b"a", states.find(b"a", 0), b'{"balance":3,"seen":[]}', 0)
     assert states.take() == {b"a": Kept(b'{"balance":3,"seen":[]}', 0, 2)}
 
 
 def test_states_of_a_newer_program_are_refused() -> None:
     with pytest.raises(UnusableStateError, match="this program has version 1: it is an older one"):
-        States(State(Account)).restore(b"a", Kept(b"{}", 0, 2), 0)
+        States(State(Account)).restore(b"a", Kept(b"{}", 0, 2))
 
 
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_a_state_that_cannot_be_read_ends_the_app_and_no_event(is_async: bool) -> None:
     app = App("bank")
 
-    def work(_: Event, state: Renamed) -> None:
-        state.cents += 1
+    def work(_: Event, __: Renamed) -> None: ...
 
-    async def work_async(_: Event, state: Renamed) -> None:
-        state.cents += 1
+    async def work_async(_: Event, __: Renamed) -> None: ...
 
     def upgrade(*_: Any) -> Any:
         raise LookupError("no balance")
@@ -330,6 +337,7 @@ async def run_with(app: App, states: States, events: list[Event]) -> None:
 @pytest.mark.parametrize(
     ("state", "says"),
     [
+        (Account(), "give a dataclass, a msgspec Struct or dict, or State(..., codec=...)"),
         (list, "give a dataclass, a msgspec Struct or dict, or State(..., codec=...)"),
         (State(Account, version=2), "state.version is 2: give upgrade="),
         (State(Account, version=0), "state.version is 0: give 1 or more"),
@@ -369,7 +377,11 @@ def test_a_state_has_to_begin_somewhere_and_to_be_written_and_read(state: type) 
     assert "give all of its fields a default, of types that JSON has" in fault
 
 
-@pytest.mark.parametrize("state", [Frozen, FrozenStruct])
+class FrozenAsWell(Frozen):
+    pass
+
+
+@pytest.mark.parametrize("state", [Frozen, FrozenAsWell, FrozenStruct])
 def test_a_state_that_cannot_be_changed_is_refused(state: type) -> None:
     (fault,) = bank(state=state).faults()
     assert "is frozen: a handler changes it in place" in fault

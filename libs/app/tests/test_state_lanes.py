@@ -53,11 +53,11 @@ async def lanes_of(kind: str, state: State, ends: Ends) -> AsyncIterator[Any]:
         await lanes.end()
 
 
-def events_of(source: Source, *whats: tuple[str, str]) -> list[Event]:
+def events_of(source: Source, *acts: tuple[str, str]) -> list[Event]:
     """By key and what to do."""
     return [
         Event(Record("t", 0, number, number, key.encode(), orjson.dumps({"do": do})), source)
-        for number, (key, do) in enumerate(whats)
+        for number, (key, do) in enumerate(acts)
     ]
 
 
@@ -78,11 +78,11 @@ async def until_ended(lanes: Any, ends: Ends, count: int) -> None:
 async def test_what_a_call_has_made_of_the_state_is_kept_if_it_succeeds(kind: str) -> None:
     by_a = [("a", "work"), ("a", "raise"), ("a", "reject"), ("a", "work")]
     by_b = [("b", "work"), ("b", "raise"), ("b", "work")]
-    whats = [*by_a, *by_b]
+    acts = [*by_a, *by_b]
     states, ends = States(SEEN), Ends()
     async with lanes_of(kind, SEEN, ends) as lanes:
-        lanes.offer(events_of(Source(Topic("t"), states), *whats))
-        await until_ended(lanes, ends, len(whats))
+        lanes.offer(events_of(Source(Topic("t"), states), *acts))
+        await until_ended(lanes, ends, len(acts))
     assert ends.failures == {1: "failed", 2: "rejected", 5: "failed"}
     assert states.take() == {b"a": Kept(b'{"offsets":[0,3]}', 3, 1), b"b": Kept(b'{"offsets":[4,6]}', 6, 1)}
 
@@ -103,7 +103,7 @@ async def test_a_call_that_is_stopped_leaves_the_state(kind: str, do: str, reaso
 async def test_a_state_that_cannot_be_read_ends_the_app_and_no_event(kind: str) -> None:
     state = State(state_handlers.Seen, version=2, upgrade=state_handlers.broken_upgrade)
     states, ends = States(state), Ends()
-    states.restore(b"a", Kept(b'{"old":1}', 0, 1), 0)
+    states.restore(b"a", Kept(b'{"old":1}', 0, 1))
     async with lanes_of(kind, state, ends) as lanes:
         lanes.offer(events_of(Source(Topic("t"), states), ("a", "work"), ("a", "work")))
         with pytest.raises(AppError, match=r"key b'a': its state can't be read as version 2 of Seen \(version 1 had"):

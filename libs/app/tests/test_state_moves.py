@@ -146,7 +146,7 @@ class Owner:
             assert last is not None and offset <= last, "states that belong to no commit"
             assert each.key is not None
             kept = None if each.value is None else Kept(each.value, each.time, int(each.headers[0][1] or b""))
-            states.restore(each.key, kept, each.time)
+            states.restore(each.key, kept)
         self.partition = Partition(TP, handler.topic, log.committed, asyncio.Event(), states=states)
         self._runner.partitions[TP] = self.partition
 

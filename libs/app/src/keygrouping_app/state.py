@@ -154,4 +154,5 @@ def _is_known(of: Any) -> bool:
 def _is_frozen(of: Any) -> bool:
     if isinstance(of, type) and issubclass(of, msgspec.Struct):
         return of.__struct_config__.frozen
-    return dataclasses.is_dataclass(of) and bool(vars(of)["__dataclass_params__"].frozen)
+    parameters = getattr(of, "__dataclass_params__", None)
+    return parameters is not None and bool(parameters.frozen)

@@ -85,14 +85,15 @@ class States:
         """What was taken is not written."""
         self._changed = taken | self._changed
 
-    def restore(self, key: bytes, kept: Kept | None, time: int) -> None:
-        """Takes what the changelog says since this time. UnusableStateError if a newer program has written it."""
+    def restore(self, key: bytes, kept: Kept | None) -> None:
+        """Takes what the changelog says of a key. UnusableStateError if a newer program has written it."""
         if kept is not None and kept.version > self._version:
             raise UnusableStateError(
                 f"states of version {kept.version} are there, and this program has version {self._version}: it is an "
                 "older one, run the newer"
             )
-        self._newest = max(self._newest, time)
+        if kept is not None:
+            self._newest = max(self._newest, kept.time)
         self._store.put(key, kept)
         self._note_size(kept)
 

@@ -32,6 +32,7 @@ _USUAL_BYTES = 1_048_588
 """What brokers take as `max.message.bytes` by default."""
 _ROOM = LARGEST_KEY + 16_384
 """Bytes of a record besides its state."""
+_SEGMENT_BYTES = 64 << 20
 _SAFE_COPIES = 3
 _LOOKS, _LOOK_SECONDS = 100, 0.1
 _BEHIND_SECONDS = 30.0
@@ -93,7 +94,13 @@ async def check_partitions(admin: AIOKafkaAdminClient, group: str, topic: str) -
 async def _create(admin: AIOKafkaAdminClient, name: str, topic: str, state: State) -> str | None:
     (described,) = await admin.describe_topics([topic])
     partitions, copies = len(described["partitions"]), len(described["partitions"][0]["replicas"])
-    settings = {"cleanup.policy": "compact", "max.message.bytes": str(largest_record(state))}
+    settings = {
+        "cleanup.policy": "compact",
+        "max.message.bytes": str(largest_record(state)),
+        "message.timestamp.type": "CreateTime",
+        # What is restored is what is not compacted yet, and the last segment never is.
+        "segment.bytes": str(max(_SEGMENT_BYTES, 2 * largest_record(state))),
+    }
     if copies >= _SAFE_COPIES:
         settings["min.insync.replicas"] = "2"
     answer = await admin.create_topics([NewTopic(name, partitions, copies, topic_configs=settings)])
@@ -122,6 +129,8 @@ async def _faults(admin: AIOKafkaAdminClient, name: str, state: State) -> list[s
         faults.append(
             f"has cleanup.policy={found['cleanup.policy']}, which would delete states: {alter} cleanup.policy=compact"
         )
+    if found["message.timestamp.type"] != "CreateTime":
+        faults.append(f"would change when states were changed: {alter} message.timestamp.type=CreateTime")
     if int(found["max.message.bytes"]) < (wanted := largest_record(state)):
         faults.append(
             f"takes {found['max.message.bytes']} bytes, and states may have {state.largest}: "
@@ -186,7 +195,7 @@ async def restore(
                 if raw.value is not None and raw.offset > (-1 if last is None else last):
                     raise AppError([_apart(settings.group, tp, changelog)])
                 try:
-                    states.restore(raw.key, _kept(raw), raw.timestamp)
+                    states.restore(raw.key, _kept(raw))
                 except UnusableStateError as error:
                     raise AppError([f"{changelog.topic}[{changelog.partition}]: {error}"]) from error
     if end > first:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
 import orjson
 
 from keygrouping_app.codecs import JSON, Codec
@@ -133,6 +132,8 @@ class _Typed:
     """JSON of a dataclass or Struct."""
 
     def __init__(self, of: Any) -> None:
+        import msgspec  # when it is needed only
+
         self._encoder = msgspec.json.Encoder()
         self._decoder = msgspec.json.Decoder(of)
 
@@ -148,11 +149,15 @@ def _codec_of(of: Callable[[], Any]) -> Codec:
 
 
 def _is_known(of: Any) -> bool:
-    return isinstance(of, type) and (of is dict or dataclasses.is_dataclass(of) or issubclass(of, msgspec.Struct))
+    return isinstance(of, type) and (of is dict or dataclasses.is_dataclass(of) or _is_struct(of))
+
+
+def _is_struct(of: object) -> bool:
+    return hasattr(of, "__struct_config__")
 
 
 def _is_frozen(of: Any) -> bool:
-    if isinstance(of, type) and issubclass(of, msgspec.Struct):
-        return of.__struct_config__.frozen
+    if _is_struct(of):
+        return bool(of.__struct_config__.frozen)
     parameters = getattr(of, "__dataclass_params__", None)
     return parameters is not None and bool(parameters.frozen)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from types import ModuleType
 
+import pytest
 from keygrouping.app import App
 from keygrouping_app.environment import NAMES, PREFIX
 from keygrouping_app.metrics import DEFINITIONS
@@ -13,9 +16,11 @@ from .pages import DOCS, ROOT, blocks
 PAGE = DOCS / "app.md"
 
 
-def test_its_code_runs() -> None:
+def test_its_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "\n".join(block.text for block in blocks(PAGE, "python"))
-    exec(compile(code, str(PAGE), "exec"), {"__name__": "page"})
+    module = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)  # where the types of a state are looked up
+    exec(compile(code, str(PAGE), "exec"), vars(module))
 
 
 def first_column(heading: str) -> list[str]:

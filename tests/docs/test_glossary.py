@@ -24,7 +24,10 @@ _RESOURCE = re.compile(r"^### `[A-Z]+ /(\w+)", re.M)
 _LABELS = re.compile(r"^\| `keygrouping_\w+` \| \w+ \| [^|]* \| ([^|]+) \|", re.M)
 _PLAIN = re.compile(r"_(topic|file|url|readers)$")
 """Settings that say by their name alone which topic, file, address or groups they name."""
-APP = ("app", "handler", "lane", "member", "gap", "retries", "lifespan", "dead letter", "identity")
+APP = (
+    *("app", "handler", "lane", "member", "gap", "retries", "lifespan", "dead letter", "identity"),
+    *("state", "changelog", "restore"),
+)
 
 
 def entries() -> list[tuple[list[str], str]]:

@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping_app import App, Event, Topic
 from keygrouping_app.events import Outgoing, Record
+from keygrouping_app.kafka.changelog import Restoring
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_app.scheduler import Failure
@@ -28,6 +29,7 @@ class FakeRunner:
     name: str = "billing"
     until: str = ""
     seen: float = 1.7e9
+    restoring: dict[TopicPartition, Restoring] = field(default_factory=dict)
 
     @property
     def held(self) -> list[Partition]:

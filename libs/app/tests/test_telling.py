@@ -11,14 +11,18 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from keygrouping_app import App, Breaker, Event, Reject
+from keygrouping_app import App, Breaker, Event, Reject, State
 from keygrouping_app import serving as module
+from keygrouping_app.kafka.changelog import Restoring
 from keygrouping_app.metrics import DEFINITIONS, PREFIX, SEEN
 from keygrouping_app.serving import serving, text
+from keygrouping_app.states import States
 from keygrouping_app.telling import told
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_service.testing import Cluster, until
@@ -189,7 +193,7 @@ async def test_readiness_is_membership_and_other_paths_are_told() -> None:
         assert (await get(port, "/readyz"))[0] == 503
         assert await get(port, "/healthz") == (200, "ok\n")
         status, body = await get(port, "/metric")
-        there = "/healthz, /readyz, /metrics, /keys, /, /page.css, /page.js"
+        there = "/healthz, /readyz, /metrics, /keys, /, /page.css, /page.js, /state/"
         assert (status, body) == (404, f"no /metric: there are {there}\n")
 
 
@@ -283,3 +287,102 @@ async def test_what_is_not_read_yet_counts_as_lag(
         release.set()
         stop.set()
         await serving_task
+
+
+@dataclass
+class Account:
+    balance: int = 0
+
+
+class Raw:
+    """A codec of bytes that are no JSON."""
+
+    def decode(self, data: bytes) -> Any:
+        return list(data)
+
+    def encode(self, value: Any) -> bytes:
+        return bytes(value)
+
+
+def with_state(state: Any = Account, **options: Any) -> App:
+    app = App("billing")
+
+    @app.on("orders", state=state, **options)
+    async def charge(_: Event, __: Any) -> None: ...
+
+    return app
+
+
+async def state_of(path: str, state: Any = Account, group: Any = None, data: bytes = b'{"balance":3}') -> Any:
+    """What is told of a path while one key has a state: that of its group, by field unless it is bytes."""
+    by_field = not isinstance(group, bytes)
+    app = with_state(state, key="/of" if by_field else None)
+    with running(app) as runner, told(0, runner) as port:
+        states = States(app.handlers[0].state or State(Account), by_field=by_field)
+        states.keep(group, None, data, 1_700_000_000_000)
+        runner.held[0].states = states
+        status, body = await get(port, f"/state/{path}")
+        return json.loads(body) if status == HTTPStatus.OK else (status, body)
+
+
+@pytest.mark.parametrize(
+    ("path", "group"),
+    [
+        ("alice", b"alice"),
+        ("a%2Fb%20%C3%A9", "a/b é".encode()),
+        ("%00%FF", b"\x00\xff"),
+        ("alice", "alice"),
+        ("7", 7),
+        ("7", "7"),
+        ("2.5", 2.5),
+        ("%3Cscript%3E", "<script>"),
+    ],
+)
+async def test_the_state_of_a_key_is_told(path: str, group: Any) -> None:
+    (found,) = (await state_of(path, group=group))["states"]
+    assert found["key"] == (group.decode(errors="backslashreplace") if isinstance(group, bytes) else str(group))
+    assert found["state"] == {"balance": 3}
+    assert (found["topic"], found["partition"], found["version"], found["bytes"]) == ("orders", 3, 1, 13)
+    assert found["changed"] == 1_700_000_000_000
+
+
+async def test_a_state_that_is_no_json_is_told_as_base64() -> None:
+    (found,) = (await state_of("k", State(list, codec=Raw()), b"k", b"\xff\x00"))["states"]
+    assert found["base64"] == "/wA="
+
+
+async def test_a_key_without_a_state_is_not_found() -> None:
+    status, body = await state_of("bob", group=b"alice")
+    assert status == 404
+    assert "another one may have it" in body
+
+
+async def test_states_are_for_those_who_know_the_server_by_its_name() -> None:
+    with running(with_state()) as runner, told(0, runner) as port:
+
+        def asked() -> int:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("GET", "/state/alice", headers={"Host": "evil.example"})
+            return connection.getresponse().status
+
+        assert await asyncio.to_thread(asked) == HTTPStatus.MISDIRECTED_REQUEST
+
+
+async def test_metrics_tell_of_states_and_of_restoring() -> None:
+    with running(with_state()) as runner, told(0, runner) as port:
+        states = States(State(Account))
+        states.keep(b"a", None, b'{"balance":3}', 0)
+        states.keep(b"bc", None, b'{"balance":10}', 0)
+        runner.held[0].states = states
+        runner.restoring = {TopicPartition("orders", 4): Restoring(1, 6), TopicPartition("orders", 5): Restoring()}
+        _, body = await get(port, "/metrics")
+    found = {
+        sample.name.removeprefix(PREFIX): sample.value
+        for family in text_string_to_metric_families(body)
+        for sample in family.samples
+    }
+    assert found["states"] == 2
+    assert found["state_bytes"] == 30
+    assert found["largest_state_bytes"] == 14
+    assert found["restoring_partitions"] == 2
+    assert found["restore_left_offsets"] == 6

@@ -13,6 +13,7 @@ from keygrouping_app.events import Event, Outgoing, Output, UndecodableError
 from keygrouping_app.failures import Reject
 from keygrouping_app.handlers import AppError, Retries
 from keygrouping_app.scheduler import Failure
+from keygrouping_app.state import State
 from keygrouping_app.tested import Tested
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Output",
     "Reject",
     "Retries",
+    "State",
     "Tested",
     "Topic",
     "UndecodableError",

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import inspect
 import logging
+import re
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from keygrouping_app.handlers import AppError, Handler, Key, Order, Retries
 from keygrouping_app.lanes import Lanes, LoopLanes, OnEnd, ThreadLanes
 from keygrouping_app.lifespans import Lifespan, needed, provided, wanted_by
 from keygrouping_app.moments import Start, Until, faults_of, moment_of
+from keygrouping_app.state import State
 from keygrouping_app.tested import Tested, run_test
 from keygrouping_app.tracing import traced
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 FunctionType = TypeVar("FunctionType", bound=Callable[..., Any])
 _USUAL_BREAKER = Breaker()
 _USUAL_LANES = 16
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 LifespanType = TypeVar("LifespanType", bound=Lifespan)
 
 
@@ -44,7 +47,7 @@ class App:
     - `instance_id`: makes the member static: it may restart within `session_timeout` seconds without a rebalance.
     - `session_timeout`: seconds without a sign of life after which the group takes a member's partitions.
     - `commit_interval`: seconds between commits. What has ended since the last one runs again after a crash.
-    - `port`: of `/metrics`, `/healthz`, `/readyz` and `/keys`, on all addresses; None: nothing is served.
+    - `port`: of `/metrics`, `/healthz`, `/readyz`, `/keys` and `/state/KEY`, on all addresses; None: nothing is served.
     - `start`: where a topic begins of which the group has committed nothing: "earliest", "latest", or a time (a
       datetime or ISO 8601, with its zone): the first record of that time or later. It is committed before anything is
       read, so it stays what it was. Partitions that are added later begin at their first record.
@@ -100,6 +103,7 @@ class App:
         rate: float | None = None,
         rate_per_key: float | None = None,
         breaker: Breaker | None = _USUAL_BREAKER,
+        state: State | Callable[[], Any] | None = None,
     ) -> Callable[[FunctionType], FunctionType]:
         """Makes a function the handler of a topic; the function itself stays as it is.
 
@@ -123,6 +127,9 @@ class App:
         - `rate`: events a second that start in a member at most, tries included; keys that wait hold no lane.
         - `rate_per_key`: the same of each key.
         - `breaker`: when the handler pauses as a whole, as something that it needs is away: see `Breaker`; None: never.
+        - `state`: what each key has of its own, a class such as a dataclass or what `State` says. The function takes it
+          behind the event and changes it in place. What it was changed to is committed together with the event and with
+          what the function returns, as with `exactly_once`. The events of a key have to come from one partition.
         """
 
         def declare(function: FunctionType) -> FunctionType:
@@ -141,6 +148,7 @@ class App:
                 rate=rate,
                 rate_per_key=rate_per_key,
                 breaker=breaker,
+                state=state if state is None or isinstance(state, State) else State(state),
             )
             self.handlers.append(handler)
             return function
@@ -194,6 +202,11 @@ class App:
             found += [f"lifespan {name}: parameter {each!r} is given by no lifespan before it" for each in missing]
             given.add(name)
         for handler in self.handlers:
+            if handler.state is not None and not _TOPIC.fullmatch(f"{self.name}.{handler.topic.name}.states"):
+                found.append(
+                    f"{handler.name} on {handler.topic.name!r}: its states are kept in a topic named by app and topic, "
+                    f"and {self.name!r} can't be part of one: use letters, digits, '.', '_', '-', up to 249 together"
+                )
             found += [*handler.faults(dict.fromkeys(given)), *self._faults_of_processes(handler)]
         return found
 
@@ -259,8 +272,12 @@ class App:
         _collect_rarely()
         await self.serve(stop)
 
-    async def test(self, events: Iterable[Event], **given: Any) -> Tested:
+    async def test(
+        self, events: Iterable[Event], *, states: Mapping[str, Mapping[Any, Any]] | None = None, **given: Any
+    ) -> Tested:
         """Runs handlers on events (see `Event.of`) without Kafka, until all have ended, and tells what came of them.
+
+        `states`: what keys have at the beginning, by topic and key, as `Tested.states` tells what they have at the end.
 
         Time is virtual: retries, deadlines and `asyncio.sleep` in handlers take none. Plain functions run on the event
         loop, with `processes`, too. `given` are replacements of what lifespans yield, by name; those lifespans don't
@@ -268,7 +285,7 @@ class App:
         """
         self.check()
         async with provided(self._lifespans, given) as values:
-            return await run_test(self.handlers, events, partial(self.bound, provided=values))
+            return await run_test(self.handlers, events, partial(self.bound, provided=values), states or {})
 
     def bound(self, handler: Handler, provided: dict[str, Any]) -> Callable[..., Any]:
         """A handler's function with what lifespans have given, in spans where the process takes some."""

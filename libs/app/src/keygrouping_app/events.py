@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from keygrouping_app.codecs import Codec, Topic, as_topic
+from keygrouping_app.states import States
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -52,13 +53,15 @@ class UndecodableError(ValueError):
 class Source:
     """A partition as long as a member owns it: what its events belong to.
 
-    `events` and `bytes` are what is held of it in memory. Once `closed` nothing of it is started any more.
+    `events` and `bytes` are what is held of it in memory. Once `closed` nothing of it is started any more. `states` are
+    those of its keys, if its handler has some.
     """
 
-    __slots__ = ("bytes", "closed", "events", "running", "topic")
+    __slots__ = ("bytes", "closed", "events", "running", "states", "topic")
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: Topic, states: States | None = None) -> None:
         self.topic = topic
+        self.states = states
         self.events = 0
         self.bytes = 0
         self.running = 0

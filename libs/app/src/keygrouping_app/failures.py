@@ -7,6 +7,7 @@ import hashlib
 import traceback
 
 from keygrouping_app.events import UndecodableError
+from keygrouping_app.kept import StateError
 from keygrouping_app.scheduler import Failure
 
 _MOST_DETAIL = 1000
@@ -35,6 +36,8 @@ def failure_of(error: BaseException, expired: bool) -> Failure:
         return Failure("undecodable", str(error)[:_MOST_DETAIL], retry=False)
     if isinstance(error, OutputError):
         return Failure("invalid_output", str(error)[:_MOST_DETAIL], retry=False)
+    if isinstance(error, StateError):
+        return Failure("invalid_state", str(error)[:_MOST_DETAIL], retry=False)
     if isinstance(error, asyncio.CancelledError):
         return Failure("failed", "the handler was cancelled by something that it awaited", digest=digest)
     dependency = isinstance(error, OSError) or not isinstance(error, _OF_EVENT_OR_CODE)

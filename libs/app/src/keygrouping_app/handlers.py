@@ -13,6 +13,7 @@ from keygrouping_app.codecs import Topic
 from keygrouping_app.events import Event, Outgoing, Output, UndecodableError
 from keygrouping_app.failures import OutputError
 from keygrouping_app.scheduler import Scheduler
+from keygrouping_app.state import State
 
 Order: TypeAlias = Literal["key"] | None
 Key: TypeAlias = str | Callable[[Event], Hashable] | None
@@ -76,6 +77,7 @@ class Handler:
     rate_per_key: float | None = None
     breaker: Breaker | None = None
     processes: int | None = None
+    state: State | None = None
 
     @property
     def name(self) -> str:
@@ -89,8 +91,13 @@ class Handler:
 
     @property
     def wants(self) -> list[str]:
-        """The names of its parameters behind the first: what lifespans have to give."""
-        return list(inspect.signature(self.function).parameters)[1:]
+        """The names of its parameters behind event and state: what lifespans have to give."""
+        return list(inspect.signature(self.function).parameters)[1 if self.state is None else 2 :]
+
+    @property
+    def in_transactions(self) -> bool:
+        """Whether what it returns is committed together with its events; a state always is."""
+        return self.exactly_once or self.state is not None
 
     @property
     def is_async(self) -> bool:
@@ -128,8 +135,13 @@ class Handler:
                 if name not in given
             ),
         ]
-        if not self._takes_event():
+        takes = self._takes()
+        if takes < 1:
             found.append("it takes no argument: its first one is the event (with batch, the list of events)")
+        if self.state is not None:
+            if takes < 2:
+                found.append("it takes no state: its second argument is the key's state")
+            found += self.state.faults()
         return [f"{self.name} on {self.topic.name!r}: {fault}" for fault in found]
 
     def _checks(self) -> list[tuple[str, Any, bool, str]]:
@@ -156,12 +168,14 @@ class Handler:
             ("rate", self.rate, self.rate is None or self.rate > 0, "events a second, more than 0"),
             ("rate_per_key", per_key, per_key is None or per_key > 0, "events a second, more than 0"),
             ("rate_per_key", per_key, per_key is None or self.order == "key", "it with order='key' only"),
+            ("order", self.order, self.order == "key" or self.state is None, "'key': a state has its events in order"),
             *([] if self.breaker is None else _checks_of(self.breaker)),
         ]
 
-    def _takes_event(self) -> bool:
+    def _takes(self) -> int:
+        """How many arguments it takes by their place."""
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return any(each.kind in kinds for each in inspect.signature(self.function).parameters.values())
+        return sum(each.kind in kinds for each in inspect.signature(self.function).parameters.values())
 
 
 def _checks_of(breaker: Breaker) -> list[tuple[str, Any, bool, str]]:

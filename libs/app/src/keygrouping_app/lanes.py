@@ -22,8 +22,10 @@ from typing import Any, TypeAlias
 from keygrouping_app.costs import Costs
 from keygrouping_app.events import Event, Outgoing, Source
 from keygrouping_app.failures import failure_of
-from keygrouping_app.handlers import Function, Handler, outputs_of
+from keygrouping_app.handlers import AppError, Function, Handler, outputs_of
+from keygrouping_app.kept import UnusableStateError
 from keygrouping_app.scheduler import Call, Failure
+from keygrouping_app.state import Form
 from keygrouping_app.tally import HANDLED, Tally, Typical
 
 log = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ class Lanes:
         self.handler = handler
         self.scheduler = handler.scheduler()
         self.tally = Tally()
+        self._form = None if handler.state is None else Form(handler.state)
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self.costs = Costs(self._loop.time())
@@ -63,7 +66,8 @@ class Lanes:
         events, now = list(events), self._loop.time()
         for event in events:
             event.since = now
-        self.scheduler.offer(events if self.handler.key is None else self._readable(events))
+        plain = self.handler.key is None and self._form is None
+        self.scheduler.offer(events if plain else self._readable(events))
         self._rouse()
 
     def _readable(self, events: Iterable[Event]) -> list[Event]:
@@ -71,6 +75,8 @@ class Lanes:
         for event in events:
             try:
                 self.handler.set_group(event)
+                if event.source.states is not None:
+                    event.source.states.key_of(event.group)
             except Exception as error:
                 failure = failure_of(error, expired=False)
                 self.tally.dead[failure.reason] += 1
@@ -114,7 +120,10 @@ class Lanes:
     def _ended(self, call: Call, result: Any, error: BaseException | None) -> float:
         """Gives the time of its end."""
         outputs, failure = _NO_OUTPUTS, None
-        if result is not None:
+        if isinstance(error, UnusableStateError):
+            self._end_app(call, str(error))
+            return self._loop.time()
+        if result is not None and error is None:
             try:
                 outputs = outputs_of(result, call.events[-1])
             except ValueError as wrong:
@@ -125,6 +134,33 @@ class Lanes:
         self._finish(call, outputs, failure, now - call.started, now)
         return now
 
+    def _find_state(self, call: Call) -> None:
+        """What the call begins with; to be asked on the event loop, when no other call of its key runs."""
+        event = call.events[0]
+        assert event.source.states is not None
+        try:
+            call.kept = event.source.states.find(call.queue.key, event.time)
+        except UnusableStateError as error:
+            self._end_app(call, str(error))
+            raise
+
+    def _keep_state(self, call: Call) -> None:
+        states = call.events[0].source.states
+        assert states is not None
+        try:
+            states.keep(call.queue.key, call.kept, call.after, max(event.time for event in call.events))
+        except UnusableStateError as error:
+            self._end_app(call, str(error))
+            raise
+
+    def _end_app(self, call: Call, why: str) -> None:
+        """Without a key's state the app can't go on. The call does not end, so none of its events counts as ended."""
+        self._fail(AppError([f"{self.handler.name} on {self.handler.topic.name!r}, key {call.queue.key!r}: {why}"]))
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failure.done():
+            self.failure.set_exception(error)
+
     def _record_end(self, call: Call, outputs: list[Outgoing], failure: Failure | None, seconds: float) -> None:
         self._finish(call, outputs, failure, seconds, self._loop.time())
 
@@ -133,6 +169,8 @@ class Lanes:
         circuit = scheduler.circuit
         was_open = circuit is not None and circuit.is_open
         tally.add(HANDLED if failure is None else failure.reason, seconds)
+        if failure is None and self._form is not None:
+            self._keep_state(call)
         ended = scheduler.finish(call, now, failure)
         self.costs.add(call.queue.key, seconds, len(ended), now)
         if ended:
@@ -189,6 +227,7 @@ class LoopLanes(Lanes):
     def __init__(self, handler: Handler, function: Function, on_end: OnEnd) -> None:
         super().__init__(handler, on_end)
         self._function = function
+        self._run: Function = function if self._form is None else partial(self._with_state, self._form)
         self._lanes: set[asyncio.Task[None]] = set()
         self._resting: list[asyncio.Future[None]] = []
         self._at_work: dict[Call, asyncio.Task[None]] = {}
@@ -226,8 +265,8 @@ class LoopLanes(Lanes):
                 self._lanes.add(lane)
 
     def _lane_ended(self, lane: asyncio.Task[None]) -> None:
-        if not lane.cancelled() and (error := lane.exception()) and not self.failure.done():
-            self.failure.set_exception(error)
+        if not lane.cancelled() and (error := lane.exception()):
+            self._fail(error)
 
     def _is_late(self, call: Call) -> None:
         self._at_work[call].cancel()
@@ -235,7 +274,8 @@ class LoopLanes(Lanes):
     async def _lane(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        loop, scheduler, function, batch = self._loop, self.scheduler, self._function, bool(self.handler.batch)
+        loop, scheduler, run, form = self._loop, self.scheduler, self._run, self._form
+        batch = bool(self.handler.batch)
         now = loop.time()
         while True:
             call = scheduler.start(now)
@@ -245,13 +285,12 @@ class LoopLanes(Lanes):
                 continue
             if self._timer is None:
                 self._arm(call.deadline)
-            self._at_work[call] = task
-            self._latest = call
+            self._at_work[call], self._latest = task, call
             # Here and not in a coroutine of its own, for which each event would pay.
             result: Any = None
             error: BaseException | None = None
             try:
-                result = await function(call.events if batch else call.events[0])
+                result = await run(call if form else call.events if batch else call.events[0])
             except asyncio.CancelledError as cancelled:
                 if self._closed:
                     raise
@@ -277,6 +316,13 @@ class LoopLanes(Lanes):
 
     def _begin_turn(self) -> None:
         self._turning, self._turn = False, time.perf_counter()
+
+    async def _with_state(self, form: Form, call: Call) -> Any:
+        self._find_state(call)
+        state = form.read(call.kept)
+        result = await self._function(call.events if self.handler.batch else call.events[0], state)
+        call.after = form.write(state)
+        return result
 
     async def _rest(self) -> None:
         if self.scheduler.held:
@@ -378,6 +424,8 @@ class ThreadLanes(PooledLanes):
         now = self._loop.time()
         while not self._closed and (call := self.scheduler.start(now, ahead)) is not None:
             self._started(call)
+            if self._form is not None:
+                self._find_state(call)
             if self._threads < min(self.handler.concurrency, len(self.scheduler.running)):
                 self._threads += 1
                 name = f"{self.handler.name}-{self._threads}"
@@ -409,7 +457,13 @@ class ThreadLanes(PooledLanes):
         result, error = None, None
         began = time.perf_counter()
         try:
-            result = self._function(call.events if self.handler.batch else call.events[0])
+            given: Any = call.events if self.handler.batch else call.events[0]
+            if self._form is None:
+                result = self._function(given)
+            else:
+                state = self._form.read(call.kept)
+                result = self._function(given, state)
+                call.after = self._form.write(state)
         except BaseException as broken:  # whatever it is, it must not end the thread
             error = broken
         self._typical.add(time.perf_counter() - began)

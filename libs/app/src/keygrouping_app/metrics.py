@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import accumulate
 from typing import Any, Protocol
 
+from aiokafka import TopicPartition
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -17,8 +18,10 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from keygrouping_app.kafka.changelog import Restoring
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.overview import RANKS, Held, Work, keys_at_work
+from keygrouping_app.states import States
 from keygrouping_app.tally import BUCKETS, Tally
 
 Kind = Callable[..., Any]
@@ -84,6 +87,23 @@ DEFINITIONS: dict[str, tuple[Kind, str, tuple[str, ...]]] = {
         "Processes of a handler with `processes` that were replaced: one died, or its call was late.",
         ("topic", "why"),
     ),
+    "states": (GaugeMetricFamily, "Keys of the member's partitions that have a state.", ("topic",)),
+    "state_bytes": (GaugeMetricFamily, "Bytes of these states and their keys.", ("topic",)),
+    "largest_state_bytes": (
+        GaugeMetricFamily,
+        "Bytes of the largest state that was kept or restored since the member has its partition.",
+        ("topic",),
+    ),
+    "restoring_partitions": (
+        GaugeMetricFamily,
+        "Partitions of the member that wait for their states; nothing of them is handled until then.",
+        ("topic",),
+    ),
+    "restore_left_offsets": (
+        GaugeMetricFamily,
+        "Offsets of the changelog that are still to be read by these partitions.",
+        ("topic",),
+    ),
     "breaker_state": (GaugeMetricFamily, "1 for the state that the handler's breaker is in.", ("topic", "state")),
 }
 """Kind, meaning and labels by name, without prefix; all have the label `group` besides."""
@@ -106,6 +126,8 @@ class Member(Protocol):
     def lanes(self) -> Sequence[Lanes]: ...
     @property
     def held(self) -> Sequence[Held]: ...
+    @property
+    def restoring(self) -> Mapping[TopicPartition, Restoring]: ...
 
 
 class Metrics(Collector):
@@ -124,6 +146,10 @@ class Metrics(Collector):
             topic = lanes.handler.topic.name
             _of_lanes(found, topic, Work.of(lanes, now, RANKS), now)
             _of_partitions(found, topic, [each for each in held if each.place[0] == topic])
+            _of_states(found, topic, [each.states for each in held if each.place[0] == topic])
+            left = [each.left for tp, each in self._member.restoring.items() if tp.topic == topic]
+            found.add("restoring_partitions", len(left), topic)
+            found.add("restore_left_offsets", sum(left), topic)
         yield from found.families.values()
         seen = GaugeMetricFamily(
             SEEN, "When the member last saw its partitions in Kafka, s since 1970.", labels=["group"]
@@ -188,6 +214,13 @@ def _of_partitions(found: _Found, topic: str, held: Sequence[Held]) -> None:
     for each in held:
         found.add("gap_offsets", each.span, topic, str(each.place[1]))
         found.add("gap_room_offsets", each.gap_room, topic, str(each.place[1]))
+
+
+def _of_states(found: _Found, topic: str, held: Sequence[States | None]) -> None:
+    states = [each for each in held if each is not None]
+    found.add("states", sum(map(len, states)), topic)
+    found.add("state_bytes", sum(each.size for each in states), topic)
+    found.add("largest_state_bytes", max((each.largest for each in states), default=0), topic)
 
 
 def _of_tally(found: _Found, topic: str, tally: Tally) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import Protocol
 
+import orjson
+
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.scheduler import Waiting
 from keygrouping_app.split import Load, split_of, split_words
+from keygrouping_app.states import States
 
 RANKS = 10
 """Keys that metrics tell of, by rank."""
@@ -22,6 +26,7 @@ class Held(Protocol):
 
     events: int
     bytes: int
+    states: States | None
 
     @property
     def place(self) -> tuple[str, int]: ...
@@ -110,6 +115,31 @@ def as_json(lanes: Iterable[Lanes], held: Iterable[Held], now: float) -> list[di
     """What a member does now, of each handler: which keys wait or run, which are hot, and what a split would give."""
     held = list(held)
     return [_handler(each, held, now) for each in lanes]
+
+
+def states_of(key: bytes, held: Iterable[Held]) -> list[dict[str, object]]:
+    """The states that a key has in a member, one of each handler; what is not JSON is told as base64."""
+    return [
+        {
+            "topic": each.place[0],
+            "partition": each.place[1],
+            "key": _text(group),
+            "changed": kept.time,
+            "version": kept.version,
+            "bytes": len(kept.data),
+            **_shown(kept.data),
+        }
+        for each in held
+        if each.states is not None
+        for group, kept in each.states.look(key)
+    ]
+
+
+def _shown(data: bytes) -> dict[str, object]:
+    try:
+        return {"state": orjson.loads(data)}
+    except ValueError:
+        return {"base64": base64.b64encode(data).decode()}
 
 
 def _handler(lanes: Lanes, held: Iterable[Held], now: float) -> dict[str, object]:

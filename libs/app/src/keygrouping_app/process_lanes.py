@@ -29,7 +29,18 @@ from keygrouping_app.events import Outgoing, Source
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.lanes import QUICK_SECONDS, OnEnd, PooledLanes
 from keygrouping_app.scheduler import Call, Failure
-from keygrouping_app.worker_process import BACK, NAME, STOP, Answer, RawCall, RawOutput, Task, packed_event, work
+from keygrouping_app.worker_process import (
+    BACK,
+    NAME,
+    STOP,
+    UNUSABLE,
+    Answer,
+    RawCall,
+    RawOutput,
+    Task,
+    packed_event,
+    work,
+)
 
 log = logging.getLogger(__name__)
 
@@ -208,6 +219,8 @@ class ProcessLanes(PooledLanes):
         ahead = 0 if self._limited else 2 * len(self._processes) * self._together
         now = self._loop.time()
         while not self._closed and (call := self.scheduler.start(now, ahead)) is not None:
+            if self._form is not None:
+                self._find_state(call)
             self._calls.append(call)
         self._call_thread()
         if self.scheduler.held:
@@ -238,10 +251,6 @@ class ProcessLanes(PooledLanes):
         finally:
             process.stop()
 
-    def _fail(self, error: BaseException) -> None:
-        if not self.failure.done():
-            self.failure.set_exception(error)
-
     def _taken(self) -> list[Call]:
         """What goes over next: a part of what waits, so that some is left for the others."""
         wanted = min(self._together, -(-len(self._calls) // len(self._processes)))
@@ -256,7 +265,7 @@ class ProcessLanes(PooledLanes):
                     calls.append(call)
                 break
             calls.append(call)
-            size += sum(event.size for event in call.events)
+            size += sum(event.size for event in call.events) + (0 if call.kept is None else len(call.kept.data))
         return calls
 
     def _run(self, process: Process, calls: list[Call]) -> Fate | None:
@@ -266,13 +275,17 @@ class ProcessLanes(PooledLanes):
         fate: Fate | None = None
         began = time.monotonic()
         try:
-            process.send([(number, [packed_event(each) for each in call.events]) for number, call in left.items()])
+            process.send(
+                [(number, [packed_event(each) for each in call.events], call.kept) for number, call in left.items()]
+            )
             for ends, back in self._answers(process, left):
                 if back:
                     self._calls.extend([left.pop(number) for number in back])
                     self._call_thread()
-                for number, outputs, failure, seconds in ends:
-                    self._note(left.pop(number), outputs, failure, seconds)
+                for number, outputs, after, failure, seconds in ends:
+                    call = left.pop(number)
+                    call.after = after
+                    self._note(call, outputs, failure, seconds)
             if left:
                 fate = "late"
                 process.kill()
@@ -302,6 +315,9 @@ class ProcessLanes(PooledLanes):
 
     def _note(self, call: Call, outputs: list[RawOutput], failure: Failure | None, seconds: float) -> None:
         self._typical.add(seconds)
+        if failure is not None and failure.reason == UNUSABLE:
+            self._tell(partial(self._end_app, call, failure.detail))
+            return
         self._tell(partial(self._record_end, call, [Outgoing(*each) for each in outputs], failure, seconds))
 
     def _lost(self, process: Process, fate: Fate, calls: list[Call], seconds: float) -> None:

@@ -22,6 +22,7 @@ from typing import Literal
 
 from keygrouping_app.breaker import Circuit
 from keygrouping_app.events import Event, Source
+from keygrouping_app.kept import Kept
 from keygrouping_app.rates import Limit
 
 
@@ -58,7 +59,7 @@ class _Queue:
 class Call:
     """A handler at work on one event, or on several of one key."""
 
-    __slots__ = ("deadline", "events", "expired", "queue", "started")
+    __slots__ = ("after", "deadline", "events", "expired", "kept", "queue", "started")
 
     def __init__(self, queue: _Queue, events: list[Event], started: float, deadline: float) -> None:
         self.queue = queue
@@ -67,6 +68,10 @@ class Call:
         self.deadline = deadline
         self.expired = False
         """Whether it was told that its deadline has passed."""
+        self.kept: Kept | None = None
+        """The state that it has found, if its handler has one."""
+        self.after: bytes | None = None
+        """What it has made of the state; None: as a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +250,10 @@ class Scheduler:
         for call in late:
             call.expired = True
         return late
+
+    def has(self, key: Hashable) -> bool:
+        """Whether an event of the key waits, runs or is to be tried again."""
+        return key in self._queues
 
     @property
     def idle(self) -> bool:

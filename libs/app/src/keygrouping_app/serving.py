@@ -1,4 +1,4 @@
-"""What an app tells over HTTP: the page, `/healthz`, `/readyz`, `/metrics` and `/keys`.
+"""What an app tells over HTTP: the page, `/healthz`, `/readyz`, `/metrics`, `/keys` and `/state/KEY`.
 
 The server is the standard library's, on a thread; what it tells is read on the event loop, between two of its turns. So
 an event loop that is stuck is seen: nothing but 503 comes from it.
@@ -13,9 +13,11 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from types import MappingProxyType
+from urllib.parse import unquote_to_bytes, urlsplit
 
 log = logging.getLogger(__name__)
 
@@ -63,20 +65,37 @@ def is_ours(given: str) -> bool:
     return True
 
 
+def _answer_of(
+    path: str, answers: Mapping[str, Callable[[], Answer]], below: Mapping[str, Callable[[bytes], Answer]]
+) -> Callable[[], Answer] | None:
+    for start, answer in below.items():
+        if path.startswith(start) and path != start:
+            return partial(answer, unquote_to_bytes(path.removeprefix(start)))
+    return answers.get(path)
+
+
 @contextmanager
-def serving(port: int, answers: Mapping[str, Callable[[], Answer]]) -> Iterator[int]:
+def serving(
+    port: int,
+    answers: Mapping[str, Callable[[], Answer]],
+    below: Mapping[str, Callable[[bytes], Answer]] = MappingProxyType({}),
+) -> Iterator[int]:
     """Answers GET by path, on all addresses, while it is entered; gives the port. OSError if it is taken.
 
-    `answers` are called on the event loop that it is entered on.
+    `answers` are called on the event loop that it is entered on; so are those `below` a path, with the rest of it, of
+    which the escapes are undone.
     """
     loop = asyncio.get_running_loop()
 
     def ask(path: str) -> Answer:
-        async def on_loop() -> Answer:
-            return answers[path]()
+        answer = _answer_of(path, answers, below)
 
-        if path not in answers:
-            return text(HTTPStatus.NOT_FOUND, f"no {path}: there are {', '.join(answers)}")
+        async def on_loop() -> Answer:
+            assert answer is not None
+            return answer()
+
+        if answer is None:
+            return text(HTTPStatus.NOT_FOUND, f"no {path}: there are {', '.join([*answers, *below])}")
         asked = asyncio.run_coroutine_threadsafe(on_loop(), loop)
         try:
             return asked.result(_SECONDS)
@@ -104,7 +123,7 @@ def serving(port: int, answers: Mapping[str, Callable[[], Answer]]) -> Iterator[
     with ThreadingHTTPServer(("", port), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
         thread.start()
-        log.info("the page, /metrics, /healthz, /readyz and /keys on port %d", server.server_port)
+        log.info("the page, /metrics, /healthz, /readyz, /keys and /state/KEY on port %d", server.server_port)
         try:
             yield server.server_port
         finally:

@@ -14,7 +14,7 @@ import orjson
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from keygrouping_app.metrics import Metrics
-from keygrouping_app.overview import as_json
+from keygrouping_app.overview import as_json, states_of
 from keygrouping_app.serving import Answer, serving, text
 
 if TYPE_CHECKING:
@@ -46,6 +46,15 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
         found = {"app": runner.name, "ready": runner.joined, "handlers": handlers}
         return HTTPStatus.OK, "application/json", orjson.dumps(found)
 
+    def state(key: bytes) -> Answer:
+        found = states_of(key, runner.held)
+        if not found:
+            return text(
+                HTTPStatus.NOT_FOUND,
+                "this member has no state of this key: another one may have it, or it is as a new one",
+            )
+        return HTTPStatus.OK, "application/json", orjson.dumps({"app": runner.name, "states": found})
+
     return serving(
         port,
         {
@@ -55,6 +64,7 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
             "/keys": keys,
             **_page(),
         },
+        {"/state/": state},
     )
 
 

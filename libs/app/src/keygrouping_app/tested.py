@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,8 @@ from keygrouping_app.events import Event, Outgoing, Record, Source
 from keygrouping_app.handlers import AppError, Function, Handler
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_app.scheduler import Failure
+from keygrouping_app.state import Form
+from keygrouping_app.states import States
 from keygrouping_app.virtual_time import VirtualTime
 
 _LONG = 3600.0
@@ -25,18 +27,31 @@ class Tested:
     handled: list[Event] = field(default_factory=list)
     dead: list[tuple[Event, Failure]] = field(default_factory=list)
     outputs: list[Outgoing] = field(default_factory=list)
+    states: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    """The state of each key at the end, by the topic of its handler and the key: as text where it is the record's."""
     retries: int = 0
     seconds: float = 0.0
     """Virtual time from the first event to the end of the last."""
 
 
-async def run_test(handlers: Iterable[Handler], events: Iterable[Event], bind: Callable[[Handler], Function]) -> Tested:
-    """Offers all events at once and returns when all have ended. AppError if an event is of a topic without handler."""
+async def run_test(
+    handlers: Iterable[Handler],
+    events: Iterable[Event],
+    bind: Callable[[Handler], Function],
+    states: Mapping[str, Mapping[Any, Any]],
+) -> Tested:
+    """Offers all events at once and returns when all have ended.
+
+    AppError if an event is of a topic without handler, or a state of one whose handler has none.
+    """
     by_topic = {handler.topic.name: handler for handler in handlers}
     tested = Tested()
     waiting = _by_topic(events)
     if strange := sorted(waiting.keys() - by_topic.keys()):
         raise AppError(f"topic {topic!r} has no handler: declare one with @app.on({topic!r})" for topic in strange)
+    sources = {topic: Source(handler.topic, _states(handler, states)) for topic, handler in by_topic.items()}
+    if strange := [topic for topic in states if topic not in sources or sources[topic].states is None]:
+        raise AppError(f"topic {topic!r} has no handler with state: give it state=" for topic in strange)
     total = sum(map(len, waiting.values()))
     done = asyncio.Event()
 
@@ -54,7 +69,8 @@ async def run_test(handlers: Iterable[Handler], events: Iterable[Event], bind: C
         lanes = [LoopLanes(by_topic[topic], _on_loop(by_topic[topic], bind), on_end) for topic in waiting]
         try:
             for each in lanes:
-                each.offer(_placed(each.handler, waiting[each.handler.topic.name]))
+                topic = each.handler.topic.name
+                each.offer(_placed(sources[topic], waiting[topic]))
             if total:
                 ends: list[asyncio.Future[Any]] = [
                     asyncio.ensure_future(done.wait()),
@@ -65,6 +81,9 @@ async def run_test(handlers: Iterable[Handler], events: Iterable[Event], bind: C
             for each in lanes:
                 each.close()
         tested.seconds = clock.now() - begun
+    tested.states = {
+        topic: dict(_told(by_topic[topic], each.states)) for topic, each in sources.items() if each.states is not None
+    }
     tested.retries = sum(each.scheduler.retried for each in lanes)
     return tested
 
@@ -100,9 +119,8 @@ def _by_topic(events: Iterable[Event]) -> dict[str, list[Event]]:
     return dict(found)
 
 
-def _placed(handler: Handler, events: list[Event]) -> list[Event]:
+def _placed(source: Source, events: list[Event]) -> list[Event]:
     """The events as those of one partition, read with the codecs that the handler was declared with."""
-    source = Source(handler.topic)
     placed = []
     for offset, event in enumerate(events):
         raw = event.raw
@@ -111,12 +129,30 @@ def _placed(handler: Handler, events: list[Event]) -> list[Event]:
     return placed
 
 
+def _states(handler: Handler, given: Mapping[str, Mapping[Any, Any]]) -> States | None:
+    if handler.state is None:
+        return None
+    states, form = States(handler.state, by_field=handler.key is not None), Form(handler.state)
+    for key, state in given.get(handler.topic.name, {}).items():
+        group = key if handler.key is not None or isinstance(key, bytes) else handler.topic.key.encode(key)
+        states.keep(group, None, form.write(state), 0)
+    return states
+
+
+def _told(handler: Handler, states: States) -> Iterator[tuple[Any, Any]]:
+    assert handler.state is not None
+    form = Form(handler.state)
+    for group, kept in states:
+        key = handler.topic.key.decode(group) if isinstance(group, bytes) else group
+        yield key, form.read(kept)
+
+
 def _on_loop(handler: Handler, bind: Callable[[Handler], Function]) -> Function:
     function = bind(handler)
     if handler.is_async:
         return function
 
-    async def run(events: Any) -> Any:
-        return function(events)
+    async def run(events: Any, *state: Any) -> Any:
+        return function(events, *state)
 
     return run

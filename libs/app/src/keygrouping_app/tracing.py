@@ -37,15 +37,15 @@ def traced(handler: Handler, function: Function, group: str) -> Function:
     span_of = _spans(handler, provider.get_tracer("keygrouping"), group)
     if handler.is_async:
 
-        async def run(given: Any) -> Any:
+        async def run(given: Any, *state: Any) -> Any:
             with span_of(given):
-                return _with_context(await function(given))
+                return _with_context(await function(given, *state))
 
         return run
 
-    def work(given: Any) -> Any:
+    def work(given: Any, *state: Any) -> Any:
         with span_of(given):
-            return _with_context(function(given))
+            return _with_context(function(given, *state))
 
     return work
 

@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from keygrouping_app.events import Event, Headers, Outgoing, Record, Source
 from keygrouping_app.failures import failure_of
 from keygrouping_app.handlers import AppError, Function, Handler, outputs_of
+from keygrouping_app.kept import Kept, UnusableStateError
 from keygrouping_app.lifespans import Lifespan, provided
 from keygrouping_app.logs import set_up_logging
 from keygrouping_app.scheduler import Failure
+from keygrouping_app.state import Form
 from keygrouping_app.tracing import traced
 
 if TYPE_CHECKING:
@@ -35,13 +37,15 @@ RawEvent: TypeAlias = tuple[int, int, int, bytes | None, bytes | None, Headers, 
 """Partition, offset, timestamp, key, value, headers and failed tries: pickled, a record's own class costs ten times
 that."""
 RawOutput: TypeAlias = tuple[str, int | None, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-RawCall: TypeAlias = tuple[int, list[RawEvent]]
-"""A number that is given once, and the events."""
-End: TypeAlias = tuple[int, list[RawOutput], Failure | None, float]
-"""The call's number, what its handler returned, why it failed, and how many seconds it took."""
+RawCall: TypeAlias = tuple[int, list[RawEvent], Kept | None]
+"""A number that is given once, the events, and the state that they find, if the handler has one."""
+End: TypeAlias = tuple[int, list[RawOutput], bytes | None, Failure | None, float]
+"""The call's number, what its handler returned and made of the state, why it failed, and how many seconds it took."""
 Answer: TypeAlias = tuple[list[End], list[int]]
 """Calls that have ended, and those that are given back and have not begun."""
 
+UNUSABLE = "unusable_state"
+"""Reason of a failure that ends the app: see `UnusableStateError`."""
 STOP, BACK = "stop", "back"
 """Instead of calls: end when those that are here have ended; give back those that have not begun."""
 NAME = "keygrouping-"
@@ -160,14 +164,15 @@ class Calls:
     def work(self, handler: Handler, function: Function) -> None:
         """Runs calls until STOP."""
         source, batch = Source(handler.topic), bool(handler.batch)
+        form = None if handler.state is None else Form(handler.state)
         while (waiting := self._waiting.get()) is not None:
-            (number, raw), is_last = waiting
+            (number, raw, kept), is_last = waiting
             events = [_event(handler.topic.name, each, source) for each in raw]
             began = time.perf_counter()
-            outputs, failure = _called(function, events, batch)
+            outputs, after, failure = _called(function, events, batch, form, kept)
             now = time.perf_counter()
             with self._lock:
-                self._ends.append((number, outputs, failure, now - began))
+                self._ends.append((number, outputs, after, failure, now - began))
                 # One answer for many quick calls; but a slow one keeps the others' no longer than it must.
                 if is_last or self._at_once or now - self._sent > _FLUSH_SECONDS:
                     self._sent = now
@@ -202,12 +207,23 @@ def _event(topic: str, raw: RawEvent, source: Source) -> Event:
     return event
 
 
-def _called(function: Function, events: list[Event], batch: bool) -> tuple[list[RawOutput], Failure | None]:
+def _called(
+    function: Function, events: list[Event], batch: bool, form: Form | None, kept: Kept | None
+) -> tuple[list[RawOutput], bytes | None, Failure | None]:
     try:
-        result: Any = function(events if batch else events[0])
-        return [_raw(output) for output in outputs_of(result, events[-1])], None
+        given: Any = events if batch else events[0]
+        after = None
+        if form is None:
+            result = function(given)
+        else:
+            state = form.read(kept)
+            result = function(given, state)
+            after = form.write(state)
+        return [_raw(output) for output in outputs_of(result, events[-1])], after, None
+    except UnusableStateError as error:
+        return [], None, Failure(UNUSABLE, str(error))
     except BaseException as error:  # whatever it is, it must not end the process
-        return [], failure_of(error, expired=False)
+        return [], None, failure_of(error, expired=False)
 
 
 def _raw(output: Outgoing) -> RawOutput:

@@ -23,7 +23,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "each fault."
     )
     declare_target(parser)
-    parser.add_argument("--port", type=int, help="of /metrics, /healthz, /readyz and /keys; default: the App's")
+    parser.add_argument("--port", type=int, help="of /metrics, /healthz, /readyz, /keys and /state; default: the App's")
     parser.add_argument("--check", action="store_true", help="only say whether the app could run, without Kafka")
 
 

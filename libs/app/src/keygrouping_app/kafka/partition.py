@@ -12,8 +12,9 @@ from aiokafka.structs import OffsetAndMetadata
 from keygrouping_app.codecs import Topic
 from keygrouping_app.events import Event, Outgoing, Raw, Source
 from keygrouping_app.gaps import MOST_METADATA, Ended, Gaps, GapsError, decode
-from keygrouping_app.kafka.ranges import MOST_END, End, split_end, with_end
+from keygrouping_app.kafka.ranges import MOST_END, MOST_STATES, End, split_end, split_states, with_end, with_states
 from keygrouping_app.kafka.transactions import Transactions
+from keygrouping_app.states import States
 
 log = logging.getLogger(__name__)
 
@@ -29,14 +30,16 @@ class Partition(Source):
         dirty: asyncio.Event,
         end: End | None = None,
         transactions: Transactions | None = None,
+        states: States | None = None,
     ) -> None:
-        super().__init__(topic)
+        super().__init__(topic, states)
         self.tp = tp
         self.dirty = dirty
         """Wakes who commits for it."""
         self.transactions = transactions
         """None: at least once."""
-        self.gaps = Gaps(found.offset, _ended(tp, found), MOST_METADATA - MOST_END if end else MOST_METADATA)
+        taken = (MOST_END if end else 0) + (MOST_STATES if states is not None else 0)
+        self.gaps = Gaps(found.offset, _ended(tp, found), MOST_METADATA - taken)
         self._outgoing: list[Outgoing] = []
         self.unwritten = 0
         """How many outputs of handlers, and dead letters, are to be written before their events count as ended."""
@@ -48,7 +51,7 @@ class Partition(Source):
         self.log_end: int = found.offset
         """Behind the last record that it was seen to have in Kafka."""
         self._committed = found
-        self._now = found
+        self._now = found.offset, found.metadata
         self._changed = True
         """Whether something has been read or has ended since it was told last what is to be committed."""
         self._end = end
@@ -125,9 +128,13 @@ class Partition(Source):
     def due(self) -> OffsetAndMetadata | None:
         """What is to be committed now; None if nothing has changed since the last commit."""
         if self._changed:
-            self._now = OffsetAndMetadata(self.gaps.first, with_end(self.gaps.encode(), self._end))
+            self._now = self.gaps.first, with_end(self.gaps.encode(), self._end)
             self._changed = False
-        return None if self._now == self._committed else self._now
+        first, metadata = self._now
+        if self.states is not None:
+            metadata = with_states(metadata, split_states(self._committed.metadata)[1])
+        now = OffsetAndMetadata(first, metadata)
+        return None if now == self._committed else now
 
     def committed(self, what: OffsetAndMetadata) -> None:
         """A commit was answered."""

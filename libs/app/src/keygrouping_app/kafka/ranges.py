@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 _MARK = " until:"
 MOST_END = len(_MARK) + 19 + 1 + 19
 """Most characters of an end in the metadata."""
+_STATES = " states:"
+MOST_STATES = len(_STATES) + 19
+"""Most characters of what the metadata says of states."""
 _VISIBLE_SECONDS = 0.05
 
 
@@ -46,11 +49,22 @@ def with_end(metadata: str, end: End | None) -> str:
 
 def split_end(metadata: str) -> tuple[str, End | None]:
     """The metadata without the end, and the end; None if there is none that can be read."""
-    rest, mark, said = metadata.partition(_MARK)
+    rest, mark, said = split_states(metadata)[0].partition(_MARK)
     offset, _, asked = said.partition(":")
     if not mark or not offset.isdigit() or not (asked == "latest" or asked.isdigit()):
         return rest, None
     return rest, End(int(offset), "latest" if asked == "latest" else int(asked))
+
+
+def with_states(metadata: str, last: int | None) -> str:
+    """Metadata of a commit with the offset of the last record of the changelog that belongs to it."""
+    return metadata if last is None else f"{metadata}{_STATES}{last}"
+
+
+def split_states(metadata: str) -> tuple[str, int | None]:
+    """The metadata without that offset, and the offset; None if there is none that can be read."""
+    rest, mark, said = metadata.partition(_STATES)
+    return rest, int(said) if mark and said.isdigit() else None
 
 
 async def offsets_at(

@@ -24,13 +24,15 @@ from aiokafka.structs import OffsetAndMetadata
 from keygrouping_app.dead_letters import dead_letter
 from keygrouping_app.events import Event, Outgoing
 from keygrouping_app.handlers import AppError, Handler
+from keygrouping_app.kafka.changelog import Restoring, check_partitions, largest_record, prepare, records_of, restore
 from keygrouping_app.kafka.clients import Settings, backoff, given_up_calls, may_pass, started
 from keygrouping_app.kafka.member import Member, NotNowError
 from keygrouping_app.kafka.partition import Partition
-from keygrouping_app.kafka.ranges import End, begin, committed_of, is_over, offsets_at, split_end
+from keygrouping_app.kafka.ranges import End, begin, committed_of, is_over, offsets_at, split_end, split_states
 from keygrouping_app.kafka.transactions import Transactions, write_all
 from keygrouping_app.lanes import Lanes, OnEnd
 from keygrouping_app.scheduler import Failure
+from keygrouping_app.states import States
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ _FULL_SECONDS = 0.1
 _LEAST_READ = 100
 _END_SECONDS = 0.5
 _LOOK_SECONDS = 5.0
+_MOST_RESTORES = 4
+"""Partitions whose states are restored at once."""
 _GRACE = 5.0
 """Seconds beyond a handler's timeout that what runs is waited for."""
 
@@ -54,6 +58,9 @@ class Runner:
         self._handlers = handlers
         self._lanes: dict[str, Lanes] = {topic: lanes_with(self._on_end) for topic, (_, lanes_with) in handlers.items()}
         self._member = Member(settings, handlers, self)
+        self.restoring: dict[TopicPartition, Restoring] = {}
+        """Partitions that are ours and wait for their states."""
+        self._restores = asyncio.Semaphore(_MOST_RESTORES)
         self._beginning: dict[TopicPartition, asyncio.Task[None]] = {}
         self._transacting: dict[Partition, asyncio.Task[None]] = {}
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -188,17 +195,17 @@ class Runner:
 
     async def _begin(self, tp: TopicPartition) -> None:
         handler, _ = self._handlers[tp.topic]
-        transactions = None
-        if handler.exactly_once:
-            transactions = Transactions(self._settings, tp, partial(self._find_start, tp))
-        try:
+        async with AsyncExitStack() as begun:
+            transactions = None
+            if handler.in_transactions:
+                largest = 0 if handler.state is None else largest_record(handler.state)
+                transactions = Transactions(self._settings, tp, partial(self._find_start, tp), largest)
+                begun.push_async_callback(transactions.close)
             found, end = await self._found(tp, transactions)
-        except BaseException:
-            if transactions is not None:
-                await transactions.close()
-            raise
+            states = None if handler.state is None else await self._restored(tp, handler, found)
+            begun.pop_all()
         dirty = self._dirty if transactions is None else asyncio.Event()
-        partition = Partition(tp, handler.topic, found, dirty, end, transactions)
+        partition = Partition(tp, handler.topic, found, dirty, end, transactions, states)
         if transactions is not None:
             task = asyncio.create_task(self._keep_transacting(partition, transactions))
             self._transacting[partition] = task
@@ -223,6 +230,30 @@ class Runner:
                 log.warning("%s[%d]: cannot read the committed offset, trying again: %r", *tp, error)
             await asyncio.sleep(pause)
         raise AssertionError
+
+    async def _restored(self, tp: TopicPartition, handler: Handler, found: OffsetAndMetadata) -> States:
+        """The states that belong to what is committed."""
+        assert handler.state is not None
+        progress = self.restoring[tp] = Restoring()
+        try:
+            for pause in backoff():
+                states = States(handler.state, by_field=handler.key is not None)
+                try:
+                    async with self._restores:
+                        with given_up_calls():
+                            await check_partitions(self._admin, self._settings.group, tp.topic)
+                            await restore(self._settings, tp, states, split_states(found.metadata)[1], progress)
+                    return states
+                except BaseException as error:
+                    states.close()
+                    if not may_pass(error):
+                        raise
+                    log.warning("%s[%d]: cannot restore its states, trying again: %r", *tp, error)
+                await asyncio.sleep(pause)
+            raise AssertionError
+        finally:
+            if self.restoring.get(tp) is progress:
+                del self.restoring[tp]
 
     def _end_transactions(self, partition: Partition) -> None:
         if (task := self._transacting.get(partition)) is not None:
@@ -457,21 +488,30 @@ class Runner:
                 await asyncio.sleep(pause)
         finally:
             del self._transacting[partition]
+            if partition.states is not None:
+                partition.states.close()
             await transactions.close()
 
     async def _transact(self, partition: Partition, transactions: Transactions) -> None:
-        # Taken in one go: a transaction speaks of nothing whose outputs are not in it.
-        what = partition.due()
+        # Taken in one go: a transaction speaks of nothing whose outputs and states are not in it.
+        what, states = partition.due(), partition.states
         if what is None:
             return
         outgoing = partition.take_outgoing()
+        changed = {}
+        if states is not None:
+            states.end_old(self._lanes[partition.tp.topic].scheduler.has)
+            changed = states.take()
+        records = records_of(changed, self._settings.group, partition.tp)
         try:
-            await transactions.commit(what, outgoing)
+            committed = await transactions.commit(what, outgoing, records)
         except BaseException:
             partition.keep(outgoing)
+            if states is not None:
+                states.give_back(changed)
             raise
         partition.wrote(outgoing)
-        partition.committed(what)
+        partition.committed(committed)
         self._room.set()
         self._committed.set()
 
@@ -494,6 +534,7 @@ class Runner:
                 f"(kafka-topics --create --topic {topic})"
                 for topic in missing
             )
+        await prepare(self._admin, self._settings.group, [handler for handler, _ in self._handlers.values()])
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

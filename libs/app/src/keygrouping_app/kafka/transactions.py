@@ -29,6 +29,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from keygrouping_app.events import Outgoing
 from keygrouping_app.kafka.clients import Settings, backoff, given_up_calls, may_pass, started
+from keygrouping_app.kafka.ranges import split_states, with_states
 from keygrouping_app.kafka.stable import until_stable
 
 log = logging.getLogger(__name__)
@@ -43,12 +44,18 @@ class UnansweredError(KafkaError):  # type: ignore[misc]
 
 
 class Transactions:
-    """Of one partition, one after another. `find` gives what is committed."""
+    """Of one partition, one after another. `find` gives what is committed; `largest`: bytes of a record at most."""
 
     def __init__(
-        self, settings: Settings, tp: TopicPartition, find: Callable[[], Awaitable[OffsetAndMetadata]]
+        self,
+        settings: Settings,
+        tp: TopicPartition,
+        find: Callable[[], Awaitable[OffsetAndMetadata]],
+        largest: int = 0,
     ) -> None:
         self._settings = settings
+        self._largest = largest
+        self._attempted = OffsetAndMetadata(-1, "")
         self._tp = tp
         self._find = find
         self._committed = OffsetAndMetadata(-1, "")
@@ -74,8 +81,11 @@ class Transactions:
 
     async def _begin(self) -> OffsetAndMetadata:
         await self.close()
+        connection = self._settings.connection
+        if self._largest:
+            connection["max_request_size"] = max(self._largest, connection.get("max_request_size", 0))
         producer = OnceProducer(
-            **self._settings.connection,
+            **connection,
             transactional_id=f"{self._settings.group}-{self._tp.topic}-{self._tp.partition}",
             transaction_timeout_ms=int(_TIMEOUT * 1000),
             acks="all",
@@ -85,13 +95,16 @@ class Transactions:
         await until_stable(producer.client, self._settings.group, [self._tp])
         return await self._find()
 
-    async def commit(self, what: OffsetAndMetadata, outgoing: Sequence[Outgoing]) -> None:
-        """Writes records and commits as one; returns when it is done.
+    async def commit(
+        self, what: OffsetAndMetadata, outgoing: Sequence[Outgoing], states: Sequence[Outgoing] = ()
+    ) -> OffsetAndMetadata:
+        """Writes records and commits as one; gives what was committed: with the last offset of `states`, if any.
 
         ProducerFenced if another member has the partition. After any other error nothing of it was done.
         """
+        self._attempted = what
         try:
-            await self._try(what, outgoing)
+            await self._try(what, outgoing, states)
         except (KafkaError, TimeoutError, OSError) as error:
             if isinstance(error, ProducerFenced) or not may_pass(error):
                 raise
@@ -99,20 +112,21 @@ class Transactions:
             found = await self.begin()
             if found == before:
                 raise
-            if found != what:
+            if found != self._attempted:
                 raise ProducerFenced("another member has committed meanwhile") from error
             log.warning("%s[%d]: a transaction was committed, although its answer was lost: %r", *self._tp, error)
-        self._committed = what
+        self._committed = self._attempted
+        return self._committed
 
     async def close(self) -> None:
         """Ends the producer; a transaction that is open is aborted by the next one, or by the broker in time."""
         clients, self._clients, self._producer = self._clients, AsyncExitStack(), None
         await clients.aclose()
 
-    async def _try(self, what: OffsetAndMetadata, outgoing: Sequence[Outgoing]) -> None:
+    async def _try(self, what: OffsetAndMetadata, outgoing: Sequence[Outgoing], states: Sequence[Outgoing]) -> None:
         if self._producer is None:
             raise UnansweredError("the producer of the transaction before is gone")
-        writing = asyncio.create_task(self._write(self._producer, what, outgoing))
+        writing = asyncio.create_task(self._write(self._producer, what, outgoing, states))
         try:
             async with asyncio.timeout(_TIMEOUT):
                 await asyncio.wait([writing, self._producer.unanswered], return_when=asyncio.FIRST_COMPLETED)
@@ -126,9 +140,18 @@ class Transactions:
         except AssertionError as error:  # so aiokafka tells of its own end
             raise UnansweredError("the producer has ended") from error
 
-    async def _write(self, producer: OnceProducer, what: OffsetAndMetadata, outgoing: Sequence[Outgoing]) -> None:
+    async def _write(
+        self,
+        producer: OnceProducer,
+        what: OffsetAndMetadata,
+        outgoing: Sequence[Outgoing],
+        states: Sequence[Outgoing],
+    ) -> None:
         await producer.begin_transaction()
-        await write_all(producer, outgoing)
+        offsets = await write_all(producer, [*outgoing, *states])
+        if states:
+            what = OffsetAndMetadata(what.offset, with_states(split_states(what.metadata)[0], _last(offsets, states)))
+            self._attempted = what
         await producer.send_offsets_to_transaction({self._tp: what}, self._settings.group)
         await producer.commit_transaction()
 
@@ -158,8 +181,15 @@ class OnceProducer(AIOKafkaProducer):  # type: ignore[misc]
             raise
 
 
-async def write_all(producer: AIOKafkaProducer, outgoing: Sequence[Outgoing]) -> None:
-    """Returns when all records are written; what is refused is named in the log by its topic."""
+def _last(offsets: Sequence[int], states: Sequence[Outgoing]) -> int:
+    last = max(offsets[-len(states) :])
+    if last < 0:  # a broker that has forgotten where it wrote what it was sent twice
+        raise UnansweredError("it is not known where states were written")
+    return last
+
+
+async def write_all(producer: AIOKafkaProducer, outgoing: Sequence[Outgoing]) -> list[int]:
+    """Gives the offsets of all records, once they are written; what is refused is named in the log by its topic."""
     sent = [
         await producer.send(
             one.topic,
@@ -172,7 +202,7 @@ async def write_all(producer: AIOKafkaProducer, outgoing: Sequence[Outgoing]) ->
         for one in outgoing
     ]
     try:
-        await asyncio.gather(*sent)
+        return [written.offset for written in await asyncio.gather(*sent)]
     except KafkaError as error:
         failed = {one.topic for one, each in zip(outgoing, sent, strict=True) if each.done() and each.exception()}
         log.warning("records for %s are not written: %r", ", ".join(sorted(failed)), error)

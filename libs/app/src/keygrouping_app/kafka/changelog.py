@@ -1,0 +1,236 @@
+"""The changelog of a handler with state: a compacted topic with a partition for each one of the input.
+
+It is written in the transactions that commit offsets, and each commit's metadata has the offset of the last record that
+belongs to it. So whoever restores knows whether it has read all, and whether states and offsets belong together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import TopicAlreadyExistsError, for_code
+
+from keygrouping_app.events import Outgoing, Raw
+from keygrouping_app.handlers import AppError, Handler
+from keygrouping_app.kafka.clients import Settings, started
+from keygrouping_app.kafka.ranges import partitions_of
+from keygrouping_app.kept import Kept, UnusableStateError
+from keygrouping_app.state import State
+from keygrouping_app.states import LARGEST_KEY, States
+
+log = logging.getLogger(__name__)
+
+_VERSION = "keygrouping-version"
+"""Header of a record: the version of the state."""
+_USUAL_BYTES = 1_048_588
+"""What brokers take as `max.message.bytes` by default."""
+_ROOM = LARGEST_KEY + 16_384
+"""Bytes of a record besides its state."""
+_SEGMENT_BYTES = 64 << 20
+_SAFE_COPIES = 3
+_LOOKS, _LOOK_SECONDS = 100, 0.1
+_BEHIND_SECONDS = 30.0
+"""How long a broker that has just become the leader may not know of the last records."""
+_TOLD_SECONDS = 5.0
+_MOST_RECORDS = 2000
+_FETCH_BYTES = 4 << 20
+
+
+def changelog_of(group: str, topic: str) -> str:
+    """Its name."""
+    return f"{group}.{topic}.states"
+
+
+def largest_record(state: State) -> int:
+    """Bytes of its largest record."""
+    return max(_USUAL_BYTES, state.largest + _ROOM)
+
+
+async def prepare(admin: AIOKafkaAdminClient, group: str, handlers: Iterable[Handler]) -> None:
+    """Creates the changelogs that are missing. AppError if one can't be, or is not as it has to be."""
+    faults: list[str] = []
+    for handler in handlers:
+        if handler.state is not None:
+            faults += await _prepare(admin, group, handler.topic.name, handler.state)
+    if faults:
+        raise AppError(faults)
+
+
+async def _prepare(admin: AIOKafkaAdminClient, group: str, topic: str, state: State) -> list[str]:
+    name = changelog_of(group, topic)
+    if name not in await admin.list_topics() and (fault := await _create(admin, name, topic, state)):
+        return [fault]
+    for _ in range(_LOOKS):  # until the brokers that clients ask have heard of it
+        if await partitions_of(admin, [name]):
+            break
+        await asyncio.sleep(_LOOK_SECONDS)
+    try:
+        await check_partitions(admin, group, topic)
+    except AppError as wrong:
+        return wrong.faults
+    return [f"topic {name!r} {fault}" for fault in await _faults(admin, name, state)]
+
+
+async def check_partitions(admin: AIOKafkaAdminClient, group: str, topic: str) -> None:
+    """AppError unless each partition of the input has one of the changelog."""
+    name = changelog_of(group, topic)
+    found, wanted = len(await partitions_of(admin, [name])), len(await partitions_of(admin, [topic]))
+    if found != wanted:
+        raise AppError(
+            [
+                f"topic {name!r} has {found} partitions, and {topic!r} has {wanted}: keys have moved to other "
+                "partitions, and their states have not. Use another app name with a topic of the final number of "
+                "partitions, and let it read from the beginning"
+            ]
+        )
+
+
+async def _create(admin: AIOKafkaAdminClient, name: str, topic: str, state: State) -> str | None:
+    (described,) = await admin.describe_topics([topic])
+    partitions, copies = len(described["partitions"]), len(described["partitions"][0]["replicas"])
+    settings = {
+        "cleanup.policy": "compact",
+        "max.message.bytes": str(largest_record(state)),
+        "message.timestamp.type": "CreateTime",
+        # What is restored is what is not compacted yet, and the last segment never is.
+        "segment.bytes": str(max(_SEGMENT_BYTES, 2 * largest_record(state))),
+    }
+    if copies >= _SAFE_COPIES:
+        settings["min.insync.replicas"] = "2"
+    answer = await admin.create_topics([NewTopic(name, partitions, copies, topic_configs=settings)])
+    for _, code, *reason in answer.topic_errors:
+        error = for_code(code)
+        if code and error is not TopicAlreadyExistsError:
+            return (
+                f"topic {name!r}, which keeps states, can't be created: {(reason or [None])[0] or error.__name__}. "
+                f"Create it: kafka-topics --create --topic {name} --partitions {partitions} "
+                + " ".join(f"--config {setting}={value}" for setting, value in settings.items())
+            )
+    return None
+
+
+async def _faults(admin: AIOKafkaAdminClient, name: str, state: State) -> list[str]:
+    """What is wrong with its settings, each with what to do."""
+    (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
+    ((code, _, _, _, entries),) = answer.resources
+    if code:
+        log.warning("the settings of topic %s can't be read: %s", name, for_code(code).__name__)
+        return []
+    found = {entry[0]: entry[1] for entry in entries}
+    alter = f"kafka-configs --alter --entity-type topics --entity-name {name} --add-config"
+    faults = []
+    if found["cleanup.policy"] != "compact":
+        faults.append(
+            f"has cleanup.policy={found['cleanup.policy']}, which would delete states: {alter} cleanup.policy=compact"
+        )
+    if found["message.timestamp.type"] != "CreateTime":
+        faults.append(f"would change when states were changed: {alter} message.timestamp.type=CreateTime")
+    if int(found["max.message.bytes"]) < (wanted := largest_record(state)):
+        faults.append(
+            f"takes {found['max.message.bytes']} bytes, and states may have {state.largest}: "
+            f"{alter} max.message.bytes={wanted}"
+        )
+    return faults
+
+
+def records_of(changed: Mapping[bytes, Kept | None], group: str, tp: TopicPartition) -> list[Outgoing]:
+    """The changelog's records of states of a partition of the input."""
+    topic = changelog_of(group, tp.topic)
+    return [
+        # A tombstone's time is when it is written: brokers keep it for a while from then on.
+        Outgoing(topic, tp.partition, -1, key, None)
+        if kept is None
+        else Outgoing(topic, tp.partition, kept.time, key, kept.data, ((_VERSION, b"%d" % kept.version),))
+        for key, kept in changed.items()
+    ]
+
+
+def _kept(raw: Raw) -> Kept | None:
+    if raw.value is None:
+        return None
+    versions = [int(value) for name, value in raw.headers if name == _VERSION and value is not None and value.isdigit()]
+    return Kept(raw.value, raw.timestamp, versions[0] if versions else 1)
+
+
+@dataclass(slots=True)
+class Restoring:
+    """How far a partition's states are restored, in offsets of the changelog; 0 left at first, until that is known."""
+
+    done: int = 0
+    left: int = 0
+
+
+async def restore(
+    settings: Settings, tp: TopicPartition, states: States, last: int | None, progress: Restoring
+) -> None:
+    """Fills states with all that the changelog of an input partition has.
+
+    `last`: the offset of the last record that belongs to what is committed; None: there is none. AppError if states and
+    offsets don't belong together, or states can't be read. KafkaError if the broker is away.
+    """
+    changelog = TopicPartition(changelog_of(settings.group, tp.topic), tp.partition)
+    options = {"enable_auto_commit": False, "auto_offset_reset": "none", "isolation_level": "read_committed"}
+    consumer = AIOKafkaConsumer(**settings.connection, **options, max_partition_fetch_bytes=_FETCH_BYTES)
+    loop = asyncio.get_running_loop()
+    async with started(consumer):
+        end = await _end(consumer, settings.group, tp, changelog, last)
+        first = (await consumer.beginning_offsets([changelog]))[changelog]
+        consumer.assign([changelog])
+        consumer.seek(changelog, first)
+        began = told = loop.time()
+        while (position := await consumer.position(changelog)) < end:
+            progress.done, progress.left = position - first, end - position
+            if loop.time() > told + _TOLD_SECONDS:
+                told = loop.time()
+                share = 100 * progress.done / (end - first)
+                log.info("%s[%d]: %.0f %% of its states' changelog is read, %d states", *tp, share, len(states))
+            fetched = await consumer.getmany(changelog, timeout_ms=1000, max_records=_MOST_RECORDS)
+            for raw in fetched.get(changelog, ()):
+                if raw.value is not None and raw.offset > (-1 if last is None else last):
+                    raise AppError([_apart(settings.group, tp, changelog)])
+                try:
+                    states.restore(raw.key, _kept(raw))
+                except UnusableStateError as error:
+                    raise AppError([f"{changelog.topic}[{changelog.partition}]: {error}"]) from error
+    if end > first:
+        log.info("%s[%d]: %d states restored in %.1f s", *tp, len(states), loop.time() - began)
+
+
+async def _end(
+    consumer: AIOKafkaConsumer, group: str, tp: TopicPartition, changelog: TopicPartition, last: int | None
+) -> int:
+    """Behind its last record. No transaction is open there: the former owner is fenced."""
+    deadline = asyncio.get_running_loop().time() + _BEHIND_SECONDS
+    while True:
+        end: int = (await consumer.end_offsets([changelog]))[changelog]
+        if last is None or end > last:
+            return end
+        if asyncio.get_running_loop().time() > deadline:
+            raise AppError(
+                [
+                    f"{changelog.topic}[{changelog.partition}] ends at {end}, before offset {last}, up to which states "
+                    f"were committed: it has lost records or was created again. {_how_to_restart(group, tp, changelog)}"
+                ]
+            )
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _apart(group: str, tp: TopicPartition, changelog: TopicPartition) -> str:
+    return (
+        f"{changelog.topic}[{changelog.partition}] has states that don't belong to the offsets that group {group} has "
+        f"committed of {tp.topic}[{tp.partition}]: these were reset or have expired. "
+        + _how_to_restart(group, tp, changelog)
+    )
+
+
+def _how_to_restart(group: str, tp: TopicPartition, changelog: TopicPartition) -> str:
+    return (
+        f"To begin again without states: kafka-topics --delete --topic {changelog.topic}, and "
+        f"kafka-consumer-groups --group {group} --topic {tp.topic} --reset-offsets --to-earliest --execute"
+    )

@@ -1,0 +1,163 @@
+"""What a handler's state is: how it begins, how it is written and read, and how large and how old it may become.
+
+What is kept between two calls are bytes. Each call gets an object that was read from them, and what the handler has
+made of it is written when the call has succeeded. So a call that fails leaves the state as it was, whatever it has done
+to the object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from keygrouping_app.codecs import JSON, Codec
+from keygrouping_app.kept import Kept, StateError, UnusableStateError
+
+LARGEST_STATE = 64 << 20
+"""Bytes that a state may be allowed to have at most: it is one record of the changelog."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state per key, for `@app.on(topic, state=...)`; a class by itself stands for `State(class)`.
+
+    - `of`: makes the state of a key that has none: a dataclass or msgspec Struct all fields of which have a default,
+      `dict`, or, with `codec`, anything that is called without arguments. Handlers change it in place. A state that is
+      as a new one is not kept: setting all of it back deletes it.
+    - `codec`: reads and writes it; by default as JSON.
+    - `version`: of what is written. Raise it when states that are kept can't be read any more, and give `upgrade`.
+    - `upgrade`: is given what an earlier version has written (as parsed JSON; with `codec`, as bytes) and the version's
+      number, and returns what `version` would have written.
+    - `ttl`: a state ends when an event is more than so many seconds, by the events' own times, later than its last
+      change; None: never.
+    - `largest`: bytes of one state; an event that makes it larger is a dead letter.
+    - `store`: "memory", or "disk" (SQLite) where states are larger than memory.
+    """
+
+    of: Callable[[], Any]
+    codec: Codec | None = None
+    version: int = 1
+    upgrade: Callable[[Any, int], Any] | None = None
+    ttl: float | None = None
+    largest: int = 1_000_000
+    store: Literal["memory", "disk"] = "memory"
+
+    @property
+    def name(self) -> str:
+        """Of what makes it."""
+        return str(getattr(self.of, "__name__", self.of))
+
+    def faults(self) -> Iterable[str]:
+        """What is wrong with it, each with what to do."""
+        checks = [
+            ("version", self.version, self.version >= 1, "1 or more"),
+            ("ttl", self.ttl, self.ttl is None or self.ttl > 0, "seconds, more than 0, or None"),
+            ("largest", self.largest, 1 <= self.largest <= LARGEST_STATE, f"bytes, 1 to {LARGEST_STATE}"),
+            ("store", self.store, self.store in ("memory", "disk"), "'memory' or 'disk'"),
+        ]
+        found = [f"state.{name} is {value!r}: give {wanted}" for name, value, ok, wanted in checks if not ok]
+        if self.version > 1 and self.upgrade is None:
+            found.append(f"state.version is {self.version}: give upgrade=, which makes states of earlier versions new")
+        return [*found, *self._faults_of_form()]
+
+    def _faults_of_form(self) -> Iterable[str]:
+        if _is_frozen(self.of):
+            yield f"state {self.name} is frozen: a handler changes it in place, so let its fields be set"
+        elif self.codec is None and not _is_known(self.of):
+            yield f"state {self.name}: give a dataclass, a msgspec Struct or dict, or State(..., codec=...)"
+        else:
+            try:
+                Form(self)
+            except Exception as error:
+                yield (
+                    f"state {self.name} can't be made without arguments, written and read again ({error}): "
+                    "give all of its fields a default, of types that JSON has, or State(..., codec=...)"
+                )
+
+
+class Form:
+    """How states of a kind are read and written."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._codec = state.codec or _codec_of(state.of)
+        self._new = self._codec.encode(state.of())
+        self._codec.decode(self._new)
+
+    def read(self, kept: Kept | None) -> Any:
+        """The state for a call: as it is kept, or a new one. UnusableStateError."""
+        if kept is None:
+            return self.state.of()
+        try:
+            return self._codec.decode(kept.data if kept.version == self.state.version else self._upgraded(kept))
+        except Exception as error:
+            raise UnusableStateError(
+                f"its state can't be read as version {self.state.version} of {self.state.name} ({error}), and nothing "
+                f"is handled without it. It was written by version {kept.version}: if the class has changed since, "
+                "raise State(version=...) and give upgrade="
+            ) from error
+
+    def write(self, state: Any) -> bytes | None:
+        """The bytes to be kept; None if it is as a new one. StateError if it can't be kept."""
+        try:
+            data = self._codec.encode(state)
+            if data == self._new:
+                return None
+            # What could not be read any more must not be kept: a field may have been set to what it can't be.
+            self._codec.decode(data)
+        except Exception as error:
+            raise StateError(f"the state {self.state.name} can't be written and read again: {error}") from error
+        if len(data) > self.state.largest:
+            raise StateError(
+                f"the state {self.state.name} would have {len(data)} bytes, more than {self.state.largest}: "
+                "let it keep less, or allow more by State(largest=...)"
+            )
+        return data
+
+    def _upgraded(self, kept: Kept) -> bytes:
+        upgrade = self.state.upgrade
+        if upgrade is None or kept.version > self.state.version:
+            raise ValueError("that version is unknown here")
+        if self.state.codec is not None:
+            raw: bytes = upgrade(kept.data, kept.version)
+            return raw
+        return orjson.dumps(upgrade(orjson.loads(kept.data), kept.version))
+
+
+class _Typed:
+    """JSON of a dataclass or Struct."""
+
+    def __init__(self, of: Any) -> None:
+        import msgspec  # when it is needed only
+
+        self._encoder = msgspec.json.Encoder()
+        self._decoder = msgspec.json.Decoder(of)
+
+    def decode(self, data: bytes) -> Any:
+        return self._decoder.decode(data)
+
+    def encode(self, value: Any) -> bytes:
+        return self._encoder.encode(value)
+
+
+def _codec_of(of: Callable[[], Any]) -> Codec:
+    return JSON if of is dict else _Typed(of)
+
+
+def _is_known(of: Any) -> bool:
+    return isinstance(of, type) and (of is dict or dataclasses.is_dataclass(of) or _is_struct(of))
+
+
+def _is_struct(of: object) -> bool:
+    return hasattr(of, "__struct_config__")
+
+
+def _is_frozen(of: Any) -> bool:
+    if _is_struct(of):
+        return bool(of.__struct_config__.frozen)
+    parameters = getattr(of, "__dataclass_params__", None)
+    return parameters is not None and bool(parameters.frozen)

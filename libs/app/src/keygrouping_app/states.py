@@ -1,0 +1,145 @@
+"""The states of one partition's keys: found before a call, kept after it, and written by the transaction it is in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator
+
+import orjson
+
+from keygrouping_app.kept import Kept, StateError, UnusableStateError
+from keygrouping_app.state import State
+from keygrouping_app.stores import DiskStore, MemoryStore, Store
+
+_MOST_ENDED = 500
+"""States that end by their age in one transaction."""
+_LARGEST_INT = 2**63
+LARGEST_KEY = 16_384
+"""Bytes of a key that has a state."""
+
+
+class States:
+    """Of one partition. What has changed is taken by a transaction, which gives it back if it fails.
+
+    `by_field`: whether keys are what `key=` says, and not the bytes of the records' keys.
+    """
+
+    def __init__(self, state: State, *, by_field: bool = False) -> None:
+        self._version = state.version
+        self._ttl = math.inf if state.ttl is None else state.ttl * 1000
+        self._by_field = by_field
+        self._store: Store = DiskStore() if state.store == "disk" else MemoryStore(timed=state.ttl is not None)
+        self._changed: dict[bytes, Kept | None] = {}
+        self._newest = -1
+        """The latest time of an event that was handled, ms since the epoch."""
+        self._closed = False
+        self.largest = 0
+        """Bytes of the largest state that was kept or restored."""
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __iter__(self) -> Iterator[tuple[Hashable, Kept]]:
+        """All of them, by what orders their keys' events."""
+        for key, kept in self._store.items():
+            yield self._group_of(key), kept
+
+    @property
+    def size(self) -> int:
+        """Bytes of all keys and states."""
+        return self._store.size
+
+    def find(self, group: Hashable, time: int) -> Kept | None:
+        """The state that an event of this time finds; None if it finds none. StateError if the key can have none."""
+        kept = self._store.get(self.key_of(group))
+        return None if kept is None or time - kept.time > self._ttl else kept
+
+    def keep(self, group: Hashable, found: Kept | None, data: bytes | None, time: int) -> None:
+        """A call has made this of the state that it has found; its last event is of this time. None: as a new one."""
+        if self._closed:
+            return  # it was late, and its partition has gone meanwhile
+        self._newest = max(self._newest, time)
+        if found is not None and found.data == data and found.version == self._version:
+            return
+        key = self.key_of(group)
+        before = self._store.get(key)
+        if data is not None:
+            self._put(key, Kept(data, max(0, time, -1 if before is None else before.time), self._version))
+        elif before is not None:
+            self._put(key, None)
+
+    def end_old(self, is_busy: Callable[[Hashable], bool]) -> None:
+        """Forgets states that no later event will find, but for those of keys that have events in memory."""
+        if self._ttl == math.inf:
+            return
+        for key in self._store.before(math.ceil(self._newest - self._ttl), _MOST_ENDED):
+            if not is_busy(self._group_of(key)):
+                self._put(key, None)
+
+    def take(self) -> dict[bytes, Kept | None]:
+        """What has changed since this was asked last."""
+        taken, self._changed = self._changed, {}
+        return taken
+
+    def give_back(self, taken: dict[bytes, Kept | None]) -> None:
+        """What was taken is not written."""
+        self._changed = taken | self._changed
+
+    def restore(self, key: bytes, kept: Kept | None) -> None:
+        """Takes what the changelog says of a key. UnusableStateError if a newer program has written it."""
+        if kept is not None and kept.version > self._version:
+            raise UnusableStateError(
+                f"states of version {kept.version} are there, and this program has version {self._version}: it is an "
+                "older one, run the newer"
+            )
+        if kept is not None:
+            self._newest = max(self._newest, kept.time)
+        self._store.put(key, kept)
+        self._note_size(kept)
+
+    def close(self) -> None:
+        """Frees what it takes. What is kept from now on is forgotten."""
+        self._closed = True
+        self._changed.clear()
+        self._store.close()
+
+    def key_of(self, group: Hashable) -> bytes:
+        """The key in the changelog. StateError if there can't be one."""
+        if group is None:
+            raise StateError("an event without a key has no state: give it one, or take it by a handler without state")
+        key = self._encoded(group)
+        if len(key) > LARGEST_KEY:
+            raise StateError(f"a key with state has at most {LARGEST_KEY} bytes, not {len(key)}: use a digest of it")
+        return key
+
+    def look(self, text: bytes) -> list[tuple[Hashable, Kept]]:
+        """The states of keys that are written so: a number's is that of the text, too."""
+        keys = dict.fromkeys([orjson.dumps(text.decode(errors="replace")), text] if self._by_field else [text])
+        found = [(key, self._store.get(key)) for key in keys]
+        return [(self._group_of(key), kept) for key, kept in found if kept is not None]
+
+    def _encoded(self, group: Hashable) -> bytes:
+        if not self._by_field:
+            assert isinstance(group, bytes)
+            return group
+        if isinstance(group, bool | float) and group == group // 1 and abs(group) < _LARGEST_INT:
+            group = int(group)  # equal keys are one key
+        try:
+            if isinstance(group, str | int | float) and math.isfinite(group if isinstance(group, float) else 0):
+                return orjson.dumps(group)
+        except (TypeError, ValueError):
+            pass  # too large for JSON, or half a character
+        raise StateError(f"a key with state is a text or a number, not {group!r:.200}: let key= give one")
+
+    def _group_of(self, key: bytes) -> Hashable:
+        group: Hashable = orjson.loads(key) if self._by_field else key
+        return group
+
+    def _put(self, key: bytes, kept: Kept | None) -> None:
+        self._store.put(key, kept)
+        self._changed[key] = kept
+        self._note_size(kept)
+
+    def _note_size(self, kept: Kept | None) -> None:
+        if kept is not None:
+            self.largest = max(self.largest, len(kept.data))

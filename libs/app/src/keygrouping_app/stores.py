@@ -1,0 +1,163 @@
+"""Where the states of one partition's keys lie: in memory, or on disk where they are larger than memory.
+
+A store is no archive: the changelog in Kafka is, and each store begins empty and is filled from it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Iterator
+from typing import Protocol
+
+from keygrouping_app.kept import Kept, UnusableStateError
+
+_CACHE_KIB = 8192
+"""Memory that the store of a partition takes on disk."""
+
+
+class Store(Protocol):
+    """States by key."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all keys and states."""
+
+    def __len__(self) -> int:
+        """How many states there are."""
+
+    def get(self, key: bytes) -> Kept | None:
+        """The state of a key; None if there is none."""
+
+    def items(self) -> Iterator[tuple[bytes, Kept]]:
+        """All of them; nothing may be put meanwhile."""
+
+    def put(self, key: bytes, kept: Kept | None) -> None:
+        """Keeps a state instead of what the key had; None: forgets it."""
+
+    def before(self, time: int, most: int) -> list[bytes]:
+        """Keys of states that were changed before this time, those that were changed first; at most so many."""
+
+    def close(self) -> None:
+        """Frees all that it takes; it is not asked any more."""
+
+
+class MemoryStore:
+    """A dictionary. `timed`: whether `before` is asked, which takes memory of its own for each key."""
+
+    def __init__(self, *, timed: bool) -> None:
+        self._timed = timed
+        self._states: dict[bytes, Kept] = {}
+        self._times: list[tuple[int, bytes]] = []
+        """A heap. A state that was changed since has its entry still, with the time before."""
+        self._queued: dict[bytes, int] = {}
+        """The time of each key's entry in the heap."""
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, key: bytes) -> Kept | None:
+        return self._states.get(key)
+
+    def items(self) -> Iterator[tuple[bytes, Kept]]:
+        return iter(self._states.items())
+
+    def put(self, key: bytes, kept: Kept | None) -> None:
+        old = self._states.pop(key, None)
+        if old is not None:
+            self._size -= len(key) + len(old.data)
+        if kept is not None:
+            self._states[key] = kept
+            self._size += len(key) + len(kept.data)
+            if self._timed:
+                self._queue(key, kept.time)
+
+    def before(self, time: int, most: int) -> list[bytes]:
+        found: list[bytes] = []
+        while self._times and self._times[0][0] < time and len(found) < most:
+            queued, key = heapq.heappop(self._times)
+            if self._queued.get(key) != queued:
+                continue  # an earlier one took its place
+            del self._queued[key]
+            kept = self._states.get(key)
+            if kept is not None and kept.time < time:
+                found.append(key)
+            elif kept is not None:
+                self._queue(key, kept.time)
+        for key in found:
+            self._queue(key, self._states[key].time)
+        return found
+
+    def close(self) -> None:
+        self._states.clear()
+        self._times.clear()
+        self._queued.clear()
+        self._size = 0
+
+    def _queue(self, key: bytes, time: int) -> None:
+        if key not in self._queued or time < self._queued[key]:
+            self._queued[key] = time
+            heapq.heappush(self._times, (time, key))
+
+
+class DiskStore:
+    """SQLite, in a temporary file that has no name and is gone with the process, whatever ends it.
+
+    It lies in the folder that SQLITE_TMPDIR names, or TMPDIR, or /var/tmp. UnusableStateError if it
+    has no room.
+    """
+
+    def __init__(self) -> None:
+        # No path: a file of its own, which is deleted as soon as it is open. It is lost with a crash, so nothing is
+        # synced, and nothing is ever rolled back.
+        self._base = sqlite3.connect("", isolation_level=None, cached_statements=16)
+        for setting in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIB}", "page_size=8192"):
+            self._base.execute(f"PRAGMA {setting}")
+        self._base.execute("CREATE TABLE states (key BLOB PRIMARY KEY, data BLOB, time INTEGER, version INTEGER)")
+        self._base.execute("CREATE INDEX times ON states (time)")
+        self._base.execute("BEGIN")
+        self._size = self._states = 0
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def __len__(self) -> int:
+        return self._states
+
+    def get(self, key: bytes) -> Kept | None:
+        row = self._execute("SELECT data, time, version FROM states WHERE key = ?", key).fetchone()
+        return None if row is None else Kept(*row)
+
+    def items(self) -> Iterator[tuple[bytes, Kept]]:
+        for key, *kept in self._execute("SELECT * FROM states"):
+            yield key, Kept(*kept)
+
+    def put(self, key: bytes, kept: Kept | None) -> None:
+        old = self._execute("SELECT length(data) FROM states WHERE key = ?", key).fetchone()
+        if kept is not None:
+            self._execute("REPLACE INTO states VALUES (?, ?, ?, ?)", key, *kept)
+        elif old is not None:
+            self._execute("DELETE FROM states WHERE key = ?", key)
+        self._states += (kept is not None) - (old is not None)
+        self._size += (0 if kept is None else len(key) + len(kept.data)) - (0 if old is None else len(key) + old[0])
+
+    def before(self, time: int, most: int) -> list[bytes]:
+        found = self._execute("SELECT key FROM states WHERE time < ? ORDER BY time, key LIMIT ?", time, most)
+        return [key for (key,) in found]
+
+    def close(self) -> None:
+        self._base.close()
+
+    def _execute(self, statement: str, *given: bytes | int) -> sqlite3.Cursor:
+        try:
+            return self._base.execute(statement, given)
+        except sqlite3.OperationalError as error:
+            raise UnusableStateError(
+                f"states can't be kept on disk ({error}): let SQLITE_TMPDIR name a folder with room"
+            ) from error

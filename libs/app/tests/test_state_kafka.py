@@ -1,0 +1,223 @@
+"""States on Kafka: restored as they were committed, and refused where they can't belong to the offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiokafka.admin import NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from keygrouping_app import App, AppError, Event, Output, State
+from keygrouping_app.handlers import Handler
+from keygrouping_app.kafka.changelog import prepare
+from keygrouping_service.testing import Cluster, until
+
+pytestmark = pytest.mark.kafka
+
+
+@dataclass
+class Account:
+    balance: int = 0
+    note: str = ""
+
+
+class Bank:
+    """An app with state, and its topics."""
+
+    def __init__(self, cluster: Cluster, prefix: str) -> None:
+        self.cluster = cluster
+        self.topic, self.out, self.group = f"{prefix}-in", f"{prefix}-out", f"{prefix}-group"
+        self.dead = f"{prefix}-dead"
+        self.changelog = f"{self.group}.{self.topic}.states"
+
+    async def create(self, partitions: int = 1) -> None:
+        await self.cluster.create(**{self.topic: partitions, self.out: 1, self.dead: 1})
+
+    def app(self, state: Any = Account, work: Callable[[Event, Any], Any] | None = None) -> App:
+        app = App(self.group, brokers=self.cluster.bootstrap_servers, dead_letters=self.dead)
+
+        async def book(event: Event, account: Account) -> Output:
+            account.balance += event.value
+            return Output(self.out, account.balance, key=event.key)
+
+        app.on(self.topic, state=state)(work or book)
+        return app
+
+    async def pay(self, *amounts: int, key: bytes = b"a", partition: int = 0) -> None:
+        await self.cluster.write(self.topic, [(key, b"%d" % each) for each in amounts], partition)
+
+    async def balances(self) -> list[bytes]:
+        return [record.value or b"" for record in await self.cluster.read(self.out)]
+
+    async def reach(self, count: int) -> None:
+        async def reached() -> bool:
+            return len(await self.balances()) >= count
+
+        await until(reached, timeout=120)
+
+
+@pytest.fixture
+async def bank(cluster: Cluster, topic_prefix: str) -> Bank:
+    found = Bank(cluster, topic_prefix)
+    await found.create()
+    return found
+
+
+@asynccontextmanager
+async def serving(app: App) -> AsyncIterator[asyncio.Task[None]]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(app.serve(stop))
+    try:
+        yield task
+    finally:
+        stop.set()
+        await task
+
+
+async def refusal(app: App) -> str:
+    """What it says instead of running."""
+    with pytest.raises(AppError) as refused:
+        await asyncio.wait_for(app.serve(asyncio.Event()), 120)
+    return str(refused.value)
+
+
+async def settings_of(cluster: Cluster, topic: str) -> dict[str, str]:
+    (answer,) = await cluster.admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    return {entry[0]: entry[1] for entry in answer.resources[0][4]}
+
+
+async def test_a_member_goes_on_with_the_states_of_the_one_before(bank: Bank) -> None:
+    await bank.pay(1, 2)
+    async with serving(bank.app()):
+        await bank.reach(2)
+    await bank.pay(3)
+    await bank.pay(10, key=b"b")
+    async with serving(bank.app()):
+        await bank.reach(4)
+    assert sorted(await bank.balances()) == [b"1", b"10", b"3", b"6"]
+    settings = await settings_of(bank.cluster, bank.changelog)
+    assert settings["cleanup.policy"] == "compact"
+    records = await bank.cluster.read(bank.changelog)
+    assert {record.key: record.value for record in records} == {
+        b"a": b'{"balance":6,"note":""}',
+        b"b": b'{"balance":10,"note":""}',
+    }
+    assert records[-1].headers == (("keygrouping-version", b"1"),)
+
+
+async def test_a_state_that_ends_leaves_a_tombstone_and_is_not_restored(bank: Bank) -> None:
+    await bank.pay(5)
+    async with serving(bank.app()):
+        await bank.reach(1)
+        await bank.pay(-5)
+        await bank.reach(2)
+    assert [record.value for record in await bank.cluster.read(bank.changelog)][-1] is None
+    await bank.pay(1)
+    async with serving(bank.app()):
+        await bank.reach(3)
+    assert await bank.balances() == [b"5", b"0", b"1"]
+
+
+async def test_a_state_may_be_larger_than_records_usually_are(bank: Bank) -> None:
+    async def grow(event: Event, account: Account) -> Output:
+        account.note += "x" * event.value
+        return Output(bank.out, len(account.note))
+
+    state = State(Account, largest=4_000_000)
+    await bank.pay(3_000_000)
+    async with serving(bank.app(state, grow)):
+        await bank.reach(1)
+    await bank.pay(900_000, 900_000, 1)
+    async with serving(bank.app(state, grow)):
+        await bank.reach(3)
+    assert await bank.balances() == [b"3000000", b"3900000", b"3900001"]
+    (letter,) = await bank.cluster.read(bank.dead)
+    assert dict(letter.headers)["keygrouping-reason"] == b"invalid_state"
+
+
+async def test_without_the_offsets_that_they_belong_to_states_are_refused_until_they_are_deleted(bank: Bank) -> None:
+    await bank.pay(1, 2)
+    async with serving(bank.app()):
+        await bank.reach(2)
+    await bank.cluster.forget(bank.group)
+    said = await refusal(bank.app())
+    assert "states that don't belong to the offsets" in said
+    assert f"kafka-topics --delete --topic {bank.changelog}" in said
+    await bank.cluster.admin.delete_topics([bank.changelog])
+
+    async def gone() -> bool:
+        return bank.changelog not in await bank.cluster.admin.list_topics()
+
+    await until(gone)
+    async with serving(bank.app()):
+        await bank.reach(4)
+    assert await bank.balances() == [b"1", b"3", b"1", b"3"]
+
+
+async def test_a_changelog_that_has_lost_what_was_committed_is_refused(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keygrouping_app.kafka.changelog._BEHIND_SECONDS", 1.0)
+    await bank.pay(1, 2)
+    async with serving(bank.app()):
+        await bank.reach(2)
+    await bank.cluster.admin.delete_topics([bank.changelog])
+
+    async def gone() -> bool:
+        return bank.changelog not in await bank.cluster.admin.list_topics()
+
+    await until(gone)
+    said = await refusal(bank.app())
+    assert "it has lost records or was created again" in said
+    assert f"kafka-consumer-groups --group {bank.group} --topic {bank.topic} --reset-offsets" in said
+
+
+@pytest.mark.parametrize(
+    ("partitions", "settings", "says"),
+    [
+        (3, {"cleanup.policy": "compact"}, "has 3 partitions, and"),
+        (1, {}, "has cleanup.policy=delete, which would delete states: kafka-configs --alter"),
+        (
+            1,
+            {"cleanup.policy": "compact", "max.message.bytes": "1000"},
+            "takes 1000 bytes, and states may have 1000000: kafka-configs",
+        ),
+    ],
+)
+async def test_a_changelog_that_is_not_as_it_has_to_be_is_refused(
+    bank: Bank, partitions: int, settings: dict[str, str], says: str
+) -> None:
+    await bank.cluster.admin.create_topics([NewTopic(bank.changelog, partitions, 1, topic_configs=settings)])
+    handlers: list[Handler] = bank.app().handlers
+    with pytest.raises(AppError) as refused:
+        await prepare(bank.cluster.admin, bank.group, handlers)
+    assert says in str(refused.value)
+
+
+async def test_partitions_that_are_added_end_a_member_that_gets_one(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keygrouping_app.kafka.member._METADATA_MS", 500)
+    await bank.pay(1)
+    stop = asyncio.Event()
+    task = asyncio.create_task(bank.app().serve(stop))
+    await bank.reach(1)
+    await bank.cluster.admin.create_partitions({bank.topic: NewPartitions(2)})
+    with pytest.raises(AppError, match=r"has 1 partitions, and .* has 2: keys have moved"):
+        await asyncio.wait_for(task, 120)
+
+
+async def test_states_are_kept_over_restarts_on_disk_and_of_plain_functions_as_well(bank: Bank) -> None:
+    def book(event: Event, account: Account) -> Output:
+        account.balance += event.value
+        return Output(bank.out, account.balance)
+
+    for number in range(2):
+        await bank.pay(1, 1)
+        async with serving(bank.app(State(Account, store="disk"), book)):
+            await bank.reach(2 * number + 2)
+    assert await bank.balances() == [b"1", b"2", b"3", b"4"]

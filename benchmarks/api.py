@@ -4,7 +4,8 @@
 
 One router processes a preloaded topic, in turns left alone and asked for its KeySpace, in equal parts of its records;
 so both are measured in one run, from outside, by the committed offsets. A request's time counts from the moment when it
-was due. In a last part it is asked what other numbers of workers would change, one dry run after the other.
+was due. In a last part it is asked what other numbers of workers would change, one dry run after the other, and again
+when all is routed, for what a dry run costs.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from router import COUNT, WORKERS, cpu_seconds, create_topics, preload, router_e
 PARTITIONS = 4
 
 CONNECTIONS = 4
+_TRIALS = 10
 KEYSPACE = b"GET /keyspace HTTP/1.1\r\nHost: router\r\n\r\n"
 APPLICATION = "bench"
 
@@ -96,9 +98,16 @@ class RouterUnderTest:
                 times.append(time.perf_counter() - due)
                 due += 1 / rate
 
-    async def _try(self, times: list[float]) -> None:
+    async def trial_cost(self, trials: int) -> float:
+        """CPU seconds of a dry run, of so many while nothing is routed."""
+        cpu = cpu_seconds(self._pid)
+        await self._try([], trials)
+        return (cpu_seconds(self._pid) - cpu) / trials
+
+    async def _try(self, times: list[float], trials: int | None = None) -> None:
+        """One dry run after the other, for ever unless it is said how many."""
         async with self._connection() as connection:
-            for number in itertools.count():
+            for number in itertools.count() if trials is None else range(trials):
                 body = b'{"workers": %d}' % (1 + number % (WORKERS - 1))
                 head = b"PUT /workers?dry_run=true HTTP/1.1\r\nHost: router\r\nContent-Type: application/json\r\n"
                 began = time.perf_counter()
@@ -187,9 +196,11 @@ async def benchmark(servers: str, options: argparse.Namespace) -> None:
         idle = await router.cores(options.idle_seconds)
         async with router.asked(options.rate, []):
             busy = await router.cores(options.idle_seconds)
+        cost = await router.trial_cost(_TRIALS)
     print_table(quiet, asked, busy - idle, options)
     print_times("GET /keyspace meanwhile", times)
     print_times("PUT /workers?dry_run=true meanwhile", trials)
+    print(f"a dry run takes {cost:.2f} s of CPU, with nothing else to do")
 
 
 def print_table(quiet: list[Part], asked: list[Part], cores: float, options: argparse.Namespace) -> None:

@@ -28,10 +28,16 @@ def half(value: np.uint64, start: np.uint64) -> np.uint64:
 
 
 @kernel
+def mixed(offset: int) -> np.uint64:
+    """The first round of XXH64, which is the same for both halves."""
+    value = np.uint64(offset) * Q2
+    return ((value << S31) | (value >> S33)) * Q1
+
+
+@kernel
 def add(offset: int, starts: NDArray[np.uint64], total: NDArray[np.uint64]) -> None:
     """Adds the hash of an offset to a sum."""
-    value = np.uint64(offset) * Q2
-    value = ((value << S31) | (value >> S33)) * Q1
+    value = mixed(offset)
     low = half(value, starts[1])
     total[0] += half(value, starts[0])
     total[1] += low
@@ -48,11 +54,16 @@ def sum_runs(
     sums: NDArray[np.uint64],
 ) -> None:
     """Adds each run of offsets to the row of `sums` that `places` says; `sizes` are the runs' lengths."""
-    at = 0
+    at, first, second = 0, starts[0], starts[1]
     for run in range(len(sizes)):
-        for _ in range(sizes[run]):
-            add(offsets[at], starts, sums[places[run]])
-            at += 1
+        high, low = sums[places[run], 0], sums[places[run], 1]
+        for i in range(at, at + sizes[run]):
+            value = mixed(offsets[i])
+            lower = half(value, second)
+            low += lower
+            high += half(value, first) + (ONE if low < lower else np.uint64(0))
+        sums[places[run], 0], sums[places[run], 1] = high, low
+        at += sizes[run]
 
 
 @kernel

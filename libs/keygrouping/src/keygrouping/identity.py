@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping.compiled import in_one_piece
 from keygrouping.receipt import Tally
 
 Seeds = tuple[int, int]
@@ -69,7 +70,7 @@ class Sums:
 
         places = np.asarray(numbers, np.int64)
         self._reach(int(places.max(initial=0)) + 1)
-        sum_runs(_plain(offsets), np.asarray(sizes, np.int64), places, self._starts, self._sums)
+        sum_runs(in_one_piece(offsets), np.asarray(sizes, np.int64), places, self._starts, self._sums)
 
     def all(self, numbers: int) -> list[int]:
         """So many of the sums."""
@@ -112,7 +113,15 @@ class Routed:
         self._know(int(places[:, 0].max()))
         total, sums = np.zeros(2, np.uint64), np.zeros((len(rows), 2), np.uint64)
         counts = np.empty((len(rows), 2), np.int64)
-        columns = (_plain(rows), _plain(offsets), _plain(times), self._starts, places, self._routed, self._window)
+        columns = (
+            in_one_piece(rows),
+            in_one_piece(offsets),
+            in_one_piece(times),
+            self._starts,
+            places,
+            self._routed,
+            self._window,
+        )
         found = sum_routed(*columns, total, counts, sums)
         starts, sizes = counts[:found].T
         by_window = zip(starts.tolist(), _tallies(sizes.tolist(), sums[:found]), strict=True)
@@ -126,11 +135,6 @@ class Routed:
 
 def _starts_of(seeds: Seeds) -> NDArray[np.uint64]:
     return np.array([(seed + _P5 + 8) & _M64 for seed in seeds], np.uint64)
-
-
-def _plain(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """In one piece and writable: kernels are compiled for one kind of array only."""
-    return numbers if numbers.flags.carray else numbers.copy()
 
 
 def _tallies(sizes: Sequence[int], sums: NDArray[np.uint64]) -> list[Tally]:

@@ -201,11 +201,30 @@ def test_no_byte_beyond_a_document_is_looked_at() -> None:
     assert plain.tolist() == [False] * len(whole) + [True]
 
 
+def test_texts_names_and_digits_of_any_length_are_taken_wherever_they_stand() -> None:
+    """Compiled code looks at 32 bytes of a text and at eight of names and digits at a time."""
+    names = ["x", "eight__8", "eight__9", "more_than_eight", "more_than_eighty"]
+    job = JobSpec.from_json(
+        {"aggregates": [{"name": f"kinds{i}", "op": "distinct", "field": name} for i, name in enumerate(names)]}
+    )
+    odd = ['"', "\\", '\\"', "\x1f", "\x7f", "\u00e9", "\u20ac"]
+    texts = [f"{'a' * before}{sign}{'b' * after}" for sign in odd for before in range(67) for after in (0, 1, 33)]
+    numbers = ["1234567890123456789"[:digits] + more for digits in range(1, 20) for more in ("", ".5", ".25e3", "x")]
+    values = [f'{{"{names[i % 5]}":"{text}"}}'.encode() for i, text in enumerate(texts)]
+    values += [f'{{"{name}":{number}}}'.encode() for name in names for number in numbers]
+    values += [f'{{"{name}{more}":1,"{name[:-1]}":2}}'.encode() for name in names for more in ("", "_", "___", " " * 9)]
+    assert_the_same(job, batch_of(values, packed=True))
+    for value in values[::11]:
+        assert_the_same(job, batch_of([value], packed=True))
+
+
 def test_usual_documents_are_read_by_compiled_code() -> None:
     """Whatever equality says: were nothing usual, columns would be as slow as events."""
     values = [b'{"x":%d.25,"y":"caf\xc3\xa9","z":null, "u":true}' % row for row in range(100)]
     (x,), plain = read_members(Slices.of(values), ["x"])
     assert plain.all() and x.bits.view(np.float64).tolist() == [row + 0.25 for row in range(100)]
+    texts = [b'{"x":"%b"}' % (b"a" * size) for size in range(100)]
+    assert read_members(Slices.of(texts), ["x"])[1].all()
     odd = [b'{"x":"\\n"}', b'{"x":[]}', b'{"x":1,"x":2}', b'{"x":12345678901234567890}', b'{"x":NaN}', b"\xff", b"{}{}"]
     assert not read_members(Slices.of(odd), ["x"])[1].any()
 

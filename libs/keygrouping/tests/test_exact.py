@@ -105,6 +105,8 @@ def test_a_sum_beyond_the_floats_is_infinite_and_stays_so() -> None:
     assert up.parts == (math.inf,)
     assert up.merged(Total(5)).rounded() == math.inf
     assert up.plus([1.0, 3]).rounded() == math.inf
+    assert up.plus([1e308, 1e308]).rounded() == math.inf
+    assert math.isnan(down.plus([math.inf, 1e308, 1e308]).rounded())
     assert math.isnan(up.merged(down).rounded())
     assert math.isnan(up.merged(down).merged(up).rounded())
     assert Total().plus([1e308, 1e308, -1e308]).rounded() == 1e308

@@ -35,9 +35,28 @@ for documents in (first, first[::2], first[1:], first.followed_by([second]), Sli
     read_members(documents, ["x"])
     read_members(documents, ["x", "y"])
 """
+PRECOMPILE_FOLDS = "from keygrouping.precompile import precompile_folds; precompile_folds()"
+FOLD = """
+import numpy as np
+from keygrouping.aggregate import Mean, Sum, Variance, Vwap
+from keygrouping.folds import Batch, fold_of
+from keygrouping.grouped import Groups
+from keygrouping.job.field_columns import FieldColumn
+from keygrouping.slices import Slices
+
+names = {"name": "a", "field": "x"}
+for aggregate in (Sum(**names), Mean(**names), Variance(**names), Vwap(**names, weight="y")):
+    fold, groups = fold_of(aggregate), Groups()
+    for column in (FieldColumn.of([1, 2.5, None, 3] * 50), FieldColumn.of([1] * 400)[::2]):
+        runs = groups.add(Slices.of([b"%d" % i for i in range(200)]), np.arange(200)[::-1])
+        fold.add(Batch(runs, [column] * 2, len(groups)), (0, 1)[: len(aggregate.inputs)])
+    fold.encoded()
+"""
 
 
-@pytest.mark.parametrize(("precompile", "use"), [(PRECOMPILE, USE), (PRECOMPILE_FORMATS, READ)])
+@pytest.mark.parametrize(
+    ("precompile", "use"), [(PRECOMPILE, USE), (PRECOMPILE_FORMATS, READ), (PRECOMPILE_FOLDS, FOLD)]
+)
 def test_a_later_process_finds_the_kernels_and_compiles_none(tmp_path: Path, precompile: str, use: str) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CPU_NAME": "generic"}
 

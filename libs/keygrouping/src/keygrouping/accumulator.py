@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from keygrouping.aggregate import State
-from keygrouping.aggregate.exact import sum_of
-from keygrouping.grouped import grouped
+from keygrouping.folds import Batch, Totals, fold_of, reaching
+from keygrouping.grouped import Groups
 from keygrouping.identity import Sums, partition_seeds
 from keygrouping.job import EventColumns, JobSpec, Rejection, extract_columns
 from keygrouping.partial import Partial
 from keygrouping.slices import Slices
 
 _ANY_TIME = 1 << 62
-
-
-Place = tuple[int, bytes]
-"""Window start and key."""
-
-
-@dataclass(slots=True)
-class _Group:
-    """What has been seen of one key in one window since the last flush; `number` is that of its hashes' sum."""
-
-    events: int
-    weight: int | float
-    first: int
-    last: int
-    number: int
-    states: list[State]
+_EVENTS, _FIRST, _LAST = range(3)
 
 
 class RoutedEvents(EventColumns, Protocol):
@@ -44,18 +27,19 @@ class RoutedEvents(EventColumns, Protocol):
 
 
 class Accumulator:
-    """Groups of one routed partition. Events are grouped per batch first, so that states are touched once per batch.
+    """Groups of one routed partition, a key in a window each, to which whole batches are added.
 
     `worker` is the partition's number, and the `worker` of the partials; `topic` is the id of the topic.
     """
+
+    _spans: NDArray[np.int64]
 
     def __init__(self, job: JobSpec, worker: int, topic: str) -> None:
         self._job = job
         self._worker = worker
         self._topic = topic
         self._sums = Sums(partition_seeds(topic, worker))
-        self._groups: dict[Place, _Group] = {}
-        self._key_bytes = 0
+        self.clear()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -63,74 +47,63 @@ class Accumulator:
     @property
     def key_bytes(self) -> int:
         """Bytes of all keys held; with the number of groups it bounds the memory in use."""
-        return self._key_bytes
+        return self._groups.key_bytes
 
     def add(self, events: RoutedEvents) -> list[tuple[int, Rejection]]:
         """Takes a batch; returns the rows that the job can't use: not the router's, or routed under another job."""
         found = extract_columns(self._job, events, _ANY_TIME)
         starts = found.times - (found.times - self._job.window_offset_ms) % self._job.window_ms
-        keys = Slices.of(found.keys)
-        rows, sizes, firsts = grouped(keys, starts)
-        offsets = found.events.offsets[rows]
-        weights = None if found.weights is None else list(found.weights)
-        weights = weights and [weights[row] for row in rows.tolist()]
-        columns = [] if found.fields is None else [list(column.where(rows)) for column in found.fields.columns]
-        values = [_values(columns, positions, len(rows)) for positions in self._job.fields_of]
-        places = cast(Iterator[Place], zip(starts[firsts].tolist(), keys.where(firsts), strict=True))
-        ends = np.cumsum(sizes)
-        bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
-        edges = zip(offsets[ends - sizes].tolist(), offsets[ends - 1].tolist(), strict=True)
-        numbers = []
-        for place, (begin, end), (first, last) in zip(places, bounds, edges, strict=True):
-            group = self._groups.get(place) or self._new_group(place, first)
-            group.last = last
-            group.events += end - begin
-            group.weight += end - begin if weights is None else sum_of(weights[begin:end])
-            numbers.append(group.number)
-            for index, aggregate in enumerate(self._job.aggregates):
-                group.states[index] = aggregate.add_many(group.states[index], values[index][begin:end])
-        self._sums.add(offsets, sizes, numbers)
+        before = len(self._groups)
+        runs = self._groups.add(Slices.of(found.keys), starts)
+        batch = Batch(runs, found.fields.columns if found.fields else (), len(self._groups))
+        self._place(batch, found.events.offsets[runs.rows], before)
+        if found.weights is not None:
+            self._weights.add_column(batch, found.weights)
+        for fold, positions in zip(self._folds, self._job.fields_of, strict=True):
+            fold.add(batch, positions)
         return found.rejected
 
-    def _new_group(self, place: Place, first: int) -> _Group:
-        self._key_bytes += len(place[1])
-        states = [aggregate.initial() for aggregate in self._job.aggregates]
-        group = self._groups[place] = _Group(0, 0, first, first, len(self._groups), states)
-        return group
+    def _place(self, batch: Batch, offsets: NDArray[np.int64], before: int) -> None:
+        """Notes how many events there are of each group and at which offsets; the groups from `before` on are new."""
+        _, sizes, groups = batch.runs
+        spans = reaching(self._spans, batch.groups)
+        new = groups >= before
+        spans[groups[new], _FIRST] = offsets[batch.begins[new]]
+        spans[groups, _LAST] = offsets[batch.begins + sizes - 1]
+        spans[groups, _EVENTS] += sizes
+        self._spans = spans
+        self._sums.add(offsets, sizes, groups)
 
     def partials(self, epoch: int) -> Iterator[tuple[bytes, Partial]]:
         """Key and partial of every group, the oldest window first."""
-        aggregates, receipts = self._job.aggregates, self._sums.all(len(self._groups))
-        for (start, key), group in sorted(self._groups.items(), key=lambda item: item[0][0]):
-            states = {a.name: a.encode(state) for a, state in zip(aggregates, group.states, strict=True)}
+        groups, names = len(self._groups), [aggregate.name for aggregate in self._job.aggregates]
+        states = list(zip(*(fold.encoded() for fold in self._folds), strict=True)) or [()] * groups
+        keys, starts, spans = list(self._groups.keys), self._groups.windows, self._spans[:groups].tolist()
+        weights = [span[_EVENTS] for span in spans] if self._job.weight.kind == "one" else self._weights.rounded()
+        receipts, window = self._sums.all(groups), self._job.window_ms
+        for group in np.argsort(starts, kind="stable").tolist():
+            start, (events, first, last) = int(starts[group]), spans[group]
             yield (
-                key,
+                keys[group] or b"",
                 Partial(
                     worker=self._worker,
                     start=start,
-                    end=start + self._job.window_ms,
-                    events=group.events,
-                    weight=group.weight,
-                    first=group.first,
-                    last=group.last,
+                    end=start + window,
+                    events=events,
+                    weight=weights[group],
+                    first=first,
+                    last=last,
                     epoch=epoch,
-                    aggregates=states,
-                    receipt=receipts[group.number],
+                    aggregates=dict(zip(names, states[group], strict=True)),
+                    receipt=receipts[group],
                     topic=self._topic,
                 ),
             )
 
     def clear(self) -> None:
         """Forgets everything: the next event of a key begins a new partial."""
-        self._groups.clear()
+        self._groups = Groups()
+        self._spans = np.zeros((0, 3), np.int64)
+        self._weights = Totals()
+        self._folds = [fold_of(aggregate) for aggregate in self._job.aggregates]
         self._sums.clear()
-        self._key_bytes = 0
-
-
-def _values(columns: Sequence[Sequence[Any]], positions: tuple[int, ...], events: int) -> Sequence[Any]:
-    """What an aggregate is given of the fields of some events: see `Aggregate`."""
-    if not positions:
-        return [()] * events
-    if len(positions) == 1:
-        return columns[positions[0]]
-    return list(zip(*(columns[position] for position in positions), strict=True))

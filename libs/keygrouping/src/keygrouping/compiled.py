@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from numpy.typing import NDArray
+
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+Array = TypeVar("Array", bound=NDArray[Any])
 
 
 def kernel(function: Kernel) -> Kernel:
@@ -21,3 +24,8 @@ def kernel(function: Kernel) -> Kernel:
     except RuntimeError:  # no place for the cache that can be written
         compiled = numba.njit(nogil=True)(function)
     return cast(Kernel, compiled)
+
+
+def in_one_piece(array: Array) -> Array:
+    """The array, or a copy that lies in one piece and can be written: kernels are compiled for one kind only."""
+    return array if array.flags.carray else array.copy()

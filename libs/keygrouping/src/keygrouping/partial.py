@@ -50,9 +50,9 @@ class RecordError(ValueError):
     """A partial or result can't be read; the message says which member is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Partial:
-    """What one worker aggregated of one key (the record's key) in one window between two flushes.
+    """What one worker aggregated of one key (the record's key) in one window between two flushes; not to be changed.
 
     `start` and `end` bound the window in ms since the epoch; `first` and `last` are the offsets in the worker's
     partition of `routed`; `epoch` numbers the routing plan; `aggregates` holds the encoded state per aggregate name.
@@ -80,9 +80,22 @@ class Partial:
 
     def encode(self) -> bytes:
         """JSON of the partial, without its key."""
-        members = {name: getattr(self, name) for name in MEMBERS}
-        members |= {name: encode(members[name]) for name, encode in _WRITTEN}
-        return orjson.dumps({"v": VERSION, **members})
+        # By name and not in a loop over `MEMBERS`: a third of the time, which is most of what a partial costs.
+        members = {
+            "v": VERSION,
+            "worker": self.worker,
+            "start": self.start,
+            "end": self.end,
+            "events": self.events,
+            "weight": _encode_weight(self.weight),
+            "first": self.first,
+            "last": self.last,
+            "epoch": self.epoch,
+            "aggregates": self.aggregates,
+            "topic": self.topic,
+            "receipt": encode_receipt(self.receipt),
+        }
+        return orjson.dumps(members)
 
     @classmethod
     def decode(cls, value: bytes | None) -> Partial:
@@ -193,9 +206,7 @@ _READERS: dict[Kind, Callable[[str, object], Any]] = {
     "receipt": lambda _, data: decode_receipt(data),
     "states": _states,
 }
-_WRITERS: dict[Kind, Callable[[Any], Any]] = {"number": _encode_weight, "receipt": encode_receipt}
 _READ = [(name, _READERS[kind]) for name, kind in MEMBERS.items()]
-_WRITTEN = [(name, _WRITERS[kind]) for name, kind in MEMBERS.items() if kind in _WRITERS]
 
 
 def dump(data: Any) -> bytes:

@@ -8,10 +8,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from keygrouping.grouped import grouped
+from keygrouping.aggregate import Sum, Variance, Vwap
+from keygrouping.folds import Batch, fold_of
+from keygrouping.grouped import Groups
 from keygrouping.grouping import Grouping, Offline, Planned, create, names, shared_settings
 from keygrouping.hashing import hash_keys
 from keygrouping.identity import Routed, partition_seeds, tally
+from keygrouping.job.field_columns import FieldColumn
 from keygrouping.job.members import read_members
 from keygrouping.slices import Slices
 from keygrouping.version import add_version
@@ -38,11 +41,18 @@ def precompile_formats() -> None:
 
 
 def precompile_accounts() -> None:
-    """Groups an event and adds up the hashes of its places, as router and worker do."""
+    """Adds up the hashes of an event's places, as router and worker do."""
     one, seeds = np.zeros(1, np.int64), partition_seeds("A" * 22, 0)
-    grouped(Slices.of([b"key"]), one)
     tally(one, seeds)
     Routed(seeds, "A" * 22, 1, 0).account(one, one, np.zeros(1, np.int32), np.array([[0, 0, 1]]))
+
+
+def precompile_folds() -> None:
+    """Groups an event and adds its numbers up, as the worker does."""
+    runs = Groups().add(Slices.of([b"key"]), np.zeros(1, np.int64))
+    batch = Batch(runs, [FieldColumn.of([1])] * 2, 1)
+    for aggregate in (Sum(name="a", field="x"), Variance(name="a", field="x"), Vwap(name="a", field="x", weight="y")):
+        fold_of(aggregate).add(batch, (0, 1)[: len(aggregate.inputs)])
 
 
 def _use(grouping: Grouping) -> None:
@@ -75,6 +85,7 @@ def main() -> None:
     precompile(names())
     precompile_formats()
     precompile_accounts()
+    precompile_folds()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ It is good for as long as its buffer is.
 
 from typing import Any, TypeAlias
 
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import config, types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
@@ -30,19 +31,24 @@ def _view_of(_: Any, data: Any) -> Any:
     return _VIEW(data), codegen
 
 
+def _address(context: Any, builder: Any, place: Any, size: int) -> Any:
+    """Where so many bytes lie, from view and place. With NUMBA_BOUNDSCHECK it looks first whether they are there."""
+    view, at = place
+    address, held = (builder.extract_value(view, i) for i in range(2))
+    if config.BOUNDSCHECK:  # type: ignore[attr-defined]
+        beyond = builder.icmp_signed(">", builder.add(at, at.type(size)), held)
+        before = builder.icmp_signed("<", at, at.type(0))
+        with builder.if_then(builder.or_(beyond, before)):
+            context.call_conv.return_user_exc(builder, IndexError, ("no such bytes",))
+    return builder.add(address, at)
+
+
 def _load(kind: Any) -> Any:
-    """Loads a number of some kind. With NUMBA_BOUNDSCHECK it looks first whether its bytes are there, as for arrays."""
+    """Loads a number of some kind."""
 
     def codegen(context: Any, builder: Any, _: Any, given: Any) -> Any:
-        view, at = given
-        address, size = (builder.extract_value(view, i) for i in range(2))
-        if config.BOUNDSCHECK:  # type: ignore[attr-defined]
-            beyond = builder.icmp_signed(">", builder.add(at, at.type(kind.bitwidth // 8)), size)
-            before = builder.icmp_signed("<", at, at.type(0))
-            with builder.if_then(builder.or_(beyond, before)):
-                context.call_conv.return_user_exc(builder, IndexError, ("no such bytes",))
-        place = builder.inttoptr(builder.add(address, at), context.get_value_type(kind).as_pointer())
-        return builder.load(place, align=1)
+        address = _address(context, builder, given, kind.bitwidth // 8)
+        return builder.load(builder.inttoptr(address, context.get_value_type(kind).as_pointer()), align=1)
 
     return codegen
 
@@ -55,6 +61,22 @@ def _byte(_: Any, view: Any, at: Any) -> Any:  # noqa: ARG001
 @intrinsic
 def _eight(_: Any, view: Any, at: Any) -> Any:  # noqa: ARG001
     return types.uint64(_VIEW, types.int64), _load(types.uint64)
+
+
+@intrinsic
+def _not_plain(_: Any, view: Any, at: Any) -> Any:  # noqa: ARG001
+    def codegen(context: Any, builder: Any, __: Any, given: Any) -> Any:
+        many = ir.VectorType(ir.IntType(8), 32)
+        address = _address(context, builder, given, 32)
+        text = builder.load(builder.inttoptr(address, many.as_pointer()), align=1)
+        blank, quote, backslash = (ir.Constant(many, [sign] * 32) for sign in (32, 34, 92))
+        # What is no ASCII is negative as a signed number, so below a blank as well.
+        odd = builder.icmp_signed("<", text, blank)
+        for sign in (quote, backslash):
+            odd = builder.or_(odd, builder.icmp_signed("==", text, sign))
+        return builder.zext(builder.bitcast(odd, ir.IntType(32)), ir.IntType(64))
+
+    return types.uint64(_VIEW, types.int64), codegen
 
 
 @intrinsic
@@ -73,6 +95,11 @@ byte: Any = _byte
 
 eight: Any = _eight
 """eight(view, at): eight bytes from there on as a little-endian number; nothing looks whether they are there."""
+
+not_plain: Any = _not_plain
+"""not_plain(view, at): a bit for each of 32 bytes from there on, the lowest for the first, that is 1 if the byte is a
+control character, a quote, a backslash, or no ASCII; nothing looks whether they are there.
+"""
 
 trailing_zeros: Any = _trailing_zeros
 """trailing_zeros(number): the zero bits below the lowest one of 64; 64 if there is none."""

@@ -73,6 +73,9 @@ def parts_of(numbers: Iterable[float]) -> tuple[float, ...]:
 
 def _parts_of_large(numbers: Sequence[float]) -> tuple[float, ...]:
     """The same where intermediate sums are beyond the floats."""
+    infinite = [number for number in numbers if not math.isfinite(number)]
+    if infinite:
+        return parts_of(infinite)
     whole, parts = sum(map(Fraction, numbers)), list[float]()
     while whole or not parts:
         try:

@@ -11,16 +11,19 @@ from numpy.typing import NDArray
 
 from keygrouping.compiled import kernel
 from keygrouping.job.kinds import BOOLEAN, MISSING, NULL, REAL, TEXT, WHOLE
-from keygrouping.raw_bytes import View, byte, eight, trailing_zeros, view_of
+from keygrouping.raw_bytes import View, byte, eight, not_plain, trailing_zeros, view_of
 
 _QUOTE, _COMMA, _MINUS, _POINT, _ZERO, _NINE, _COLON, _BACKSLASH = 34, 44, 45, 46, 48, 57, 58, 92
 _OPEN, _CLOSE, _BLANK = 123, 125, 32
 _MOST_DIGITS = 18
 """Digits that a signed integer of 64 bits holds, whatever they are. One without sign holds one more."""
 
-_ONES = np.uint64(0x0101010101010101)
-"""1 in each of eight bytes, as those below have something else in each."""
-_BLANKS, _QUOTES, _BACKSLASHES, _TOPS = (_ONES * np.uint64(byte) for byte in (_BLANK, _QUOTE, _BACKSLASH, 128))
+_AT_ONCE = 32
+"""Bytes of a string that are looked at together."""
+
+_ZEROS, _ABOVE_NINE, _TOPS = (np.uint64(0x0101010101010101 * each) for each in (_ZERO, 0x80 - 10, 0x80))
+"""The same in each of eight bytes: the digit 0, what takes a number above 9 to 128, and 128."""
+_TENS = np.array([10**digits for digits in range(9)], np.uint64)
 
 _LEAST_POWER, _MOST_POWER = -342, 308
 
@@ -49,10 +52,14 @@ _ROUNDED_OFF = np.uint64(0x1FF)
 
 
 class Names(NamedTuple):
-    """The wanted names, one after the other in `data`: name i lies from ends[i] to ends[i + 1]."""
+    """The wanted names, one after the other in `data`: name i lies from ends[i] to ends[i + 1].
+
+    `words` are their first eight bytes as little-endian numbers.
+    """
 
     data: NDArray[np.uint8]
     ends: NDArray[np.int64]
+    words: NDArray[np.uint64]
 
 
 class Members(NamedTuple):
@@ -82,7 +89,11 @@ def read_all(
             size, value, after, kind, bits = read_member(text, name, end)
             for place in range(len(names.ends) - 1):
                 start = names.ends[place]
-                if names.ends[place + 1] - start == size and are_same(text, name, names.data, start, size):
+                if (
+                    names.ends[place + 1] - start == size
+                    and begins_with(text, name, end, names.words[place], size)
+                    and (size <= 8 or are_same(text, name, names.data, start, size))
+                ):
                     quotes = 1 if kind == TEXT else 0
                     after = after if members.kinds[place, row] == MISSING else -1
                     members.kinds[place, row] = kind
@@ -140,6 +151,19 @@ def read_member(data: View, at: int, end: int) -> Any:
 
 
 @kernel
+def begins_with(data: View, at: int, end: int, word: np.uint64, size: int) -> bool:
+    """Whether the text there, of this size, has the first bytes of this little-endian number: as many, up to eight."""
+    size = min(size, 8)
+    seen = np.uint64(0)
+    if end - at >= 8:
+        seen = eight(data, at)
+    else:
+        for i in range(size):
+            seen |= np.uint64(byte(data, at + i)) << np.uint64(8 * i)
+    return size == 0 or (seen ^ word) << np.uint64(64 - 8 * size) == 0
+
+
+@kernel
 def are_same(data: View, at: int, other: NDArray[np.uint8], place: int, size: int) -> bool:
     """Whether as many bytes from there on are the same."""
     same = 0
@@ -191,14 +215,11 @@ def after_blanks(data: View, at: int, end: int) -> int:
 def end_of_text(data: View, at: int, end: int) -> int:
     """Where the quote stands that ends a string of UTF-8 without escapes; -1 if there is none."""
     while at < end:
-        while end - at >= 8:
-            odd = not_plain(eight(data, at))
-            if odd:
-                at += trailing_zeros(odd) >> 3
-                break
-            at += 8
-        if at >= end:
-            return -1
+        odd = odd_from(data, at, end)
+        if odd == 0:
+            at = min(at + _AT_ONCE, end)
+            continue
+        at += trailing_zeros(odd)
         here = byte(data, at)
         if here == _QUOTE:
             return at
@@ -211,13 +232,12 @@ def end_of_text(data: View, at: int, end: int) -> int:
 
 
 @kernel
-def not_plain(text: np.uint64) -> np.uint64:
-    """Marks, of eight bytes, the first one that is no ASCII, a control character, a quote or a backslash; 0: none is.
-
-    Bytes behind it may be marked without reason, as what is taken from one is borrowed of the next.
-    """
-    quote, backslash = text ^ _QUOTES, text ^ _BACKSLASHES
-    return (text | (text - _BLANKS) | (quote - _ONES) & ~quote | (backslash - _ONES) & ~backslash) & _TOPS
+def odd_from(data: View, at: int, end: int) -> Any:
+    """A bit for each of the next bytes up to the end: 1 where `not_plain` says so, or where nobody has looked."""
+    left = end - at
+    if left >= _AT_ONCE:
+        return not_plain(data, at)
+    return not_plain(data, end - _AT_ONCE) >> np.uint64(_AT_ONCE - left) if end >= _AT_ONCE else _ONE
 
 
 @kernel
@@ -277,10 +297,27 @@ def after_zeros(data: View, at: int, end: int) -> int:
 @kernel
 def read_digits(data: View, at: int, end: int, number: np.uint64) -> Any:
     """Where the digits that begin at `at` end, and the number with them behind it; it is wrong if they are too many."""
+    while end - at >= 8:
+        digits = eight(data, at) ^ _ZEROS
+        size = trailing_zeros(((digits + _ABOVE_NINE) | digits) & _TOPS) >> 3
+        if size == 0:
+            return at, number
+        number = number * _TENS[size] + of_digits(digits << np.uint64(64 - 8 * size))
+        at += size
+        if size < 8:
+            return at, number
     while at < end and _ZERO <= byte(data, at) <= _NINE:
         number = number * np.uint64(10) + np.uint64(byte(data, at) - _ZERO)
         at += 1
     return at, number
+
+
+@kernel
+def of_digits(digits: np.uint64) -> np.uint64:
+    """The number of eight decimal digits, a byte each, the first one in the lowest byte: by pairs, fours and all."""
+    pairs = (digits * np.uint64(10 * 256 + 1)) >> np.uint64(8) & np.uint64(0x00FF00FF00FF00FF)
+    fours = (pairs * np.uint64(100 * 65536 + 1)) >> np.uint64(16) & np.uint64(0x0000FFFF0000FFFF)
+    return (fours * np.uint64(10_000 * (1 << 32) + 1)) >> np.uint64(32)
 
 
 @kernel

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.job.event import Extracted, Rejection
-from keygrouping.job.field_columns import Fields
+from keygrouping.job.field_columns import FieldColumn, Fields
 from keygrouping.job.spec import JobSpec
 from keygrouping.job.usual import EventColumns, Usual, are_keys, read_usual
 
@@ -30,7 +30,7 @@ class ExtractedColumns(Generic[Events]):
     events: Events
     keys: Sequence[bytes]
     times: NDArray[np.int64]
-    weights: Sequence[int | float] | None = None
+    weights: FieldColumn | None = None
     fields: Fields | None = None
     rejected: list[tuple[int, Rejection]] = field(default_factory=list)
     skipped: dict[int, list[int]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ def extract_columns(job: JobSpec, events: Events, now_ms: int) -> ExtractedColum
         events,
         events.keys if keys is None else keys,  # type: ignore[arg-type]
         times,
-        weights,  # type: ignore[arg-type]
+        weights,
         Fields(columns) if columns else None,
         rejected,
         _skipped(usual, rows, extracted),

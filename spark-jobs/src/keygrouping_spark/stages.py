@@ -231,6 +231,7 @@ async def aggregator_stage(environment: Environment) -> Stage:
     async def publish(watermark: int) -> None:
         value = json.dumps({"checkpoint": identity.id, "watermark": watermark}).encode()
         await watermarks.send_and_wait(settings.progress_topic, value)
+        await runner.advance(watermark)
 
     async def read_upstream_watermark() -> UpstreamWatermark:
         await group.check()

@@ -1,4 +1,4 @@
-"""Spark's Python processes begin a task without reading anew what has not changed."""
+"""Spark's Python processes begin a task without reading again what has not changed."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

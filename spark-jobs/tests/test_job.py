@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,14 @@ from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_local.small_spark import java_options
 from keygrouping_service.kafka.clients import started
 from keygrouping_service.kafka.end_of_input import finish_input
-from keygrouping_service.kafka.progress import END, Committed, Progress, commit_progress, stage_watermark
+from keygrouping_service.kafka.progress import (
+    END,
+    Committed,
+    Progress,
+    commit_progress,
+    read_offsets,
+    stage_watermark,
+)
 from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.testing import Cluster, until
 
@@ -367,6 +375,55 @@ async def test_a_new_checkpoint_goes_on_although_the_broker_has_forgotten_the_gr
         pipeline.start(spark_stages="worker", **changes)
         await until(lambda: pipeline.driver is not None and pipeline.driver.poll() is not None, START_SECONDS)
         assert line in pipeline.log.read_text()
+
+
+async def test_a_lost_checkpoint_counts_no_event_twice_or_never_though_its_last_batch_was_not_committed(
+    pipeline: Pipeline,
+) -> None:
+    """The driver was killed after it had written partials; the stage's group stands where that batch began."""
+    rng = random.Random(5)
+    pipeline.start()
+    await pipeline.send(some_events(rng, 0))
+    await pipeline.promise(WINDOW)
+    await pipeline.reaches(WINDOW)
+    await pipeline.send(some_events(rng, 1))
+    await until(lambda: all_read(pipeline), START_SECONDS)
+    await pipeline.kill()
+    assert await begin_of_last_batch(pipeline), "the last batch had events"
+
+    await pipeline.send(some_events(rng, 1))
+    pipeline.start(spark_checkpoint=str(pipeline.folder / "another"))
+    await pipeline.promise(2 * WINDOW)
+    await pipeline.reaches(2 * WINDOW)
+    check(await pipeline.results(), pipeline.expected(2 * WINDOW))
+    assert "writing it again" in pipeline.log.read_text()
+    assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+
+    pipeline.start()
+    assert pipeline.driver is not None
+    await until(lambda: pipeline.driver is not None and pipeline.driver.poll() is not None, START_SECONDS)
+    assert pipeline.driver.returncode == 1
+    assert f"{pipeline.folder / 'checkpoint'} of the worker is out of date" in last_lines(pipeline.log, 1)[0]
+
+
+async def all_read(pipeline: Pipeline) -> bool:
+    committed = await pipeline.cluster.committed(f"{pipeline.application}-worker", pipeline.topic("routed"))
+    return sum(entry.offset or 0 for entry in committed.values()) == len(pipeline.sent)
+
+
+async def begin_of_last_batch(pipeline: Pipeline) -> int:
+    """Sets the worker's group back to where its last batch began; gives by how many records."""
+    topic, group = pipeline.topic("routed"), f"{pipeline.application}-worker"
+    tps = [TopicPartition(topic, partition) for partition in range(WORKERS)]
+    batches = await read_offsets(pipeline.cluster.admin, f"{group}-batches", tps)
+    committed = await pipeline.cluster.committed(group, topic)
+    begins = {tp.partition: int(stored.metadata.split(" ")[2]) for tp, stored in batches.items()}
+    options = {"bootstrap_servers": pipeline.cluster.bootstrap_servers, "enable_auto_commit": False}
+    async with started(AIOKafkaConsumer(group_id=group, **options)) as consumer:
+        consumer.assign(tps)
+        entries = {partition: replace(committed[partition], offset=begin) for partition, begin in begins.items()}
+        await commit_progress(consumer, topic, entries)
+    return sum((committed[partition].offset or 0) - begin for partition, begin in begins.items())
 
 
 async def test_records_that_were_deleted_unread_are_told_and_a_new_checkpoint_goes_on_without_them(

@@ -134,8 +134,8 @@ async def test_the_aggregator_commits_a_time_only_after_its_windows_are_closed()
 async def test_a_watermark_is_published_while_the_batch_that_completes_its_windows_is_under_way() -> None:
     stage = Stage()
     aggregator = stage.aggregator()
-    stage.upstream = UpstreamWatermark(2500, 0, {0: 5})
     await aggregator.step()
+    stage.upstream = UpstreamWatermark(2500, 0, {0: 5})
     await aggregator.close({0: 4})
     assert stage.watermarks == []
     await aggregator.close({0: 5})

@@ -1,10 +1,13 @@
 """What is said when Spark does not start."""
 
+from typing import Any
+
 import pytest
 from keygrouping_service.errors import Fatal
 from keygrouping_spark import session
 from keygrouping_spark.settings import SparkSettings
 from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize(
@@ -26,6 +29,26 @@ def test_one_line_names_the_cause(monkeypatch: pytest.MonkeyPatch, error: Except
     with pytest.raises(Fatal) as refused:
         session.create(settings)
     assert str(refused.value) == told
+
+
+@pytest.mark.parametrize(
+    ("version", "place"),
+    [("4.0.5", ""), ("4.1.1", "runtime."), ("4.2.0", "runtime."), ("4.10.0.dev1", "runtime.")],
+)
+def test_inner_classes_are_named_as_the_version_has_them(version: str, place: str) -> None:
+    found = session.inner_class("runtime", "MicroBatchExecution", version)
+    assert found == f"org.apache.spark.sql.execution.streaming.{place}MicroBatchExecution"
+
+
+@pytest.mark.spark
+def test_the_inner_classes_are_there_in_the_version_that_runs(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    for package, name in (
+        ("checkpointing", "FileSystemBasedCheckpointFileManager"),
+        ("runtime", "MicroBatchExecution"),
+        ("runtime", "ProcessingTimeExecutor"),
+    ):
+        assert jvm.java.lang.Class.forName(session.inner_class(package, name)).getSimpleName() == name
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from keygrouping_local import jars
 from keygrouping_local.errors import LocalError
-from keygrouping_local.jar_lock import LOCK, differences, read_lock, write_lock
+from keygrouping_local.jar_lock import LOCK, differences, lock_of, read_lock, write_lock
 from keygrouping_local.jars import STAMP, default_jars_dir, install, is_installed, require_jars
 
 
@@ -115,3 +115,17 @@ def test_progress_tells_every_tenth_module_and_every_download() -> None:
     said: list[str] = []
     assert len(list(jars._reported(lines, said.append))) == len(lines)
     assert said == ["jars: 10 found", "jars: 20 found", "jars: downloading a-1.jar"]
+
+
+@pytest.mark.parametrize("spark", ["4.0", "4.1", "4.2"])
+def test_each_spark_has_its_connector_in_a_lock_of_its_own(spark: str) -> None:
+    wanted = {f"spark/{each.name}-{each.version}.jar" for each in jars.artifacts_of(spark) if each.set == "spark"}
+    locked = read_lock(lock_of(spark))
+    assert {path for path in locked if path.startswith("spark/")} == wanted
+    brokers = {path: digest for path, digest in locked.items() if path.startswith("broker/")}
+    assert brokers == {path: digest for path, digest in read_lock().items() if path.startswith("broker/")}
+
+
+def test_a_spark_without_a_known_connector_is_told() -> None:
+    with pytest.raises(LocalError, match=r"pyspark 3\.5 is installed, not one of 4\.0, 4\.1, 4\.2"):
+        jars.artifacts_of("3.5")

@@ -19,6 +19,12 @@ from pyspark.sql import SparkSession
 from keygrouping_spark.kafka import read_offsets
 from keygrouping_spark.settings import SparkSettings
 
+STATE = 1
+"""Version of the state that the aggregator's query keeps. It changes with the columns of partials and the expressions
+that merge them: Spark would read a state of other columns wrong, or end again at each start without saying why."""
+
+_STATE = "version of the state"
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -45,6 +51,7 @@ def aggregator_plan(settings: SparkSettings, topic_id: str) -> dict[str, Any]:
         "window": [job.window_ms, job.window_offset_ms],
         "weight": "fraction" if job.weight.kind == "field" else "whole",
         "shuffle partitions": settings.shuffle_partitions,
+        _STATE: STATE,
     }
 
 
@@ -102,12 +109,25 @@ class Checkpoint:
         """`Fatal` if the checkpoint was made by a plan whose state this plan can't read."""
         wanted = json.loads(json.dumps(plan))
         changed = sorted(name for name in {*wanted, *identity.plan} if wanted.get(name) != identity.plan.get(name))
+        if _STATE in changed:
+            raise Fatal(
+                f"the checkpoint {self._root} was made by another version of keygrouping, whose state of the "
+                f"{self._stage} this one can't read (was {identity.plan.get(_STATE)}, is {wanted[_STATE]}): set "
+                "KEYGROUPING_SPARK_CHECKPOINT to a new folder. Results stay exact: what is final stays, and open "
+                "windows are computed again from the partials. Or start the version that made it"
+            )
         if changed:
             raise Fatal(
                 f"the checkpoint {self._root} can't serve this plan of the {self._stage}: {', '.join(changed)} changed "
                 f"(was {[identity.plan.get(n) for n in changed]}, is {[wanted.get(n) for n in changed]}): "
                 "undo the change, or set KEYGROUPING_SPARK_CHECKPOINT to a new folder"
             )
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether Spark has planned a batch in it."""
+        folder = self._path(f"{self._stage}/offsets")
+        return bool(self._files.exists(folder) and len(self._files.listStatus(folder)))
 
     def offsets(self, topic: str) -> dict[int, int]:
         """Where the last completed batch ended in a topic; empty if there is none."""

@@ -2,8 +2,10 @@
 
 import gc
 from argparse import ArgumentParser
+from zipimport import zipimporter
 
 import numpy as np
+import pandas  # noqa: F401
 from keygrouping.accumulator import Accumulator
 from keygrouping.job import JobSpec
 from keygrouping.version import add_version
@@ -21,12 +23,27 @@ def load_kernels() -> None:
     Accumulator(job, 0, "A" * 22).add(event)
 
 
+def keep_archives() -> None:
+    """Lets nobody read the directories of archives again.
+
+    Before each task PySpark has Python forget what it knows of folders, as files may have come that a task needs.
+    Python then reads the directory of Spark's own archive once for each of its packages: a tenth of a second of
+    computing, and these archives never change.
+    """
+    zipimporter.invalidate_caches = _nothing  # type: ignore[assignment, method-assign]
+
+
+def _nothing(_: zipimporter) -> None:
+    """There is nothing new to be found."""
+
+
 if __name__ == "__main__":
     parser = ArgumentParser(prog="python -m keygrouping_spark.daemon", description=__doc__)
     add_version(parser)
     parser.add_argument("worker", help="the module of Spark's own that a process runs")
     parser.parse_args()
     load_kernels()
+    keep_archives()
     # Each process looks for garbage after each task: not among what is loaded here, which takes a tenth of a second.
     gc.freeze()
     manager()  # type: ignore[no-untyped-call]

@@ -9,6 +9,10 @@ from keygrouping_spark.settings import SparkSettings
 
 _EARLIEST = -2
 
+_FETCH_WAIT_MS = 20
+"""A task seeks in a consumer that the last batch has used. What it fetches then waits behind the fetch that was on its
+way, which the broker holds for this long at the end of a partition: 500 ms by default, in each task."""
+
 LARGEST_REQUEST = 4 << 20
 """Bytes: a partial or result holds the event's key, which alone may fill a record of the usual limit."""
 
@@ -21,6 +25,7 @@ def source_options(settings: SparkSettings, topic: str) -> dict[str, str]:
         "kafka.isolation.level": "read_committed",
         "maxOffsetsPerTrigger": str(settings.batch_records),
         "failOnDataLoss": "true",
+        "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
     }
 
 

@@ -7,6 +7,7 @@ commits a time, the query must have closed the windows up to then, which it does
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import deque
@@ -98,10 +99,10 @@ class AggregatorProgress(_Committing):
     closing: deque[UpstreamWatermark] = field(default_factory=deque)
     proven: UpstreamWatermark = _NOTHING
     published: int = MIN_TIME
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def step(self) -> None:
         """One round: as the worker's, but a time is committed only once its windows have been closed."""
-        self.ahead.add(await self.read_upstream_watermark())
         await self.close(self.reading.positions)
         while self.closing and self._is_closed(self.closing[0]):
             self.proven = self.closing.popleft()
@@ -111,8 +112,10 @@ class AggregatorProgress(_Committing):
         """Has the query close the windows that are complete once everything before `positions` is merged.
 
         `positions` is where the last batch ended, or where the one under way is certain to end: what is published
-        then is read by a later batch, and sets Spark's watermark for the one after that.
+        then is the watermark of a later batch.
         """
+        async with self._reading:  # A batch that ends meanwhile must not add its newer one first.
+            self.ahead.add(await self.read_upstream_watermark())
         if upstream := self.ahead.reached(positions):
             self.closing.append(upstream)
         if self.closing and (watermark := window_watermark(self.job, self.closing[-1].time)) > self.published:

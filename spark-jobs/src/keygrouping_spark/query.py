@@ -8,6 +8,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from typing import Any
 
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.clients import backoff
@@ -63,6 +64,17 @@ class QueryRunner:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
 
+    async def advance(self, watermark: int) -> None:
+        """Raises the watermark (ms) of the next batch at once.
+
+        By a watermark record alone it rises a batch later: one takes it in, the next one works with it. Spark has no
+        public call for this; where its own is missing or the query is about to start, the record does it. What has
+        been raised stands in the batch's commit, so a restart does not take it back.
+        """
+        if self._query is not None:
+            with contextlib.suppress(Py4JError):
+                await asyncio.to_thread(_raise_watermark, self._query, watermark)
+
     async def stop(self) -> None:
         """Lets the current batch end, and stops the query before the next one writes anything."""
         self._stopping.set()
@@ -87,6 +99,12 @@ class QueryRunner:
             raise own
         if not _BROKER_AWAY.search(str(error)):
             raise Fatal(f"the {self._name} query failed: {_reason(error)}") from None
+
+
+def _raise_watermark(query: StreamingQuery, watermark: int) -> None:
+    tracker: Any = query._jsq.streamingQuery().watermarkTracker()
+    if tracker is not None and tracker.currentWatermark() < watermark:
+        tracker.setWatermark(watermark)
 
 
 def _reason(error: Exception) -> str:

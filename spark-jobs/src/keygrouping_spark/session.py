@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyspark
 from keygrouping_service.errors import Fatal
 from py4j.protocol import Py4JError
 from pyspark import SparkConf
@@ -20,6 +21,8 @@ from keygrouping_spark.settings import SparkSettings
 
 _STREAMING = "spark.sql.streaming"
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
+_PACKAGES_SINCE = (4, 1)
+"""Since then Spark's inner classes of streams lie in packages of their own."""
 _FIXED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
@@ -47,7 +50,13 @@ _LOCAL = {
 
 # Spark's other way to write into a local folder starts a process `readlink` fifty times for each batch. No other driver
 # writes there, see `Checkpoint.lock`.
-_LOCAL_CHECKPOINT = {f"{_STREAMING}.checkpointFileManagerClass": f"{_EXECUTION}.FileSystemBasedCheckpointFileManager"}
+_LOCAL_MANAGER = "FileSystemBasedCheckpointFileManager"
+
+
+def inner_class(package: str, name: str, version: str = pyspark.__version__) -> str:
+    """Full name of one of Spark's inner classes of streams, which lies in this package in current versions."""
+    apart = tuple(map(int, version.split(".")[:2])) >= _PACKAGES_SINCE
+    return ".".join([_EXECUTION, *([package] if apart else []), name])
 
 
 def configuration(settings: SparkSettings) -> dict[str, str]:
@@ -58,8 +67,12 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": settings.java_options,
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-        **(_LOCAL_CHECKPOINT if urlsplit(settings.checkpoint).scheme in ("", "file") else {}),
+        **(_local_checkpoint() if urlsplit(settings.checkpoint).scheme in ("", "file") else {}),
     }
+
+
+def _local_checkpoint() -> dict[str, str]:
+    return {f"{_STREAMING}.checkpointFileManagerClass": inner_class("checkpointing", _LOCAL_MANAGER)}
 
 
 def _connector(jars: Sequence[Path], local: bool) -> dict[str, str]:
@@ -99,14 +112,14 @@ def cause(text: str) -> str:
 def expect_end(spark: SparkSession) -> None:
     """Says nothing of batches that are broken off from now on."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    _set_level(spark, f"{_EXECUTION}.MicroBatchExecution", "OFF")
+    _set_level(spark, inner_class("runtime", "MicroBatchExecution"), "OFF")
     _set_level(spark, "org.apache.spark.scheduler.DAGScheduler", "OFF")
 
 
 def _set_log_levels(spark: SparkSession, level: str) -> None:
     """Sets Spark's level; that a batch outlasts its trigger is no news here, the next one just starts later."""
     spark.sparkContext.setLogLevel(level)
-    _set_level(spark, f"{_EXECUTION}.ProcessingTimeExecutor", "ERROR")
+    _set_level(spark, inner_class("runtime", "ProcessingTimeExecutor"), "ERROR")
 
 
 def _set_level(spark: SparkSession, name: str, level: str) -> None:

@@ -32,6 +32,7 @@ from keygrouping_service.kafka.watermarks import show_watermark
 from pyspark.sql import DataFrame, SparkSession
 
 from keygrouping_spark import aggregator, metrics, worker
+from keygrouping_spark.batch_log import BatchLog
 from keygrouping_spark.checkpoint import Checkpoint, Identity, aggregator_plan, worker_plan
 from keygrouping_spark.progress import AggregatorProgress, WorkerProgress
 from keygrouping_spark.query import QueryRunner
@@ -184,13 +185,18 @@ async def worker_stage(environment: Environment) -> Stage:
     """The worker stage: `routed` to `partials`."""
     settings, upstream = environment.settings, environment.upstream
     group = await environment.open_group("worker", settings.routed_topic)
-    checkpoint, _ = await environment.open_checkpoint("worker", worker_plan(settings, group.topic_id), group)
+    checkpoint, identity = await environment.open_checkpoint("worker", worker_plan(settings, group.topic_id), group)
     firsts = await retry(group.firsts, f"reading topic {settings.routed_topic}")
     # Where a new checkpoint begins. What is lost before that is counted, and Spark would fail at it.
-    committed = {
-        partition: -1 if entry.offset is None else max(entry.offset, firsts[partition])
-        for partition, entry in group.last.items()
-    }
+    starts = {partition: max(entry.offset or 0, firsts[partition]) for partition, entry in group.last.items()}
+    begun = await asyncio.to_thread(lambda: checkpoint.has_begun)
+    batches = BatchLog(settings, environment.admin, identity.id, group.topic_id)
+    environment.stack.push_async_callback(batches.close)
+    await retry(batches.open, "taking over from a former driver")
+    if begun:
+        await retry(lambda: batches.require(group.last), "reading what was written last")
+    else:
+        starts |= await _repeat_last(environment, group, batches, firsts)
     positions = await asyncio.to_thread(checkpoint.offsets, settings.routed_topic)
     known = {partition: entry.offset for partition, entry in group.last.items() if entry.offset}
     reading = Reading(settings.routed_topic, positions or known)
@@ -204,16 +210,83 @@ async def worker_stage(environment: Environment) -> Stage:
     progress = WorkerProgress(
         reading=reading, read_upstream_watermark=read_upstream_watermark, commit=group.commit, last=group.last
     )
+    beginning = _Beginning(checkpoint, group, batches, progress, starts, asyncio.get_running_loop())
+    if not begun:
+        await beginning.tell(starts, starts)
     runner = QueryRunner(
         "worker",
         lambda: worker.start(
-            *(environment.spark, settings, committed, group.topic_id),
+            *(environment.spark, settings, starts, group.topic_id),
             epoch=lambda: progress.ahead.newest.epoch,
-            begin=reading.begin,
+            begin=beginning.begin,
         ),
         reading,
+        lambda: beginning.failure,
     )
     return Stage("worker", reading, runner, progress, group.unread(reading), positions)
+
+
+async def _repeat_last(
+    environment: Environment, group: Group, batches: BatchLog, firsts: Mapping[int, int]
+) -> dict[int, int]:
+    """Writes the last batch of a lost checkpoint again, which may not have been written whole; gives where it ended."""
+    last = await retry(lambda: batches.last(group.last), "reading what was written last")
+    ahead = {p: batch for p, batch in last.items() if (group.last[p].offset or 0) <= batch.begin < batch.end}
+    ranges = {p: (batch.begin, batch.end) for p, batch in ahead.items() if firsts[p] <= batch.begin}
+    if ranges:
+        log.warning("a checkpoint that is lost has begun a batch: writing it again, %s", ranges)
+        epoch = max(entry.progress.epoch for entry in group.last.values())
+        await asyncio.to_thread(worker.repeat, environment.spark, environment.settings, ranges, group.topic_id, epoch)
+    ends = {partition: batch.end for partition, batch in ahead.items()}
+    for partition, end in ends.items():
+        group.last[partition] = replace(group.last[partition], offset=end)
+    return ends
+
+
+class _Beginning:
+    """Tells the log of each batch of the worker before it writes; keeps the error that Spark would wrap."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        group: Group,
+        batches: BatchLog,
+        progress: WorkerProgress,
+        starts: Mapping[int, int],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.failure: BaseException | None = None
+        self._checkpoint = checkpoint
+        self._group = group
+        self._batches = batches
+        self._progress = progress
+        self._starts = starts
+        self._loop = loop
+
+    def begin(self, batch: int) -> None:
+        """Returns when the batch, which is told by Spark's thread, may write."""
+        self._progress.reading.begin(batch)
+        topic = self._group.topic
+        starts = self._checkpoint.planned(batch - 1, topic) if batch else self._starts
+        ends = self._checkpoint.planned(batch, topic)
+        told = asyncio.run_coroutine_threadsafe(self.tell(starts, ends), self._loop)
+        try:
+            told.result()
+        except Fatal as error:
+            self.failure = error
+            raise
+
+    async def tell(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """Tells of a batch, which is empty where a new checkpoint begins."""
+        last, topic_id = self._progress.last, self._group.topic_id
+        entries = {
+            partition: replace(last.get(partition, Committed()), offset=starts.get(partition, 0), topic_id=topic_id)
+            for partition in ends
+        }
+        await self._batches.begin(entries, ends)
+        # Spark tells of finished batches later, and the group must not go back behind this one.
+        self._progress.reading.positions.update(starts)
+        self._progress.last = {**last, **entries}
 
 
 async def aggregator_stage(environment: Environment) -> Stage:
@@ -231,6 +304,7 @@ async def aggregator_stage(environment: Environment) -> Stage:
     async def publish(watermark: int) -> None:
         value = json.dumps({"checkpoint": identity.id, "watermark": watermark}).encode()
         await watermarks.send_and_wait(settings.progress_topic, value)
+        await runner.advance(watermark)
 
     async def read_upstream_watermark() -> UpstreamWatermark:
         await group.check()

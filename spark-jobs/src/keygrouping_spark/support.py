@@ -20,7 +20,7 @@ def spark_halves(aggregates: Sequence[Aggregate]) -> list[type[Native]]:
     """The Spark half of each aggregate; `UnsupportedAggregate` names those of which it can't be used.
 
     An aggregate that names none is computed by its own code in Spark's Python processes. Of the library's these are
-    top-k, histogram and naive-bayes: Spark 4.0 has no expression that merges maps of counts, or bins that have weights
+    top-k, histogram and naive-bayes: Spark has no expression that merges maps of counts, or bins that have weights
     (`histogram_numeric` can't take up what it has made).
     """
     found = [_load(aggregate) for aggregate in aggregates]

@@ -4,11 +4,13 @@ The library's own compiled code reads and aggregates them, as in a native worker
 partition, so nothing is shuffled.
 
 A micro-batch that is replayed has the same offsets, hence the same partials with the same identity; so the plain
-(at-least-once) Kafka sink is enough, because merging drops duplicates.
+(at-least-once) Kafka sink is enough, because merging drops duplicates. If the checkpoint is lost, `batch_log` knows
+which micro-batch that was.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 
 from keygrouping.job import JobSpec, is_plain
@@ -33,6 +35,28 @@ def partials(records: DataFrame, job: JobSpec, epoch: int, topic_id: str) -> Dat
     return read.mapInArrow(PreAggregation(job, epoch, topic_id), "key binary, value binary")
 
 
+def repeat(
+    spark: SparkSession, settings: SparkSettings, ranges: Mapping[int, tuple[int, int]], topic_id: str, epoch: int
+) -> None:
+    """Writes a batch again: `ranges` has where it begins and ends in each partition."""
+    topic = settings.routed_topic
+    options = {
+        **source_options(settings, topic),
+        "startingOffsets": json_offsets(topic, {partition: begin for partition, (begin, _) in ranges.items()}),
+        "endingOffsets": json_offsets(topic, {partition: end for partition, (_, end) in ranges.items()}),
+        "includeHeaders": str(needs_headers(settings.job)),
+        "assign": json.dumps({topic: sorted(ranges)}),
+    }
+    for name in ("subscribe", "maxOffsetsPerTrigger"):
+        del options[name]
+    _write(spark.read.format("kafka").options(**options).load(), settings, epoch, topic_id)
+
+
+def _write(records: DataFrame, settings: SparkSettings, epoch: int, topic_id: str) -> None:
+    written = partials(records, settings.job, epoch, topic_id).write.format("kafka")
+    written.options(**sink_options(settings, settings.partials_topic)).save()
+
+
 def needs_headers(job: JobSpec) -> bool:
     """Whether the Kafka source must deliver the headers."""
     return job.key.kind == "header"
@@ -51,8 +75,7 @@ def start(
 
     def flush(records: DataFrame, batch: int) -> None:
         begin(batch)
-        written = partials(records, settings.job, epoch(), topic_id).write.format("kafka")
-        written.options(**sink_options(settings, settings.partials_topic)).save()
+        _write(records, settings, epoch(), topic_id)
 
     routed = (
         spark.readStream.format("kafka")

@@ -5,7 +5,15 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-LOCK = Path(__file__).with_name("jars.lock")
+from keygrouping_local.spark_version import DEFAULT, spark_version
+
+
+def lock_of(spark: str) -> Path:
+    """The lock with the connector of this Spark, such as 4.0."""
+    return Path(__file__).with_name("jars.lock" if spark == DEFAULT else f"jars-spark-{spark}.lock")
+
+
+LOCK = lock_of(spark_version())
 
 
 def read_lock(lock: Path = LOCK) -> dict[str, str]:

@@ -19,6 +19,7 @@ from keygrouping_local.errors import LocalError
 from keygrouping_local.jar_lock import LOCK, differences, write_lock
 from keygrouping_local.java import find_java
 from keygrouping_local.paths import tools_dir
+from keygrouping_local.spark_version import spark_version
 
 CENTRAL = "https://repo1.maven.org/maven2/"
 STAMP = "installed.json"
@@ -35,16 +36,32 @@ class Artifact:
     transitive: bool = False
 
 
-ARTIFACTS = (
-    Artifact("broker", "org.apache.kafka", "kafka_2.13", "4.2.2", transitive=True),
-    Artifact("broker", "org.apache.kafka", "kafka-tools", "4.2.2", transitive=True),
-    Artifact("broker", "org.slf4j", "slf4j-simple", "1.7.36"),
-    # What Spark 4.0's connector needs beyond the jars that pyspark has.
-    Artifact("spark", "org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.0"),
-    Artifact("spark", "org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
-    Artifact("spark", "org.apache.kafka", "kafka-clients", "3.9.1"),
-    Artifact("spark", "org.apache.commons", "commons-pool2", "2.12.1"),
-)
+_CONNECTORS = {
+    "4.0": ("4.0.0", "3.9.1", "2.12.1"),
+    "4.1": ("4.1.1", "3.9.1", "2.12.1"),
+    "4.2": ("4.2.0", "3.9.2", "2.13.1"),
+}
+"""By Spark's version: that of its connector, and of Kafka's client and the pool that it needs beyond pyspark's jars."""
+
+
+def artifacts_of(spark: str) -> tuple[Artifact, ...]:
+    """The broker's, and those of the connector of this Spark, such as 4.0. LocalError if none is known."""
+    if spark not in _CONNECTORS:
+        raise LocalError(f"pyspark {spark} is installed, not one of {', '.join(_CONNECTORS)}: install one of these")
+    connector, client, pool = _CONNECTORS[spark]
+    return (
+        Artifact("broker", "org.apache.kafka", "kafka_2.13", "4.2.2", transitive=True),
+        Artifact("broker", "org.apache.kafka", "kafka-tools", "4.2.2", transitive=True),
+        Artifact("broker", "org.slf4j", "slf4j-simple", "1.7.36"),
+        Artifact("spark", "org.apache.spark", "spark-sql-kafka-0-10_2.13", connector),
+        Artifact("spark", "org.apache.spark", "spark-token-provider-kafka-0-10_2.13", connector),
+        Artifact("spark", "org.apache.kafka", "kafka-clients", client),
+        Artifact("spark", "org.apache.commons", "commons-pool2", pool),
+    )
+
+
+def _artifacts() -> tuple[Artifact, ...]:
+    return artifacts_of(spark_version())
 
 
 def default_jars_dir() -> Path:
@@ -90,7 +107,7 @@ def install(jars_dir: Path, ivy_dir: Path, say: Callable[[str], None], repositor
 
 def retrieve(jars_dir: Path, ivy_dir: Path, say: Callable[[str], None], repository: str) -> None:
     """Replaces the jars in `jars_dir` by those of the repository, whatever the lock says."""
-    for name in {artifact.set for artifact in ARTIFACTS}:
+    for name in {artifact.set for artifact in _artifacts()}:
         for stale in (jars_dir / name).glob("*.jar"):
             stale.unlink()
     ivy_dir.mkdir(parents=True, exist_ok=True)
@@ -141,7 +158,7 @@ def _reported(lines: Iterable[str], say: Callable[[str], None]) -> Iterator[str]
 
 
 def _wanted() -> list[dict[str, object]]:
-    return [asdict(artifact) for artifact in ARTIFACTS]
+    return [asdict(artifact) for artifact in _artifacts()]
 
 
 def _ivy_jar() -> Path:
@@ -162,12 +179,12 @@ def _settings_xml(cache: Path, repository: str) -> str:
 
 
 def _module_xml() -> str:
-    names = sorted({artifact.set for artifact in ARTIFACTS})
+    names = sorted({artifact.set for artifact in _artifacts()})
     sets = "".join(f'<conf name="{name}"/>' for name in names)
     wanted = "".join(
         f'<dependency org="{a.group}" name="{a.name}" rev="{a.version}" conf="{a.set}->default"'
         f' transitive="{str(a.transitive).lower()}"/>'
-        for a in ARTIFACTS
+        for a in _artifacts()
     )
     return (
         '<ivy-module version="2.0"><info organisation="keygrouping" module="jars"/>'

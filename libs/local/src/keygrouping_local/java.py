@@ -40,10 +40,10 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def require_spark_java(java: Java) -> None:
-    """Raises LocalError unless Spark 4.0 supports this Java."""
+    """Raises LocalError unless Spark 4 supports this Java."""
     if java.version not in SPARK_SUPPORTED:
         raise LocalError(
-            f"{java.path} is Java {java.version}, which Spark 4.0 does not support: {_FIX}, or use --runner native"
+            f"{java.path} is Java {java.version}, which Spark 4 does not support: {_FIX}, or use --runner native"
         )
 
 

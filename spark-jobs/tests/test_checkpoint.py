@@ -1,0 +1,73 @@
+"""A checkpoint that this code can't go on with is told in one line, before Spark fails at it."""
+
+import hashlib
+from typing import Any
+
+import pytest
+from keygrouping.job import JobSpec
+from keygrouping_service.errors import Fatal
+from keygrouping_spark import reading
+from keygrouping_spark.aggregator import IDENTITY
+from keygrouping_spark.checkpoint import STATE, Checkpoint, Identity, aggregator_plan
+from keygrouping_spark.receipts import sums_of_receipts
+from keygrouping_spark.settings import SparkSettings
+from keygrouping_spark.support import native
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+pytestmark = pytest.mark.spark
+
+JOB: dict[str, Any] = {
+    "window": "1m",
+    "aggregates": [
+        {"name": "n", "op": "count"},
+        {"name": "total", "op": "sum", "field": "x"},
+        {"name": "average", "op": "mean", "field": "x"},
+        {"name": "least", "op": "min", "field": "x"},
+        {"name": "most", "op": "max", "field": "x"},
+        {"name": "spread", "op": "variance", "field": "x"},
+        {"name": "kinds", "op": "distinct", "field": "x"},
+        {"name": "price", "op": "vwap", "field": "x", "weight": "w"},
+        {"name": "top", "op": "top-k", "field": "x"},
+    ],
+}
+KEPT = (1, "849761e730df723e")
+"""Version of the state, and the digest of what is kept then. Another digest needs another version."""
+
+
+def digest_of_state(job: JobSpec) -> str:
+    """Of the columns that the query keeps, and the expressions that merge them."""
+    merged = [str(column) for a in native(job.aggregates) for column in a.merge_columns(F.col(a.name))]
+    kept = [*IDENTITY, reading._schema(job).simpleString(), *merged, *map(str, sums_of_receipts())]
+    return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:16]
+
+
+def test_what_the_query_keeps_has_the_version_of_its_state(spark: SparkSession) -> None:
+    assert spark
+    assert (STATE, digest_of_state(JobSpec.from_json(JOB))) == KEPT, "raise STATE, then note the digest here"
+
+
+@pytest.mark.parametrize("version", [None, STATE + 1])
+def test_a_state_of_another_version_is_told_with_what_to_do(
+    spark: SparkSession, tmp_path: Any, version: int | None
+) -> None:
+    settings = SparkSettings(bootstrap_servers="none:9", checkpoint=str(tmp_path), job=JobSpec.from_json(JOB))
+    plan = aggregator_plan(settings, "topic")
+    checkpoint = Checkpoint(spark, str(tmp_path), "aggregator")
+    made = {**plan, "version of the state": version, "window": [1, 0]}
+    if version is None:
+        del made["version of the state"]
+    with pytest.raises(Fatal, match="another version of keygrouping") as told:
+        checkpoint.require(Identity("x", made, 0), plan)
+    assert "set KEYGROUPING_SPARK_CHECKPOINT to a new folder" in str(told.value)
+    assert "\n" not in str(told.value)
+    checkpoint.require(Identity("x", plan, 0), plan)
+
+
+def test_a_checkpoint_has_begun_once_a_batch_is_planned(spark: SparkSession, tmp_path: Any) -> None:
+    checkpoint = Checkpoint(spark, str(tmp_path), "worker")
+    assert not checkpoint.has_begun
+    (tmp_path / "worker" / "offsets").mkdir(parents=True)
+    assert not checkpoint.has_begun
+    (tmp_path / "worker" / "offsets" / "0").write_text("v1\n{}\n")
+    assert checkpoint.has_begun

@@ -1,0 +1,38 @@
+"""Spark's Python processes begin a task without reading again what has not changed."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def directories_read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: how many archives Python knows, and of how many it reads the directory before a task."""
+    import importlib
+    import sys
+    import zipimport
+
+    list(batches)
+    known = sum(isinstance(finder, zipimport.zipimporter) for finder in sys.path_importer_cache.values())
+    read: list[str] = []
+    inside: Any = zipimport
+    original = inside._read_directory
+
+    def counted(archive: str) -> Any:
+        read.append(archive)
+        return original(archive)
+
+    inside._read_directory = counted
+    importlib.invalidate_caches()
+    inside._read_directory = original
+    yield pa.record_batch({"known": [known], "read": [len(read)]})
+
+
+def test_no_directory_of_an_archive_is_read_before_each_task(spark: SparkSession) -> None:
+    found = spark.range(1, numPartitions=1).mapInArrow(directories_read, "known bigint, read bigint").collect()
+    assert [row.known > 0 for row in found] == [True]
+    assert [row.read for row in found] == [0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -277,6 +278,16 @@ def test_slices_are_the_strings_that_they_were_made_of(
     chosen = np.array([data.draw(st.booleans()) for _ in given_ones], np.bool_)
     assert list(slices.where(chosen)) == [one for one, kept in zip(given_ones, chosen, strict=True) if kept]
     assert Slices.of(slices) is slices
+
+
+@given(
+    st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.none(), st.text(max_size=3)))
+)
+def test_numbers_of_a_column_are_what_float_makes_of_them(values: list[FieldValue]) -> None:
+    from keygrouping.job import FieldColumn
+
+    expected = [float(value) if isinstance(value, int | float) else math.nan for value in values]
+    np.testing.assert_array_equal(FieldColumn.of(values).floats(), np.array(expected, np.float64))
 
 
 def test_values_of_all_kinds_stay_what_they_are() -> None:

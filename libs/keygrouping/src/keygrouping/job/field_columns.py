@@ -94,6 +94,11 @@ class FieldColumn(Sequence[FieldValue]):
         values: list[FieldValue] = (self.bits.view(np.float64) if kind == REAL else self.bits)[rows].tolist()
         return values if kind != MISSING else [None] * len(values)
 
+    def floats(self) -> NDArray[np.float64]:
+        """The numbers, rounded as `float` does it; NaN where there is none."""
+        real = np.where(self.kinds == REAL, self.bits.view(np.float64), np.nan)
+        return np.where(self.kinds == WHOLE, self.bits.astype(np.float64), real)
+
     def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> FieldColumn:
         """The chosen rows: a boolean for each of all, or their numbers."""
         return FieldColumn(self.kinds[chosen], self.bits[chosen], self.texts.where(chosen))

@@ -104,7 +104,7 @@ class Extractor:
 
     def _judged(self, batch: RecordBatch, now_ms: int) -> Judged:
         found = extract_columns(self._job, batch, now_ms)
-        weights = None if found.weights is None else np.array(list(map(float, found.weights)), np.float64)
+        weights = None if found.weights is None else found.weights.floats()
         rejected = [(batch.record(row), why) for row, why in found.rejected]
         skipped = {position: (len(rows), batch.record(rows[0])) for position, rows in found.skipped.items()}
         return Judged(Usable(found.events, found.keys, found.times, weights), [], rejected, skipped)

@@ -1,6 +1,7 @@
 """The one place that knows aiokafka from within: its records, its private members, and the classes that are replaced.
 
-All else keeps to its public clients. `tests/records/test_aiokafka_adapter.py` says what is relied on here, and the
+All else keeps to its public clients, except `aiokafka_legacy`, which has its reader of old formats: the compiled path,
+which this adapter stands on, needs that. `tests/records/test_aiokafka_adapter.py` says what is relied on here, and the
 packages depend on the versions that it holds for.
 
 aiokafka's fetcher decompresses each batch whole, hands on all records that fit a poll, and makes an object of each. A

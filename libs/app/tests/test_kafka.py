@@ -323,9 +323,9 @@ async def test_what_a_broker_takes_slowly_is_bounded_as_well(
     app, most, count = (await made(cluster, topic_prefix, 2))(max_events=400), 400, 1000
     go_on, ended = asyncio.Event(), 0
 
-    async def late(*given: Any) -> None:
+    async def late(*given: Any) -> Any:
         await go_on.wait()
-        await write_all(*given)
+        return await write_all(*given)
 
     for module in ("runner", "transactions"):
         monkeypatch.setattr(f"keygrouping_app.kafka.{module}.write_all", late)

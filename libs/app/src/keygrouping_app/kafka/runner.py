@@ -341,6 +341,8 @@ class Runner:
             return
         owned = {tp: self.partitions[tp] for tp in rooms}
         fetched = await self._reader.getmany(*rooms, timeout_ms=_POLL_MS, max_records=min(rooms.values()))
+        if self._changed:
+            return  # each has another share of the room now, and is read again from where it is
         for tp, partition in owned.items():
             position = await self._reader.position(tp)
             if self.partitions.get(tp) is not partition:

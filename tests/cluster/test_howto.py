@@ -53,6 +53,12 @@ def test_the_secrets_are_those_of_the_values(cluster: Cluster, tmp_path: Path, t
     table.judge("docs/howto/external-kafka.md, secrets", "each command works", fault or "yes", not fault)
     (values,) = blocks(PAGE, "yaml")
     (tmp_path / "values.yaml").write_text(values.text)
-    asked = set(asked_for(cluster.helm("template", "kg", str(CHART), "--kube-version", "1.30", "--values", str(tmp_path / "values.yaml"))))
+    asked = set(
+        asked_for(
+            cluster.helm(
+                "template", "kg", str(CHART), "--kube-version", "1.30", "--values", str(tmp_path / "values.yaml")
+            )
+        )
+    )
     made = {(each["metadata"]["name"], key) for each in cluster.get("secrets") for key in each.get("data", {})}
     assert asked == made

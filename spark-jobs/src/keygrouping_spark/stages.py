@@ -269,7 +269,7 @@ class _Beginning:
         topic = self._group.topic
         starts = self._checkpoint.planned(batch - 1, topic) if batch else self._starts
         ends = self._checkpoint.planned(batch, topic)
-        told = asyncio.run_coroutine_threadsafe(self.tell(starts, ends), self._loop)
+        told = asyncio.run_coroutine_threadsafe(self._go_on(starts, ends), self._loop)
         try:
             told.result()
         except Fatal as error:
@@ -284,9 +284,13 @@ class _Beginning:
             for partition in ends
         }
         await self._batches.begin(entries, ends)
-        # Spark tells of finished batches later, and the group must not go back behind this one.
-        self._progress.reading.positions.update(starts)
         self._progress.last = {**last, **entries}
+
+    async def _go_on(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        await self.tell(starts, ends)
+        # Spark tells of finished batches later, and the group must not go back behind this one. What a new checkpoint
+        # leaves out is not passed over here before it has been counted.
+        self._progress.reading.positions.update(starts)
 
 
 async def aggregator_stage(environment: Environment) -> Stage:

@@ -47,6 +47,17 @@ def test_however_events_are_split_their_sums_add_up(values: list[int], runs: lis
     assert split.all(9) == [0] * 9
 
 
+def test_runs_of_any_length_add_up() -> None:
+    sizes, numbers = (255, 0, 1, 1, 600, 0, 143), (2, 0, 1, 2, 0, 1, 1)
+    split = Sums(partition_seeds(TOPIC, 3))
+    split.add(np.arange(1000), sizes, numbers)
+    expected, begin = [0, 0, 0], 0
+    for size, number in zip(sizes, numbers, strict=True):
+        expected[number] += summed(list(range(begin, begin + size))).hashes
+        begin += size
+    assert split.all(3) == [total % MODULUS for total in expected]
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 2**40), st.integers(-(10**6), 10**6), st.integers(0, 3)), min_size=1, max_size=40

@@ -12,18 +12,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from keygrouping.compiled import in_one_piece
 from keygrouping.receipt import Tally
 
 Seeds = tuple[int, int]
 """Seeds of the two halves of a hash, each in [0, 2^64)."""
 
 Offsets = NDArray[np.int64]
-Number = TypeVar("Number", np.int32, np.int64)
 
 _FIRST_SEEDS = (42, 43)
 _M64 = (1 << 64) - 1
@@ -55,7 +55,7 @@ def tally(offsets: Offsets, seeds: Seeds) -> Tally:
     from keygrouping._identity_kernel import sum_all
 
     total = np.zeros(2, np.uint64)
-    sum_all(_plain(offsets), _starts_of(seeds), total)
+    sum_all(in_one_piece(offsets), _starts_of(seeds), total)
     return Tally(len(offsets), _number(total))
 
 
@@ -74,7 +74,7 @@ class Sums:
 
         places = np.asarray(numbers, np.int64)
         self._reach(int(places.max(initial=0)) + 1)
-        sum_runs(_plain(offsets), np.asarray(sizes, np.int64), places, self._starts, self._sums)
+        sum_runs(in_one_piece(offsets), np.asarray(sizes, np.int64), places, self._starts, self._sums)
 
     def all(self, numbers: int) -> list[int]:
         """So many of the sums."""
@@ -125,15 +125,15 @@ class Routed:
         from keygrouping._identity_kernel import locate, number_windows, sum_all, sum_windows
 
         self._know(int(runs[:, 0].max(initial=0)))
-        workers, places = _plain(workers), np.empty(len(workers), np.int64)
+        workers, places = in_one_piece(workers), np.empty(len(workers), np.int64)
         shares = np.zeros((len(self._routed), 2), np.int32)
         filled = locate(workers, runs, places, shares)
         if filled < 0:
             return None
         total, windows = np.zeros(2, np.uint64), np.empty((len(workers), 4), np.uint64)
-        sum_all(_plain(offsets), self._starts, total)
+        sum_all(in_one_piece(offsets), self._starts, total)
         numbers = np.empty(len(workers), np.int64)
-        found = number_windows(_plain(times), self._window, numbers, windows)
+        found = number_windows(in_one_piece(times), self._window, numbers, windows)
         sum_windows(workers, places, self._routed, numbers, windows)
         return RoutedSums(Tally(len(workers), _number(total)), shares[:filled], windows[:found])
 
@@ -146,11 +146,6 @@ class Routed:
 @lru_cache(4096)
 def _starts_of(seeds: Seeds) -> NDArray[np.uint64]:
     return np.array([(seed + _P5 + 8) & _M64 for seed in seeds], np.uint64)
-
-
-def _plain(numbers: NDArray[Number]) -> NDArray[Number]:
-    """In one piece and writable: kernels are compiled for one kind of array only."""
-    return numbers if numbers.flags.carray else numbers.copy()
 
 
 def _number(total: NDArray[np.uint64]) -> int:

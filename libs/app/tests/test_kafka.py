@@ -11,8 +11,7 @@ import random
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -27,20 +26,11 @@ from keygrouping_app.kafka.transactions import write_all
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_service.testing import Cluster, until
 
+from .served import serving
+
 pytestmark = pytest.mark.kafka
 
 NewMember = Callable[..., Awaitable[asyncio.subprocess.Process]]
-
-
-@asynccontextmanager
-async def serving(app: App) -> AsyncIterator[asyncio.Task[None]]:
-    stop = asyncio.Event()
-    task = asyncio.create_task(app.serve(stop))
-    try:
-        yield task
-    finally:
-        stop.set()
-        await task
 
 
 async def made(cluster: Cluster, prefix: str, partitions: int) -> Callable[..., App]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,19 +28,10 @@ from keygrouping_local.proxy import Api, Proxy
 from keygrouping_service.records.aiokafka_adapter import send_request
 from keygrouping_service.testing import Cluster, until
 
+from .served import serving
+
 SESSION = 6.0
 """Brokers take none that are shorter."""
-
-
-@asynccontextmanager
-async def serving(app: App) -> AsyncIterator[asyncio.Task[None]]:
-    stop = asyncio.Event()
-    task = asyncio.create_task(app.serve(stop))
-    try:
-        yield task
-    finally:
-        stop.set()
-        await task
 
 
 class Work:

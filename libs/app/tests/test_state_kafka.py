@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,8 @@ from keygrouping_app import App, AppError, Event, Output, State
 from keygrouping_app.handlers import Handler
 from keygrouping_app.kafka.changelog import prepare
 from keygrouping_service.testing import Cluster, until
+
+from .served import serving
 
 pytestmark = pytest.mark.kafka
 
@@ -65,17 +66,6 @@ async def bank(cluster: Cluster, topic_prefix: str) -> Bank:
     found = Bank(cluster, topic_prefix)
     await found.create()
     return found
-
-
-@asynccontextmanager
-async def serving(app: App) -> AsyncIterator[asyncio.Task[None]]:
-    stop = asyncio.Event()
-    task = asyncio.create_task(app.serve(stop))
-    try:
-        yield task
-    finally:
-        stop.set()
-        await task
 
 
 async def refusal(app: App) -> str:

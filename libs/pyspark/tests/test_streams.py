@@ -1,6 +1,7 @@
 """A stream's aggregates are those of plain Spark, in append mode and in update mode."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,10 @@ def clicks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Dat
         ]
         if file == FILES - 1:
             rows = [{**rows[0], "ts": "2026-01-01T03:00:00Z"}]
-        (folder / f"{file}.json").write_text("\n".join(map(json.dumps, rows)))
+        path = folder / f"{file}.json"
+        path.write_text("\n".join(map(json.dumps, rows)))
+        # Spark reads by time of change, and a file system's clock may give all four the same.
+        os.utime(path, (file, file))
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).option("latestFirst", "false")
     return reader.json(str(folder)).withWatermark("ts", "1 minute")
 

@@ -47,5 +47,5 @@ def test_a_command_names_all_packages_of_the_repository_that_it_needs(page: str,
 def test_what_a_command_lacks_is_found() -> None:
     assert {page for page, _ in COMMANDS} > {"docs/howto/pyspark.md", "libs/pyspark/README.md", "docs/app.md"}
     assert lacking("./libs/keygrouping[pyspark]") == {"keygrouping-pyspark"}
-    assert lacking("./libs/app") == set()
-    assert lacking("'./libs/app[cli]'") == {"keygrouping"}
+    assert lacking("./libs/app") == {"keygrouping-kafka"}
+    assert lacking("'./libs/app[cli]'") == {"keygrouping", "keygrouping-kafka"}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from keygrouping_service.errors import can_be_retried
+from keygrouping_kafka.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import Committed
 from keygrouping_service.records.aiokafka_adapter import fetch

@@ -14,7 +14,7 @@ import pytest
 from keygrouping import grouping
 from keygrouping.cli import main, plugins, progress
 from keygrouping.cli.assignments import assign
-from keygrouping.cli.parser import CommandError
+from keygrouping.cli.parser import INSTALL, CommandError
 from keygrouping.cli.progress import progress_bar
 from keygrouping.cli.report import duration
 from keygrouping.grouping import Description
@@ -207,7 +207,7 @@ def test_commands_of_a_package_that_is_missing_name_it(
 ) -> None:
     monkeypatch.setattr(plugins, "entry_points", lambda **_: [])
     line = fault(capsys, "app", "billing:app", "--bootstrap-servers", "localhost:9092")
-    assert line == "keygrouping app: needs the package keygrouping-app: pip install 'keygrouping[app]'\n"
+    assert line == f"keygrouping app: needs the package keygrouping-app: {INSTALL} './libs/app[cli]' ./libs/kafka\n"
 
 
 # --- settings as texts ------------------------------------------------------------------------------------------------

@@ -221,5 +221,5 @@ def test_what_does_not_go_together_is_told(
     monkeypatch.setattr(inspect, "entry_points", lambda **_: EntryPoints())
     missing = fault(capsys, "--topic", "events")
     assert "needs the package keygrouping-service: in the repository's folder, pip install" in missing
-    assert all((ROOT / folder).is_dir() for folder in ("libs/keygrouping", "libs/service"))
-    assert "'./libs/keygrouping[cli]' ./libs/service" in missing
+    assert all((ROOT / folder).is_dir() for folder in ("libs/keygrouping", "libs/kafka", "libs/service"))
+    assert "'./libs/keygrouping[cli]' ./libs/kafka ./libs/service" in missing

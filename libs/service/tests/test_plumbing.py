@@ -7,7 +7,6 @@ import signal
 import socket
 import sys
 import threading
-from itertools import islice
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +24,8 @@ from aiokafka.errors import (
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping_service.errors import Fatal, can_be_retried
+from keygrouping_kafka.errors import can_be_retried
+from keygrouping_service.errors import Fatal
 from keygrouping_service.http.app import create_app, serving
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import Clients, OwnedPartition
@@ -40,37 +40,6 @@ from keygrouping_service.records.record import UNDECODABLE, DeadLetter, Record, 
 from keygrouping_service.records.v2.writing import Packed, compressed
 from keygrouping_service.run import run
 from keygrouping_service.settings import ServiceSettings
-
-
-@given(st.floats(0.01, 1), st.floats(1, 10))
-def test_pauses_grow_to_a_limit(first: float, most: float) -> None:
-    pauses = list(islice(clients.backoff(first, most), 20))
-    assert pauses[0] <= 1.3 * first
-    assert all(pause <= 1.3 * most for pause in pauses)
-    assert pauses[-1] >= 0.7 * most
-
-
-async def test_a_call_that_a_client_gave_up_is_an_error_and_a_cancellation_stays_one() -> None:
-    async def call(given_up: asyncio.Future[None]) -> None:
-        with clients.given_up_calls():
-            await given_up
-
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    calling = asyncio.create_task(call(future))
-    await asyncio.sleep(0)
-    future.cancel()
-    with pytest.raises(KafkaConnectionError, match="given up"):
-        await calling
-
-    cancelled = asyncio.create_task(call(asyncio.get_running_loop().create_future()))
-    await asyncio.sleep(0)
-    cancelled.cancel()
-    await asyncio.wait([cancelled])
-    assert cancelled.cancelled()
-
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await call(asyncio.get_running_loop().create_future())
 
 
 async def test_a_retry_goes_on_until_it_works_and_not_with_what_cannot() -> None:

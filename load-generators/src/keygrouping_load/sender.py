@@ -18,8 +18,9 @@ import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from keygrouping.version import add_version
+from keygrouping_kafka.errors import can_be_retried
 from keygrouping_service import children
-from keygrouping_service.errors import Fatal, can_be_retried
+from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
 from keygrouping_service.run import run

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from keygrouping.version import add_version
-from keygrouping_service.errors import can_be_retried
+from keygrouping_kafka.errors import can_be_retried
 from keygrouping_service.http.app import create_app, serving
 from keygrouping_service.http.workers_in_use import WorkersInUse
 from keygrouping_service.kafka.clients import admin, reader, retry, started

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from keygrouping_kafka.calls import backoff
 from keygrouping_service.errors import Fatal
-from keygrouping_service.kafka.clients import backoff
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery

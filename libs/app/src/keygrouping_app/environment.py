@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -55,7 +54,6 @@ NAMES: dict[str, str] = {**{name: says for name, (_, _, says) in _ARGUMENTS.item
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-_INSTALL = "in the repository's folder, pip install ./libs/msk-iam"
 _STOPPING = 10.0
 """Seconds beyond the longest call that a stop may take: what has ended is committed, and the group left."""
 
@@ -150,9 +148,7 @@ def _login(given: Mapping[str, str]) -> dict[str, Any]:
     if mechanism not in _MECHANISMS:
         raise ValueError(f"{PREFIX}SASL_MECHANISM is {mechanism!r}: give {', '.join(_MECHANISMS)}")
     if mechanism == "OAUTHBEARER":
-        from keygrouping_app.kafka.tokens import Tokens
-
-        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": Tokens(_provider(given))}
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": _tokens(given)}
     user, password = given.get(f"{PREFIX}SASL_USERNAME"), _password(given)
     if not user or not password:
         raise ValueError(
@@ -172,18 +168,14 @@ def _password(given: Mapping[str, str]) -> str:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _provider(given: Mapping[str, str]) -> Callable[[], Any]:
+def _tokens(given: Mapping[str, str]) -> Any:
+    from keygrouping_kafka.sasl_tokens import Tokens, load_callback
+
     name = f"{PREFIX}SASL_TOKEN_PROVIDER"
-    module, _, function = given.get(name, "").partition(":")
     try:
-        found = getattr(import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        ours = isinstance(error, ModuleNotFoundError) and error.name == "keygrouping_msk_iam"
-        advice = _INSTALL if ours else "give module:function, installed here, that gives a token"
-        raise ValueError(f"{name}: {error}: {advice}") from None
-    if not callable(found):
-        raise ValueError(f"{name}: {given[name]!r} is no function")
-    return found  # type: ignore[no-any-return]
+        return Tokens(load_callback(given.get(name, "")))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _tls(given: Mapping[str, str]) -> ssl.SSLContext:

@@ -6,5 +6,5 @@ except ModuleNotFoundError as error:
     if error.name != "keygrouping_app":
         raise
     raise ModuleNotFoundError(
-        "keygrouping.app needs the package keygrouping-app: pip install 'keygrouping[app]'"
+        "keygrouping.app needs keygrouping-app: in the repository's folder, pip install ./libs/app ./libs/kafka"
     ) from None

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping.job import JobSpec
-from keygrouping_service.errors import can_be_retried
+from keygrouping_kafka.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.end_of_input import finish_input
 from keygrouping_service.kafka.progress import END, Committed, partitions_of, read_progress

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keygrouping.printable import printable
-from keygrouping_service.errors import can_be_retried
+from keygrouping_kafka.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.end_of_input import finish_input
 from keygrouping_service.kafka.topics import Topic, create_topics, topics_of

@@ -14,13 +14,13 @@ import numpy as np
 from aiokafka.errors import UnknownTopicOrPartitionError
 from keygrouping.inspection import Ceiling, Wanted, Watch
 from keygrouping.job import JobSpec
+from keygrouping_kafka.calls import backoff, given_up_calls
+from keygrouping_kafka.errors import can_be_retried
 from numpy.typing import NDArray
 
 from keygrouping_service import inspect_metrics
-from keygrouping_service.errors import can_be_retried
 from keygrouping_service.http.app import serving
 from keygrouping_service.http.inspect_api import AdviceView, State, advice_view, exporter_app
-from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.topic_fetching import KeptEvent, batch_of, kept_by
 from keygrouping_service.kafka.topic_reading import connection
 from keygrouping_service.kafka.topic_slices import MOST, Slice, TopicGone, TopicSlices
@@ -84,11 +84,11 @@ class Exporter:
     async def _read_for_ever(self) -> None:
         """Raises what a retry won't fix."""
         slices = TopicSlices(self._settings, self._wanted.topic, kept_by(self._job), MOST)
-        pauses = clients.backoff()
+        pauses = backoff()
         while True:
             state, why = await self._session(slices)
             if self.state == "reading":
-                pauses = clients.backoff()
+                pauses = backoff()
             self._say(state, why)
             await self._pass(next(pauses))
 
@@ -96,7 +96,7 @@ class Exporter:
         """Reads as long as it can, and says why not any longer."""
         topic = self._wanted.topic
         try:
-            with clients.given_up_calls():
+            with given_up_calls():
                 await self._follow(slices, await slices.topic_id())
         except (TopicGone, UnknownTopicOrPartitionError):
             return "missing", f"topic {topic} is not there, or may not be seen: waiting for it"

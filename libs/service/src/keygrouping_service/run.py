@@ -12,8 +12,9 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 from keygrouping.printable import printable
+from keygrouping_kafka.errors import can_be_retried
 
-from keygrouping_service.errors import Fatal, can_be_retried
+from keygrouping_service.errors import Fatal
 from keygrouping_service.heap import keep_heap_small
 from keygrouping_service.observability.logs import set_up_logging
 from keygrouping_service.observability.loop_lag import measure_loop_lag

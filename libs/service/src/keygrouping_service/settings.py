@@ -20,11 +20,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from keygrouping.job import JobError, JobSpec
 from keygrouping.service_links import collision, service_links
+from keygrouping_kafka.sasl_tokens import Tokens, load_callback
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from keygrouping_service.sasl_tokens import Tokens, load_callback
 from keygrouping_service.store_url import parse_url
 from keygrouping_service.tokens import FORM
 from keygrouping_service.tokens import parse as tokens_of

@@ -14,8 +14,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import GroupIdNotFound, for_code
 from aiokafka.protocol.admin import DeleteGroupsRequest
+from keygrouping_kafka.errors import can_be_retried
 
-from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka.clients import close
 from keygrouping_service.kafka.progress import Committed, partitions_of, read_progress
 from keygrouping_service.records.aiokafka_adapter import fetch, send_request

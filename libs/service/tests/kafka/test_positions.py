@@ -12,13 +12,14 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 from aiokafka.structs import OffsetAndMetadata
-from keygrouping_service.errors import Fatal, can_be_retried
+from keygrouping_kafka.errors import can_be_retried
+from keygrouping_kafka.stable_offsets import StableOffsetsRequest
+from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients, progress
 from keygrouping_service.kafka.end_of_input import finish_input
 from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.positions import Positions
 from keygrouping_service.kafka.progress import END, Committed, Progress, commit_progress, read_offsets
-from keygrouping_service.kafka.requests import StableOffsetsRequest
 from keygrouping_service.kafka.runner import Delivery, PartitionRunner
 from keygrouping_service.kafka.starts import find_starts
 from keygrouping_service.kafka.topic_ids import UNKNOWN, read_topic_id

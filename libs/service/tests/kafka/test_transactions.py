@@ -21,10 +21,10 @@ from aiokafka.producer.sender import BaseHandler, Sender
 from aiokafka.producer.transaction_manager import TransactionState
 from aiokafka.protocol import transaction as protocol
 from aiokafka.protocol.produce import ProduceRequest
+from keygrouping_kafka.errors import can_be_retried
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.proxy import Api, Match, Proxy, Stray
 from keygrouping_service import settings as settings_module
-from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import Progress

@@ -12,7 +12,7 @@ import time
 
 import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from keygrouping_service.errors import can_be_retried
+from keygrouping_kafka.errors import can_be_retried
 from keygrouping_service.http.workers_in_use import WorkersInUse
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import OwnedPartition

@@ -16,7 +16,9 @@ from typing import Any, Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
-from keygrouping_service.errors import Fatal, can_be_retried
+from keygrouping_kafka.calls import backoff, given_up_calls
+from keygrouping_kafka.errors import can_be_retried
+from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.positions import Positions
 from keygrouping_service.kafka.topic_ids import UNKNOWN
@@ -132,11 +134,11 @@ class Replay:
             self._deadline = None
 
     async def _run_sessions(self) -> None:
-        delays = clients.backoff()
+        delays = backoff()
         while not self._stopping:
             started = self._clock()
             try:
-                with clients.given_up_calls():
+                with given_up_calls():
                     await self._session()
             except SourceError as error:
                 raise Fatal(str(error)) from error
@@ -145,7 +147,7 @@ class Replay:
                     raise
                 self._note_fencing(error)
                 if self._clock() - started > _FENCED_WITHIN:
-                    delays = clients.backoff()
+                    delays = backoff()
                 delay = next(delays)
                 log.warning("the replay is interrupted, going on in %.1f s: %s", delay, error or type(error).__name__)
                 if not self._stopping:

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 from keygrouping.grouping import Grouping
-from keygrouping_service.errors import Fatal, can_be_retried
-from keygrouping_service.kafka import clients
+from keygrouping_kafka.calls import given_up_calls
+from keygrouping_kafka.errors import can_be_retried
+from keygrouping_service.errors import Fatal
 from keygrouping_service.store import Store, Unavailable
 
 from keygrouping_router import metrics
@@ -262,7 +263,7 @@ class Replica:
         if self._stage is None:
             return
         try:
-            with clients.given_up_calls():
+            with given_up_calls():
                 stage = await self._stage.look()
         except Exception as error:
             if not can_be_retried(error):

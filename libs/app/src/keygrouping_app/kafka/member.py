@@ -15,9 +15,11 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.errors import IllegalStateError
 from aiokafka.structs import OffsetAndMetadata
+from keygrouping_kafka.calls import backoff, given_up_calls
+from keygrouping_kafka.errors import can_be_retried
 
 from keygrouping_app.kafka.assignor import CooperativeAssignor, places_of
-from keygrouping_app.kafka.clients import Settings, backoff, given_up_calls, may_pass, started
+from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.session import Session
 
 log = logging.getLogger(__name__)
@@ -92,7 +94,7 @@ class Member:
                 with given_up_calls():
                     await self._be_member()
             except Exception as error:
-                if not may_pass(error):
+                if not can_be_retried(error):
                     raise
                 log.warning("membership of group %s is lost, joining again: %r", self._settings.group, error)
             await asyncio.sleep(next(pauses))

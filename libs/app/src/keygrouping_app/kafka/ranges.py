@@ -19,8 +19,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.structs import OffsetAndMetadata
+from keygrouping_kafka.calls import backoff, given_up_calls
+from keygrouping_kafka.errors import can_be_retried
 
-from keygrouping_app.kafka.clients import Settings, backoff, given_up_calls, may_pass, started
+from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.stable import until_stable
 from keygrouping_app.moments import Moment
 
@@ -118,7 +120,7 @@ async def begin(
                     return
                 await _decide(settings, admin, reader, wanted)
         except Exception as error:
-            if not may_pass(error):
+            if not can_be_retried(error):
                 raise
             log.warning("cannot commit the start position, trying again: %r", error)
         if stop.is_set():

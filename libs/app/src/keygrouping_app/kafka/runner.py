@@ -20,12 +20,14 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError, OffsetOutOfRangeError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
+from keygrouping_kafka.calls import backoff, given_up_calls
+from keygrouping_kafka.errors import can_be_retried
 
 from keygrouping_app.dead_letters import dead_letter
 from keygrouping_app.events import Event, Outgoing
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.changelog import Restoring, check_partitions, largest_record, prepare, records_of, restore
-from keygrouping_app.kafka.clients import Settings, backoff, given_up_calls, may_pass, started
+from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.member import Member, NotNowError
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.kafka.ranges import End, begin, committed_of, is_over, offsets_at, split_end, split_states
@@ -151,7 +153,7 @@ class Runner:
                         log.info("every event up to the end of the range is handled (until: %s)", self._settings.until)
                         return
             except Exception as error:
-                if not may_pass(error):
+                if not can_be_retried(error):
                     raise
                 log.warning("cannot check whether the range has been handled, trying again: %r", error)
 
@@ -225,7 +227,7 @@ class Runner:
                     found = await (self._find_start(tp) if transactions is None else transactions.begin())
                     return found, await self._find_end(tp, found)
             except Exception as error:
-                if not may_pass(error):
+                if not can_be_retried(error):
                     raise
                 log.warning("%s[%d]: cannot read the committed offset, trying again: %r", *tp, error)
             await asyncio.sleep(pause)
@@ -246,7 +248,7 @@ class Runner:
                     return states
                 except BaseException as error:
                     states.close()
-                    if not may_pass(error):
+                    if not can_be_retried(error):
                         raise
                     log.warning("%s[%d]: cannot restore its states, trying again: %r", *tp, error)
                 await asyncio.sleep(pause)
@@ -322,7 +324,7 @@ class Runner:
             except OffsetOutOfRangeError:
                 await self._skip_deleted()
             except Exception as error:
-                if not may_pass(error):
+                if not can_be_retried(error):
                     raise
                 log.warning("reading failed, trying again: %r", error)
                 await asyncio.sleep(next(pauses))
@@ -390,7 +392,7 @@ class Runner:
                 with given_up_calls():
                     await self._look()
             except Exception as error:
-                if not may_pass(error):
+                if not can_be_retried(error):
                     raise
                 log.warning("the ends of the partitions can't be seen, trying again: %r", error)
             await asyncio.sleep(_LOOK_SECONDS)
@@ -436,7 +438,7 @@ class Runner:
                 pause = _FULL_SECONDS
                 self._dirty.set()
             except Exception as error:
-                if not may_pass(error):
+                if not can_be_retried(error):
                     raise
                 pause = next(pauses)
                 self._dirty.set()
@@ -482,7 +484,7 @@ class Runner:
                     asyncio.get_running_loop().call_soon(self._member.lose_all)
                     return
                 except Exception as error:
-                    if not may_pass(error):
+                    if not can_be_retried(error):
                         raise
                     pause = next(pauses)
                     partition.dirty.set()

@@ -26,9 +26,11 @@ from aiokafka.protocol.transaction import (
     TxnOffsetCommitRequest,
 )
 from aiokafka.structs import OffsetAndMetadata
+from keygrouping_kafka.calls import backoff, given_up_calls
+from keygrouping_kafka.errors import can_be_retried
 
 from keygrouping_app.events import Outgoing
-from keygrouping_app.kafka.clients import Settings, backoff, given_up_calls, may_pass, started
+from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.ranges import split_states, with_states
 from keygrouping_app.kafka.stable import until_stable
 
@@ -73,7 +75,7 @@ class Transactions:
                     self._committed = await self._begin()
                 return self._committed
             except Exception as error:
-                if not may_pass(error):
+                if not can_be_retried(error):
                     raise
                 log.warning("%s[%d]: cannot begin a transaction, trying again: %r", *self._tp, error)
             await asyncio.sleep(pause)
@@ -106,7 +108,7 @@ class Transactions:
         try:
             await self._try(what, outgoing, states)
         except (KafkaError, TimeoutError, OSError) as error:
-            if isinstance(error, ProducerFenced) or not may_pass(error):
+            if isinstance(error, ProducerFenced) or not can_be_retried(error):
                 raise
             before = self._committed
             found = await self.begin()

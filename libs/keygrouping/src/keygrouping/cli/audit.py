@@ -73,7 +73,8 @@ def run(given: argparse.Namespace) -> None:
 def _auditor() -> Callable[..., Any]:
     found = list(entry_points(group=AUDITORS, name="kafka"))
     if not found:
-        raise CommandError(f"needs the package keygrouping-observer: {INSTALL} ./libs/service ./services/observer")
+        packages = "./libs/kafka ./libs/service ./services/observer"
+        raise CommandError(f"needs the package keygrouping-observer: {INSTALL} {packages}")
     loaded: Callable[..., Any] = found[0].load()
     return loaded
 

@@ -208,7 +208,7 @@ def _loaded(group: str) -> Callable[..., Any]:
     """What does that for Kafka; CommandError names the package that brings it, and its folder in the repository."""
     found = list(entry_points(group=group, name="kafka"))
     if not found:
-        raise CommandError(f"--topic: needs the package keygrouping-service: {INSTALL} ./libs/service")
+        raise CommandError(f"--topic: needs the package keygrouping-service: {INSTALL} ./libs/kafka ./libs/service")
     loaded: Callable[..., Any] = found[0].load()
     return loaded
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
-from keygrouping.cli.parser import CommandError
+from keygrouping.cli.parser import INSTALL, CommandError
 
 COMMANDS = "keygrouping.commands"
 """Group of entry points that name modules with `HELP`, `declare(parser)` and `run(given)`."""
@@ -20,7 +20,7 @@ class _Missing:
         parser.add_argument("rest", nargs=argparse.REMAINDER)
 
     def run(self, _: argparse.Namespace) -> None:
-        raise CommandError("needs the package keygrouping-app: pip install 'keygrouping[app]'")
+        raise CommandError(f"needs the package keygrouping-app: {INSTALL} './libs/app[cli]' ./libs/kafka")
 
 
 def commands() -> Mapping[str, Any]:

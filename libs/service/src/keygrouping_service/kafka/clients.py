@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import KafkaError
+from keygrouping_kafka.calls import backoff, given_up_calls, start
+from keygrouping_kafka.errors import can_be_retried
 
-from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka.transactions import TransactionalProducer
 from keygrouping_service.records.aiokafka_adapter import client_of, drop_pending, transports_of
 from keygrouping_service.records.unpacking import Unpacking
@@ -25,29 +25,6 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _CLOSE_TIMEOUT = 5.0
-
-
-@contextmanager
-def given_up_calls() -> Iterator[None]:
-    """Makes a connection error of a call that a client itself has cancelled, as it does when it drops a connection.
-
-    Without this it would look as if somebody had cancelled the task that waits for the call.
-    """
-    try:
-        yield
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise KafkaConnectionError("a call was given up, as its connection is gone") from error
-
-
-def backoff(first: float = 0.1, most: float = 5.0) -> Iterator[float]:
-    """Seconds to wait before each retry: doubling from `first` to `most`, with jitter. Endless."""
-    delay = first
-    while True:
-        yield delay * random.uniform(0.7, 1.3)
-        delay = min(most, delay * 2)
 
 
 async def retry(action: Callable[[], Awaitable[Result]], what: str) -> Result:
@@ -119,19 +96,10 @@ def admin(settings: ServiceSettings) -> AIOKafkaAdminClient:
 async def started(client: Any) -> AsyncIterator[Any]:
     """Starts a consumer, producer or admin client, and closes it whatever state it is in."""
     try:
-        await _start(client)
+        await start(client)
         yield client
     finally:
         await close(client)
-
-
-async def _start(client: Any) -> None:
-    """aiokafka asserts that it knows a broker; just after an outage brokers answer before they count as alive, and
-    the list that they give is empty."""
-    try:
-        await client.start()
-    except AssertionError as error:
-        raise KafkaConnectionError("the cluster names no broker yet") from error
 
 
 async def close(client: Any) -> None:

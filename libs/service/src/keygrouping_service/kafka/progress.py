@@ -24,8 +24,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CoordinatorLoadInProgressError, KafkaTimeoutError, for_code
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping.job import MOST_CONFIRMATIONS
+from keygrouping_kafka.stable_offsets import StableOffsetsRequest
 
-from keygrouping_service.kafka.requests import StableOffsetsRequest
 from keygrouping_service.kafka.topic_ids import UNKNOWN
 from keygrouping_service.records.aiokafka_adapter import send_request
 

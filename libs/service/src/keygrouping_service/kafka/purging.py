@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from keygrouping_kafka.calls import given_up_calls
+from keygrouping_kafka.errors import can_be_retried
 
-from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import read_offsets
 from keygrouping_service.observability import metrics
@@ -182,7 +183,7 @@ async def purging(settings: PurgeSettings, *purgers: Purger) -> AsyncIterator[No
 async def _keep_purging(settings: PurgeSettings, purger: Purger, pause: float) -> None:
     while True:
         try:
-            with clients.given_up_calls():
+            with given_up_calls():
                 async with clients.started(clients.admin(settings)) as admin:
                     while True:
                         await asyncio.sleep(pause)

@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import OffsetAndMetadata
+from keygrouping_kafka.calls import backoff
 
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
@@ -153,7 +154,7 @@ class _Deciding:
 
     async def _see(self, starts: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Waits until all see the transaction's offsets, some time after its commit has been answered."""
-        for pause in clients.backoff():
+        for pause in backoff():
             found = await read_progress(
                 self._admin, self._group, self._topic, [tp.partition for tp in starts], stable=True
             )

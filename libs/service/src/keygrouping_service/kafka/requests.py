@@ -114,66 +114,6 @@ class TopicIdsRequest(Request[_MetadataRequestV10]):  # type: ignore[misc]
         return request_struct_class([(NO_ID, topic, {}) for topic in self._topics], False, False, False, {})
 
 
-class _OffsetFetchResponseV7(Response):  # type: ignore[misc]
-    API_KEY = 9
-    API_VERSION = 7
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("topic", CompactString()),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("partition", Int32),
-                        ("offset", Int64),
-                        ("leader_epoch", Int32),
-                        ("metadata", CompactString()),
-                        ("error_code", Int16),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("error_code", Int16),
-        ("tags", TaggedFields),
-    )
-
-
-class _OffsetFetchRequestV7(RequestStruct):  # type: ignore[misc]
-    FLEXIBLE_VERSION = True
-    API_KEY = 9
-    API_VERSION = 7
-    RESPONSE_TYPE = _OffsetFetchResponseV7
-    SCHEMA = Schema(
-        ("group", CompactString()),
-        (
-            "topics",
-            CompactArray(("topic", CompactString()), ("partitions", CompactArray(Int32)), ("tags", TaggedFields)),
-        ),
-        ("require_stable", Boolean),
-        ("tags", TaggedFields),
-    )
-
-
-class StableOffsetsRequest(Request[_OffsetFetchRequestV7]):  # type: ignore[misc]
-    """Committed offsets of a group (brokers since 2.5); error `UNSTABLE` where a transaction still holds another."""
-
-    API_KEY = 9
-    UNSTABLE = 88
-
-    def __init__(self, group: str, partitions: dict[str, list[int]]) -> None:
-        self._group = group
-        self._partitions = partitions
-
-    def build(self, request_struct_class: type[_OffsetFetchRequestV7]) -> _OffsetFetchRequestV7:
-        """The request as it is sent."""
-        topics = self._partitions.items()
-        return request_struct_class(self._group, [(topic, numbers, {}) for topic, numbers in topics], True, {})
-
-
 class _ProducersResponseV0(Response):  # type: ignore[misc]
     API_KEY = 61
     API_VERSION = 0

@@ -31,9 +31,11 @@ from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import CommitFailedError, KafkaError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
+from keygrouping_kafka.calls import backoff, given_up_calls
+from keygrouping_kafka.errors import can_be_retried
 from prometheus_client import Counter
 
-from keygrouping_service.errors import Fatal, can_be_retried
+from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.hanging import warn_of_open_transactions
 from keygrouping_service.kafka.owned import Clients, OwnedPartition
@@ -202,7 +204,7 @@ class PartitionRunner:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
-                with clients.given_up_calls():
+                with given_up_calls():
                     await self._see_ends(admin, probe)
             except Exception as error:
                 if not can_be_retried(error):
@@ -266,11 +268,11 @@ class PartitionRunner:
     # membership: who owns what
 
     async def _keep_membership(self, shared: tuple[AIOKafkaAdminClient, AIOKafkaConsumer]) -> None:
-        pauses = clients.backoff()
+        pauses = backoff()
         while True:
             member = self._new_member(shared)
             try:
-                with clients.given_up_calls():
+                with given_up_calls():
                     async with clients.started(member):
                         self._member = member
                         while True:
@@ -325,11 +327,11 @@ class PartitionRunner:
     # work: one session after another
 
     async def _keep(self, partition: int, shared: tuple[AIOKafkaAdminClient, AIOKafkaConsumer]) -> None:
-        pauses = clients.backoff()
+        pauses = backoff()
         while not self._stop.is_set():
             self._moved.discard(partition)
             try:
-                with clients.given_up_calls():
+                with given_up_calls():
                     return await self._incarnate(TopicPartition(self._topic, partition), *shared)
             except _PoisonError as error:
                 pause = _PAUSE_OF_BISECTION
@@ -346,7 +348,7 @@ class PartitionRunner:
                     # Its copies are written in the same transaction, to a topic that may be described.
                     await warn_of_open_transactions(shared[0], TopicPartition(self._settings.positions_topic, 0))
                 if partition in self._moved:
-                    pauses = clients.backoff()
+                    pauses = backoff()
                 pause = next(pauses)
                 log.warning(
                     "%s[%d]: a new session begins at the committed offset in %.1f s, as the last one ended with: %r",

@@ -13,9 +13,9 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from keygrouping.inspection import Batch, Extraction, InspectionError, Range, Sample, Silence, divided, spread
 from keygrouping.job import JobSpec
+from keygrouping_kafka.errors import can_be_retried
 from pydantic import ValidationError
 
-from keygrouping_service.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
 from keygrouping_service.kafka.topic_fetching import (

@@ -8,8 +8,9 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
-from keygrouping_service.errors import can_be_retried
-from keygrouping_service.kafka.clients import given_up_calls
+from keygrouping_kafka.calls import given_up_calls
+from keygrouping_kafka.errors import can_be_retried
+
 from keygrouping_service.kafka.progress import MIN_TIME, Progress, Upstream, UpstreamWatermark
 
 log = logging.getLogger(__name__)

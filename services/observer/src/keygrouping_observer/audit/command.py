@@ -13,7 +13,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from keygrouping.inspection import InspectionError
-from keygrouping_service.errors import Fatal, can_be_retried
+from keygrouping_kafka.errors import can_be_retried
+from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of, read_progress
 from keygrouping_service.kafka.topic_ids import read_topic_id

@@ -1,0 +1,1 @@
+"""What apps and services share on top of aiokafka."""

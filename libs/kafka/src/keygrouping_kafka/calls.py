@@ -1,0 +1,46 @@
+"""Calls of Kafka's clients that fail: how long to wait before the next one, and what a failure is."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from aiokafka.errors import KafkaConnectionError
+
+
+def backoff(first: float = 0.1, most: float = 5.0) -> Iterator[float]:
+    """Seconds to wait before each retry: doubling from `first` to `most`, with jitter. Endless."""
+    delay = first
+    while True:
+        yield delay * random.uniform(0.7, 1.3)
+        delay = min(most, delay * 2)
+
+
+@contextmanager
+def given_up_calls() -> Iterator[None]:
+    """Makes a connection error of a call that a client itself has cancelled, as it does when it drops a connection.
+
+    Without this it would look as if somebody had cancelled the task that waits for the call.
+    """
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise KafkaConnectionError("a call was given up, as its connection is gone") from error
+
+
+async def start(client: Any) -> None:
+    """Starts a consumer, producer or admin client; KafkaConnectionError while the cluster names no broker.
+
+    aiokafka asserts that it knows a broker; just after an outage brokers answer before they count as alive, and the
+    list that they give is empty.
+    """
+    try:
+        await client.start()
+    except AssertionError as error:
+        raise KafkaConnectionError("the cluster names no broker yet") from error

@@ -48,7 +48,7 @@ def test_its_image_holds_all_that_is_copied_and_runs_as_a_user_with_a_number() -
     assert "ARG PYTHON_IMAGE=" in dockerfile and "ARG INDEX_URL=" in dockerfile, "the same mirrors as the other images"
     wheels = re.findall(r"\./libs/\w+", next(blocks(PAGE, "sh")).text)
     packages = {tomllib.loads((ROOT / path / "pyproject.toml").read_text())["project"]["name"] for path in wheels}
-    assert packages == {"keygrouping-app", "keygrouping"}
+    assert packages == {"keygrouping-app", "keygrouping-kafka", "keygrouping"}
 
 
 @needs_helm

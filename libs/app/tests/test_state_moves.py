@@ -298,6 +298,21 @@ def test_states_and_outputs_are_those_of_one_thread(
     look_at(store, ttl, given, steps)
 
 
+@pytest.mark.parametrize("store", ["memory", "disk"])
+def test_a_state_that_an_event_will_find_that_was_not_read_again_yet_is_not_too_old(
+    store: Literal["memory", "disk"],
+) -> None:
+    """What a takeover finds of other keys is of a later time than the events that it has still to read."""
+    given = [
+        Given("c", 0.0, 0, late=False, resets=False, pause=0.0),
+        Given("a", 3.0, 0, late=False, resets=False, pause=0.0),
+        Given("c", 3.0, 0, late=False, resets=False, pause=4.0),
+        Given("b", 0.0, 0, late=False, resets=False, pause=6.0),
+    ]
+    steps: list[Step] = [("read", 4), ("wait", 1), ("commit", 1), ("crash", 1), ("read", 1), ("wait", 4), ("commit", 1)]
+    look_at(store, TTL, given, steps)
+
+
 @pytest.mark.fault
 @pytest.mark.parametrize("ttl", [None, TTL], ids=["for-ever", "ttl"])
 @pytest.mark.parametrize("store", ["memory", "disk"])

@@ -31,7 +31,11 @@ class States:
         self._store: Store = DiskStore() if state.store == "disk" else MemoryStore(timed=state.ttl is not None)
         self._changed: dict[bytes, Kept | None] = {}
         self._newest = -1
-        """The latest time of an event that was handled, ms since the epoch."""
+        """The latest time of an event that was handled here, ms since the epoch.
+
+        What was restored doesn't count: events that were read before it by another member, and had not ended there,
+        are of an earlier time and still to come.
+        """
         self._closed = False
         self.largest = 0
         """Bytes of the largest state that was kept or restored."""
@@ -92,8 +96,6 @@ class States:
                 f"states of version {kept.version} are there, and this program has version {self._version}: it is an "
                 "older one, run the newer"
             )
-        if kept is not None:
-            self._newest = max(self._newest, kept.time)
         self._store.put(key, kept)
         self._note_size(kept)
 

@@ -4,8 +4,8 @@
 
 CPU time on one core. The router's account is measured by itself, the best of some rounds, for transactions of several
 shapes: numbers of events, of windows and of workers. The worker is a whole process that reads events from a
-broker, in which the calls that receipts add are timed: their share of its CPU time, from a tenth of the events to nine
-tenths. It counts or sums two fields, of 1,000 keys by Zipf's law in two windows.
+broker, in which the calls that receipts add are timed: their share of its CPU time, from a tenth of the events until
+all are in partials. It counts or sums two fields, of 1,000 keys by Zipf's law in two windows.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +28,8 @@ import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from keygrouping import accumulator
-from keygrouping.identity import Offsets, Sums
+from keygrouping.grouped import Runs
+from keygrouping.identity import Offsets, Seeds, Sums
 from keygrouping.job import JobSpec
 from keygrouping.partial import encode_receipt
 from keygrouping_local.broker import EmbeddedBroker
@@ -125,7 +126,7 @@ class Spent:
 
 
 class Watch:
-    """Follows a worker from a tenth of the events to nine tenths."""
+    """Follows a worker from a tenth of the events until all of them are in partials, so that there are some."""
 
     def __init__(self, events: int) -> None:
         self.done = asyncio.Event()
@@ -133,44 +134,63 @@ class Watch:
         self.last = Spent()
         self._now = Spent()
         self._events = events
+        self._held: dict[Seeds, int] = {}
 
-    def took(self, since: float, events: int = 0, partials: int = 0) -> None:
-        """Receipts have taken the thread's CPU time since then."""
-        now = self._now
-        now.receipts += time.thread_time() - since
-        now.events += events
-        now.partials += partials
-        if self.first is None and 10 * now.events >= self._events:
-            self.first = Spent(time.process_time(), now.receipts, now.events, now.partials)
-        if not self.done.is_set() and 10 * now.events >= 9 * self._events:
-            self.last = Spent(time.process_time(), now.receipts, now.events, now.partials)
+    def began(self, partition: Seeds) -> None:
+        """A session on a partition begins: it holds no events."""
+        self._held[partition] = 0
+
+    def added(self, partition: Seeds, since: float, events: int) -> None:
+        """Receipts of these events have taken the thread's CPU time since then."""
+        self._took(since)
+        self._now.events += events
+        self._held[partition] += events
+        if self.first is None and 10 * self._now.events >= self._events:
+            self.first = self._spent()
+
+    def flushed(self, partition: Seeds, since: float, partials: int) -> None:
+        """Receipts of these partials, all that were held, have taken the thread's CPU time since then."""
+        self._took(since)
+        self._now.partials += partials
+        self._held[partition] = 0
+        if not self.done.is_set() and self._now.events >= self._events and not any(self._held.values()):
+            self.last = self._spent()
             self.done.set()
+
+    def _took(self, since: float) -> None:
+        self._now.receipts += time.thread_time() - since
+
+    def _spent(self) -> Spent:
+        return replace(self._now, process=time.process_time())
 
 
 def timed(watch: Watch) -> type[Sums]:
     """Sums that say how long they take; what becomes of them in a partial is added."""
 
     class Timed(Sums):
-        def add(
-            self, offsets: Offsets, sizes: Sequence[int] | NDArray[np.int64], numbers: Sequence[int] | NDArray[np.int64]
-        ) -> None:
+        def __init__(self, seeds: Seeds) -> None:
+            super().__init__(seeds)
+            self._seeds = seeds
+            watch.began(seeds)
+
+        def add(self, offsets: Offsets, runs: Runs, numbers: int) -> None:
             since = time.thread_time()
-            super().add(offsets, sizes, numbers)
-            watch.took(since, events=len(offsets))
+            super().add(offsets, runs, numbers)
+            watch.added(self._seeds, since, len(runs.rows))
 
         def all(self, numbers: int) -> list[int]:
             since = time.thread_time()
             found = super().all(numbers)
             for receipt in found:
                 encode_receipt(receipt)
-            watch.took(since, partials=numbers)
+            watch.flushed(self._seeds, since, numbers)
             return found
 
     return Timed
 
 
 async def work(events: int) -> None:
-    """A worker, until it has taken nine tenths of the events."""
+    """A worker, until all events are in partials."""
     watch = Watch(events)
     setattr(accumulator, "Sums", timed(watch))  # noqa: B010 -- it is not exported
     await cli.serve(WorkerSettings(), watch.done)

@@ -1,3 +1,4 @@
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -5,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from keygrouping.grouped import Runs
 from keygrouping.identity import Routed, Sums, _xxh64, partition_seeds, tally
 from keygrouping.partial import RecordError
 from keygrouping.receipt import MODULUS, MOST, NOTHING, SHARES, WINDOWS, Receipt, Tally
@@ -31,31 +33,45 @@ def test_an_event_s_hash_is_two_times_xxh64_of_its_offset(values: list[int]) -> 
     assert summed(values) == (len(values), expected % MODULUS)
 
 
-@given(offsets, st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), max_size=9))
-def test_however_events_are_split_their_sums_add_up(values: list[int], runs: list[tuple[int, int]]) -> None:
-    while sum(size for size, _ in runs) > len(values):
-        runs.pop()
-    runs.append((len(values) - sum(size for size, _ in runs), 0))
-    split = Sums(partition_seeds(TOPIC, 0))
-    split.add(np.array(values, np.int64), *zip(*runs, strict=True))
-    begin, expected = 0, [0] * 6
-    for size, number in runs:
-        expected[number] += summed(values[begin : begin + size], 0).hashes
-        begin += size
-    assert split.all(6) == [total % MODULUS for total in expected]
+def runs_of(numbers: list[int]) -> Runs:
+    """Events by these numbers of their sums."""
+    by_number = {number: [row for row, its in enumerate(numbers) if its == number] for number in numbers}
+    rows = [row for its in by_number.values() for row in its]
+    sizes = [len(its) for its in by_number.values()]
+    return Runs(*(np.array(column, np.int64) for column in (rows, sizes, list(by_number))))
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 5)), min_size=1, max_size=40), max_size=3))
+def test_however_events_are_split_their_sums_add_up(batches: list[list[tuple[int, int]]]) -> None:
+    split, expected = Sums(partition_seeds(TOPIC, 3)), [0] * 9
+    for batch in batches:
+        numbers = [number for _, number in batch]
+        split.add(np.array([offset for offset, _ in batch], np.int64), runs_of(numbers), max(numbers) + 1)
+        for offset, number in batch:
+            expected[number] += summed([offset]).hashes
+    assert split.all(9) == [total % MODULUS for total in expected]
     split.clear()
     assert split.all(9) == [0] * 9
 
 
 def test_runs_of_any_length_add_up() -> None:
-    sizes, numbers = (255, 0, 1, 1, 600, 0, 143), (2, 0, 1, 2, 0, 1, 1)
+    numbers = [2] * 255 + [0] + [1] + [2] * 600 + [1] * 143
     split = Sums(partition_seeds(TOPIC, 3))
-    split.add(np.arange(1000), sizes, numbers)
-    expected, begin = [0, 0, 0], 0
-    for size, number in zip(sizes, numbers, strict=True):
-        expected[number] += summed(list(range(begin, begin + size))).hashes
-        begin += size
-    assert split.all(3) == [total % MODULUS for total in expected]
+    split.add(np.arange(1000), runs_of(numbers), 3)
+    expected = [summed([row for row in range(1000) if numbers[row] == number]).hashes for number in range(3)]
+    assert split.all(3) == expected
+
+
+def test_sums_are_given_without_calling_the_cycle_collector() -> None:
+    split, called = Sums(partition_seeds(TOPIC, 3)), []
+    split.add(np.arange(5000), runs_of(list(range(5000))), 5000)
+    gc.collect()
+    gc.callbacks.append(lambda phase, _: called.append(phase))
+    try:
+        split.all(5000)
+    finally:
+        gc.callbacks.pop()
+    assert called == []
 
 
 @given(

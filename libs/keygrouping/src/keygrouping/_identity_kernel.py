@@ -62,19 +62,24 @@ def sum_all(offsets: NDArray[np.int64], starts: NDArray[np.uint64], total: NDArr
 @kernel
 def sum_runs(
     offsets: NDArray[np.int64],
+    rows: NDArray[np.int64],
     sizes: NDArray[np.int64],
     places: NDArray[np.int64],
     starts: NDArray[np.uint64],
     sums: NDArray[np.uint64],
 ) -> None:
-    """Adds each run of offsets to the row of `sums` that `places` says; `sizes` are the runs' lengths."""
+    """Adds the hashes of each run's offsets to the row of `sums` that `places` says.
+
+    `rows` are the runs' rows in `offsets`, one run after the other; `sizes` are the runs' lengths.
+    """
     upper, lower = np.empty(len(offsets), np.uint64), np.empty(len(offsets), np.uint64)
     hash_all(offsets, starts, upper, lower)
     begin = 0
     for run in range(len(sizes)):
         end = begin + sizes[run]
         high, low = sums[places[run], 0], sums[places[run], 1]
-        for row in range(begin, end):
+        for index in range(begin, end):
+            row = np.uint64(rows[index])  # not signed: numba would look for rows counted from the end
             low += lower[row]
             high += upper[row] + np.uint64(low < lower[row])
         sums[places[run], 0], sums[places[run], 1] = high, low

@@ -56,7 +56,7 @@ class Accumulator:
         before = len(self._groups)
         runs = self._groups.add(Slices.of(found.keys), starts)
         batch = Batch(runs, found.fields.columns if found.fields else (), len(self._groups))
-        self._place(batch, found.events.offsets[runs.rows], before)
+        self._place(batch, found.events.offsets, before)
         if found.weights is not None:
             self._weights.add_column(batch, found.weights)
         for fold, positions in zip(self._folds, self._job.fields_of, strict=True):
@@ -65,14 +65,14 @@ class Accumulator:
 
     def _place(self, batch: Batch, offsets: NDArray[np.int64], before: int) -> None:
         """Notes how many events there are of each group and at which offsets; the groups from `before` on are new."""
-        _, sizes, groups = batch.runs
+        rows, sizes, groups = batch.runs
         spans = reaching(self._spans, batch.groups)
         new = groups >= before
-        spans[groups[new], _FIRST] = offsets[batch.begins[new]]
-        spans[groups, _LAST] = offsets[batch.begins + sizes - 1]
+        spans[groups[new], _FIRST] = offsets[rows[batch.begins[new]]]
+        spans[groups, _LAST] = offsets[rows[batch.begins + sizes - 1]]
         spans[groups, _EVENTS] += sizes
         self._spans = spans
-        self._sums.add(offsets, sizes, groups)
+        self._sums.add(offsets, batch.runs, batch.groups)
 
     def partials(self, epoch: int) -> Iterator[tuple[bytes, Partial]]:
         """Key and partial of every group, the oldest window first."""

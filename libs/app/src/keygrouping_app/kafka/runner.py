@@ -604,6 +604,9 @@ class Runner:
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
+            # While a broker waits for events of some partitions it answers nothing else on the same connection: not
+            # where those that come begin, nor what has come for those that have room again.
+            fetch_max_wait_ms=_POLL_MS,
         )
 
     async def _require_topics(self) -> None:

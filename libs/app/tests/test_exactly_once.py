@@ -11,13 +11,14 @@ from typing import Any, cast
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError, ProducerFenced
+from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced, RequestTimedOutError
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping_app import App, Event, Output
 from keygrouping_app.events import Outgoing
 from keygrouping_app.kafka import stable
 from keygrouping_app.kafka.clients import Settings
-from keygrouping_app.kafka.transactions import Transactions, write_all
+from keygrouping_app.kafka.transactions import Transactions
+from keygrouping_app.kafka.writing import write_all
 from keygrouping_local.proxy import Api, Proxy, Stray
 from keygrouping_service.testing import Cluster, until
 
@@ -109,7 +110,7 @@ async def test_it_begins_with_what_a_transaction_commits_that_has_not_been_shown
     await owner.close()
 
 
-async def test_what_is_refused_is_named_by_its_topic(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_not_written_is_named_by_its_topic(caplog: pytest.LogCaptureFixture) -> None:
     class Producer:
         async def send(self, topic: str, *_: object, headers: object) -> asyncio.Future[None]:
             assert headers == []
@@ -117,13 +118,13 @@ async def test_what_is_refused_is_named_by_its_topic(caplog: pytest.LogCaptureFi
             if topic == "good":
                 written.set_result(None)
             else:
-                written.set_exception(MessageSizeTooLargeError("not so much"))
+                written.set_exception(RequestTimedOutError("not so fast"))
             return written
 
-    records = [Outgoing(topic, 0, -1, None, b"1") for topic in ("good", "bad", "bad")]
-    with pytest.raises(MessageSizeTooLargeError):
+    records = [Outgoing(topic, None, -1, None, b"1") for topic in ("good", "bad", "bad")]
+    with pytest.raises(RequestTimedOutError):
         await write_all(cast("AIOKafkaProducer", Producer()), records)
-    assert "records for bad are not written: MessageSizeTooLargeError" in caplog.text
+    assert "records for bad are not written: RequestTimedOutError" in caplog.text
 
 
 @pytest.mark.parametrize("api", TRANSACTIONAL)

@@ -22,7 +22,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError
 from keygrouping_app import BYTES, App, AppError, Event, Output, Topic
 from keygrouping_app.kafka.runner import Runner
-from keygrouping_app.kafka.transactions import write_all
+from keygrouping_app.kafka.writing import write_all
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_service.testing import Cluster, until
 
@@ -317,7 +317,7 @@ async def test_what_a_broker_takes_slowly_is_bounded_as_well(
         await go_on.wait()
         return await write_all(*given)
 
-    for module in ("runner", "transactions"):
+    for module in ("writing", "transactions"):
         monkeypatch.setattr(f"keygrouping_app.kafka.{module}.write_all", late)
 
     @app.on(f"{topic_prefix}-in", exactly_once=exactly_once)

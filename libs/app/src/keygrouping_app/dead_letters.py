@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from keygrouping_app.events import Event, Outgoing
 from keygrouping_app.handlers import LARGEST_OUTPUT
 from keygrouping_app.scheduler import Failure
 
 PREFIX = "keygrouping-"
+_TRUNCATED = f"{PREFIX}truncated"
+_TOLD = 9
+"""How many headers say why and where from; an event's own come first."""
 REDRIVEN = f"{PREFIX}redriven"
 """Header of an event that was sent again: `topic/partition/offset` of the dead letter that it was."""
 HEADERS = frozenset(
@@ -34,9 +39,19 @@ def dead_letter(event: Event, failure: Failure, topic: str, app: str) -> Outgoin
     }
     own = [(name.encode(errors="backslashreplace").decode(), value) for name, value in event.headers]
     headers = (*own, *((name, text.encode(errors="replace")) for name, text in told.items()))
-    letter = Outgoing(topic, None, event.time, event.raw.key, event.raw.value, headers)
-    if letter.size <= LARGEST_OUTPUT:
-        return letter
-    cut = (*headers[len(own) :], ("keygrouping-truncated", str(letter.size).encode()))
-    key = event.raw.key if event.raw.key is None or len(event.raw.key) < LARGEST_OUTPUT // 2 else None
-    return Outgoing(topic, None, event.time, key, None, cut)
+    # A record has a key or a value.
+    value = b"" if event.raw.key is None and event.raw.value is None else event.raw.value
+    letter = Outgoing(topic, None, event.time, event.raw.key, value, headers)
+    return letter if letter.size <= LARGEST_OUTPUT else without_value(letter)
+
+
+def without_value(letter: Outgoing) -> Outgoing:
+    """What is written of a dead letter that is too large for the topic: its key, and the headers that say why."""
+    cut = (*letter.headers[-_TOLD:], (_TRUNCATED, str(letter.size).encode()))
+    key = letter.key if letter.key is None or len(letter.key) < LARGEST_OUTPUT // 2 else None
+    return replace(letter, key=key, value=None if key is not None else b"", headers=cut)
+
+
+def is_cut(letter: Outgoing) -> bool:
+    """Whether it is without its value already."""
+    return letter.headers[-1][0] == _TRUNCATED

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import random
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from keygrouping_app.breaker import LEAST_EVENTS, Breaker
@@ -22,6 +24,7 @@ Function: TypeAlias = Callable[..., Any]
 LARGEST_OUTPUT = 1_000_000
 """Bytes of a record that a handler returns; brokers take a little more by default (`message.max.bytes`)."""
 _LARGEST_BATCH = 1000
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class AppError(ValueError):
@@ -119,11 +122,12 @@ class Handler:
         )
 
     def set_group(self, event: Event) -> None:
-        """Sets what orders the event; UndecodableError if its value has no such field."""
+        """Sets what orders the event; UndecodableError if its value has no such field, TypeError if it is no key."""
         if isinstance(self.key, str):
             event.group = _at(self.key, event)
         elif self.key is not None:
             event.group = self.key(event)
+            hash(event.group)
 
     def faults(self, given: Mapping[str, Any]) -> list[str]:
         """What is wrong with it, each with what to do; `given` is what lifespans give."""
@@ -197,12 +201,43 @@ def outputs_of(result: Any, event: Event) -> list[Outgoing]:
         raise OutputError(f"a handler returns None, an Output or a list of them, not {result!r:.200}")
     try:
         written = [output.encoded(event) for output in outputs]
-    except ValueError as error:
+    except Exception as error:
         raise OutputError(f"an Output can't be encoded: {error}") from error
     for output in written:
-        if output.size > LARGEST_OUTPUT:
-            raise OutputError(f"an Output for {output.topic!r} has {output.size} bytes, more than {LARGEST_OUTPUT}")
+        if fault := _fault_of(output):
+            raise OutputError(f"an Output for {output.topic!r} {fault}")
     return written
+
+
+def _fault_of(output: Outgoing) -> str | None:
+    """Why no broker would take it, if that can be told without one."""
+    if not (isinstance(output.topic, str) and _is_topic(output.topic)):
+        return "is for no valid name of a topic"
+    if output.key is None and output.value is None:
+        return "has neither a key nor a value"
+    if not (isinstance(output.key, bytes | None) and isinstance(output.value, bytes | None)):
+        return "is not encoded as bytes"
+    if output.headers and not all(_is_header(each) for each in output.headers):
+        return "has headers that are not pairs of a text and bytes"
+    if not isinstance(output.partition, int | None) or (output.partition or 0) < 0:
+        return f"is for no partition: {output.partition!r}"
+    if not isinstance(output.time, int) or output.time >= 1 << 63:
+        return f"has no time in ms: {output.time!r}"
+    if output.size > LARGEST_OUTPUT:
+        return f"has {output.size} bytes, more than {LARGEST_OUTPUT}"
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _is_topic(name: str) -> bool:
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def _is_header(header: object) -> bool:
+    match header:
+        case (str(), bytes() | None):
+            return True
+    return False
 
 
 def _at(pointer: str, event: Event) -> Hashable:

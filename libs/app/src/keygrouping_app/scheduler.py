@@ -1,8 +1,10 @@
 """Which event is handled next: a pure state machine that knows no Kafka, no clock and no event loop.
 
 Every key that has events has a queue, and the queues that may start take turns, so a key with many events gets no more
-turns than one with few. A queue whose event is running, or waits for its next try, is not among them: it keeps nobody
-from a lane. Events without order share one queue, of which as many run at once as there are lanes.
+turns than one with few. But one of which so many wait that they take longer than all others on half of the lanes goes
+on at once: its events run one after another, so whatever it waits for makes all end later. Such keys never have more
+than half of the lanes. A queue whose event is running, or waits for its next try, is not among those that take turns:
+it keeps nobody from a lane. Events without order share one queue, of which as many run at once as there are lanes.
 
 What waits for its rate is not among them either, and while the breaker is open none starts but a probe.
 
@@ -121,6 +123,8 @@ class Scheduler:
         self._later: list[tuple[float, int, _Queue, Event]] = []
         self._limited: list[tuple[float, int, _Queue]] = []
         self._held = False
+        self._waiting = 0
+        """Events in all queues."""
         self._sequence = count()
         self.until = math.inf
         """From when on nothing may start."""
@@ -133,6 +137,7 @@ class Scheduler:
         """Takes events; those of a key in the order in which they are to be handled."""
         queues, turns, loose, ordered = self._queues, self._turns, self._loose, self._ordered
         for event in events:
+            self._waiting += 1
             source = event.source
             source.events += 1
             source.bytes += event.size
@@ -172,6 +177,7 @@ class Scheduler:
             return None
         queue.turn = False
         events = self._take(queue) if self._batch > 1 else [queue.events.popleft()]
+        self._waiting -= len(events)
         if not queue.serial:
             self._give_turn(queue)
         call = Call(queue, events, now, now + self._timeout)
@@ -200,8 +206,8 @@ class Scheduler:
                 del self._queues[queue.key]
         elif not queue.turn:
             queue.turn = True
-            if len(self.running) + len(self._turns) < self._concurrency:
-                self._turns.appendleft(queue)  # there is a lane for all that wait, so its key need not wait for one
+            if len(self.running) + len(self._turns) < self._concurrency or self._is_behind(queue):
+                self._turns.appendleft(queue)  # there is a lane for all that wait, or it is what all will wait for
             else:
                 self._turns.append(queue)
         return events if failure is None else []
@@ -220,6 +226,7 @@ class Scheduler:
             if here:
                 gone += here
                 queue.events = deque(event for event in queue.events if event.source is not source)
+                self._waiting -= len(here)
         self._drop_empty_turns()
         _let_go(source, gone)
 
@@ -228,6 +235,7 @@ class Scheduler:
         while self._later and self._later[0][0] <= now:
             _, _, queue, event = heapq.heappop(self._later)
             queue.events.appendleft(event)
+            self._waiting += 1
             queue.source = None
             self._give_turn(queue)
         while self._limited and self._limited[0][0] <= now:
@@ -345,17 +353,13 @@ class Scheduler:
         queue = call.queue
         if failure.dependency and self.circuit is not None and self.circuit.is_open:
             self.retried += 1
-            queue.source = None
-            queue.events.extendleft(reversed(call.events))
-            self._give_turn(queue)
+            self._put_back(queue, call.events)
             return []
         if len(call.events) > 1:
             # One of them may be to blame: each is tried by itself, and only that one fails for good.
             for event in call.events:
                 event.solo = True
-            queue.source = None
-            queue.events.extendleft(reversed(call.events))
-            self._give_turn(queue)
+            self._put_back(queue, call.events)
             return []
         (event,) = call.events
         event.tries += 1
@@ -366,6 +370,16 @@ class Scheduler:
         self.retried += 1
         heapq.heappush(self._later, (now + self._delay(event.tries), next(self._sequence), queue, event))
         return []
+
+    def _put_back(self, queue: _Queue, events: list[Event]) -> None:
+        queue.source = None
+        queue.events.extendleft(reversed(events))
+        self._waiting += len(events)
+        self._give_turn(queue)
+
+    def _is_behind(self, queue: _Queue) -> bool:
+        """Whether its events take longer one after another than all on half of the lanes."""
+        return len(queue.events) // self._batch * self._concurrency > 2 * self._waiting
 
     def _go_on(self, queue: _Queue) -> None:
         if queue.events:

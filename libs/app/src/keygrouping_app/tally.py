@@ -10,6 +10,8 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 HANDLED = "handled"
 REASONS = ("failed", "timeout", "rejected", "undecodable", "invalid_output", "invalid_state", "crashed")
 """Why calls fail, as in the headers of dead letters."""
+REFUSED = "refused_output"
+"""Why an event is a dead letter although its call has succeeded: a broker refuses its outputs for good."""
 
 ENDS = ("died", "late")
 """Why a process of the handler was replaced: it has ended by itself or was killed, or its call was late."""
@@ -22,7 +24,7 @@ class Tally:
         self.calls = {outcome: [0] * (len(BUCKETS) + 1) for outcome in (HANDLED, *REASONS)}
         """How many took up to each bound, and how many longer than all."""
         self.seconds = dict.fromkeys(self.calls, 0.0)
-        self.dead = Counter(dict.fromkeys(REASONS, 0))
+        self.dead = Counter(dict.fromkeys((*REASONS, REFUSED), 0))
         """Events that have failed for good."""
         self.ended = 0
         """Events that have ended, those included."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
@@ -14,9 +15,30 @@ from keygrouping_app.events import Event, Outgoing, Raw, Source
 from keygrouping_app.gaps import MOST_METADATA, Ended, Gaps, GapsError, decode
 from keygrouping_app.kafka.ranges import MOST_END, MOST_STATES, End, split_end, split_states, with_end, with_states
 from keygrouping_app.kafka.transactions import Transactions
+from keygrouping_app.scheduler import Failure
 from keygrouping_app.states import States
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What a call has returned, or the dead letters of its events."""
+
+    events: Sequence[Event]
+    outgoing: Sequence[Outgoing]
+    letters: bool = False
+    """Whether they are dead letters."""
+
+    @property
+    def count(self) -> int:
+        """How many events it is held for, or records if it is more of them."""
+        return max(len(self.events), len(self.outgoing))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that is held until it is written."""
+        return sum(one.size for one in self.outgoing) + sum(event.size for event in self.events)
 
 
 class Partition(Source):
@@ -40,12 +62,16 @@ class Partition(Source):
         """None: at least once."""
         taken = (MOST_END if end else 0) + (MOST_STATES if states is not None else 0)
         self.gaps = Gaps(found.offset, _ended(tp, found), MOST_METADATA - taken)
-        self._outgoing: list[Outgoing] = []
+        self.refused: dict[int, Failure] = {}
+        """Events that are dead letters without being handled, by offset: their outputs were refused for good."""
+        self._returned: list[Returned] = []
         self.unwritten = 0
-        """How many outputs of handlers, and dead letters, are to be written before their events count as ended."""
+        """How many events have outputs or dead letters that are to be written before they count as ended."""
         self.unwritten_bytes = 0
         self.lost = False
         """Whether it went to another member without our doing: nothing of it is committed any more."""
+        self.spoilt = False
+        """Whether it begins again from what is committed: nothing of this one is committed any more."""
         self.paused = False
         """Whether it is not read any further for now, as memory or its gap is full."""
         self.log_end: int = found.offset
@@ -102,28 +128,29 @@ class Partition(Source):
             return 0
         return min(self.gaps.room(), events - self.events - self.unwritten)
 
-    def end(self, events: Sequence[Event], outgoing: Sequence[Outgoing]) -> None:
-        """Events have ended, and this is to be written."""
+    def end(self, events: Sequence[Event], outgoing: Sequence[Outgoing], *, letters: bool = False) -> None:
+        """Events have ended, and this is to be written: what the handler has returned, or dead letters."""
         if outgoing:
-            self._outgoing += outgoing
-            self.unwritten += len(outgoing)
-            self.unwritten_bytes += sum(one.size for one in outgoing)
+            returned = Returned(events, outgoing, letters)
+            self._returned.append(returned)
+            self.unwritten += returned.count
+            self.unwritten_bytes += returned.size
         self.gaps.end([event.raw.offset for event in events])
         self._changed = True
 
-    def take_outgoing(self) -> list[Outgoing]:
+    def take_returned(self) -> list[Returned]:
         """What is to be written now. It is held until `wrote`; `keep` has it written again."""
-        taken, self._outgoing = self._outgoing, []
+        taken, self._returned = self._returned, []
         return taken
 
-    def keep(self, outgoing: list[Outgoing]) -> None:
+    def keep(self, returned: list[Returned]) -> None:
         """These were not written, or not all of them."""
-        self._outgoing = outgoing + self._outgoing
+        self._returned = returned + self._returned
 
-    def wrote(self, outgoing: Sequence[Outgoing]) -> None:
-        """These are written."""
-        self.unwritten -= len(outgoing)
-        self.unwritten_bytes -= sum(one.size for one in outgoing)
+    def wrote(self, returned: Sequence[Returned]) -> None:
+        """These are written, or the dead letters of their events."""
+        self.unwritten -= sum(each.count for each in returned)
+        self.unwritten_bytes -= sum(each.size for each in returned)
 
     def due(self) -> OffsetAndMetadata | None:
         """What is to be committed now; None if nothing has changed since the last commit."""

@@ -11,27 +11,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError, OffsetOutOfRangeError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping_kafka.calls import backoff, given_up_calls
 from keygrouping_kafka.errors import can_be_retried
 
-from keygrouping_app.dead_letters import dead_letter
 from keygrouping_app.events import Event, Outgoing
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.changelog import Restoring, check_partitions, largest_record, prepare, records_of, restore
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.member import Member, NotNowError
-from keygrouping_app.kafka.partition import Partition
+from keygrouping_app.kafka.partition import Partition, Returned
 from keygrouping_app.kafka.ranges import End, begin, committed_of, is_over, offsets_at, split_end, split_states
-from keygrouping_app.kafka.transactions import Transactions, write_all
+from keygrouping_app.kafka.refusals import instead_of, letters_of, records_in, refused_of
+from keygrouping_app.kafka.transactions import Transactions
+from keygrouping_app.kafka.writing import RefusedError, Writer
 from keygrouping_app.lanes import Lanes, OnEnd
 from keygrouping_app.scheduler import Failure
 from keygrouping_app.states import States
@@ -109,9 +110,7 @@ class Runner:
             self._reader = await stack.enter_async_context(started(self._new_reader()))
             if self._settings.start != "earliest":
                 await begin(self._settings, self._admin, self._reader, self._handlers, stop)
-            self._producer = await stack.enter_async_context(
-                started(AIOKafkaProducer(**connection, enable_idempotence=True, acks="all"))
-            )
+            self._writer = await stack.enter_async_context(Writer(self._settings))
             for lanes in self._lanes.values():
                 stack.callback(lanes.close)
             await self._work(stop)
@@ -161,9 +160,7 @@ class Runner:
 
     def gain(self, tp: TopicPartition) -> None:
         """See `Owner`."""
-        task = asyncio.create_task(self._begin(tp))
-        self._beginning[tp] = task
-        task.add_done_callback(self._begun)
+        self._start(tp, self._begin(tp))
 
     async def give_up(self, tp: TopicPartition) -> None:
         """See `Owner`."""
@@ -195,7 +192,29 @@ class Runner:
         for lanes in self._lanes.values():
             lanes.may_start(until)
 
-    async def _begin(self, tp: TopicPartition) -> None:
+    def _start(self, tp: TopicPartition, beginning: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(beginning)
+        self._beginning[tp] = task
+        task.add_done_callback(self._begun)
+
+    def _spoil(self, partition: Partition, refused: Mapping[int, Failure]) -> None:
+        """Has it begin again from what is committed, without these events, by offset: others have met their states."""
+        log.warning(
+            "%s[%d] begins again from what is committed, as outputs of %d events are refused that have changed states",
+            *partition.tp,
+            len(refused),
+        )
+        partition.spoilt = True
+        partition.refused |= refused
+        self._lanes[partition.tp.topic].withdraw(partition)
+        self._start(partition.tp, self._begin_again(partition))
+
+    async def _begin_again(self, partition: Partition) -> None:
+        await self._let_end(partition)
+        del self.partitions[partition.tp]
+        await self._begin(partition.tp, partition.refused)
+
+    async def _begin(self, tp: TopicPartition, refused: Mapping[int, Failure] | None = None) -> None:
         handler, _ = self._handlers[tp.topic]
         async with AsyncExitStack() as begun:
             transactions = None
@@ -208,6 +227,7 @@ class Runner:
             begun.pop_all()
         dirty = self._dirty if transactions is None else asyncio.Event()
         partition = Partition(tp, handler.topic, found, dirty, end, transactions, states)
+        partition.refused |= refused or {}
         if transactions is not None:
             task = asyncio.create_task(self._keep_transacting(partition, transactions))
             self._transacting[partition] = task
@@ -292,6 +312,17 @@ class Runner:
 
         `for_good`: or when it is clear that nothing can be committed.
         """
+        await self._let_end(partition)
+        while not (partition.lost or partition.spoilt) and partition.due() is not None:
+            if for_good and self._member.is_cut_off:
+                log.warning(
+                    "%s[%d]: the group does not answer, so what ended since the last commit runs again", *partition.tp
+                )
+                return
+            partition.dirty.set()
+            await _wait(self._committed, 1.0)
+
+    async def _let_end(self, partition: Partition) -> None:
         lanes = self._lanes[partition.tp.topic]
         lanes.withdraw(partition)
         loop = asyncio.get_running_loop()
@@ -304,14 +335,6 @@ class Runner:
                 *partition.tp,
                 partition.running,
             )
-        while not partition.lost and partition.due() is not None:
-            if for_good and self._member.is_cut_off:
-                log.warning(
-                    "%s[%d]: the group does not answer, so what ended since the last commit runs again", *partition.tp
-                )
-                return
-            partition.dirty.set()
-            await _wait(self._committed, 1.0)
 
     # Reading.
 
@@ -350,10 +373,21 @@ class Runner:
             if self.partitions.get(tp) is not partition:
                 continue  # lost meanwhile, and perhaps ours again from another position on
             if not partition.closed and position >= partition.gaps.position:
-                self._lanes[tp.topic].offer(partition.take(fetched.get(tp, ()), position))
+                events = partition.take(fetched.get(tp, ()), position)
+                self._lanes[tp.topic].offer(self._end_refused(partition, events) if partition.refused else events)
                 self._changed |= partition.read
                 if (tp not in fetched or partition.read) and partition.due() is not None:
                     partition.dirty.set()
+
+    def _end_refused(self, partition: Partition, events: list[Event]) -> list[Event]:
+        """Ends those of which the outputs are known to be refused, and gives the others."""
+        tally = self._lanes[partition.tp.topic].tally
+        for event in events:
+            if (failure := partition.refused.get(event.offset)) is not None:
+                tally.ended += 1
+                tally.dead[failure.reason] += 1
+                self._on_end([event], [], failure)
+        return [event for event in events if event.offset not in partition.refused]
 
     def _rooms(self) -> dict[TopicPartition, int]:
         """How many records may be read of each partition that has room for some."""
@@ -418,11 +452,20 @@ class Runner:
         if partition.lost:
             return
         if failure is not None:
-            log.warning("%r goes to %s: %s: %s", ended[0], self._settings.dead_letters, failure.reason, failure.detail)
-            to, app = self._settings.dead_letters, self._settings.group
-            outputs = [dead_letter(event, failure, to, app) for event in ended]
-        partition.end(ended, outputs)
+            self._tell_dead(ended, failure)
+            outputs = letters_of(ended, failure, self._settings)
+        partition.end(ended, outputs, letters=failure is not None)
         partition.dirty.set()
+
+    def _tell_dead(self, events: Sequence[Event], failure: Failure) -> None:
+        log.warning("%r goes to %s: %s: %s", events[0], self._settings.dead_letters, failure.reason, failure.detail)
+
+    def _tell_refused(self, refused: Sequence[tuple[Returned, Failure]]) -> None:
+        """The dead letters of these are written."""
+        for returned, failure in refused:
+            if not returned.letters:
+                self._lanes[returned.events[0].topic].tally.dead[failure.reason] += len(returned.events)
+                self._tell_dead(returned.events, failure)
 
     async def _keep_committing(self) -> None:
         pauses = backoff()
@@ -449,7 +492,7 @@ class Runner:
         partitions = [each for each in self.partitions.values() if not each.lost and each.transactions is None]
         # Taken in one go: a commit speaks of nothing whose outputs are not written.
         due = {partition: what for partition in partitions if (what := partition.due()) is not None}
-        await self._write({partition: partition.take_outgoing() for partition in due})
+        await self._write({partition: partition.take_returned() for partition in due})
         offsets = {partition.tp: what for partition, what in due.items() if not partition.lost}
         if offsets:
             await self._member.commit(offsets)
@@ -457,16 +500,22 @@ class Runner:
             partition.committed(what)
         self._committed.set()
 
-    async def _write(self, outgoing: dict[Partition, list[Outgoing]]) -> None:
+    async def _write(self, returned: Mapping[Partition, list[Returned]]) -> None:
+        refused: list[tuple[Returned, Failure]] = []
+        left = [one for each in returned.values() for one in each]
         try:
-            await write_all(self._producer, [one for each in outgoing.values() for one in each])
+            while left:
+                why = refused_of(left, await self._writer.write(records_in(left)))
+                refused += [(left[place], failure) for place, failure in why.items()]
+                left = [instead_of(left[place], failure, self._settings) for place, failure in why.items()]
         except BaseException:
             # Some may be written: they are written again, which at least once allows.
-            for partition, each in outgoing.items():
+            for partition, each in returned.items():
                 partition.keep(each)
             raise
-        for partition, each in outgoing.items():
+        for partition, each in returned.items():
             partition.wrote(each)
+        self._tell_refused(refused)
         self._room.set()
 
     async def _keep_transacting(self, partition: Partition, transactions: Transactions) -> None:
@@ -478,6 +527,8 @@ class Runner:
                 pause = self._settings.commit_interval
                 try:
                     await self._transact(partition, transactions)
+                    if partition.spoilt:
+                        return
                     pauses = backoff()
                 except ProducerFenced as error:
                     log.warning("%s[%d] belongs to another member: %r", *partition.tp, error)
@@ -501,23 +552,49 @@ class Runner:
         what, states = partition.due(), partition.states
         if what is None:
             return
-        outgoing = partition.take_outgoing()
+        returned = partition.take_returned()
         changed = {}
         if states is not None:
             states.end_old(self._lanes[partition.tp.topic].scheduler.has)
             changed = states.take()
         records = records_of(changed, self._settings.group, partition.tp)
         try:
-            committed = await transactions.commit(what, outgoing, records)
+            committed, refused = await self._commit_without_refused(transactions, what, returned, records)
         except BaseException:
-            partition.keep(outgoing)
+            partition.keep(returned)
             if states is not None:
                 states.give_back(changed)
             raise
-        partition.wrote(outgoing)
+        if committed is None:
+            self._spoil(partition, {event.offset: why for each, why in refused for event in each.events})
+            return
+        partition.wrote(returned)
         partition.committed(committed)
+        self._tell_refused(refused)
         self._room.set()
         self._committed.set()
+
+    async def _commit_without_refused(
+        self, transactions: Transactions, what: OffsetAndMetadata, returned: Sequence[Returned], states: list[Outgoing]
+    ) -> tuple[OffsetAndMetadata | None, list[tuple[Returned, Failure]]]:
+        """What was committed, and what was refused, of which dead letters are in the transaction instead.
+
+        None for what was committed, if something refused has changed a state: nothing was.
+        """
+        left, alone, refused = list(returned), frozenset[str](), list[tuple[Returned, Failure]]()
+        while True:
+            try:
+                return await transactions.commit(what, records_in(left), states, alone), refused
+            except RefusedError as error:
+                why = refused_of(left, error.why)
+                if not why and error.topics <= alone:
+                    raise  # the changelog's records are refused
+                alone |= error.topics
+            refused += [(left[place], failure) for place, failure in why.items()]
+            if states and any(not each.letters for each, _ in refused):
+                return None, refused
+            for place, failure in why.items():
+                left[place] = instead_of(left[place], failure, self._settings)
 
     # The clients.
 
@@ -527,6 +604,9 @@ class Runner:
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
+            # While a broker waits for events of some partitions it answers nothing else on the same connection: not
+            # where those that come begin, nor what has come for those that have room again.
+            fetch_max_wait_ms=_POLL_MS,
         )
 
     async def _require_topics(self) -> None:

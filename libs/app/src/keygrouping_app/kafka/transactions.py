@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -33,6 +33,7 @@ from keygrouping_app.events import Outgoing
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.ranges import split_states, with_states
 from keygrouping_app.kafka.stable import until_stable
+from keygrouping_app.kafka.writing import write_all
 
 log = logging.getLogger(__name__)
 
@@ -98,15 +99,20 @@ class Transactions:
         return await self._find()
 
     async def commit(
-        self, what: OffsetAndMetadata, outgoing: Sequence[Outgoing], states: Sequence[Outgoing] = ()
+        self,
+        what: OffsetAndMetadata,
+        outgoing: Sequence[Outgoing],
+        states: Sequence[Outgoing] = (),
+        alone: Container[str] = frozenset(),
     ) -> OffsetAndMetadata:
         """Writes records and commits as one; gives what was committed: with the last offset of `states`, if any.
 
-        ProducerFenced if another member has the partition. After any other error nothing of it was done.
+        ProducerFenced if another member has the partition. After any other error nothing of it was done: RefusedError
+        if a broker refuses records, `alone` is for what comes next then, see `write_all`.
         """
         self._attempted = what
         try:
-            await self._try(what, outgoing, states)
+            await self._try(what, outgoing, states, alone)
         except (KafkaError, TimeoutError, OSError) as error:
             if isinstance(error, ProducerFenced) or not can_be_retried(error):
                 raise
@@ -125,10 +131,16 @@ class Transactions:
         clients, self._clients, self._producer = self._clients, AsyncExitStack(), None
         await clients.aclose()
 
-    async def _try(self, what: OffsetAndMetadata, outgoing: Sequence[Outgoing], states: Sequence[Outgoing]) -> None:
+    async def _try(
+        self,
+        what: OffsetAndMetadata,
+        outgoing: Sequence[Outgoing],
+        states: Sequence[Outgoing],
+        alone: Container[str],
+    ) -> None:
         if self._producer is None:
             raise UnansweredError("the producer of the transaction before is gone")
-        writing = asyncio.create_task(self._write(self._producer, what, outgoing, states))
+        writing = asyncio.create_task(self._write(self._producer, what, outgoing, states, alone))
         try:
             async with asyncio.timeout(_TIMEOUT):
                 await asyncio.wait([writing, self._producer.unanswered], return_when=asyncio.FIRST_COMPLETED)
@@ -148,9 +160,10 @@ class Transactions:
         what: OffsetAndMetadata,
         outgoing: Sequence[Outgoing],
         states: Sequence[Outgoing],
+        alone: Container[str],
     ) -> None:
         await producer.begin_transaction()
-        offsets = await write_all(producer, [*outgoing, *states])
+        offsets = await write_all(producer, [*outgoing, *states], alone)
         if states:
             what = OffsetAndMetadata(what.offset, with_states(split_states(what.metadata)[0], _last(offsets, states)))
             self._attempted = what
@@ -188,27 +201,6 @@ def _last(offsets: Sequence[int], states: Sequence[Outgoing]) -> int:
     if last < 0:  # a broker that has forgotten where it wrote what it was sent twice
         raise UnansweredError("it is not known where states were written")
     return last
-
-
-async def write_all(producer: AIOKafkaProducer, outgoing: Sequence[Outgoing]) -> list[int]:
-    """Gives the offsets of all records, once they are written; what is refused is named in the log by its topic."""
-    sent = [
-        await producer.send(
-            one.topic,
-            one.value,
-            one.key,
-            one.partition,
-            one.time if one.time >= 0 else None,
-            headers=list(one.headers),
-        )
-        for one in outgoing
-    ]
-    try:
-        return [written.offset for written in await asyncio.gather(*sent)]
-    except KafkaError as error:
-        failed = {one.topic for one, each in zip(outgoing, sent, strict=True) if each.done() and each.exception()}
-        log.warning("records for %s are not written: %r", ", ".join(sorted(failed)), error)
-        raise
 
 
 def _seen(future: asyncio.Future[None]) -> None:

@@ -77,6 +77,16 @@ async def test_a_page_of_another_site_can_not_read_it_under_its_own_name(host: s
         assert await asyncio.to_thread(ask, port) == status
 
 
+async def test_a_query_is_refused_as_nothing_takes_one() -> None:
+    def ask(port: int) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", "/keys?limit=3")
+        return connection.getresponse().status
+
+    with serving(0, {"/keys": lambda: text(HTTPStatus.OK, "{}")}) as port:
+        assert await asyncio.to_thread(ask, port) == HTTPStatus.UNPROCESSABLE_ENTITY
+
+
 def samples(body: str) -> dict[tuple[str, ...], float]:
     """Values by name and labels, but for the buckets."""
     return {

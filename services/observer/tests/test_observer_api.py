@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import orjson
+import pytest
 from keygrouping.partial import Partial
 from keygrouping_observer.api import observer_app
 from keygrouping_observer.audit.report import LatestAudit
@@ -51,6 +52,15 @@ async def test_what_is_answered_is_what_was_written_and_of_the_shape_in_the_docu
     assert answers["422"]["content"].keys() == {"application/problem+json"} and "Problem" in schemas
     assert schemas["IntervalFigures"]["properties"].keys() == written[0].keys() - {"run"}
     assert schemas["RunFigures"]["properties"].keys() == run_of_last.keys()
+
+
+@pytest.mark.parametrize(
+    "path", ["/distribution", "/audit", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"]
+)
+async def test_a_query_that_means_nothing_is_refused(path: str) -> None:
+    async with client(recent(snapshots())) as observer:
+        answer = await observer.get(f"{path}?limits=3")
+    assert answer.status_code == 422 and "limits means nothing here" in answer.json()["detail"]
 
 
 async def test_before_the_first_interval_there_is_no_run() -> None:

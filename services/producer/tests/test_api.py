@@ -154,6 +154,22 @@ async def test_one_event_is_taken_as_it_is(client: httpx.AsyncClient, ingest: Fa
     assert ingest.taken == [EncodedEvent(key="ü".encode(), value=b'{"a":[1,null]}', headers=[("h", b"1")], timestamp=5)]
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/events"),
+        ("PUT", "/rate"),
+        ("PUT", "/workload"),
+        *(("GET", path) for path in ("/status", "/healthz", "/metrics", "/docs", "/openapi.json")),
+    ],
+)
+async def test_a_query_that_means_nothing_is_refused(
+    client: httpx.AsyncClient, ingest: FakeIngest, method: str, path: str
+) -> None:
+    check_problem(await client.request(method, f"{path}?dry-run=true", json={"value": 1}), 422, "dry-run means nothing")
+    assert ingest.taken == []
+
+
 async def test_the_answer_waits_for_the_broker(client: httpx.AsyncClient, ingest: FakeIngest) -> None:
     ingest.acknowledge.clear()
     answer = asyncio.create_task(client.post("/events", json={"value": 1}))

@@ -237,6 +237,7 @@ class Double:
         widths = [{**named(key), "before": 2 + rank % 3, "after": 3 + rank % 3} for rank, key in enumerate(self.keys)]
         changes = {
             "hot_keys": {"before": 6, "after": 9},
+            "cold_width": {"before": 1, "after": 2},
             "widths": widths,
             "lambda": {"before": 1.31, "after": 1.06},
             "dist_cost": {"before": 1.12, "after": 1.15},

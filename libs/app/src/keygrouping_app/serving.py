@@ -46,6 +46,8 @@ def text(status: HTTPStatus, body: str) -> Answer:
 
 _NOT_OURS = text(HTTPStatus.MISDIRECTED_REQUEST, "this server has no such name: ask for it by its address")
 
+_NO_QUERY = text(HTTPStatus.UNPROCESSABLE_ENTITY, "no query is taken here: leave it out")
+
 
 def is_ours(given: str) -> bool:
     """Whether a request's host can be this server: an address, a name without a dot, a cluster's service, this machine.
@@ -107,8 +109,9 @@ def serving(
         timeout = _REQUEST_SECONDS
 
         def do_GET(self) -> None:
+            path, _, query = self.path.partition("?")
             known = is_ours(self.headers.get("Host", ""))
-            status, kind, body = ask(self.path.partition("?")[0]) if known else _NOT_OURS
+            status, kind, body = _NOT_OURS if not known else _NO_QUERY if query else ask(path)
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))

@@ -42,6 +42,14 @@ async def test_the_title_can_not_break_the_page(client: httpx.AsyncClient) -> No
     assert "<title>a &lt;b&gt; &amp; c</title>" in (await client.get("/docs")).text
 
 
+@pytest.mark.parametrize("path", ["/docs", "/docs/start.js", "/openapi.json", "/healthz", "/readyz", "/metrics"])
+async def test_a_query_that_means_nothing_is_refused(client: httpx.AsyncClient, path: str) -> None:
+    assert (await client.get(path)).status_code == 200
+    answer = await client.get(f"{path}?pretty")
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert "pretty means nothing here" in answer.json()["detail"]
+
+
 async def test_the_document_names_every_operation_once(client: httpx.AsyncClient) -> None:
     document = (await client.get("/openapi.json")).json()
     operations = [operation for methods in document["paths"].values() for operation in methods.values()]

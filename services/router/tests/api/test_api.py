@@ -420,7 +420,9 @@ async def test_an_order_with_an_unknown_query_is_not_carried_out(
     assert plane.asked == []
 
 
-@pytest.mark.parametrize("path", [*REPORTS, "/events", "/readyz", "/healthz", "/metrics"])
+@pytest.mark.parametrize(
+    "path", [*REPORTS, "/events", "/readyz", "/healthz", "/metrics", "/", "/docs", "/openapi.json", "/assets/main.js"]
+)
 async def test_a_read_with_an_unknown_query_is_refused(client: httpx.AsyncClient, plane: FakePlane, path: str) -> None:
     check_problem(await client.get(f"{path}?topp=3"), 422, "topp")
     assert plane.asked == []

@@ -56,6 +56,7 @@ def create_app(
         title=title,
         telemetry=spans.of_requests() if spans is not None else _NO_TELEMETRY,
         version=version("keygrouping-service"),
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,

@@ -6,6 +6,7 @@ import html
 from importlib.resources import files
 
 from fastapi import FastAPI, Response
+from fastapi.responses import JSONResponse
 
 ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css", "favicon-32x32.png": "image/png"}
 """Files of Swagger UI that the page needs, and their media types; the package fastapi-swagger brings them."""
@@ -45,8 +46,15 @@ _DAY = {"Cache-Control": "max-age=86400"}
 
 
 def add_docs(app: FastAPI) -> None:
-    """Adds `/docs` and its files below it. All addresses are relative, so the app may lie under a path of a proxy."""
+    """Adds `/docs`, its files below it, and `/openapi.json`, as routes like all others.
+
+    All addresses are relative, so the app may lie under a path of a proxy.
+    """
     page = _PAGE.format(title=html.escape(app.title))
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def document() -> JSONResponse:
+        return JSONResponse(app.openapi())
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:

@@ -117,7 +117,7 @@ def exporter_app(settings: ApiSettings, advice: Callable[[], AdviceView | None],
 
 def _routes(advice: Callable[[], AdviceView | None], auth: Auth) -> APIRouter:
     routes = APIRouter(tags=["advice"], dependencies=list(auth.reading))
-    refusals = problems(429, 503, *([401] if auth.reading else []))
+    refusals = problems(422, 429, 503, *([401] if auth.reading else []))
 
     @routes.get("/advice", responses=refusals)
     async def get_advice() -> AdviceView:

@@ -20,9 +20,9 @@ async def known_query(request: Request) -> None:
     A misspelt `dry_run` would otherwise carry out what was only to be tried.
     """
     given = Counter(name for name, _ in request.query_params.multi_items())
-    operation = operations_at(request).get(request.method.lower()) if given else None
-    if operation is None:  # Pages and their files are not in the document.
+    if not given:
         return
+    operation = operations_at(request).get(request.method.lower(), {})  # None of a page: it takes no query.
     known = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
     faults = [_fault(name, known) for name in given if name not in known]
     faults += [f"{name} is given {times} times: give it once" for name, times in given.items() if times > 1]

@@ -285,4 +285,5 @@ class ControlPlane:
 
     def _in_force(self) -> trial.InForce:
         active = self.replica.active
-        return trial.InForce(active.control, active.twin(), self.replica.default_interval)
+        widths = self.replica.traffic.usual_widths()
+        return trial.InForce(active.control, active.twin(), self.replica.default_interval, widths)

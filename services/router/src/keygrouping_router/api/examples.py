@@ -132,6 +132,7 @@ EXAMPLES: dict[type[shapes.Model], dict[str, Any]] = {
         "dry_run": True,
         "changes": {
             "hot_keys": {"before": 1, "after": 2},
+            "cold_width": {"before": 1, "after": 1},
             "widths": [{"key": "FR", "key_base64": None, "hash": None, "id": "FR", "before": 1, "after": 2}],
             "lambda": {"before": 1.21, "after": 1.02},
             "dist_cost": {"before": 1.005, "after": 1.009},

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
+from keygrouping_service.http.queries import known_query
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 FOLDER = Path(__file__).parent.parent / "page"
@@ -50,6 +51,14 @@ class SecurityHeaders:
         await self._app(scope, receive, send_with_headers)
 
 
+class _Files(StaticFiles):
+    """Files that take no query, as no path does that has no use for one."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        await known_query(Request(scope))
+        return await super().get_response(path, scope)
+
+
 def add_page(app: FastAPI, folder: Path = FOLDER) -> None:
     """Serves `index.html` of the folder at `/`, and all its files below `/assets/`."""
 
@@ -57,4 +66,4 @@ def add_page(app: FastAPI, folder: Path = FOLDER) -> None:
     async def page() -> FileResponse:
         return FileResponse(folder / "index.html", headers={"Content-Security-Policy": PAGE_POLICY})
 
-    app.mount("/assets", StaticFiles(directory=folder), name="assets")
+    app.mount("/assets", _Files(directory=folder), name="assets")

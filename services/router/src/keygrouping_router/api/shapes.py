@@ -228,7 +228,10 @@ class Changes(Model):
     """What another setting does to a sample of the present traffic."""
 
     hot_keys: Change
-    widths: list[WidthChange] = Field(description="keys of another width, largest share first")
+    cold_width: Change = Field(description="the most workers of each key that isn't hot")
+    widths: list[WidthChange] = Field(
+        description="keys of another width that are hot before or after, largest share first"
+    )
     lambda_: Change = Field(alias="lambda")
     dist_cost: Change
     sampled_events: int = Field(ge=0)

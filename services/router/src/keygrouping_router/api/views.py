@@ -288,6 +288,7 @@ def changes_of(changes: trial.Changes) -> Changes:
     """What another setting does to a sample of the traffic."""
     return Changes(
         hot_keys=BeforeAfter(**changes.hot_keys._asdict()),
+        cold_width=BeforeAfter(**changes.cold_width._asdict()),
         widths=[
             WidthChange(**named(change.name, change.hash), before=change.before, after=change.after)
             for change in changes.widths

@@ -19,9 +19,13 @@ from keygrouping_router.knowledge.keyspace import Knowledge
 from keygrouping_router.knowledge.sampling import Recent, Sampler, Slice
 from keygrouping_router.knowledge.shadow import Candidate, Shadow
 from keygrouping_router.knowledge.tracker import PANES, Tracker
+from keygrouping_router.knowledge.trial import usual
 from keygrouping_router.times import Times
 
 _RANKS = 10
+
+_LOOKED_BACK = 5
+"""Intervals by which it is judged how wide keys mostly are."""
 
 
 class Traffic:
@@ -35,6 +39,8 @@ class Traffic:
         self._recent = Recent()
         self._past: deque[KeySample] = deque(maxlen=PANES - 1)
         self._earlier = KeySample()
+        self._widths: deque[Mapping[int, int]] = deque(maxlen=_LOOKED_BACK)
+        """Of the hot keys at the end of each of the last intervals, under this control document."""
         self.events = 0
         self._began, self._events_before, self._per_second = times.steady(), 0, 0.0
         self.follow([])
@@ -48,6 +54,7 @@ class Traffic:
         self._before = create("key", control.workers)
         self._loads_before: Loads = np.zeros(control.workers)
         self._whole_before: Loads | None = None
+        self._widths.clear()
         self._sampler = Sampler(control.sample)
         self._sampler.expect(self._per_second)
         self.shadow = Shadow(control, made, self._balance)
@@ -68,6 +75,7 @@ class Traffic:
     def end_interval(self) -> Iterator[None]:
         """An interval is over. Yields after each stretch of what that takes; batches may be routed in between."""
         self._offset = self._times.wall() - self._times.steady()
+        self._widths.append(self._active.widths())
         self._remember()
         self._balance.end_interval()
         self._measure_rate()
@@ -101,6 +109,10 @@ class Traffic:
         self._tracker.note_hot(widths, self._times.wall())
         _show_widths(widths)
         return widths
+
+    def usual_widths(self) -> dict[int, int]:
+        """How wide hot keys mostly were in the last intervals, by hash; how wide they are, if none has passed."""
+        return usual(self._widths or [self._active.widths()], self._active.cold_width)
 
     def sample(self) -> list[Slice]:
         """The last of the sampled traffic."""

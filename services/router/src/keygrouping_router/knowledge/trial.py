@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import median_low
+from statistics import median, median_low
 from typing import NamedTuple
 
 import numpy as np
@@ -23,17 +23,26 @@ from keygrouping_router.knowledge.rehearsal import Rehearsal
 from keygrouping_router.knowledge.sampling import Slice
 from keygrouping_router.knowledge.shadow import ShadowResult
 
-INTERVALS = (8, 30)
+INTERVALS = (13, 30)
 """Fewest and most intervals that are played."""
 
-LEAST_SECONDS = 150.0
+LEAST_SECONDS = 200.0
 """Time that they take at least on the groupings' clock, so that what depends on time comes about."""
 
-MOST_EVENTS = 1_000_000
-"""Events that are played, so that an answer takes about a second; intervals with more events are shortened."""
+MOST_EVENTS = 500_000
+"""Events of a play, so that an answer takes about a second; intervals with more events are shortened."""
 
-_MEASURED = 5
-"""The last of the intervals, by which the outcome is judged: as somebody who looks on would see it."""
+_MEASURED = 10
+"""The last of the intervals, by which the outcome is judged.
+
+Where light keys are let be λ differs by some hundredths from interval to interval: its mean is to be exact to one.
+"""
+
+_PLAYS = 3
+"""Times that a change is played, each with other events: the middle one counts, and what they differ in is chance."""
+
+_LASTING = 5
+"""Intervals that a sample has to hold to be played as it came."""
 
 _CUTS = (0.0, *CHECKS, 0.75, 1.0)
 """Between these parts of an interval routers may ask for a plan.
@@ -43,8 +52,6 @@ They are few: after each call of a kernel the thread may have to wait for the ro
 
 _MOST_WIDTHS = 100
 _SEED = 17
-_RUN = 256
-"""Events that are played in the order in which they came."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,8 @@ class InForce:
     control: Control
     grouping: Grouping
     interval: float
+    widths: Mapping[int, int]
+    """How wide the hot keys mostly were in the last intervals, by hash."""
 
 
 class Change(NamedTuple):
@@ -77,6 +86,8 @@ class Changes:
     """What another control document does to a sample of the present traffic; `widths`: largest share first."""
 
     hot_keys: Change
+    cold_width: Change
+    """The most workers of each key that isn't hot."""
     widths: list[WidthChange]
     lambda_: Change
     dist_cost: Change
@@ -104,19 +115,19 @@ class _Stream:
         """The hashes of all, shape (n, len(seeds))."""
         return self.hashes.reshape(-1, 1) if seeds == (SEED,) else hash_keys(self._keys, seeds)
 
-    def places(self, intervals: int, events: int) -> Iterator[NDArray[np.int64]]:
-        """Where the events of each of so many intervals stand.
+    def places(self, intervals: int, events: int, play: int) -> Iterator[NDArray[np.int64]]:
+        """Where the events of each of so many intervals stand; others in each play.
 
-        One after the other where they last for what is measured; else runs of them from random places on: played again
-        and again, the same few would vary less from interval to interval than the traffic does.
+        One after the other where they last for several intervals. Else each interval has its own, drawn at random: the
+        same few would vary less from interval to interval than the traffic does. Runs of events would vary more, as
+        each is mostly of one input partition, which brings the same part of the traffic all along.
         """
-        random, run = np.random.default_rng(_SEED), np.arange(_RUN)
+        random, first = np.random.default_rng(_SEED + play), play * len(self) // _PLAYS
         for number in range(intervals):
-            if _MEASURED * events > len(self):
-                starts = random.integers(len(self), size=(-(-events // _RUN), 1))
-                yield (starts + run).ravel()[:events] % len(self)
+            if _LASTING * events > len(self):
+                yield np.sort(random.integers(len(self), size=events))
             else:
-                yield np.arange(number * events, (number + 1) * events) % len(self)
+                yield (first + np.arange(number * events, (number + 1) * events)) % len(self)
 
     def keys(self, places: NDArray[np.int64]) -> list[bytes]:
         """Of the events there."""
@@ -157,24 +168,37 @@ def compare(now: InForce, after: Control, slices: Sequence[Slice]) -> Changes:
     events as there are in truth, and plan as a router that is alone. Takes up to seconds: not for the event loop.
     """
     before, given = now.control, now.grouping
+    in_force: Mapping[int, int] | None = now.widths
     if before.observe_only and after.observe_only:
         before, after = before.as_if(before.grouping, before.settings), after.as_if(after.grouping, after.settings)
-        given = new_grouping(before)
+        given, in_force = new_grouping(before), None
     if not slices:
         nothing = Change(before=None, after=None)
-        return Changes(hot_keys=nothing, widths=[], lambda_=nothing, dist_cost=nothing, sampled_events=0)
-    going_on = new_grouping(before)
-    going_on.adopt(given)
-    changed = successor(given, before, after)[0]
-    old, new = _play_all([(before, going_on), (after, changed)], slices, now.interval)
+        return Changes(
+            hot_keys=nothing, cold_width=nothing, widths=[], lambda_=nothing, dist_cost=nothing, sampled_events=0
+        )
+    plays = [_Play(before, _twin(before, given), number) for number in range(_PLAYS)]
+    plays += [_Play(after, successor(_twin(before, given), before, after)[0], number) for number in range(_PLAYS)]
+    outcomes = _play_all(plays, slices, now.interval)
+    old, new = outcomes[:_PLAYS], outcomes[_PLAYS:]
+    present = old if in_force is None else [replace(old[0], widths=dict(in_force))]
     stream = _Stream(slices)
     return Changes(
-        hot_keys=Change(before=len(old.widths), after=len(new.widths)),
-        widths=_width_changes(old, new, stream),
-        lambda_=Change(before=old.lambda_, after=new.lambda_),
-        dist_cost=Change(before=old.dist_cost, after=new.dist_cost),
+        hot_keys=Change(
+            before=median_low(len(one.widths) for one in old), after=median_low(len(one.widths) for one in new)
+        ),
+        cold_width=Change(before=old[0].cold_width, after=new[0].cold_width),
+        widths=_width_changes(present, old, new, stream),
+        lambda_=Change(before=median(one.lambda_ for one in old), after=median(one.lambda_ for one in new)),
+        dist_cost=Change(before=median(one.dist_cost for one in old), after=median(one.dist_cost for one in new)),
         sampled_events=len(stream),
     )
+
+
+def _twin(control: Control, given: Grouping) -> Grouping:
+    twin = new_grouping(control)
+    twin.adopt(given)
+    return twin
 
 
 def side_by_side(now: InForce, after: Control, slices: Sequence[Slice]) -> list[ShadowResult]:
@@ -184,7 +208,7 @@ def side_by_side(now: InForce, after: Control, slices: Sequence[Slice]) -> list[
     settings = {} if after.observe_only else after.settings
     rows = [(after.routed_by, settings, now.grouping)]
     rows += [(one.name, one.settings, create(one.name, after.grouped, one.used)) for one in after.compared]
-    outcomes = _play_all([(after, grouping) for _, _, grouping in rows], slices, now.interval)
+    outcomes = _play_all([_Play(after, grouping) for _, _, grouping in rows], slices, now.interval)
     found = []
     for number, ((name, shown, _), outcome) in enumerate(zip(rows, outcomes, strict=True)):
         found.append(
@@ -202,19 +226,26 @@ def side_by_side(now: InForce, after: Control, slices: Sequence[Slice]) -> list[
     return found
 
 
-def _play_all(
-    plays: Sequence[tuple[Control, Grouping]], slices: Sequence[Slice], default_interval: float
-) -> list[_Outcome]:
+class _Play(NamedTuple):
+    """A grouping to be played, and which of the plays that differ by their events."""
+
+    control: Control
+    grouping: Grouping
+    number: int = 0
+
+
+def _play_all(plays: Sequence[_Play], slices: Sequence[Slice], default_interval: float) -> list[_Outcome]:
     """All of them at once.
 
     After each of some hundred calls of kernels a play waits for the routing to give the interpreter back, which takes
     it up to 5 ms and most of its time; in that time the others are not kept waiting.
     """
     with ThreadPoolExecutor(len(plays)) as threads:
-        return list(threads.map(lambda play: _play(play[0], play[1], slices, default_interval), plays))
+        return list(threads.map(lambda play: _play(play, slices, default_interval), plays))
 
 
-def _play(control: Control, grouping: Grouping, slices: Sequence[Slice], default_interval: float) -> _Outcome:
+def _play(play: _Play, slices: Sequence[Slice], default_interval: float) -> _Outcome:
+    control, grouping, _ = play
     cold = min(grouping.cold_width, grouping.workers)
     slices = _without(diverted(control.overrides), slices)
     if not slices:
@@ -228,7 +259,7 @@ def _play(control: Control, grouping: Grouping, slices: Sequence[Slice], default
     rehearsal, hashes = Rehearsal(grouping, control), stream.hashed(grouping.seeds)
     spreads: list[Spread] = []
     widths: list[dict[int, int]] = []
-    for number, interval_places in enumerate(stream.places(intervals, events)):
+    for number, interval_places in enumerate(stream.places(intervals, events, play.number)):
         spread = Spread(capacities_of(control.capacity_by_worker, control.workers))
         for start, stop in pairwise(_CUTS):
             places = interval_places[int(start * events) : int(stop * events)]
@@ -247,7 +278,7 @@ def _play(control: Control, grouping: Grouping, slices: Sequence[Slice], default
         float(np.mean([spread.std_dev for spread in spreads])),
         float(np.mean([spread.dist_cost for spread in spreads])),
         sum(spread.events for spread in spreads),
-        _usual(widths, cold),
+        usual(widths, cold),
         cold,
     )
 
@@ -265,22 +296,30 @@ def _without(keys: Collection[bytes], slices: Sequence[Slice]) -> list[Slice]:
     return [taken for taken in found if taken.keys]
 
 
-def _usual(widths: Sequence[Mapping[int, int]], cold: int) -> dict[int, int]:
-    """The median width of each key that mostly is hot."""
+def usual(widths: Sequence[Mapping[int, int]], cold: int) -> dict[int, int]:
+    """The median width of each key that mostly is hot; keys that aren't have at most `cold` workers."""
     seen = {hashed for each in widths for hashed in each}
-    usual = {hashed: median_low(each.get(hashed, cold) for each in widths) for hashed in seen}
-    return {hashed: width for hashed, width in usual.items() if width > cold}
+    medians = {hashed: median_low(each.get(hashed, cold) for each in widths) for hashed in seen}
+    return {hashed: width for hashed, width in medians.items() if width > cold}
 
 
-def _width_changes(old: _Outcome, new: _Outcome, stream: _Stream) -> list[WidthChange]:
-    """Keys whose width differs, the heaviest first."""
-    known = old.widths.keys() | new.widths.keys()
-    differing = [hashed for hashed in known if _width(old, hashed) != _width(new, hashed)]
-    rows = sorted((-weight, hashed, name) for hashed in differing for weight, name in [stream.weight_and_name(hashed)])
-    return [
-        WidthChange(name, hashed, _width(old, hashed), _width(new, hashed)) for _, hashed, name in rows[:_MOST_WIDTHS]
-    ]
+def _width_changes(
+    now: Sequence[_Outcome], old: Sequence[_Outcome], new: Sequence[_Outcome], stream: _Stream
+) -> list[WidthChange]:
+    """Keys that are hot before or after, and that the change gives another width than they have; the heaviest first.
+
+    Than they have now, and would have if all went on as it is, whichever of the plays come true: of several keys that
+    are nearly alike it is chance which one has a worker more, and nobody can tell that of the next time.
+    """
+    known = {hashed for outcome in (*now, *old, *new) for hashed in outcome.widths}
+    rows = []
+    for hashed in known:
+        before, after = _widths(now, hashed), _widths(new, hashed)
+        if not {*after} & {*before, *_widths(old, hashed)}:
+            weight, name = stream.weight_and_name(hashed)
+            rows.append((-weight, hashed, name, median_low(before), median_low(after)))
+    return [WidthChange(name, hashed, *widths) for _, hashed, name, *widths in sorted(rows)[:_MOST_WIDTHS]]
 
 
-def _width(outcome: _Outcome, hashed: int) -> int:
-    return outcome.widths.get(hashed, outcome.cold_width)
+def _widths(outcomes: Sequence[_Outcome], hashed: int) -> list[int]:
+    return [outcome.widths.get(hashed, outcome.cold_width) for outcome in outcomes]

@@ -114,7 +114,7 @@ function verdict({ lambda, widths, sampled_events: events }) {
   return `${words}, and ${count(widths.length, "key")} would change fan-out. Nothing is changed yet.`;
 }
 
-function resultNodes({ lambda, dist_cost: cost, hot_keys: hot, widths, sampled_events: events }) {
+function resultNodes({ lambda, dist_cost: cost, hot_keys: hot, cold_width: cold, widths, sampled_events: events }) {
   const row = (name, change, format) =>
     element("tr", {}, element("th", { scope: "row" }, name), element("td", { class: "number" }, format(change.before)), element("td", { class: "number" }, format(change.after)));
   const table = element(
@@ -122,7 +122,7 @@ function resultNodes({ lambda, dist_cost: cost, hot_keys: hot, widths, sampled_e
     {},
     element("caption", {}, `On a sample of ${count(events, "event")}`),
     element("thead", {}, element("tr", {}, element("td"), element("th", { scope: "col", class: "number" }, "now"), element("th", { scope: "col", class: "number" }, "then"))),
-    element("tbody", {}, row("λ", lambda, ratio), row("Workers per key", cost, decimal), row("Hot keys", hot, whole)),
+    element("tbody", {}, row("λ", lambda, ratio), row("Workers per key", cost, decimal), row("Hot keys", hot, whole), row("Fan-out of all others", cold, whole)),
   );
   if (!widths.length) return [table];
   const shown = widths.slice(0, LONGEST).map((change) => {

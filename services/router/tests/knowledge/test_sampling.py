@@ -47,7 +47,7 @@ def slices_of(keys: list[bytes], size: int = 1000, seconds: float = 60.0) -> lis
 
 
 def tried(before: Control, after: Control, slices: list[Slice]) -> Changes:
-    return compare(InForce(before, new_grouping(before), 10.0), after, slices)
+    return compare(InForce(before, new_grouping(before), 10.0, {}), after, slices)
 
 
 @settings(max_examples=40, deadline=None)
@@ -229,4 +229,4 @@ def test_what_is_and_what_would_be_are_played_at_the_same_time(monkeypatch: pyte
     control, slices = Control(grouping="pkg", workers=4), slices_of(skewed(5000, 0.5, 1))
     assert tried(control, replace(control, workers=5), slices).lambda_.after is not None
     shadows = replace(control, shadow=(ShadowGrouping(name="key"),))
-    assert len(trial.side_by_side(InForce(control, new_grouping(control), 10.0), shadows, slices)) == 2
+    assert len(trial.side_by_side(InForce(control, new_grouping(control), 10.0, {}), shadows, slices)) == 2

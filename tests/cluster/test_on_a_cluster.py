@@ -195,6 +195,42 @@ def _drained(release: Release) -> bool:
     return not any(item["state"] == "draining" for item in release.get("/workers")["items"])
 
 
+def test_routers_scaled_by_hand_last_as_long_as_documented(release: Release, table: Table) -> None:
+    """The chart's README says what an upgrade does then, by Helm 3 and by Helm 4."""
+    version = release.cluster.helm("version", "--template", "{{.Version}}")
+    router = f"deployment/{release.full_name}-router"
+    changed = {"router": {"settings": {"interval": 6}}}
+    release.install(NATIVE)
+    release.cluster.kubectl("scale", router, "--replicas=2")
+    told = _refusal(lambda: release.install(merged(NATIVE, changed), wait=False))
+    refused = "conflict" in told and ".spec.replicas" in told
+    right = refused == version.startswith("v4.")
+    table.judge(f"Helm {version} after kubectl scale", "4 refuses", told[-120:] or "upgraded", right)
+    if refused:
+        release.cluster.helm("upgrade", release.name, str(CHART), "--reuse-values", "--force-conflicts")
+    assert _replicas(release, router) == 1
+    without = merged(NATIVE, {"router": {"replicas": None}})
+    release.install(without, wait=False)
+    assert _replicas(release, router) == 1
+    release.cluster.kubectl("scale", router, "--replicas=2")
+    told = _refusal(lambda: release.install(merged(without, changed), wait=False))
+    table.judge("the same, router.replicas=null", "upgraded", told[-120:] or "upgraded", not told)
+    assert _replicas(release, router) == 2
+
+
+def _refusal(change: Callable[[], object]) -> str:
+    """What a command says that has failed; empty if it has not."""
+    try:
+        change()
+    except ClusterError as refused:
+        return str(refused)
+    return ""
+
+
+def _replicas(release: Release, workload: str) -> int:
+    return int(release.cluster.kubectl("get", workload, "--output", "jsonpath={.spec.replicas}"))
+
+
 @each_runner
 def test_faults_cost_no_event(release: Release, table: Table, runner: str) -> None:
     values = merged(RUNNERS[runner], {"worker": {"replicas": 2}})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -112,7 +112,7 @@ class Transactions:
         self.end: Literal["committed", "refused", "answer is lost"] = "committed"
 
     async def commit(
-        self, what: OffsetAndMetadata, outgoing: Sequence[Outgoing], states: Sequence[Outgoing]
+        self, what: OffsetAndMetadata, outgoing: Sequence[Outgoing], states: Sequence[Outgoing], _: Container[str]
     ) -> OffsetAndMetadata:
         """As that of Kafka's."""
         await asyncio.sleep(0.01)

@@ -122,12 +122,11 @@ class Handler:
         )
 
     def set_group(self, event: Event) -> None:
-        """Sets what orders the event; UndecodableError if its value has no such field, TypeError if it is no key."""
+        """Sets what orders the event; UndecodableError if its value has no such field."""
         if isinstance(self.key, str):
             event.group = _at(self.key, event)
         elif self.key is not None:
             event.group = self.key(event)
-            hash(event.group)
 
     def faults(self, given: Mapping[str, Any]) -> list[str]:
         """What is wrong with it, each with what to do; `given` is what lifespans give."""

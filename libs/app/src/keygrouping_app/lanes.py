@@ -77,6 +77,7 @@ class Lanes:
                 self.handler.set_group(event)
                 if event.source.states is not None:
                     event.source.states.key_of(event.group)
+                hash(event.group)  # its queue is found by it
             except Exception as error:
                 failure = failure_of(error, expired=False)
                 self.tally.dead[failure.reason] += 1

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from keygrouping_kafka.calls import given_up_calls, start
 
@@ -39,6 +40,11 @@ class Settings:
     def connection(self) -> dict[str, Any]:
         """What every client is made with."""
         return {"bootstrap_servers": self.brokers, "client_id": self.group, **self.options}
+
+
+def new_producer(settings: Settings, **options: Any) -> AIOKafkaProducer:
+    """One that waits for all replicas; to be started, see `started`."""
+    return AIOKafkaProducer(**settings.connection, acks="all", **options)
 
 
 @asynccontextmanager

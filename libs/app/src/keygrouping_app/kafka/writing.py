@@ -30,7 +30,7 @@ from aiokafka.errors import (
 from aiokafka.structs import RecordMetadata
 
 from keygrouping_app.events import Outgoing
-from keygrouping_app.kafka.clients import Settings, started
+from keygrouping_app.kafka.clients import Settings, new_producer, started
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Writer:
     async def _write_alone(self, outgoing: Sequence[Outgoing], refused: RefusedError) -> dict[int, BaseException]:
         found = dict(refused.why)
         # Without numbers, so that it goes on after a refusal.
-        async with started(AIOKafkaProducer(**self._settings.connection, acks="all")) as producer:
+        async with started(new_producer(self._settings)) as producer:
             for place in refused.suspects:
                 try:
                     await write_all(producer, [outgoing[place]])
@@ -107,8 +107,8 @@ class Writer:
 
     async def _begun(self) -> AIOKafkaProducer:
         if self._producer is None:
-            producer = AIOKafkaProducer(**self._settings.connection, enable_idempotence=True, acks="all")
-            self._producer = await self._clients.enter_async_context(started(producer))
+            numbered = new_producer(self._settings, enable_idempotence=True)
+            self._producer = await self._clients.enter_async_context(started(numbered))
         return self._producer
 
     async def _end(self) -> None:

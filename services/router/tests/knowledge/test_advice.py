@@ -162,6 +162,10 @@ class Running:
         widths = [widths.get(hashed, cold) for widths in self.widths[-STEADY:]]
         return range(min(widths), max(widths) + 1)
 
+    def was_hot(self, hashed: int) -> bool:
+        """Whether a key was hot in all of the last intervals."""
+        return all(hashed in widths for widths in self.widths[-STEADY:])
+
 
 async def running(stream: str, **settings: Any) -> Running:
     time = FakeTime()
@@ -170,19 +174,19 @@ async def running(stream: str, **settings: Any) -> Running:
     return Running(plane, time, stream)
 
 
-def changed_width(changes: Changes, hashed: int, was: range, now: range) -> None:
-    """What is told of a key's width is what it was, before and after; what is not told of did not change, or is light.
+def changed_width(changes: Changes, hashed: int, was: range, now: range, *, hot: bool) -> None:
+    """What is told of a key's width is what it was, before and after; what is not told of did not change.
 
-    How wide light keys are is told by itself. A width that was one of several by chance alone may be the next one to
-    these, too.
+    How wide keys are that are not `hot`, before or after, is told for all of them. A width that was one of several by
+    chance alone may be the next one to these, too.
     """
     told = {hash_key(change.key or ""): change for change in changes.widths}.get(hashed)
     was, now = (range(seen[0] - 1, seen[-1] + 2) if len(seen) > 1 else seen for seen in (was, now))
-    light = changes.cold_width
-    if told is None and not (light.before in was and light.after in now):
-        assert set(was) & set(now), (was, now)
-    elif told is not None:
+    cold = changes.cold_width
+    if told is not None:
         assert told.before in was and told.after in now, (told, was, now)
+    elif hot or not (cold.before in was and cold.after in now):
+        assert set(was) & set(now), (was, now)
 
 
 def is_near(told: float | None, seen: set[int], chance: int) -> bool:
@@ -200,12 +204,14 @@ async def test_a_dry_run_tells_what_the_change_then_does(change: str, stream: st
     assert changes.lambda_.before == pytest.approx(router.lambda_, rel=0.03)
     assert is_near(changes.hot_keys.before, hot_before, router.chance)
     was = {hashed: router.widths_of(hashed) for hashed in seen}
+    hot = {hashed for hashed in seen if router.was_hot(hashed)}
     await router.change(order)
     await router.go_on(11)
     assert changes.lambda_.after == pytest.approx(router.lambda_, rel=0.03)
     assert is_near(changes.hot_keys.after, router.hot_keys(), router.chance)
     for hashed, width in was.items():
-        changed_width(changes, hashed, width, router.widths_of(hashed))
+        is_hot = hashed in hot or router.was_hot(hashed)
+        changed_width(changes, hashed, width, router.widths_of(hashed), hot=is_hot)
 
 
 @pytest.mark.parametrize("stream", STREAMS)

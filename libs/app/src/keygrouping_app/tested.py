@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from keygrouping_app.events import Event, Outgoing, Record, Source
 from keygrouping_app.handlers import AppError, Function, Handler
@@ -24,6 +24,8 @@ _LONG = 3600.0
 class Tested:
     """What came of a test: each event is in one of `handled` and `dead`, in the order in which they ended."""
 
+    __test__: ClassVar[bool] = False
+    """Of pytest, which takes a class of this name for tests of a user's otherwise."""
     handled: list[Event] = field(default_factory=list)
     dead: list[tuple[Event, Failure]] = field(default_factory=list)
     outputs: list[Outgoing] = field(default_factory=list)

@@ -1,16 +1,18 @@
 """What an app's handlers get done: beside what order allows, a loop written by hand, and Java's Parallel Consumer.
 
-    python benchmarks/handlers.py [--seconds 5] [--only sleep,burn,processes,empty,hang,memory] [--java]
+    python benchmarks/handlers.py [--seconds 5] [--only import,sleep,burn,processes,empty,hang,memory] [--java]
     python benchmarks/handlers.py --only steady --seconds 3600
+    python benchmarks/handlers.py --only shared --seconds 60 [--members 12] [--call 0.005] [--ways split,lanes,serial]
 
 One run with an embedded broker, 8 partitions, Zipf 1 over 10,000 keys, 64 lanes. Each row is a process of its own on
 the same records, one after another, so that only ratios matter. Order allows what the hottest key's own calls take
 one after another, or all calls on 64 lanes, whichever is longer; calls are taken as long as they were measured. Calls
 that burn are bounded by their core: told is their part of the process's CPU time, and with `processes` what the member
 itself takes for each. So a busy machine spoils neither
-that nor what an empty handler costs; the rest needs an idle one. `--java` fetches Java's
+that nor what an empty handler or the import costs; the rest needs an idle one. `--java` fetches Java's
 `io.confluent.parallelconsumer:parallel-consumer-core` and needs a JDK. `steady` tells how a member's memory goes while
 it handles all it can, one event in ten of a key of its own: at least once, and exactly once with an output for each.
+`shared` is told of by `shared_keys.py`.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import shared_keys
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import GroupCoordinatorNotAvailableError
@@ -388,6 +391,13 @@ async def write_live(servers: str, topic: str, events: int, rate: float) -> None
     await producer.stop()
 
 
+def importing() -> str:
+    """What it takes in a fresh interpreter, whose own start does not count; the files have been read before."""
+    code = "import time; began = time.process_time(); import keygrouping.app; print(time.process_time() - began)"
+    found = [float(subprocess.check_output([sys.executable, "-c", code], timeout=600)) for _ in range(6)]
+    return f"import keygrouping.app: {statistics.median(found[1:]):.2f} s of CPU"
+
+
 def throughput(servers: str, kind: str, seconds: float, options: argparse.Namespace, jars: Path | None) -> str:
     """One row: against what order allows, and beside the others."""
     share = 1 / sum(1 / (rank + 1) for rank in range(KEYS))
@@ -500,8 +510,11 @@ def main() -> None:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="about how long each row takes")
-    parser.add_argument("--only", default="sleep,burn,processes,empty,hang,memory")
+    parser.add_argument("--only", default="import,sleep,burn,processes,empty,hang,memory")
     parser.add_argument("--java", action="store_true", help="beside Java's Parallel Consumer")
+    parser.add_argument("--members", type=int, default=12, help="of `shared`")
+    parser.add_argument("--call", type=float, default=0.005, help="seconds of a call, of `shared`")
+    parser.add_argument("--ways", default="split,lanes,serial", help="of `shared`")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     parser.add_argument("--live", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -526,6 +539,8 @@ def _all(options: argparse.Namespace) -> None:
             jars.mkdir()
             fetch_jars(jars)
         servers = broker.bootstrap_servers
+        if "import" in wanted:
+            print(importing(), flush=True)
         for kind, times in (("sleep", (0.001, 0.005, 0.05)), ("burn", (0.0001, 0.001))):
             for seconds in times if kind in wanted else ():
                 print(throughput(servers, kind, seconds, options, jars), flush=True)
@@ -537,8 +552,15 @@ def _all(options: argparse.Namespace) -> None:
             print(hanging(servers, options), flush=True)
         if "memory" in wanted:
             print(memory(servers, options), flush=True)
-        if "steady" in wanted:
-            print(asyncio.run(steady(servers, options)), flush=True)
+        _long(servers, options)
+
+
+def _long(servers: str, options: argparse.Namespace) -> None:
+    wanted = options.only.split(",")
+    if "steady" in wanted:
+        print(asyncio.run(steady(servers, options)), flush=True)
+    for row in shared_keys.table(servers, options) if "shared" in wanted else ():
+        print(row, flush=True)
 
 
 WAYS: dict[str, Callable[[Run], None]] = {

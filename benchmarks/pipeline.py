@@ -1,10 +1,11 @@
 """End-to-end speed and latency of both runners, beside a plain Spark aggregation straight from `events`.
 
-    python benchmarks/pipeline.py [--events 500000] [--rate 2000] [--seconds 30] [--workers 4]
+    python benchmarks/pipeline.py [--events 500000] [--rate 2000] [--seconds 30] [--workers 4] [--runners native ...]
 
 Throughput: a backlog, from the first routed event until all partials (plain Spark: all batches) are written, without
-start-up. Latency: a steady rate, after a warm-up; from an event's sending to the partial that holds it (both ends of
-each partial), and from the last event of a window to its final result. All contestants share one broker, in turn.
+start-up. Latency: a steady rate, after a warm-up; from an event's sending to the partial that holds it, and to the
+final result of its window (the first and the last event of each). All contestants share one broker, in turn; `combine`
+is the native runner without a router. `--events 0` measures latencies only.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.jars import default_jars_dir
 from keygrouping_local.process import spawn, terminate
 
-STAGES = {"native": ["worker-0", "worker-1", "aggregator-0"], "spark": ["spark-0"]}
+NATIVE = ["worker-0", "worker-1", "aggregator-0"]
+STAGES = {"native": NATIVE, "combine": NATIVE, "spark": ["spark-0"]}
 PARTITIONS = 4
 WARM_UP_SECONDS = 15
 _LISTENING = re.compile(r"listening on (http://\S+)")
@@ -114,9 +116,11 @@ def events(count: int, seed: int = 1) -> Iterator[Event]:
 async def start(deployment: Deployment, runner: str, workers: int) -> None:
     """Starts the stages, and when they are ready the router."""
     for name in STAGES[runner]:
-        deployment.start(name)
+        deployment.start(name, **({"stages": "combine"} if runner == "combine" else {}))
     await ready(deployment, STAGES[runner])
-    deployment.start("router-0", workers=workers, grouping="pkg", idle_timeout=3600)
+    if runner != "combine":
+        deployment.start("router-0", workers=workers, grouping="pkg", idle_timeout=3600)
+        await ready(deployment, ["router-0"])
 
 
 async def ready(deployment: Deployment, names: list[str]) -> None:
@@ -205,14 +209,14 @@ async def _watch(consumer: AIOKafkaConsumer, partials_topic: str, figures: Figur
             continue
         result = Result.decode(record.value)
         if result.start >= since:
-            figures.to_result.append(now - result.aggregates["last"])
+            figures.to_result += [now - result.aggregates[name] for name in ("first", "last")]
 
 
 async def measure(broker: EmbeddedBroker, runner: str, options: argparse.Namespace) -> Figures:
     """Both measurements of one runner, each with an application of its own."""
     figures = Figures(runner)
     with tempfile.TemporaryDirectory() as folder:
-        for part in ("throughput", "latency"):
+        for part in ("throughput", "latency") if options.events else ("latency",):
             application = f"{runner}-{part}-{uuid.uuid4().hex[:6]}"
             place = Path(folder) / part
             shape = Shape(PARTITIONS, options.workers)
@@ -223,7 +227,6 @@ async def measure(broker: EmbeddedBroker, runner: str, options: argparse.Namespa
                     await throughput(deployment, figures, options.events, runner, options.workers)
                 else:
                     await start(deployment, runner, options.workers)
-                    await ready(deployment, ["router-0"])
                     await deployment.write(events(options.rate))
                     await asyncio.sleep(WARM_UP_SECONDS)
                     await latency(deployment, figures, options.rate, options.seconds)
@@ -289,9 +292,10 @@ async def main(options: argparse.Namespace) -> None:
             f"{options.events:,} events, {options.workers} workers; latency at {options.rate:,} events/s, 5 s windows"
         )
         print(f"{'':<14}{'events/s':>12}{'to partial p50/p99 ms':>24}{'to result p50/p99 ms':>22}")
-        for runner in STAGES:
+        for runner in options.runners:
             (await measure(broker, runner, options)).print()
-        (await plain_spark(broker, options)).print()
+        if options.events:
+            (await plain_spark(broker, options)).print()
         assert broker.pid is not None
         usage = Usage([psutil.Process(broker.pid)])
         usage.look()
@@ -304,4 +308,5 @@ if __name__ == "__main__":
     parser.add_argument("--rate", type=int, default=2000)
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--runners", nargs="+", default=list(STAGES), choices=list(STAGES))
     asyncio.run(main(parser.parse_args()))

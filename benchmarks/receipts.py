@@ -31,10 +31,9 @@ from keygrouping import accumulator
 from keygrouping.grouped import Runs
 from keygrouping.identity import Offsets, Seeds, Sums
 from keygrouping.job import JobSpec
-from keygrouping.partial import encode_receipt
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_router.data.extract import Usable
-from keygrouping_router.data.receipts import Ledger
+from keygrouping_router.data.usable import Usable
+from keygrouping_service.events.receipts import Ledger
 from keygrouping_service.records.columns import Columns, Row
 from keygrouping_service.records.protocols import Written
 from keygrouping_worker import cli
@@ -73,9 +72,10 @@ SHAPES = [
 
 def account(ledger: Ledger, usable: Usable, workers: NDArray[np.int32], written: Written) -> None:
     """What a router does for the receipt of one transaction."""
-    entry = ledger.entry(len(workers), 0)
+    entry = ledger.entry(0)
     entry.consume(usable.batch.offsets)
-    entry.route(usable, workers)
+    entry.route(usable.batch.offsets, usable.times, workers)
+    ledger.close(entry, len(workers))
     list(entry.records(written))
 
 
@@ -165,7 +165,7 @@ class Watch:
 
 
 def timed(watch: Watch) -> type[Sums]:
-    """Sums that say how long they take; what becomes of them in a partial is added."""
+    """Sums that say how long they take."""
 
     class Timed(Sums):
         def __init__(self, seeds: Seeds) -> None:
@@ -173,17 +173,15 @@ def timed(watch: Watch) -> type[Sums]:
             self._seeds = seeds
             watch.began(seeds)
 
-        def add(self, offsets: Offsets, runs: Runs, numbers: int) -> None:
+        def add(self, offsets: Offsets, runs: Runs, sums: NDArray[np.int64]) -> None:
             since = time.thread_time()
-            super().add(offsets, runs, numbers)
+            super().add(offsets, runs, sums)
             watch.added(self._seeds, since, len(runs.rows))
 
-        def all(self, numbers: int) -> list[int]:
+        def encoded(self, sums: NDArray[np.int64]) -> list[str]:
             since = time.thread_time()
-            found = super().all(numbers)
-            for receipt in found:
-                encode_receipt(receipt)
-            watch.flushed(self._seeds, since, numbers)
+            found = super().encoded(sums)
+            watch.flushed(self._seeds, since, len(found))
             return found
 
     return Timed

@@ -40,11 +40,12 @@ from confluent_kafka import Consumer, Producer
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_router.data.accounting import Traffic, warm_up
 from keygrouping_router.data.active_grouping import ActiveGrouping
-from keygrouping_router.data.extract import Extractor, sort_out_late
-from keygrouping_router.data.lateness import PartitionClock
-from keygrouping_router.data.receipts import Ledger
+from keygrouping_router.data.usable import Usable
 from keygrouping_router.settings import RouterSettings
 from keygrouping_router.times import Times
+from keygrouping_service.events.extract import Extractor, sort_out_late
+from keygrouping_service.events.lateness import PartitionClock
+from keygrouping_service.events.receipts import Ledger
 from keygrouping_service.kafka.clients import retry
 from keygrouping_service.kafka.progress import Progress, read_progress
 from keygrouping_service.records.protocols import RecordBatch
@@ -328,10 +329,10 @@ class Sink:
                 yield batch
 
     async def _route(self, batch: RecordBatch) -> None:
-        entry = self._ledger.entry(int(batch.offsets[-1]) + 1, 0)
+        entry = self._ledger.entry(0)
         entry.consume(batch.offsets)
         judged = await self._extractor.extract(batch, int(time.time() * 1000))
-        usable = sort_out_late(judged, self._clock).usable
+        usable = Usable.of(sort_out_late(judged, self._clock).usable)
         workers = np.empty(len(usable.keys), np.int32)
         for start in range(0, len(workers), STRETCH):
             part, now = usable.cut(start, start + STRETCH), time.monotonic()
@@ -344,7 +345,8 @@ class Sink:
             sealed(packed, Sender(1, 0, 0, True))
             written.setdefault(("routed", packed.target), []).append((self._written[packed.target], packed.records))
             self._written[packed.target] += packed.records
-        entry.route(usable, workers)
+        entry.route(usable.batch.offsets, usable.times, workers)
+        self._ledger.close(entry, int(batch.offsets[-1]) + 1)
         list(entry.records(written))
 
 

@@ -1,10 +1,12 @@
 """What `keygrouping.spark` gains and costs on this machine: seconds against plain Spark, and how even its tasks are.
 
-Each pair of figures is of one run, the two in turn, on the same rows. λ is the most over the average of the tasks
-of the stage that does the work: by the rows that they read from the shuffle, and by their seconds, both from
-Spark's event log.
+Each pair of figures is of one run, the two in turn, on the same rows; streams read them from files, in two
+micro-batches. λ is the most over the average of the tasks of the stage that does the work: by the rows that they read
+from the shuffle, and by their seconds, both from Spark's event log.
 
-    .venv/bin/python benchmarks/spark_skew.py --rows 1000000 --cores 2
+    .venv/bin/python benchmarks/spark_skew.py --rows 1000000 --cores 2 [--picture tasks.png]
+
+The picture has the tasks of one work on the cores, plain and spread, on one scale of time.
 """
 
 import argparse
@@ -14,17 +16,29 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from keygrouping.spark import learned_widths, skewed, skewed_join
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 TASKS_PER_CORE = 4
 KEYS = 1000
 ROUNDS = 3
+FILES = 4
+COSTLY = "applyInPandas x5"
+PICTURED = ("80 %", COSTLY)
+"""Keys and work of the picture."""
+STEPS = {"applyInPandas": (300, 1.0), COSTLY: (1500, 0.2)}
+"""Steps of Python a row, some ten microseconds and some fifty, and the share of the rows: they take as long."""
+SCHEMA = "user long, total double, rows long"
 
 
 def keys() -> dict[str, Column]:
@@ -40,13 +54,37 @@ def keys() -> dict[str, Column]:
     }
 
 
-def slow_sum(rows: Any) -> Any:
-    """A Python aggregate that Spark can't combine: some ten microseconds a row."""
-    total = 0.0
-    for each in rows["amount"]:
-        for _ in range(300):
-            total += each * 0.5
-    return rows[["user"]][:1].assign(total=total, rows=len(rows))
+def slow_sum(steps: int) -> Callable[[Any], Any]:
+    """A Python aggregate that Spark can't combine, of so many steps a row."""
+
+    def total(rows: Any) -> Any:
+        found = 0.0
+        for each in rows["amount"]:
+            for _ in range(steps):
+                found += each * 0.5
+        return rows[["user"]][:1].assign(total=found, rows=len(rows))
+
+    return total
+
+
+def slow_state(steps: int) -> Callable[..., Iterator[Any]]:
+    """The same in a stream, of a micro-batch's rows, with a state of all that were before."""
+
+    def total(_: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
+        rows = pd.concat(frames)
+        (seen,) = state.getOption or (0,)
+        state.update((seen + len(rows),))
+        yield slow_sum(steps)(rows)
+
+    return total
+
+
+def microseconds(steps: int) -> float:
+    """What it takes for a row on this machine, now."""
+    rows = pd.DataFrame({"user": [0] * 1000, "amount": [0.5] * 1000})
+    begun = time.process_time()
+    slow_sum(steps)(rows)
+    return (time.process_time() - begun) * 1000
 
 
 def added(parts: Any) -> Any:
@@ -54,64 +92,146 @@ def added(parts: Any) -> Any:
     return parts.groupby("user", as_index=False).sum()
 
 
-def works(frame: DataFrame, widths: dict[Any, int], tasks: int) -> Iterator[tuple[str, DataFrame, DataFrame]]:
+def streamed(rows: DataFrame, folder: Path) -> DataFrame:
+    """These rows from files, half of them in each of two micro-batches."""
+    rows.repartition(FILES).write.mode("overwrite").parquet(str(folder))
+    reader = rows.sparkSession.readStream.schema(rows.schema).option("maxFilesPerTrigger", FILES // 2)
+    return reader.parquet(str(folder))
+
+
+def stateful(stream: DataFrame, widths: dict[Any, int], tasks: int) -> tuple[DataFrame, DataFrame]:
+    """A Python function with a state, of the costly kind: plain, and spread."""
+    asked: tuple[Any, ...] = (slow_state(STEPS[COSTLY][0]), SCHEMA, "seen long", "append", "NoTimeout")
+    groups = skewed(stream, "user", widths=widths, partitions=tasks).groupBy("user")
+    return stream.groupBy("user").applyInPandasWithState(*asked), groups.applyInPandasWithState(*asked, merge=added)
+
+
+def works(
+    frame: DataFrame, widths: dict[Any, int], tasks: int, folder: Path
+) -> Iterator[tuple[str, DataFrame, DataFrame]]:
     """Kinds of work: plain, and spread."""
-    schema = "user long, total double, rows long"
     groups = skewed(frame, "user", widths=widths, partitions=tasks).groupBy("user")
     sums = (F.sum("amount"), F.count("*"))
     yield "built-in sums", frame.groupBy("user").agg(*sums), groups.agg(*sums)
-    yield (
-        "applyInPandas",
-        frame.groupBy("user").applyInPandas(slow_sum, schema),
-        groups.applyInPandas(slow_sum, schema, merge=added),
-    )
+    for name, (steps, share) in STEPS.items():
+        rows = frame.sample(share, seed=1) if share < 1 else frame
+        spread = skewed(rows, "user", widths=widths, partitions=tasks).groupBy("user")
+        yield (
+            name,
+            rows.groupBy("user").applyInPandas(slow_sum(steps), SCHEMA),
+            spread.applyInPandas(slow_sum(steps), SCHEMA, merge=added),
+        )
+    stream = streamed(frame.sample(STEPS[COSTLY][1], seed=1), folder)
+    yield "with state x5", *stateful(stream, widths, tasks)
     right = frame.select("user").distinct().withColumn("factor", F.lit(2.0)).hint("shuffle_hash")
     costly = F.aggregate(
         F.sequence(F.lit(1), F.lit(300)), F.lit(0.0), lambda a, n: a + n * F.col("amount") * F.col("factor")
     )
-    plain, spread = (
+    plain, salted = (
         joined.select("user", costly.alias("cost"))
         for joined in (frame.join(right, "user"), skewed_join(frame, right, "user", widths=widths, partitions=tasks))
     )
-    yield "join, costly rows", plain, spread
+    yield "join, costly rows", plain, salted
 
 
 def seconds(frame: DataFrame, group: str) -> float:
     """How long all rows take; its jobs get this name in the event log."""
-    frame.sparkSession.sparkContext.setJobGroup(group, group)
     begun = time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
+    if frame.isStreaming:
+        with tempfile.TemporaryDirectory() as checkpoint:
+            writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).queryName(group)
+            writer.trigger(availableNow=True).start().awaitTermination()
+    else:
+        frame.sparkSession.sparkContext.setJobGroup(group, group)
+        frame.write.format("noop").mode("overwrite").save()
     return time.perf_counter() - begun
 
 
-def evenness(log: Path) -> dict[str, tuple[float, float]]:
-    """λ of tasks by rows and by seconds, of the longest stage of each group that reads a shuffle."""
-    groups: dict[int, str] = {}
-    tasks: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for line in (line for file in log.rglob("events_*") for line in file.read_text().splitlines()):
+@dataclass(frozen=True)
+class Task:
+    """What the event log says of one; times are in milliseconds, those of a clock and how long it ran."""
+
+    stage: int
+    job: int
+    begun: int
+    ended: int
+    ran: int
+    rows: int
+    """That it read from the shuffle."""
+
+
+def tasks_of(log: Path) -> dict[str, list[Task]]:
+    """The tasks of each group of jobs."""
+    jobs: dict[int, tuple[str, int]] = {}
+    tasks: dict[str, list[Task]] = defaultdict(list)
+    for line in (line for file in sorted(log.rglob("events_*")) for line in file.read_text().splitlines()):
         event = json.loads(line)
         if event["Event"] == "SparkListenerJobStart":
-            for stage in event["Stage IDs"]:
-                groups[stage] = event["Properties"].get("spark.jobGroup.id", "")
+            named = (name_of(event["Properties"]), event["Job ID"])
+            jobs |= dict.fromkeys(event["Stage IDs"], named)
         elif event["Event"] == "SparkListenerTaskEnd" and "Task Metrics" in event:
-            metrics = event["Task Metrics"]
+            metrics, info, stage = event["Task Metrics"], event["Task Info"], event["Stage ID"]
+            group, job = jobs.get(stage, ("", 0))
             read = metrics["Shuffle Read Metrics"]["Total Records Read"]
-            tasks[event["Stage ID"]].append((read, metrics["Executor Run Time"]))
-    longest: dict[str, tuple[int, tuple[float, float]]] = {}
-    for stage, measured in tasks.items():
-        rows, times = zip(*measured, strict=True)
-        group = groups.get(stage, "")
-        if sum(rows) and sum(times) > longest.get(group, (0, (0.0, 0.0)))[0]:
-            longest[group] = (sum(times), (lam(rows), lam(times)))
-    return {group: figures for group, (_, figures) in longest.items()}
+            times = (info["Launch Time"], info["Finish Time"], metrics["Executor Run Time"])
+            tasks[group].append(Task(stage, job, *times, read))
+    return tasks
 
 
-def lam(loads: tuple[int, ...]) -> float:
+def evenness(tasks: Mapping[str, list[Task]]) -> dict[str, tuple[float, float]]:
+    """λ of tasks by rows and by seconds, of the longest stage of each group that reads a shuffle."""
+    found: dict[str, tuple[float, float]] = {}
+    for group, all_of_it in tasks.items():
+        stages: dict[int, list[Task]] = defaultdict(list)
+        for task in all_of_it:
+            stages[task.stage].append(task)
+        reading = [each for each in stages.values() if any(task.rows for task in each)]
+        if reading:
+            longest = max(reading, key=lambda each: sum(task.ran for task in each))
+            found[group] = (lam([task.rows for task in longest]), lam([task.ran for task in longest]))
+    return found
+
+
+def picture(tasks: Mapping[str, list[Task]], path: Path) -> None:
+    """The tasks of the last round of the work that is pictured, a row per core, plain above spread."""
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(2, 1, sharex=True)
+    for one, how in zip(axes, ("plain", "spread"), strict=True):
+        found = tasks["|".join((*PICTURED, how))]
+        round_of_it = max(task.job for task in found)
+        draw(one, sorted((task for task in found if task.job == round_of_it), key=lambda task: task.begun))
+        one.set_title({"plain": "plain Spark", "spread": "skewed"}[how], loc="left", fontsize=10)
+    axes[1].set_xlabel("seconds")
+    figure.savefig(path, dpi=90, metadata={"Software": None})
+
+
+def draw(axes: Axes, tasks: Sequence[Task]) -> None:
+    """Each task as a bar on the core that was free for it."""
+    free: list[int] = []
+    for task in tasks:
+        core = next((core for core, until in enumerate(free) if until <= task.begun), len(free))
+        free[core : core + 1] = [task.ended]
+        begun, length = ((ms - first) / 1000 for first, ms in ((tasks[0].begun, task.begun), (task.begun, task.ended)))
+        axes.barh(core, length, left=begun, color="tab:orange" if task.rows else "tab:gray", edgecolor="white")
+    axes.set_yticks(range(len(free)), [f"core {core + 1}" for core in range(len(free))])
+
+
+def name_of(job: dict[str, str]) -> str:
+    """The name that `seconds` has given; jobs of a stream have its name in the first line of what describes them."""
+    if "sql.streaming.queryId" in job:
+        return job.get("spark.job.description", "").partition("\n")[0]
+    return job.get("spark.jobGroup.id", "")
+
+
+def lam(loads: Sequence[int]) -> float:
     """λ: the most over the average."""
     return max(loads) * len(loads) / max(sum(loads), 1)
 
 
-def measured(given: argparse.Namespace, session: Callable[[], SparkSession]) -> list[tuple[str, str, float, float]]:
+def measured(
+    given: argparse.Namespace, session: Callable[[], SparkSession], folder: Path
+) -> list[tuple[str, str, float, float]]:
     """Best seconds of each kind of work, plain and spread."""
     spark = session()
     found = []
@@ -125,7 +245,7 @@ def measured(given: argparse.Namespace, session: Callable[[], SparkSession]) -> 
         begun = time.perf_counter()
         widths = learned_widths(frame, "user", partitions=tasks)
         print(f"{skew}: {len(widths)} hot keys learned in {time.perf_counter() - begun:.1f} s")
-        for work, plain, spread in works(frame, widths, tasks):
+        for work, plain, spread in works(frame, widths, tasks, folder / skew.split()[0]):
             pairs = [
                 (seconds(plain, f"{skew}|{work}|plain"), seconds(spread, f"{skew}|{work}|spread"))
                 for _ in range(ROUNDS)
@@ -141,9 +261,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="PNG of the tasks")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder)
+        log = Path(folder, "log")
+        log.mkdir()
 
         # Python processes of Spark with what this one has: pandas and pyarrow.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -161,8 +283,13 @@ def main() -> None:
                 .getOrCreate()
             )
 
-        found = measured(given, session)
-        even = evenness(log)
+        found = measured(given, session, Path(folder))
+        tasks = tasks_of(log)
+    if given.picture:
+        picture(tasks, given.picture)
+    even = evenness(tasks)
+    for name, (steps, _) in STEPS.items():
+        print(f"{name}: {microseconds(steps):.0f} µs of Python a row")
     none = (float("nan"), float("nan"))
     print(f"{'keys':9} {'work':18} {'plain s':>8} {'spread s':>8} {'ratio':>6}   λ rows, seconds: plain, spread")
     for skew, work, plain, spread in found:

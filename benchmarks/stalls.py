@@ -27,7 +27,7 @@ from keygrouping.grouping import EXCHANGES
 from keygrouping_local.redis_server import MISSING, RedisServer, installed
 from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.api.shapes import WorkersChange
-from keygrouping_router.data.extract import Usable
+from keygrouping_router.data.usable import Usable
 from keygrouping_router.replica import new_replica
 from keygrouping_router.settings import RouterSettings
 from keygrouping_router.times import Times

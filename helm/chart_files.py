@@ -348,7 +348,7 @@ def _describe(path: str, value: Any, documented: Mapping[str, Entry]) -> dict[st
             raise ChartError(f"values.yaml: {path} has no description: write '# -- ...' above it")
         properties = {name: _describe(f"{path}.{name}".lstrip("."), item, documented) for name, item in value.items()}
         if path in SETTINGS:
-            properties = {name: _setting(path, name, item) for name, item in properties.items()}
+            properties = {name: _setting(path, name, value[name], item) for name, item in properties.items()}
         if path == "job":
             properties = {name: _of_job(name, value[name], item) for name, item in properties.items()}
         # Helm takes out what somebody sets to null.
@@ -385,8 +385,8 @@ def _type_of(path: str, value: Any, entry: Entry) -> dict[str, Any]:
     raise ChartError(f"values.yaml: {path} is null: write its type as '# @schema {{type: ...}}' above it")
 
 
-def _setting(path: str, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a program's setting, as its class has it."""
+def _setting(path: str, name: str, value: Any, described: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a program's setting, as its class has it; what is null in values.yaml may stay unset."""
     known = SETTINGS[path].model_json_schema()["properties"]
     if snake(name) not in known:
         raise ChartError(f"values.yaml: {path}.{name}: {SETTINGS[path].__name__} has no {snake(name)}")
@@ -394,6 +394,8 @@ def _setting(path: str, name: str, described: Mapping[str, Any]) -> dict[str, An
     if "anyOf" in own:
         own["anyOf"] = [{k: v for k, v in choice.items() if k != "format"} for choice in own["anyOf"]]
     own.pop("format", None)
+    if value is None and "anyOf" not in own:
+        own = {"anyOf": [own, {"type": "null"}]}
     return {"description": described["description"], **own}
 
 

@@ -2,9 +2,10 @@
 
 It starts an embedded broker, a pipeline with the native runner, one with Spark, and a Prometheus; after a third of the
 time other keys become hot, after a half a setting changes. Panels of Spark show the second pipeline. With `failing` it
-draws some boards of a native pipeline in trouble: in the second third of the time a worker hangs, the source of one
-input partition falls behind, and events come that are late or have no key. With `apps` it draws the board of apps, of
-one app alone: in the second third of the time what its handler calls is down.
+draws the same boards of a native pipeline in trouble: in the second third of the time a worker and the Redis of two
+routers hang, a key that has half of all events is pinned to one worker, the source of one input partition falls behind,
+events come that are late or have no key, and bodies that are no events. With `apps` it draws the board of apps, of one
+app alone: in the second third of the time what its handler calls is down.
 """
 
 from __future__ import annotations
@@ -30,12 +31,11 @@ from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
 from keygrouping_local.ports import free_ports
 from keygrouping_local.process import spawn, terminate
+from keygrouping_local.redis_server import RedisServer
 from keygrouping_service.testing import Cluster, until
 from monitoring.boards import BOARDS
 from monitoring.boards.apps import APPS
 from monitoring.boards.kit import Board, as_json
-from monitoring.boards.overview import OVERVIEW
-from monitoring.boards.stages import STAGES
 from monitoring.pictures import Series, draw
 from monitoring.writing import prometheus_rules
 
@@ -46,8 +46,10 @@ SPARK = ("spark-0",)
 _OWN = re.compile(r"\bkeygrouping_(\w+)")
 _OF_SPARK = "with-spark"
 _PIPELINES = tuple(board for board in BOARDS if board is not APPS)
-_FAILING = (OVERVIEW, STAGES)
-"""What is drawn of a pipeline in trouble."""
+_WARM = 20.0
+"""Seconds before the time that is shown: what begins is behind for a moment."""
+_HEARD = 4.0
+"""Seconds until all routers follow a change."""
 _STEP = 2
 _PAUSE = 0.1
 _RATE = 500
@@ -56,9 +58,9 @@ _RATE = 500
 async def write(deployment: Deployment, seconds: float) -> None:
     """A skewed stream whose hot keys are others after a third and after two thirds of the time."""
     chance = random.Random(1)
-    began = time.monotonic()
+    began = time.monotonic() + _WARM
     while (passed := time.monotonic() - began) < seconds:
-        now, phase = int(time.time() * 1000), int(3 * passed / seconds)
+        now, phase = int(time.time() * 1000), int(3 * max(0, passed) / seconds)
         keys = [
             f"{phase}-{min(int(chance.paretovariate(0.6 + 0.2 * phase)), 1000)}" for _ in range(int(_RATE * _PAUSE))
         ]
@@ -67,16 +69,17 @@ async def write(deployment: Deployment, seconds: float) -> None:
 
 
 async def write_in_trouble(deployment: Deployment, seconds: float) -> None:
-    """A skewed stream; in its second third the source of partition 3 is behind, and events are late or have no key."""
+    """A skewed stream; in its second third a key has half of it, a source is behind, events are late or have no key."""
     chance = random.Random(1)
-    began = time.monotonic()
+    began = time.monotonic() + _WARM
     while (passed := time.monotonic() - began) < seconds:
         now, trouble = int(time.time() * 1000), seconds / 3 < passed < 2 * seconds / 3
         behind = int(800 * (passed - seconds / 3)) if trouble else 0
-        events = [
-            Event(n % 4, b"%d" % min(int(chance.paretovariate(0.8)), 1000), b"{}", now - (behind if n % 4 == 3 else 0))
-            for n in range(int(_RATE * _PAUSE))
+        keys = [
+            0 if trouble and chance.random() < 0.5 else min(int(chance.paretovariate(0.8)), 1000)
+            for _ in range(int(_RATE * _PAUSE))
         ]
+        events = [Event(n % 4, b"%d" % key, b"{}", now - (behind if n % 4 == 3 else 0)) for n, key in enumerate(keys)]
         if trouble:
             events += [Event(n % 3, b"late", b"{}", now - 120_000) for n in range(6)]
             events += [Event(n % 3, None, b"{}", now) for n in range(4)]
@@ -86,28 +89,47 @@ async def write_in_trouble(deployment: Deployment, seconds: float) -> None:
 
 async def hang(deployment: Deployment, name: str, begin: float, end: float) -> None:
     """A process does nothing from one second to another."""
-    await asyncio.sleep(begin)
+    await asyncio.sleep(_WARM + begin)
     os.kill(deployment.pid(name), signal.SIGSTOP)
     await asyncio.sleep(end - begin)
     os.kill(deployment.pid(name), signal.SIGCONT)
 
 
+async def steer_in_trouble(redis: RedisServer, addresses: Sequence[str], begin: float, end: float) -> None:
+    """From one second to another a key is pinned, the store hangs, and bodies come that are no events."""
+    router, producer = addresses
+    await asyncio.sleep(_WARM + begin)
+    async with httpx.AsyncClient() as client:
+        pin = {"action": "pin", "worker": 0, "seconds": end - begin}
+        (await client.put(f"http://{router}/overrides/0", json=pin)).raise_for_status()
+        await asyncio.sleep(_HEARD)
+        redis.freeze()
+        until_then = time.monotonic() + end - begin - _HEARD
+        try:
+            while time.monotonic() < until_then:
+                await client.post(f"http://{producer}/events", json={"no": "key"})
+                await asyncio.sleep(1)
+        finally:
+            redis.thaw()
+
+
 async def change_a_setting(deployment: Deployment, seconds: float) -> None:
     """After this time."""
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(_WARM + seconds)
     async with httpx.AsyncClient(base_url=f"http://{metrics_address(deployment.log('router-0'))}") as router:
         (await router.patch("/thresholds", json={"eps": 0.03})).raise_for_status()
 
 
 async def address_of(log: Path) -> str:
     """Where a service shows its metrics, once it says so."""
-    await until(partial(metrics_address, log))
+    await until(partial(metrics_address, log), 180)
     return str(metrics_address(log))
 
 
-async def start(deployment: Deployment, stages: Sequence[str]) -> list[str]:
+async def start(deployment: Deployment, stages: Sequence[str], routers: int = 1, **store: str) -> list[str]:
     """All services; gives the addresses of their metrics."""
-    deployment.start("router-0", workers=4, sharing="shared", interval=5, idle_timeout=5)
+    for number in range(routers):
+        deployment.start(f"router-{number}", workers=4, sharing="shared", interval=5, idle_timeout=5, **store)
     router = f"http://{await address_of(deployment.log('router-0'))}"
     for name in ("producer-0", *stages):
         deployment.start(name)
@@ -139,7 +161,7 @@ async def run(folder: Path, seconds: float) -> None:
             targets += [(address, {"namespace": _OF_SPARK}) for address in await start(spark, SPARK)]
             (folder / "rules.yaml").write_text(prometheus_rules())
             with Prometheus(folder / "prometheus", targets, rules=folder / "rules.yaml") as prometheus:
-                began = time.time()
+                began = time.time() + _WARM
                 await asyncio.gather(
                     write(native, seconds), write(spark, seconds), change_a_setting(native, seconds / 2)
                 )
@@ -147,18 +169,23 @@ async def run(folder: Path, seconds: float) -> None:
 
 
 async def run_in_trouble(folder: Path, seconds: float) -> None:
-    """A native pipeline that fails for a third of the time, then its pictures."""
-    with EmbeddedBroker(folder / "broker") as broker:
+    """A native pipeline with two routers that fails for a third of the time, then its pictures."""
+    begin, end = seconds / 3, 2 * seconds / 3
+    with EmbeddedBroker(folder / "broker") as broker, RedisServer(folder / "redis") as redis:
         native = Deployment(broker.bootstrap_servers, "native", folder / "native", JOB, shape=Shape(4, 4))
-        async with native:
-            targets = [(address, {"namespace": "streams"}) for address in await start(native, NATIVE)]
+        async with native, exporter(native, folder) as inspected:
+            addresses = await start(native, NATIVE, 2, store_url=f"redis://{redis.address}")
+            steered = [str(metrics_address(native.log(name))) for name in ("router-0", "producer-0")]
+            targets = [(address, {"namespace": "streams"}) for address in [inspected, *addresses]]
             (folder / "rules.yaml").write_text(prometheus_rules())
             with Prometheus(folder / "prometheus", targets, rules=folder / "rules.yaml") as prometheus:
-                began = time.time()
+                began = time.time() + _WARM
                 await asyncio.gather(
-                    write_in_trouble(native, seconds), hang(native, "worker-1", seconds / 3, 2 * seconds / 3)
+                    write_in_trouble(native, seconds),
+                    hang(native, "worker-1", begin, end),
+                    steer_in_trouble(redis, steered, begin, end),
                 )
-                picture(prometheus, began, time.time(), _FAILING, "failing-")
+                picture(prometheus, began, time.time(), prefix="failing-")
 
 
 async def order(cluster: Cluster, topic: str, seconds: float) -> None:
@@ -203,15 +230,19 @@ async def run_app(folder: Path, seconds: float) -> None:
                 terminate(app, 20)
 
 
+def namespace_of(expr: str) -> str:
+    """Of the pipeline that a panel shows: the one with Spark, if it asks for nothing but metrics of Spark."""
+    names = _OWN.findall(expr)
+    return _OF_SPARK if names and all(name.startswith("spark_") for name in names) else "streams"
+
+
 def picture(
     prometheus: Prometheus, began: float, ended: float, boards: Sequence[Board] = _PIPELINES, prefix: str = ""
 ) -> None:
     """Dashboards from what Prometheus knows of this time, in files that begin with a prefix."""
 
     def ask(expr: str) -> list[Series]:
-        of_spark = all(name.startswith("spark_") for name in _OWN.findall(expr))
-        namespace = _OF_SPARK if of_spark else "streams"
-        asked = expr.replace("$namespace", namespace).replace("$__rate_interval", "10s")
+        asked = expr.replace("$namespace", namespace_of(expr)).replace("$__rate_interval", "10s")
         found = prometheus.query_range(asked, began, ended, _STEP)
         return [(labels, [(moment - began, value) for moment, value in points]) for labels, points in found]
 

@@ -35,6 +35,7 @@ RUNNERS = {
     "spark worker, native aggregator": ["spark-worker", "aggregator-0"],
     "native worker, spark aggregator": ["worker-0", "spark-aggregator"],
 }
+COMBINING = "workers that read the events themselves"
 COUNT = 4000
 TOPICS = ("EVENTS", "ROUTED", "PARTIALS", "RESULTS", "LATE", "DEAD_LETTERS", "RECEIPTS", "POSITIONS")
 
@@ -81,10 +82,15 @@ def start(deployment: Deployment, name: str) -> None:
 
 
 async def check(deployment: Deployment, mixture: str) -> None:
-    for name in RUNNERS[mixture]:
-        start(deployment, name)
-    deployment.start("observer-0", look_interval=0.2)
-    deployment.start("router-0", workers=4, grouping="pkg", max_batch=300, idle_timeout=1)
+    if mixture == COMBINING:
+        deployment.start("observer-0", look_interval=0.2, stages="combine")
+        deployment.start("worker-0", idle_timeout=1, flush_interval=0.1, stages="combine")
+        deployment.start("aggregator-0", stages="combine")
+    else:
+        for name in RUNNERS[mixture]:
+            start(deployment, name)
+        deployment.start("observer-0", look_interval=0.2)
+        deployment.start("router-0", workers=4, grouping="pkg", max_batch=300, idle_timeout=1)
     await deployment.write(backlog(1))
     await deployment.finish()
     await deployment.until(deployment.is_final, timeout=400)
@@ -98,6 +104,11 @@ async def check(deployment: Deployment, mixture: str) -> None:
     late, dead = (sum(lane[name] for lane in report["inputs"]) for name in ("late", "dead_letters"))
     assert events == COUNT and late > 10 and dead > 10
     assert sum(window["results"]["events"] for window in report["windows"]) == COUNT - late - dead
+    stages = "combine" if mixture == COMBINING else "route"
+    code, said, wrong = await command(deployment, "--recount", "--json", stages=stages)
+    assert code == 0, wrong
+    recount = orjson.loads(said)["recount"]
+    assert (code, recount["equal"], recount["not_recounted"]) == (0, len(report["windows"]), {}), recount
 
 
 async def when(deployment: Deployment, condition: Any) -> dict[str, Any]:
@@ -147,14 +158,15 @@ async def metric(deployment: Deployment, name: str) -> float:
     return float(line.rpartition(" ")[2])
 
 
-async def command(deployment: Deployment, *arguments: str) -> tuple[int, str, str]:
+async def command(deployment: Deployment, *arguments: str, stages: str = "route") -> tuple[int, str, str]:
     """What `keygrouping audit --once` says: exit code, output, errors."""
     settings = deployment.settings
     place = ("--bootstrap-servers", settings.bootstrap_servers, "--application", settings.application)
-    topics = {f"KEYGROUPING_{name}_TOPIC": getattr(settings, f"{name.lower()}_topic") for name in TOPICS}
+    given = {f"KEYGROUPING_{name}_TOPIC": getattr(settings, f"{name.lower()}_topic") for name in TOPICS}
+    given["KEYGROUPING_STAGES"] = stages
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "keygrouping", "audit", "--once", *place, "--job", JOB, *arguments),
-        env={name: value for name, value in os.environ.items() if not name.startswith("KEYGROUPING_")} | topics,
+        env={name: value for name, value in os.environ.items() if not name.startswith("KEYGROUPING_")} | given,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -237,6 +249,12 @@ async def test_events_that_came_into_routed_past_the_routers_are_named(deploy: D
     assert sum(window["results"]["events"] - window["routed"]["events"] for window in differing) == 3
     assert {window["start"] for window in differing} == {deployment.job.window_of(r.timestamp) for r in newest}
     assert report["differing_ranges"] == 0
+
+
+async def test_a_run_without_a_router_is_proven_too(deploy: Deploy) -> None:
+    deployment = await deploy(JOB, Shape(partitions=2, max_workers=4))
+    await deployment.admin.delete_topics([deployment.settings.routed_topic])
+    await check(deployment, COMBINING)
 
 
 @pytest.mark.spark

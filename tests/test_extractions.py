@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from keygrouping.accumulator import Accumulator
 from keygrouping.job import REASONS, Extracted, JobSpec, Rejection, extract_columns
+from keygrouping.oracle.reading import read, read_key
 from keygrouping_local.hostile_events import JOBS, NOW_MS, hostile_events
-from keygrouping_local.oracle_reading import read
-from keygrouping_router.data.extract import Extractor
+from keygrouping_service.events.extract import Extractor
 from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.record import Record
 
@@ -52,8 +52,8 @@ async def test_the_router_takes_columns_as_the_library_takes_events(job: JobSpec
     expected = one_by_one(job)
     judged = await Extractor(job).extract(columns(EVENTS), NOW_MS)
     good = usable(expected)
-    weights = np.ones(len(good)) if judged.usable.weights is None else judged.usable.weights
-    assert judged.usable.batch.offsets.tolist() == list(good)
+    weights = np.ones(len(good)) if judged.usable.weights is None else judged.usable.weights.floats()
+    assert judged.usable.events.offsets.tolist() == list(good)
     assert list(judged.usable.keys) == [one.key for one in good.values()]
     assert judged.usable.times.tolist() == [one.time_ms for one in good.values()]
     assert weights.tolist() == [float(one.weight) for one in good.values()]
@@ -104,3 +104,4 @@ def test_the_oracles_own_reading_is_the_same(job: JobSpec) -> None:
     for event in EVENTS:
         if one := good.get(event.offset):
             assert read(job, event.value, event.timestamp) == (one.time_ms, one.fields, one.skipped), event.value
+            assert read_key(job, event.key, event.value, event.headers) == one.key, event.value

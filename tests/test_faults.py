@@ -31,6 +31,11 @@ STAGES = {"native": ["worker-0", "worker-1", "aggregator-0"], "spark": ["spark-0
 SEED = int(os.environ.get("KEYGROUPING_TEST_SEED", "1"))
 
 
+@pytest.fixture(scope="module")
+def broker(fresh_broker: EmbeddedBroker) -> EmbeddedBroker:
+    return fresh_broker
+
+
 def skewed(count: int, partitions: int = 4, seed: int = SEED) -> Iterator[Event]:
     """A stream with hot keys, somewhat out of order, now and then late, and a record without key in a thousand."""
     chance = random.Random(seed)

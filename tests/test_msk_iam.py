@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaError
 from keygrouping.app import App, Event
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.java import find_java
+from keygrouping_local.logins import launched, with_tokens
 from keygrouping_msk_iam import MskIam
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.topics import Topic, create_topics
@@ -74,31 +75,14 @@ class Broker(EmbeddedBroker):
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
     """A broker that lets in whoever has a token; the brokers among themselves have passwords."""
-    login = "org.apache.kafka.common.security"
-    listener = "listener.name.plaintext"
-    broker = Broker(
-        tmp_path / "broker",
-        properties={
-            "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "sasl.enabled.mechanisms": "OAUTHBEARER,PLAIN",
-            "sasl.mechanism.inter.broker.protocol": "PLAIN",
-            f"{listener}.plain.sasl.jaas.config": f"{login}.plain.PlainLoginModule required "
-            'username="broker" password="inner" user_broker="inner";',
-            f"{listener}.oauthbearer.sasl.jaas.config": f"{login}.oauthbearer.OAuthBearerLoginModule "
-            'required unsecuredLoginStringClaim_sub="broker";',
-            f"{listener}.oauthbearer.sasl.server.callback.handler.class": "MskValidator",
-        },
-    )
+    broker = Broker(tmp_path / "broker", properties=with_tokens("MskValidator"))
     broker.classes = tmp_path
     source = tmp_path / "MskValidator.java"
     source.write_text(VALIDATOR)
     compiler = find_java().path.with_name("javac")
     subprocess.run([compiler, "-cp", ":".join(map(str, broker.jars)), "-d", tmp_path, source], check=True, timeout=120)
-    broker.launch()
-    try:
+    with launched(broker):
         yield broker
-    finally:
-        broker.stop()
 
 
 async def test_services_and_apps_log_in_with_signed_tokens(

@@ -1,4 +1,4 @@
-"""Logging in with tokens: a pipeline on a Kafka that takes OAUTHBEARER alone, with Kafka's own unsecured tokens."""
+"""Logging in with tokens: all services on a Kafka that takes OAUTHBEARER alone, with Kafka's own unsecured tokens."""
 
 from __future__ import annotations
 
@@ -8,24 +8,30 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import httpx
 import orjson
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.logins import launched, with_tokens
+from keygrouping_local.ports import free_ports
 from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.topics import Topic, create_topics, topics_of
 from keygrouping_service.records.aiokafka_adapter import fetch
 from keygrouping_service.settings import PREFIX, ServiceSettings
+from keygrouping_service.testing import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
+SERVICES = ("router", "worker", "aggregator", "observer", "producer")
 USER = "keygrouping"
 JOB = '{"window": "1s", "lateness": "0s", "aggregates": [{"name": "n", "op": "count"}]}'
-DEADLINE = 90
+DEADLINE = 150
 SECURITY = {
     "SECURITY_PROTOCOL": "SASL_PLAINTEXT",
     "SASL_MECHANISM": "OAUTHBEARER",
@@ -48,24 +54,8 @@ def token() -> str:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
     """A broker that lets in whoever has a token; the brokers among themselves have passwords."""
-    login = "org.apache.kafka.common.security"
-    broker = EmbeddedBroker(
-        tmp_path / "broker",
-        properties={
-            "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "sasl.enabled.mechanisms": "OAUTHBEARER,PLAIN",
-            "sasl.mechanism.inter.broker.protocol": "PLAIN",
-            "listener.name.plaintext.plain.sasl.jaas.config": f"{login}.plain.PlainLoginModule required "
-            'username="broker" password="inner" user_broker="inner";',
-            "listener.name.plaintext.oauthbearer.sasl.jaas.config": f"{login}.oauthbearer.OAuthBearerLoginModule "
-            'required unsecuredLoginStringClaim_sub="broker";',
-        },
-    )
-    broker.launch()
-    try:
+    with launched(EmbeddedBroker(tmp_path / "broker", properties=with_tokens())) as broker:
         yield broker
-    finally:
-        broker.stop()
 
 
 @pytest.fixture
@@ -83,13 +73,18 @@ def environment(broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.Monk
 async def test_a_pipeline_logs_in_with_tokens(environment: dict[str, str], tmp_path: Path) -> None:
     settings = ServiceSettings()
     await ready(settings)
+    ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
+    environment |= {f"{PREFIX}{name.upper()}_HTTP_PORT": str(port) for name, port in ports.items()}
+    environment |= {f"{PREFIX}OBSERVER_ROUTER_URL": f"http://127.0.0.1:{ports['router']}"}
     services = {
-        name: spawn([sys.executable, "-m", f"keygrouping_{name}"], tmp_path / name, environment)
-        for name in ("router", "worker", "aggregator")
+        name: spawn([sys.executable, "-m", f"keygrouping_{name}"], tmp_path / name, environment) for name in SERVICES
     }
     try:
         async with asyncio.timeout(DEADLINE):
             assert await first_result(settings)
+            async with httpx.AsyncClient() as client:
+                for port in ports.values():
+                    await until(partial(is_ready, client, port), DEADLINE)
     except TimeoutError:
         raise AssertionError({name: last_lines(tmp_path / name, 5) for name in services}) from None
     finally:
@@ -111,6 +106,13 @@ async def ready(settings: ServiceSettings) -> None:
         for second in range(100):
             await producer.send(settings.events_topic, b"{}", b"k", 0, 1_700_000_000_000 + 1000 * second)
         await producer.flush()
+
+
+async def is_ready(client: httpx.AsyncClient, port: int) -> bool:
+    try:
+        return (await client.get(f"http://127.0.0.1:{port}/readyz")).is_success
+    except httpx.TransportError:
+        return False
 
 
 async def first_result(settings: ServiceSettings) -> bytes | None:

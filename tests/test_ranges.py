@@ -1,4 +1,4 @@
-"""A range of a topic's events, routed by routers that are killed: its results are exact, final, and proven."""
+"""A range of a topic's events, whoever reads it, and is killed: its results are exact, final, and proven."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ JOB = orjson.dumps(
 ).decode()
 PARTITIONS = 3
 BEGINS, ENDS = START + 60_000, START + 240_000
-ROUTERS = {"router-0": 1, "router-1": 2}
+READERS = {"route": {"router-0": 1, "router-1": 2}, "combine": {"worker-0": 1, "worker-1": 2}}
+"""Who reads the input, and how often each is killed."""
 
 
 def stream(first: int, count: int) -> Iterator[Event]:
@@ -72,21 +73,20 @@ async def compared(deployment: Deployment, wanted: dict[int, tuple[int, int]]) -
     return comparison
 
 
-async def test_a_backfill_is_exact_whatever_is_killed_ends_by_itself_and_is_proven(deploy: Deploy) -> None:
+@pytest.mark.parametrize("stages", list(READERS))
+async def test_a_backfill_is_exact_whatever_is_killed_ends_by_itself_and_is_proven(deploy: Deploy, stages: str) -> None:
+    readers = READERS[stages]
     deployment = await deploy(JOB, Shape(partitions=PARTITIONS, max_workers=4))
     events = list(stream(0, 15_000))
     await deployment.write(events)
     wanted = range_of(events)
-    for name in ("worker-0", "worker-1", "aggregator-0"):
-        deployment.start(name)
-    for name in ROUTERS:
-        deployment.start(name, workers=4, grouping="pkg", start=iso(BEGINS), until=iso(ENDS), max_batch=50, linger=0)
-    await asyncio.gather(deployment.disturb(ROUTERS, (0.5, 2.0), 3), deployment.write(stream(15_000, 3_000)))
+    start(deployment, stages)
+    await asyncio.gather(deployment.disturb(readers, (0.5, 2.0), 3), deployment.write(stream(15_000, 3_000)))
 
-    async def routers_have_ended() -> bool:
-        return all(deployment.exit_code(name) == 0 for name in ROUTERS)
+    async def readers_have_ended() -> bool:
+        return all(deployment.exit_code(name) == 0 for name in readers)
 
-    await deployment.until(routers_have_ended)
+    await deployment.until(readers_have_ended)
     await deployment.until(deployment.is_final)
     assert {p: entry.offset for p, entry in (await deployment.committed("router")).items()} == {
         partition: after for partition, (_, after) in wanted.items()
@@ -94,22 +94,38 @@ async def test_a_backfill_is_exact_whatever_is_killed_ends_by_itself_and_is_prov
     comparison = await compared(deployment, wanted)
     assert comparison.equal, comparison
     assert comparison.events == sum(after - first for first, after in wanted.values())
-    report = await asyncio.to_thread(proof, deployment)
+    report = await asyncio.to_thread(proof, deployment, stages)
     assert report["ranges"] == []
     assert report["open"] == []
     assert {lane["partition"]: (lane["first"], lane["after"]) for lane in report["inputs"]} == wanted
 
 
-def proof(deployment: Deployment) -> dict[str, Any]:
+def start(deployment: Deployment, stages: str) -> None:
+    """Starts all; who reads the input reads the range, in small transactions."""
+    own = {"start": iso(BEGINS), "until": iso(ENDS)}
+    deployment.start("aggregator-0", stages=stages)
+    if stages == "route":
+        for name in ("worker-0", "worker-1"):
+            deployment.start(name)
+        own |= {"workers": "4", "grouping": "pkg", "max_batch": "50", "linger": "0"}
+    else:
+        own |= {"stages": stages, "batch_records": "50", "flush_interval": "0.01"}
+    for name in READERS[stages]:
+        deployment.start(name, **own)
+
+
+def proof(deployment: Deployment, stages: str) -> dict[str, Any]:
     """What the audit says of all that lies in Kafka."""
     names = {f"{kind}_topic": getattr(deployment.settings, f"{kind}_topic") for kind in KINDS}
     (report,) = audit(
         once=True,
         every=1.0,
         limit=1000,
+        share=1.0,
         bootstrap_servers=deployment.settings.bootstrap_servers,
         application=deployment.settings.application,
         job=JOB,
+        stages=stages,
         **names,
     )
     return report

@@ -17,8 +17,7 @@ from keygrouping_observer.audit.books import Books, Origin
 from keygrouping_observer.audit.inputs import Lane, Letters
 from keygrouping_observer.audit.reading import enter_letter
 from keygrouping_observer.audit.windows import Window
-from keygrouping_router.data.extract import Usable
-from keygrouping_router.data.receipts import Ledger
+from keygrouping_service.events.receipts import Ledger
 from keygrouping_service.kafka.progress import END
 from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.record import Record
@@ -60,15 +59,15 @@ class Line:
     def route(self, events: Iterable[Record], late: Callable[[Record], bool] = lambda _: False) -> None:
         """One transaction of a router."""
         records = list(events)
-        entry = self.ledger.entry(records[-1].offset + 1, 0)
+        entry = self.ledger.entry(0)
         entry.consume(offsets_of(records))
         tardy, rest = [r for r in records if late(r)], [r for r in records if not late(r)]
         entry.set_late(offsets_of(tardy))
         for letter in tardy:
             self.books.letter("late", Origin("events", 0, letter.offset), b"", letter.timestamp)
-        usable = Usable(columns(rest), [r.key or b"" for r in rest], np.array([r.timestamp for r in rest], np.int64))
         workers = np.array([r.offset % WORKERS for r in rest], np.int32)
-        entry.route(usable, workers)
+        entry.route(offsets_of(rest), np.array([r.timestamp for r in rest], np.int64), workers)
+        self.ledger.close(entry, records[-1].offset + 1)
         written = {}
         for worker in sorted(set(workers.tolist())):
             share = [r for r in rest if r.offset % WORKERS == worker]
@@ -118,7 +117,7 @@ class Line:
 
 
 def sum_of(partials: list[Partial]) -> int:
-    return sum(partial.receipt for partial in partials) % MODULUS
+    return sum(partial.hashes for partial in partials) % MODULUS
 
 
 def events(count: int, start: int = 0) -> list[Record]:
@@ -257,12 +256,13 @@ def test_late_events_and_dead_letters_are_counted_where_they_are(kind: str) -> N
     line.books.letter(kind, Origin("events", 0, 4), b"", 0)  # before its receipt, as topics are read side by side
     ledger = line.new_ledger(0)
     for first, missing in ((0, False), (10, True)):
-        entry = ledger.entry(first + 10, 0)
+        entry = ledger.entry(0)
         batch = events(10, start=first)
         entry.consume(offsets_of(batch))
         (entry.set_late if kind == "late" else entry.dead_letter)([batch[4].offset])
         rest = [r for r in batch if r is not batch[4]]
-        entry.route(Usable(columns(rest), [], np.zeros(9, np.int64)), np.zeros(9, np.int32))
+        entry.route(offsets_of(rest), np.zeros(9, np.int64), np.zeros(9, np.int32))
+        ledger.close(entry, first + 10)
         for value in entry.records({("routed", 0): [(first, 9)]}):
             line.books.receipt(value, 0)
         line.books.judge(0)
@@ -298,11 +298,11 @@ def test_an_event_in_a_window_of_its_own_costs_the_router_no_more_than_any_other
     def seconds(window_of: Callable[[int], int]) -> float:
         ledger = Line().ledger
         batch = columns([record("events", 0, n, b"k", window_of(n) * 1000) for n in range(500)])
-        usable = Usable(batch, [b"k"] * 500, batch.timestamps)
         begun = time.process_time()
-        entry = ledger.entry(500, 0)
+        entry = ledger.entry(0)
         entry.consume(batch.offsets)
-        entry.route(usable, np.zeros(500, np.int32))
+        entry.route(batch.offsets, batch.timestamps, np.zeros(500, np.int32))
+        ledger.close(entry, 500)
         list(entry.records({("routed", 0): [(0, 500)]}))
         return time.process_time() - begun
 
@@ -406,7 +406,7 @@ def test_what_is_known_of_a_large_backlog_fits_into_records_that_any_topic_takes
             assert len(value or b"") <= 1 << 19
             rows[key] = value or b""
 
-    receipt = Receipt.decode(next(iter(line.new_ledger(0).entry(1, 0).records({}))))
+    receipt = Receipt.decode(next(iter(line.new_ledger(0).entry(0).records({}))))
     for number in range(20_000):
         line.books.receipt(replace(receipt, first=number, after=number + 1).encode(), number)
     save()

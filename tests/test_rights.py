@@ -18,6 +18,7 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from aiokafka.protocol.admin import CreateAclsRequest
 from keygrouping.partial import Result
 from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.logins import PASSWORD, launched, with_passwords
 from keygrouping_local.process import last_lines, spawn, terminate
 from keygrouping_service.records.aiokafka_adapter import fetch, send_request
 from keygrouping_service.settings import PREFIX
@@ -57,29 +58,20 @@ def client(user: str, address: str) -> dict[str, Any]:
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "PLAIN",
         "sasl_plain_username": user,
-        "sasl_plain_password": "inner",
+        "sasl_plain_password": PASSWORD,
     }
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
     """A broker that allows nobody what no rule allows, but for its own user."""
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    users = 'username="broker" password="inner" user_broker="inner" user_keygrouping="inner"'
     properties = {
-        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.plaintext.plain.sasl.jaas.config": f"{login} required {users};",
+        **with_passwords(["keygrouping"]),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:broker;User:ANONYMOUS",
     }
-    broker = EmbeddedBroker(tmp_path / "broker", properties=properties)
-    broker.launch()
-    try:
+    with launched(EmbeddedBroker(tmp_path / "broker", properties=properties)) as broker:
         yield broker
-    finally:
-        broker.stop()
 
 
 @pytest.fixture
@@ -130,7 +122,7 @@ def running(address: str, folder: Path) -> Iterator[list[Path]]:
         "BOOTSTRAP_SERVERS": address,
         "SECURITY_PROTOCOL": "SASL_PLAINTEXT",
         "SASL_USERNAME": "keygrouping",
-        "SASL_PASSWORD": "inner",
+        "SASL_PASSWORD": PASSWORD,
         "JOB": JOB,
         **SETTINGS,
     }

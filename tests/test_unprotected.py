@@ -1,7 +1,7 @@
 """Receipts name each fault that stages are protected from: real ones run without the protection, and the audit sees it.
 
-A stage is run without it by a `sitecustomize`, which Python imports before the service. What receipts can't see is
-in docs/receipts.md: a time or a number that all stages read wrongly alike.
+A stage is run without it by a `sitecustomize`, which Python imports before the service. What receipts can't see, a time
+or a number that all stages read wrong alike, `test_recount` shows.
 """
 
 import random

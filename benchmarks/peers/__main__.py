@@ -21,7 +21,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,7 +40,9 @@ from peers.workload import CLOSING, PARTITIONS, Truth, fill
 
 LIMIT_SECONDS = 300.0
 _QUIET_SECONDS = 5.0
-"""Without a new output for so long after enough of them, a contestant is done."""
+"""Without a new output for so long after enough of them, it is looked whether a contestant is done."""
+_STALL_SECONDS = 100.0
+"""Without one for so long it is, whatever it has written: Kafka Streams writes what has changed every 30 s."""
 _LOOK_SECONDS = 0.2
 
 
@@ -90,16 +92,25 @@ def environment(contestant: Contestant, place: Place, source: str, target: str) 
     }
 
 
-async def outputs(servers: str, target: str, process: subprocess.Popen[bytes], needed: int) -> tuple[str, float]:
-    """Waits until a contestant has written all it will; how that ended, and when its last output came."""
+async def outputs(
+    servers: str, target: str, process: subprocess.Popen[bytes], needed: int, is_right: Callable[[], Awaitable[bool]]
+) -> tuple[str, float]:
+    """Waits until a contestant has written all it will; how that ended, and when its last output came.
+
+    One that has written enough and pauses may still be at it, such as in a rebalance: what is there decides.
+    """
     began = changed = time.time()
-    written = 0
+    written = judged = 0
     while True:
         now = time.time()
         if (found := await ends(servers, target)) != written:
             written, changed = found, now
         quiet = now - changed > _QUIET_SECONDS
-        if quiet and written >= needed:
+        if quiet and written >= needed and written != judged:
+            judged = written
+            if await is_right():
+                return "ok", changed
+        if now - changed > _STALL_SECONDS and written >= needed:
             return "ok", changed
         if quiet and process.poll() is not None:
             return f"ended with code {process.returncode}", changed
@@ -127,10 +138,14 @@ async def measure(contestant: Contestant, place: Place, source: str, truth: Trut
     await create(place.servers, target, TARGETS)
     needed = truth.records + CLOSING if contestant.work == "route" else len(truth.sums)
     started = time.time()
+
+    async def is_right() -> bool:
+        return (await verify(place.servers, target, contestant.work, truth)).right == truth.records
+
     with running(contestant, place, source, target) as process:
         meter = Meter(process.pid, place.broker)
         meter.start()
-        state, end = await outputs(place.servers, target, process, needed)
+        state, end = await outputs(place.servers, target, process, needed, is_right)
         meter.end()
     mark = place.folder / "first"
     first = float(mark.read_text()) if mark.exists() else started
@@ -154,6 +169,7 @@ async def measure(contestant: Contestant, place: Place, source: str, truth: Trut
         right=verdict.right,
         extra=verdict.extra,
         largest_share=verdict.largest_share,
+        load=os.getloadavg()[0],
     )
 
 

@@ -69,6 +69,7 @@ CONTESTANTS = (
     Contestant("spark", "route", "at-least-once", 2),
     Contestant("faust", "route", "at-least-once", records=50_000),
     Contestant("keygrouping", "count", "native-level-fill", exactly_once=True),
+    Contestant("keygrouping", "count", "native-combine", exactly_once=True),
     Contestant("keygrouping", "count", "spark-level-fill", exactly_once=True),
     Contestant("kafka-streams", "count", "eos", 2, exactly_once=True),
     Contestant("kafka-streams", "count", "at-least-once", 2),

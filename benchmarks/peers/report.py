@@ -28,6 +28,8 @@ class Run:
     right: int
     extra: int
     largest_share: float
+    load: float
+    """Of the machine, at the end: the average of a minute. What contestant and broker ask for is in it."""
 
 
 HEAD = (

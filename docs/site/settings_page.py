@@ -74,12 +74,18 @@ _KINDS: dict[Any, str] = {
 def render() -> str:
     """The page."""
     parts = [_HEAD]
-    known: set[str] = set()
+    told: list[type[ServiceSettings]] = []
     for title, settings in {**SHARED, **OWN}.items():
-        own = [name for name in settings.model_fields if name not in known]
+        own = [name for name in settings.model_fields if not any(_tells(shared, settings, name) for shared in told)]
         parts.append(_section(title, settings, own, shared=title in SHARED))
-        known |= set(own) if title in SHARED else set()
+        told += [settings] if title in SHARED else []
     return "\n".join(parts)
+
+
+def _tells(shared: type[ServiceSettings], settings: type[ServiceSettings], name: str) -> bool:
+    """Whether a section of shared settings tells of this one: not if a service means something else by the name."""
+    told, own = shared.model_fields.get(name), settings.model_fields[name]
+    return told is not None and (issubclass(settings, shared) or told.description == own.description)
 
 
 def without_meaning() -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitoring.model import Alert, Objective
-from monitoring.recordings import EVENTS, grown
+from monitoring.recordings import COMBINING, EVENTS, grown, used
 from monitoring.recordings import RESULTS as FINAL
 
 _FLOWING = "on (namespace) keygrouping:events:rate5m > 0"
@@ -11,16 +11,17 @@ _FLOWED_LAST = (
     "on (namespace) (last_over_time(keygrouping:events:rate2m[1h]) > 0) "
     "and on (namespace) count by (namespace) (keygrouping:instances:count)"
 )
-"""Events flow, or did until the routers' own series ended; and something of the pipeline is still there."""
-_WAIT = (
-    "(max by (namespace) (keygrouping_router_result_wait_seconds) "
-    "or max by (namespace) (last_over_time(keygrouping_router_result_wait_seconds[1h])))"
-)
+"""Events flow, or did until the series of those who read the input ended; and something of the pipeline is there."""
+_WAIT = "(keygrouping:result_wait:seconds or last_over_time(keygrouping:result_wait:seconds[1h]))"
 _DEAD = "sum by (namespace) (keygrouping:dead_letters:rate5m)"
 _PROMISE = f"{EVENTS.part:.0%} of all events within {EVENTS.within:.0f} s"
 _FINAL_PROMISE = f"{FINAL.part:.0%} of all windows final within {FINAL.within:.0f} s of when they could be"
 _ANY_PROCESS = "keygrouping_event_loop_lag_seconds_count or keygrouping_app_ready"
 """What each process of ours has, and each member of an app."""
+_NO_ROUTER_NEEDED = (
+    f'unless on (namespace, part) label_replace(count by (namespace) ({COMBINING} > 0), "part", "router", "", "")'
+)
+"""Who has changed to workers that combine at the source has stopped the routers."""
 _FAST = (("1h", "5m", 14.4), ("6h", "30m", 6.0))
 _SLOW = (("1d", "2h", 3.0), ("3d", "6h", 1.0))
 
@@ -109,8 +110,9 @@ RESULTS = (
         "warning",
         "The {{ $labels.stage }} stage in {{ $labels.namespace }} is {{ $value | humanizeDuration }} behind and does "
         "not catch up",
-        "What waits for the {{ $labels.stage }} stage is as much as is routed in {{ $value | humanizeDuration }}, and "
-        "for half an hour it has not become less: all results are late by that much.",
+        "What waits for the {{ $labels.stage }} stage is as much as is routed, or combined at the source, in "
+        "{{ $value | humanizeDuration }}, and for half an hour it has not become less: all results are late by that "
+        "much.",
     ),
     Alert(
         "KeygroupingLatencyBudgetBurnFast",
@@ -181,7 +183,7 @@ RESULTS = (
         "KeygroupingDeadLettersBurst",
         "keygrouping:dead_letters:increase15m > 10000 or (keygrouping:dead_letters:increase15m > 100 and "
         "keygrouping:dead_letters:increase15m > on (namespace) group_left () "
-        "0.001 * sum by (namespace) (increase(keygrouping_router_routed_total[15m])))",
+        f"0.001 * sum by (namespace) ({used('increase', '15m')}))",
         "0m",
         "warning",
         "{{ $value | humanize }} events in {{ $labels.namespace }} went to dead-letters within 15 minutes: "
@@ -225,7 +227,7 @@ RESULTS = (
         "5m",
         "warning",
         "The audit in {{ $labels.namespace }} has compared nothing for {{ $value | humanizeDuration }}",
-        "Events flow, and for {{ $value | humanizeDuration }} nobody has compared the results with what was routed. "
+        "Events flow, and for {{ $value | humanizeDuration }} nobody has compared the results with what was read. "
         "Results may be right, but they are not proven.",
     ),
     Alert(
@@ -281,8 +283,8 @@ BALANCE = (
         "10m",
         "warning",
         "Worker {{ $labels.worker }} in {{ $labels.namespace }} is {{ $value | humanizeDuration }} behind",
-        "What waits for worker {{ $labels.worker }} is as much as it was sent in {{ $value | humanizeDuration }}. At "
-        "least half of the workers keep up. Results wait for the slowest worker.",
+        "What waits for worker {{ $labels.worker }} is as much as it was sent, or has combined at the source, in "
+        "{{ $value | humanizeDuration }}. At least half of the workers keep up. Results wait for the slowest worker.",
     ),
     Alert(
         "KeygroupingWorkersBehind",
@@ -291,8 +293,8 @@ BALANCE = (
         "10m",
         "critical",
         "{{ $value | humanize }} workers in {{ $labels.namespace }} are more than five minutes behind",
-        "{{ $value | humanize }} workers, more than half of all, have waiting what they are sent in five minutes or "
-        "longer: results are late by that much, for all keys.",
+        "{{ $value | humanize }} workers, more than half of all, have waiting what they are sent, or combine at the "
+        "source, in five minutes or longer: results are late by that much, for all keys.",
     ),
     Alert(
         "KeygroupingRoutersApart",
@@ -446,7 +448,7 @@ PARTS = (
     ),
     Alert(
         "KeygroupingExporterMissing",
-        "max_over_time(keygrouping:instances:count[1h]) unless keygrouping:instances:count",
+        f"max_over_time(keygrouping:instances:count[1h]) unless keygrouping:instances:count {_NO_ROUTER_NEEDED}",
         "10m",
         "warning",
         "No {{ $labels.part }} in {{ $labels.namespace }} shows metrics any more",

@@ -22,6 +22,8 @@ Note = tuple[str, Sequence[float]]
 _COLUMN, _LINE = 0.75, 0.42
 _MOST_NAMED = 8
 _GAP_SECONDS = 5.0
+_LETTER = 0.045
+"""Width of a legend's letter in inches."""
 _BELOW = -0.03
 """Where an axis begins, as part of its end: a line at 0 is seen whole."""
 _COLOURS = {"green": "#3d8b40", "orange": "#d98324", "red": "#c0392b"}
@@ -95,7 +97,8 @@ def _lines(axes: Axes, panel: Mapping[str, Any], found: Sequence[tuple[Mapping[s
         _stack(axes, named)
     else:
         for name, points in named:
-            axes.plot([time / 60 for time, _ in points], [value for _, value in points], label=name, linewidth=1.1)
+            pieces = broken(points)
+            axes.plot([time / 60 for time, _ in pieces], [value for _, value in pieces], label=name, linewidth=1.1)
     if custom.get("scaleDistribution", {}).get("type") == "log":
         axes.set_yscale("log")
     elif named:
@@ -120,10 +123,26 @@ def _lines(axes: Axes, panel: Mapping[str, Any], found: Sequence[tuple[Mapping[s
             labels[:_MOST_NAMED],
             loc="upper left",
             bbox_to_anchor=(-0.02, -0.09),
-            ncols=4,
+            ncols=_columns(axes, labels[:_MOST_NAMED]),
             fontsize=6,
             frameon=False,
         )
+
+
+def broken(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points with a hole where there are none for a while: no line leads over it."""
+    found = list(points[:1])
+    for before, after in pairwise(points):
+        if after[0] - before[0] > _GAP_SECONDS:
+            found.append((before[0], math.nan))
+        found.append(after)
+    return found
+
+
+def _columns(axes: Axes, labels: Sequence[str]) -> int:
+    """How many of the names stand beside each other below a panel."""
+    width = axes.get_position().width * 24 * _COLUMN
+    return max(1, min(4, int(width / (_LETTER * (max(map(len, labels)) + 8)))))
 
 
 def _stack(axes: Axes, named: Sequence[tuple[str, Sequence[tuple[float, float]]]]) -> None:

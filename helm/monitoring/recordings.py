@@ -45,15 +45,56 @@ def grown(counter: str, span: str) -> str:
     return f"({since_start} > {increase} or {increase} or {since_start})"
 
 
+COMBINING = "keygrouping_worker_result_wait_seconds"
+"""Above 0 at workers that combine at the source, and at no others."""
+
+
+ROUTED, LATE = "keygrouping_router_routed_total", "keygrouping_router_late_total"
+DEAD_LETTERS, SKIPPED = "keygrouping_router_dead_letters_total", "keygrouping_router_skipped_fields_total"
+OF_WORKERS = {
+    ROUTED: "keygrouping_worker_events_total",
+    LATE: "keygrouping_worker_late_total",
+    DEAD_LETTERS: "keygrouping_worker_dead_letters_total",
+    SKIPPED: "keygrouping_worker_skipped_fields_total",
+}
+"""What routers count, as workers count it that combine at the source."""
+
+
+def at_input(how: str, counter: str, span: str) -> str:
+    """`rate` or `increase` of what whoever reads the input counts: routers, and workers that combine at the source.
+
+    Workers behind routers count what these have counted already, and would go on for a while after them: they are left
+    out.
+    """
+    return f"({how}({counter}[{span}]) or {combined(how, counter, span)})"
+
+
+def combined(how: str, counter: str, span: str) -> str:
+    """What workers that combine at the source count of what is `counter` at routers."""
+    here = f"last_over_time({COMBINING}[{span}]) > 0"
+    return f"({how}({OF_WORKERS[counter]}[{span}]) and on (namespace, instance) {here})"
+
+
+def used(how: str, span: str) -> str:
+    """The events that routers have sent to workers, and those that workers have combined at the source."""
+    return at_input(how, ROUTED, span)
+
+
+def by_worker(expr: str) -> str:
+    """Series of routers have the label `worker`; those of workers get it: the pod, or the instance without pods."""
+    named = f'label_replace({expr}, "worker", "$1", "instance", "(.*)")'
+    return f'label_replace({named}, "worker", "$1", "pod", "(.+)")'
+
+
 _DEAD_GROWN = " or ".join(grown(f"keygrouping_{part}_dead_letters_total", "15m") for part in WRITERS)
 
 _LOST = 'keygrouping_expired_offsets_total{group!~".*-(observer|audit)"}'
 """What the observer has not seen is in the results all the same."""
 
-_LATE_EVENTS = "sum by (namespace) (rate(keygrouping_router_late_total[10m]))"
+_LATE_EVENTS = f"sum by (namespace) ({at_input('rate', LATE, '10m')})"
 
-_EXCLUDED = "rate(keygrouping_router_late_total[10m]) or rate(keygrouping_router_dead_letters_total[10m])"
-"""Events that the routers send to no worker; the labels `reason` of the two kinds are not the same."""
+_EXCLUDED = f"{at_input('rate', LATE, '10m')} or {at_input('rate', DEAD_LETTERS, '10m')}"
+"""Events that go into no partial; the labels `reason` of the two kinds are not the same."""
 
 _UNSEEN = "time() - keygrouping_input_seen_timestamp_seconds > 180"
 _AWAY = (
@@ -64,6 +105,20 @@ _AWAY = (
 """How long Kafka has been away, by three quarters of all processes: one that has just started knows nothing of it."""
 
 _WORKER_LAG = "max by (namespace, worker) (keygrouping_router_worker_lag_records)"
+_COMBINES_HERE = f"{COMBINING} > 0 and on (namespace, instance) keygrouping_assigned_partitions > 0"
+"""A worker that combines and has a partition: those beyond the number of partitions stand by."""
+_COMBINER_LAG = by_worker(f"keygrouping_lag_records and on (namespace, instance) ({_COMBINES_HERE})")
+_COMBINED = by_worker(f"rate(keygrouping_worker_events_total[5m]) and on (namespace, instance) ({_COMBINES_HERE})")
+
+
+def _delay(lag: str, rate: str) -> str:
+    return f"{lag} / clamp_min(sum by (namespace, worker) ({rate}) or 0 * {lag}, 1)"
+
+
+_WORKER_DELAY = (
+    f"{_delay(_WORKER_LAG, 'rate(keygrouping_router_routed_total[5m])')} or "
+    f"{_delay(f'sum by (namespace, worker) ({_COMBINER_LAG})', _COMBINED)}"
+)
 
 _ABORTS = "sum by (namespace, group) (rate(keygrouping_transaction_aborts_total[10m]))"
 _COMMITS = "sum by (namespace, group) (rate(keygrouping_commits_total[10m]))"
@@ -71,9 +126,10 @@ _COMMITS = "sum by (namespace, group) (rate(keygrouping_commits_total[10m]))"
 _WAITING_SINCE = (
     "max by (namespace) (max_over_time(keygrouping_last_result_timestamp_seconds[1d]) "
     "or max_over_time(((keygrouping:events:rate2m == 0) + time())[1d:1m]) "
-    "or min by (namespace, job) (process_start_time_seconds and on (namespace, instance) keygrouping_router_epoch))"
+    "or min by (namespace, job) (process_start_time_seconds and on (namespace, instance) "
+    f"(keygrouping_router_epoch or {COMBINING} > 0)))"
 )
-"""The newest of: the last result, the last moment without events, the start of the routers."""
+"""The newest of: the last result, the last moment without events, the start of whoever reads the input."""
 
 
 _CAPACITY = "max by (namespace, worker) (keygrouping_router_worker_capacity)"
@@ -115,8 +171,12 @@ RECORDINGS: tuple[Recording, ...] = (
         Recording("keygrouping:instances:count", f"count by (namespace) ({metric})", {"part": part})
         for part, metric in _PARTS.items()
     ),
-    Recording("keygrouping:events:rate2m", "sum by (namespace) (rate(keygrouping_router_routed_total[2m]))"),
-    Recording("keygrouping:events:rate5m", "sum by (namespace) (rate(keygrouping_router_routed_total[5m]))"),
+    Recording("keygrouping:events:rate2m", f"sum by (namespace) ({used('rate', '2m')})"),
+    Recording("keygrouping:events:rate5m", f"sum by (namespace) ({used('rate', '5m')})"),
+    Recording(
+        "keygrouping:result_wait:seconds",
+        f"max by (namespace) (keygrouping_router_result_wait_seconds or {COMBINING} > 0)",
+    ),
     Recording(
         "keygrouping:results:rate5m",
         "sum by (namespace) "
@@ -132,11 +192,7 @@ RECORDINGS: tuple[Recording, ...] = (
         "keygrouping:lag:seconds",
         "keygrouping:lag:sum / on (namespace) group_left () clamp_min(keygrouping:events:rate5m, 1)",
     ),
-    Recording(
-        "keygrouping:worker_delay:seconds",
-        f"{_WORKER_LAG} / clamp_min(sum by (namespace, worker) (rate(keygrouping_router_routed_total[5m])) "
-        f"or 0 * {_WORKER_LAG}, 1)",
-    ),
+    Recording("keygrouping:worker_delay:seconds", _WORKER_DELAY),
     Recording(
         "keygrouping:imbalance:rate5m",
         "max by (namespace) (sum by (namespace, worker) (rate(keygrouping_router_routed_total[5m])) "
@@ -159,13 +215,13 @@ RECORDINGS: tuple[Recording, ...] = (
     Recording(
         "keygrouping:late_events:ratio_rate10m",
         f"{_LATE_EVENTS} / clamp_min({_LATE_EVENTS} "
-        f"+ (sum by (namespace) (rate(keygrouping_router_routed_total[10m])) or 0 * {_LATE_EVENTS}), 1e-9)",
+        f"+ (sum by (namespace) ({used('rate', '10m')}) or 0 * {_LATE_EVENTS}), 1e-9)",
     ),
     Recording("keygrouping:excluded:rate10m", f"sum by (namespace) ({_EXCLUDED})"),
     Recording(
         "keygrouping:excluded:ratio_rate10m",
         "keygrouping:excluded:rate10m / on (namespace) clamp_min(keygrouping:excluded:rate10m + on (namespace) "
-        "(sum by (namespace) (rate(keygrouping_router_routed_total[10m])) or 0 * keygrouping:excluded:rate10m), 1e-9)",
+        f"(sum by (namespace) ({used('rate', '10m')}) or 0 * keygrouping:excluded:rate10m), 1e-9)",
     ),
     Recording(
         "keygrouping:refused_requests:rate5m",
@@ -174,7 +230,7 @@ RECORDINGS: tuple[Recording, ...] = (
     ),
     Recording(
         "keygrouping:skipped_fields:ratio_rate5m",
-        "sum by (namespace, field) (rate(keygrouping_router_skipped_fields_total[5m])) / on (namespace) group_left () "
+        f"sum by (namespace, field) ({at_input('rate', SKIPPED, '5m')}) / on (namespace) group_left () "
         "(keygrouping:events:rate5m > 0)",
     ),
     Recording("keygrouping:kafka_away:seconds", _AWAY),

@@ -2,6 +2,7 @@
 
 import pytest
 from keygrouping_local import archives
+from keygrouping_local.jars import default_jars_dir
 from keygrouping_local.small_spark import java_options
 from keygrouping_spark import session
 from keygrouping_spark.settings import SparkSettings
@@ -15,6 +16,7 @@ def spark() -> SparkSession:
         bootstrap_servers="none:9",
         checkpoint="none",
         job='{"aggregates": []}',
+        jars=default_jars_dir() / "spark",  # unused, but the archive fits no other class path
         shuffle_partitions=2,
         driver_memory="1g",
         java_options=java_options(archives.reading("spark")),

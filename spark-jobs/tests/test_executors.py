@@ -1,11 +1,31 @@
 """Executors follow the workers in use: on a cluster of local processes, with real executors."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from keygrouping_local.small_spark import java_options
+from keygrouping_spark.executors import Executors
+
+# Mocks of what Java answers; the whole is tested below on a cluster.
+CASES = {"one process": (True, False), "dynamic allocation": (False, True)}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_where_the_number_is_not_the_routers_it_is_left_alone(case: str) -> None:
+    local, dynamic = CASES[case]
+    spark = MagicMock()
+    context = spark.sparkContext._jsc.sc()
+    context.isLocal = MagicMock(return_value=local)
+    answers = {"spark.dynamicAllocation.enabled": dynamic}
+    context.getConf().getBoolean = MagicMock(side_effect=lambda name, other: answers.get(name, other))
+    async with asyncio.timeout(10):
+        await Executors(spark).follow(lambda: 3, 0.01)
+    context.requestTotalExecutors.assert_not_called()
+
 
 PROGRAM = """
 import asyncio, os, sys, time

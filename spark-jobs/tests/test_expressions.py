@@ -22,7 +22,7 @@ from keygrouping.aggregate import Distinct
 from keygrouping.aggregate.sketch import sound as python_sound
 from keygrouping.identity import partition_seeds, tally
 from keygrouping.job import Extracted, JobSpec, picker
-from keygrouping.partial import Partial, RecordError, Result
+from keygrouping.partial import Partial, RecordError, Result, encode_receipt
 from keygrouping.receipt import MODULUS
 from keygrouping_local.hostile_events import JOBS, hostile_events
 from keygrouping_service.kafka.partials import check
@@ -338,7 +338,7 @@ def test_the_library_finishes_sparks_partials_to_its_own_results(spark: SparkSes
         mine = [r[3] for r in records if (r[0], r[2], JOB.window_of(r[4])) == (key, p.worker, p.start)]
         assert (p.first, p.last, p.events, p.end, p.epoch) == (mine[0], mine[-1], len(mine), p.start + 60_000, 3)
         assert p.topic == TOPIC
-        assert p.receipt == receipt_of(mine, p.worker)
+        assert p.hashes == receipt_of(mine, p.worker)
 
 
 def receipt_of(offsets: list[int], worker: int) -> int:
@@ -365,7 +365,7 @@ def by_hand(group: tuple[bytes, int, int], items: list[Record]) -> Partial:
     _, start, worker = group
     receipt = receipt_of([item[3] for item in items], worker)
     counts, offsets = (len(items), len(items)), (items[0][3], items[-1][3])
-    return Partial(worker, start, start + 60_000, *counts, *offsets, 0, states, receipt=receipt)
+    return Partial(worker, start, start + 60_000, *counts, *offsets, 0, states, receipt=encode_receipt(receipt))
 
 
 @slowly
@@ -388,7 +388,7 @@ def test_spark_merges_partials_of_either_runner_to_the_librarys_results(
     receipts: dict[tuple[bytes, int], int] = defaultdict(int)
     for key, value in flushed:
         partial = Partial.decode(value)
-        receipts[key, partial.start] = (receipts[key, partial.start] + partial.receipt) % MODULUS
+        receipts[key, partial.start] = (receipts[key, partial.start] + partial.hashes) % MODULUS
     assert {(row.key, row.start): row.receipt for row in rows} == receipts
 
 
@@ -398,7 +398,7 @@ def test_a_partial_whose_receipt_is_none_is_not_merged(spark: SparkSession, rece
     document = orjson.loads(value)
     rows = [(key, value), (key, orjson.dumps(document | {"first": 7, "last": 7, "receipt": receipt}))]
     (row,) = merged(kafka_values(spark, rows))
-    assert (row.events, row.receipt) == (1, Partial.decode(value).receipt)
+    assert (row.events, row.receipt) == (1, Partial.decode(value).hashes)
 
 
 def read(source: DataFrame, job: JobSpec = JOB, floor: int = -1) -> DataFrame:

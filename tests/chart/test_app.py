@@ -131,6 +131,14 @@ def test_a_fixed_number_and_scaling_by_cpu(render: Render) -> None:
     assert "replicas" not in only(left, "StatefulSet")["spec"]
 
 
+def test_members_are_evicted_one_after_another(render: Render) -> None:
+    budget = only(render(APP), "PodDisruptionBudget")["spec"]
+    template = only(render(APP), "StatefulSet")["spec"]["template"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert not any(item["kind"] == "PodDisruptionBudget" for item in render(BACKFILL))
+
+
 def test_handlers_call_what_is_named_and_nothing_else(render: Render) -> None:
     def ports(objects: Objects) -> list[int]:
         policies = [item for item in objects if item["kind"] == "NetworkPolicy" and parts([item]) == {"app"}]

@@ -264,8 +264,8 @@ CHART_ITSELF = [
     ),
     (
         "kafka: {bundled: {enabled: false}, external: {bootstrapServers: 'a:1', securityProtocol: SASL_SSL, "
-        "sasl: {mechanism: OAUTHBEARER, tokenProvider: 'iam:token'}}}",
-        "OAUTHBEARER needs runner=native",
+        "sasl: {mechanism: OAUTHBEARER, tokenProvider: 'keygrouping_msk_iam:token'}}}",
+        "tokens of MSK IAM are not: set runner=native",
     ),
     ("spark: {settings: {driverMemory: 3g}}", "a heap of 3g and 512Mi besides are more than"),
     ("spark: {driver: {resources: {limits: {memory: 1Gi}}}}", "spark.driver.resources.limits.memory=1Gi"),
@@ -302,6 +302,11 @@ CHART_ITSELF = [
         f"{{{APP}}}, redis: {{bundled: {{enabled: false}}, external: {{url: 'redis://a:6379/0'}}}}}}",
         "redis.external.url: runner=app needs no Redis",
     ),
+    (
+        "{stages: combine}",
+        "stages=combine needs runner=native, not spark: the Spark job reads what routers have routed",
+    ),
+    ("{runner: native, stages: combine, router: {pdb: {enabled: true}}}", "router.pdb.enabled: stages=combine has no"),
     ("{runner: native, app: {module: 'billing:app'}}", "app.module and app.image are not used with runner=native"),
     (
         f"{{{APP}, keda: {{enabled: true}}}}, "
@@ -323,6 +328,10 @@ PROGRAMS = [
     ),
     ("job: {aggregates: [{name: a, op: 'my_prices:GeometricMean', field: x}]}", "No module named 'my_prices'"),
     ("router: {grouping: {name: d-choices, settings: {shared: true}}}", "leaves the plan to the routers"),
+    (
+        "{runner: native, worker: {settings: {idleTimeout: 5}}}",
+        "WORKER_IDLE_TIMEOUT: routers read the input",
+    ),
     ("router: {grouping: {settings: {interval: 7200}}}", "interval must be from 0.1 to 3600 s"),
     ("router: {image: {repository: mine/router}, grouping: {name: mine}}", "unknown grouping 'mine'"),
     ("producer: {settings: {workload: file}}", "the workload 'file' needs a file and a key"),

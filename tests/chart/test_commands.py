@@ -93,6 +93,49 @@ def test_settings_that_programs_refuse_end_the_installation_with_their_words(ser
     assert sorted(path.rpartition("/")[2] for path in kept) == ["r-keygrouping-check", "r-keygrouping-check-abcde"]
 
 
+INSTALL = f"helm install r {CHART} --namespace ns --set image.pullPolicy=Never"
+UPGRADE = f"helm upgrade r {CHART} --namespace ns --set image.pullPolicy=Never"
+KAFKA = "kafka.bundled.image"
+
+
+def test_a_kafka_that_cannot_read_its_volume_is_refused_before_anything_changes(server: ApiServer, run: Run) -> None:
+    assert run(f"{INSTALL} --set {KAFKA}.tag=4.3.1").returncode == 0
+    before = len(server.changes)
+    done = run(f"{UPGRADE} --set {KAFKA}.tag=4.2.2")
+    assert done.returncode == 1
+    told = "apache/kafka:4.2.2 can't read the volume of the Kafka that runs, apache/kafka:4.3.1"
+    assert f"{told}: set {KAFKA}.tag=4.3.1; or uninstall" in done.stderr
+    assert len(server.changes) == before
+    assert run(f"{UPGRADE} --set {KAFKA}.tag=4.3.1").returncode == 0, "the way out"
+
+
+def test_a_kafka_of_a_major_version_before_is_refused(server: ApiServer, run: Run) -> None:
+    del server
+    registry = "registry.example.com:5000/mirror/kafka"
+    assert run(f"{INSTALL} --set {KAFKA}.repository={registry},{KAFKA}.tag=4.0.0").returncode == 0
+    done = run(f"{UPGRADE} --set {KAFKA}.tag=3.9.1-r2")
+    assert done.returncode == 1
+    assert f"runs, {registry}:4.0.0: set {KAFKA}.tag=4.0.0;" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (f"{KAFKA}.tag=4.2.2", f"{KAFKA}.tag=4.3.1"),
+        (f"{KAFKA}.tag=4.2.9", f"{KAFKA}.tag=4.2.2"),
+        (f"{KAFKA}.tag=4.9.0", f"{KAFKA}.tag=4.10.0"),
+        (f"{KAFKA}.tag=4.3.1", f"{KAFKA}.tag=latest"),
+        (f"{KAFKA}.digest=sha256:{'4' * 64}", f"{KAFKA}.tag=4.2.2"),
+        (f"kafka.bundled.persistence.enabled=false,{KAFKA}.tag=4.3.1", "kafka.bundled.persistence.enabled=false"),
+    ],
+)
+def test_a_kafka_that_may_read_its_volume_is_upgraded(server: ApiServer, run: Run, before: str, after: str) -> None:
+    del server
+    assert run(f"{INSTALL} --set {before}").returncode == 0
+    done = run(f"{UPGRADE} --set {after}")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_the_pages_give_that_command(page: str) -> None:
     found = _TEST.findall((ROOT / page).read_text())

@@ -369,6 +369,68 @@ def test_executors_follow_the_router(render: Render, mode: str, asks: bool) -> N
     assert ("KEYGROUPING_SPARK_ROUTER_URL" in {entry["name"] for entry in driver["env"]}) is asks
 
 
+def spark_settings(render: Render, mode: str, *options: str) -> dict[str, str]:
+    """Spark's settings where executors are pods, whoever starts the driver."""
+    objects = render(None, f"spark.mode={mode}", *options)
+    if mode == "operator":
+        (application,) = of_kind(objects, "SparkApplication")
+        return dict(application["spec"]["sparkConf"])
+    (conf,) = (item["data"] for item in of_kind(objects, "ConfigMap") if "executor.yaml" in item["data"])
+    return dict(line.split(maxsplit=1) for line in conf["spark-defaults.conf"].splitlines())
+
+
+def conf(name: str, value: str) -> str:
+    return f"spark.conf.{name.replace('.', chr(92) + '.')}={value}"
+
+
+on_pods = pytest.mark.parametrize("mode", ["client", "operator"])
+
+
+@on_pods
+def test_executors_hand_over_their_blocks_before_they_go(render: Render, mode: str) -> None:
+    settings = spark_settings(render, mode)
+    blocks = ["spark.storage.decommission.rddBlocks.enabled", "spark.storage.decommission.shuffleBlocks.enabled"]
+    for name in ["spark.decommission.enabled", "spark.storage.decommission.enabled", *blocks]:
+        assert settings[name] == "true"
+
+
+@on_pods
+def test_sparks_own_settings_have_the_last_word(render: Render, mode: str) -> None:
+    told = {
+        "spark.decommission.enabled": "no",
+        "spark.eventLog.enabled": "yes",
+        "spark.eventLog.dir": "s3a://bucket/events",
+        "spark.dynamicAllocation.enabled": "yes",
+    }
+    settings = spark_settings(render, mode, *(conf(name, value) for name, value in told.items()))
+    assert {name: settings[name] for name in told} == told
+
+
+VOLUME = "spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1"
+
+
+@on_pods
+def test_a_claim_of_an_executor_is_taken_over_by_the_next_one(render: Render, mode: str) -> None:
+    without = spark_settings(render, mode)
+    assert without["spark.kubernetes.driver.reusePersistentVolumeClaim"] == "false"
+    assert not any(name.startswith(VOLUME) for name in without)
+    given = "spark.executor.persistence"
+    options = [f"{given}.enabled=true", f"{given}.size=20Gi", f"{given}.storageClass=fast"]
+    settings = spark_settings(render, mode, *options)
+    for name in ("ownPersistentVolumeClaim", "reusePersistentVolumeClaim"):
+        assert settings[f"spark.kubernetes.driver.{name}"] == "true"
+    assert {name.removeprefix(f"{VOLUME}."): settings[name] for name in settings if name.startswith(VOLUME)} == {
+        "options.claimName": "OnDemand",
+        "options.sizeLimit": "20Gi",
+        "options.storageClass": "fast",
+        "mount.path": "/var/lib/keygrouping/local",
+        "mount.readOnly": "false",
+    }
+    assert "KubernetesLocalDiskShuffleDataIO" in settings["spark.shuffle.sort.io.plugin.class"]
+    (role,) = of_kind(render(None, f"spark.mode={mode}", *options), "Role")
+    assert role["rules"][0]["resources"] == ["pods", "persistentvolumeclaims"]
+
+
 def test_an_object_store_needs_no_claim(render: Render) -> None:
     objects = render(None, "spark.checkpoint.uri=s3a://bucket/folder")
     assert of_kind(objects, "PersistentVolumeClaim") == []
@@ -399,6 +461,18 @@ def test_a_number_that_others_scale_can_be_left_out(render: Render, part: str, r
     objects = render(None, f"runner={runner}", f"{part}.replicas=null")
     (found,) = (i for i in of_kind(objects, "Deployment") if i["metadata"]["name"] == f"r-keygrouping-{part}")
     assert "replicas" not in found["spec"]
+
+
+def test_workers_that_read_the_events_themselves_have_no_router(render: Render) -> None:
+    objects = render(CHART / "ci" / "combine-values.yaml")
+    names = {item["metadata"]["name"] for item in objects}
+    assert not [name for name in names if name.startswith(("r-keygrouping-router", "r-keygrouping-redis"))]
+    (worker,) = (i for i in of_kind(objects, "StatefulSet") if i["metadata"]["name"] == "r-keygrouping-worker")
+    assert worker["spec"]["replicas"] == 4
+    told = {c["name"]: {entry["name"]: entry.get("value") for entry in c["env"]} for c in our_containers(objects)}
+    assert {told[part]["KEYGROUPING_STAGES"] for part in ("worker", "aggregator", "observer")} == {"combine"}
+    assert "KEYGROUPING_OBSERVER_ROUTER_URL" not in told["observer"]
+    assert told["worker"]["KEYGROUPING_WORKER_IDLE_TIMEOUT"] == "5"
 
 
 def test_routers_of_unknown_number_share_their_plan(helm: str) -> None:
@@ -528,10 +602,11 @@ def test_exporters_have_the_options_of_the_command(render: Render) -> None:
     assert (clicks.window, clicks.hash_keys, clicks.follow, clicks.metrics_port) == (600, True, True, 8080)
 
 
-def test_tokens_for_kafka_come_from_a_function_and_no_secret(render: Render) -> None:
+@pytest.mark.parametrize("runner", ["native", "spark"])
+def test_tokens_for_kafka_come_from_a_function_and_no_secret(render: Render, runner: str) -> None:
     external = "kafka.external.securityProtocol=SASL_SSL,kafka.external.sasl.mechanism=OAUTHBEARER"
-    given = "runner=native,kafka.bundled.enabled=false,kafka.external.bootstrapServers=k:9092,image.pullPolicy=Never"
-    objects = render(None, given, external, "kafka.external.sasl.tokenProvider=iam:token")
+    given = "kafka.bundled.enabled=false,kafka.external.bootstrapServers=k:9092,image.pullPolicy=Never"
+    objects = render(None, f"runner={runner}", given, external, "kafka.external.sasl.tokenProvider=iam:token")
     environments = [
         {entry["name"]: entry.get("value") for entry in container.get("env", ())}
         for container in our_containers(objects)
@@ -543,6 +618,22 @@ def test_tokens_for_kafka_come_from_a_function_and_no_secret(render: Render) -> 
         assert each["KEYGROUPING_SASL_TOKEN_PROVIDER"] == "iam:token"
         assert not {"KEYGROUPING_SASL_USERNAME", "KEYGROUPING_SASL_PASSWORD_FILE"} & set(each)
     assert "kafka-sasl" not in str(objects)
+
+
+@pytest.mark.parametrize(("mechanism", "ports"), [("OAUTHBEARER", [7078, 7079, 8080]), ("PLAIN", [7078, 7079])])
+def test_executors_may_ask_the_driver_for_tokens_of_kafka(render: Render, mechanism: str, ports: list[int]) -> None:
+    sasl = f"mechanism={mechanism},kafka.external.sasl.tokenProvider=iam:token,kafka.external.sasl.existingSecret=user"
+    external = f"kafka.external.securityProtocol=SASL_SSL,kafka.external.sasl.{sasl}"
+    objects = render(
+        None,
+        "runner=spark,networkPolicy.enabled=true,kafka.bundled.enabled=false,kafka.external.bootstrapServers=k:9092",
+        external,
+    )
+    policies = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "NetworkPolicy"}
+    (worker,) = (spec for name, spec in policies.items() if name.endswith("-worker"))
+    (driver,) = (spec for name, spec in policies.items() if name.endswith("-spark-driver"))
+    allowed = [[port["port"] for port in rule["ports"]] for rule in worker["egress"] + driver["ingress"]]
+    assert allowed.count(ports) == 2, "out of an executor, and into the driver"
 
 
 # refusals

@@ -36,6 +36,7 @@ PROMETHEUS = {
     "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
 }
 COMPONENT = "app.kubernetes.io/component"
+PAGE = " ".join((CHART.parents[1] / "docs" / "security.md").read_text().split())
 
 
 def of_kind(objects: Objects, kind: str) -> dict[str, dict[str, Any]]:
@@ -229,11 +230,15 @@ class _Cluster(BaseHTTPRequestHandler):
     resources: ClassVar[list[dict[str, Any]]] = [
         {"name": "secrets", "namespaced": True, "kind": "Secret", "verbs": ["get", "list"]}
     ]
+    workloads: ClassVar[list[dict[str, Any]]] = [
+        {"name": "statefulsets", "namespaced": True, "kind": "StatefulSet", "verbs": ["get", "list"]}
+    ]
     told: ClassVar[dict[str, dict[str, Any]]] = {
         "/version": {"major": "1", "minor": "34", "gitVersion": "v1.34.0"},
         "/api": {"kind": "APIVersions", "versions": ["v1"]},
         "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
         "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": resources},
+        "/apis/apps/v1": {"kind": "APIResourceList", "groupVersion": "apps/v1", "resources": workloads},
         "/openapi/v3": {"paths": {}},
     }
 
@@ -401,6 +406,15 @@ def test_the_driver_may_do_with_pods_what_it_does_and_nothing_else(render: Rende
     (role,) = of_kind(render(), "Role").values()
     verbs = ["get", "list", "watch", "create", "patch", "delete", "deletecollection"]
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": verbs}]
+    assert f"with Spark the driver, with rights on pods only ({', '.join(verbs)})" in PAGE
+
+
+def test_routers_may_do_nothing_but_scale_their_own_workers(render: Render) -> None:
+    (role,) = of_kind(render(CHART / "ci" / "native-values.yaml"), "Role").values()
+    scale = {"apiGroups": ["apps"], "resources": ["statefulsets/scale"], "resourceNames": ["r-keygrouping-worker"]}
+    verbs = ["get", "patch"]
+    assert role["rules"] == [{**scale, "verbs": verbs}]
+    assert f"the routers, with {' and '.join(verbs)} of the scale of the one StatefulSet of workers" in PAGE
 
 
 # policies

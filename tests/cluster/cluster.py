@@ -21,7 +21,7 @@ CHART = ROOT / "helm" / "keygrouping"
 JOB = {"window": "10s", "lateness": "2s", "aggregates": [{"name": "events", "op": "count"}]}
 TOOLBOX = "toolbox"
 _TOOLS = "/tmp/tools"
-_ORACLE = ("__init__", "comparison", "errors", "oracle", "oracle_reading", "records")
+_ORACLE = ("__init__", "comparison", "errors", "oracle", "records")
 
 
 class ClusterError(Exception):

@@ -26,6 +26,7 @@ NATIVE: dict[str, Any] = {"runner": "native", "job": JOB, "router": {"settings":
 SPARK: dict[str, Any] = {**NATIVE, "runner": "spark"}
 RUNNERS = {"native": NATIVE, "spark": SPARK}
 EXACT_SECONDS = 240.0
+_IMAGE = "jsonpath={.spec.template.spec.containers[0].image}"
 each_runner = pytest.mark.parametrize("runner", RUNNERS)
 
 
@@ -338,6 +339,15 @@ def test_bad_values_are_refused(release: Release, table: Table) -> None:
         table.judge(f"install with {what}", f"refused, names {named}", told[-120:], named in told)
     left = [item["metadata"]["name"] for item in release.cluster.get("deployments,statefulsets")]
     table.judge("after refusals there is", "nothing", str(left or "nothing"), not left)
+
+
+def test_an_older_kafka_is_refused_on_the_volume_of_a_newer_one(release: Release, table: Table) -> None:
+    """The newer one needs no image: what counts is what the cluster has been told to run."""
+    release.install(merged(NATIVE, {"kafka": {"bundled": {"image": {"tag": "99.1.0"}}}}), wait=False)
+    told = _refusal(lambda: release.install(NATIVE, wait=False))
+    kafka = release.cluster.kubectl("get", f"statefulset/{release.full_name}-kafka", "--output", _IMAGE)
+    kept = kafka.endswith(":99.1.0") and "set kafka.bundled.image.tag=99.1.0" in told
+    table.judge("upgrade to an older Kafka", "refused, nothing changed", f"{told[-180:]}, runs {kafka}", kept)
 
 
 def test_an_upgrade_from_the_previous_chart_keeps_the_data(release: Release, table: Table, tmp_path: Path) -> None:

@@ -31,10 +31,11 @@ def first_column(heading: str) -> list[str]:
     ]
 
 
-def test_the_readme_begins_with_its_first_block() -> None:
+def test_the_readme_begins_with_its_first_block_and_then_inspects_a_topic() -> None:
     first, *_ = blocks(PAGE)
-    shown, *_ = blocks(ROOT / "README.md")
+    shown, inspect_it, *_ = blocks(ROOT / "README.md")
     assert shown.text == first.text
+    assert "\nkeygrouping inspect --topic " in inspect_it.text
 
 
 def test_it_has_all_arguments_of_a_handler() -> None:

@@ -29,7 +29,7 @@ def test_what_goes_by_namespace_goes_by_release(rule: Any) -> None:
 
 
 def test_panels_go_by_release_too() -> None:
-    shown = scoped("max by (namespace) (keygrouping_router_workers) / on (namespace) keygrouping:events:rate5m")
+    shown = scoped("max by (namespace) (keygrouping_router_workers) / on (namespace) keygrouping:results:rate5m")
     assert _GROUPED.findall(shown) == [f"namespace, {RELEASE}"] * 3
     assert by_release(shown) == shown, "twice is once"
 

@@ -49,6 +49,13 @@ def test_a_dependency_has_the_same_range_wherever_it_is_required() -> None:
     assert {name: said for name, said in ranges.items() if len(said) > 1} == {}
 
 
+def test_the_operator_is_told_the_spark_that_images_have() -> None:
+    lock = tomllib.loads((ROOT / "uv.lock").read_text())
+    (locked,) = (each["version"] for each in lock["package"] if each["name"] == "pyspark")
+    template = (ROOT / "helm" / "keygrouping" / "templates" / "spark" / "sparkapplication.yaml").read_text()
+    assert re.findall(r"sparkVersion: (\S+)", template) == [locked]
+
+
 def test_what_is_used_beyond_its_interface_has_an_upper_bound() -> None:
     bounds = {one for package in PROJECTS for one in requirements(package) if re.match(r"aiokafka\b", one)}
     assert all("<" in bound for bound in bounds), bounds

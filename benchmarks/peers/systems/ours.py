@@ -1,6 +1,6 @@
 """keygrouping, started with the processes of a real application: one router, or router and all stages.
 
-MODE is the grouping for `route`, and RUNNER-GROUPING for `count`.
+MODE is the grouping for `route`, and RUNNER-GROUPING for `count`; native-combine has no router.
 """
 
 import asyncio
@@ -49,6 +49,25 @@ async def is_ready(deployment: Deployment, name: str) -> bool:
         return url is not None and (await client.get(f"{url}/readyz")).is_success
 
 
+async def route(deployment: Deployment) -> None:
+    """Starts the stages, and then the router, which has begun to read when this returns."""
+    for name in STAGES[runner]:
+        deployment.start(name)
+    for name in STAGES[runner]:
+        await until(lambda: is_ready(deployment, name))  # noqa: B023 -- awaited at once
+    deployment.start("router-0", workers=WORKERS, grouping=grouping, idle_timeout=3600)
+    await until(lambda: is_listening(deployment, "router-0"))
+
+
+async def combine(deployment: Deployment) -> None:
+    """Likewise, without a router: the first worker has begun to read when this returns."""
+    deployment.start("aggregator-0", stages="combine")
+    await until(lambda: is_ready(deployment, "aggregator-0"))
+    for name in ("worker-0", "worker-1"):
+        deployment.start(name, stages="combine", idle_timeout=3600)
+    await until(lambda: is_listening(deployment, "worker-0"))
+
+
 async def main() -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -56,12 +75,7 @@ async def main() -> None:
     deployment = Deployment(BROKERS, APPLICATION, Path(FOLDER), json.dumps(JOB), shape=Shape(10, WORKERS))
     deployment.settings = deployment.settings.model_copy(update=names)
     async with deployment:
-        for name in STAGES[runner]:
-            deployment.start(name)
-        for name in STAGES[runner]:
-            await until(lambda: is_ready(deployment, name))  # noqa: B023 -- awaited at once
-        deployment.start("router-0", workers=WORKERS, grouping=grouping, idle_timeout=3600)
-        await until(lambda: is_listening(deployment, "router-0"))
+        await (combine(deployment) if grouping == "combine" else route(deployment))
         first()
         if WORK == "count":
             await deployment.finish()

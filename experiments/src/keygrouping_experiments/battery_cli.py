@@ -24,7 +24,7 @@ _COLUMNS = ("λ", "largest λ", "cost per window", "cost of the run", "min/avg",
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; wrong arguments end it with one line on stderr and exit code 2."""
+    """Run the command; wrong arguments end it with exit code 2, and a line on stderr for each fault."""
     run_command(_parser(), run, arguments)
 
 

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Sequence
 
 from keygrouping.cli.parser import OneLineParser
-from keygrouping.printable import printable
 
 from keygrouping_experiments.registry import ExperimentError
 
@@ -13,11 +12,11 @@ from keygrouping_experiments.registry import ExperimentError
 def run_command(
     parser: OneLineParser, run: Callable[[argparse.Namespace], None], arguments: Sequence[str] | None
 ) -> None:
-    """Runs what the arguments say; wrong ones end the process with one line on stderr and exit code 2."""
+    """Runs what the arguments say; wrong ones end the process with exit code 2, and a line on stderr for each fault."""
     given = parser.parse_args(arguments)
     try:
         run(given)
     except ExperimentError as error:
-        parser.error(printable(str(error)))
+        parser.error(str(error))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -21,12 +21,12 @@
 {{- include "keygrouping.fault" "kafka: there are two: set kafka.bundled.enabled=false, or leave kafka.external.bootstrapServers empty" }}
 {{- end }}
 {{- $sasl := and (not $kafka.bundled.enabled) (hasPrefix "SASL" $kafka.external.securityProtocol) }}
-{{- $tokens := and $sasl (eq $kafka.external.sasl.mechanism "OAUTHBEARER") }}
+{{- $tokens := include "keygrouping.kafkaTokens" . }}
 {{- if and $tokens (not $kafka.external.sasl.tokenProvider) }}
 {{- include "keygrouping.fault" "kafka.external.sasl.mechanism=OAUTHBEARER needs kafka.external.sasl.tokenProvider, a module:function in your images" }}
 {{- end }}
-{{- if and $tokens (eq .Values.runner "spark") }}
-{{- include "keygrouping.fault" "kafka.external.sasl.mechanism=OAUTHBEARER needs runner=native: Spark's clients are Java's" }}
+{{- if and $tokens (eq .Values.runner "spark") (hasPrefix "keygrouping_msk_iam:" $kafka.external.sasl.tokenProvider) }}
+{{- include "keygrouping.fault" "kafka.external.sasl.tokenProvider: Spark's clients are Java's and take only JWTs, which tokens of MSK IAM are not: set runner=native, or log in with SCRAM" }}
 {{- end }}
 {{- $keda := or (dig "enabled" false .Values.router.keda) (dig "enabled" false .Values.worker.keda) (dig "enabled" false .Values.app.keda) }}
 {{- if and $tokens $keda }}
@@ -44,7 +44,7 @@
 {{- $store := or $redis.bundled.enabled $redis.external.url }}
 {{- $routers := int (.Values.router.replicas | default 2) }}
 {{- $scaled := or (dig "enabled" false .Values.router.autoscaling) (dig "enabled" false .Values.router.keda) }}
-{{- if and (not $store) (or (gt $routers 1) $scaled) }}
+{{- if and (include "keygrouping.routes" .) (not $store) (or (gt $routers 1) $scaled) }}
 {{- include "keygrouping.fault" "router: several routers need a Redis to share their plan: set redis.bundled.enabled=true or redis.external.url, or router.replicas=1 without autoscaling" }}
 {{- end }}
 {{- if and (dig "enabled" false .Values.router.autoscaling) (dig "enabled" false .Values.router.keda) }}
@@ -125,6 +125,7 @@
 {{- if and $metrics.serviceMonitor.enabled $metrics.podMonitor.enabled }}
 {{- include "keygrouping.fault" "metrics: set either metrics.serviceMonitor.enabled or metrics.podMonitor.enabled, or everything is scraped twice" }}
 {{- end }}
+{{- include "keygrouping.faultsOfCombining" . }}
 {{- include "keygrouping.faultsOfApp" . }}
 {{- include "keygrouping.faultsOfJob" . }}
 {{- include "keygrouping.faultsOfTopics" . }}
@@ -138,6 +139,23 @@
 {{- include "keygrouping.checkKind" (dict "root" . "wanted" (and (eq .Values.runner "spark") (eq .Values.spark.mode "operator")) "value" "spark.mode=operator" "api" "sparkoperator.k8s.io/v1beta2" "kind" "SparkApplication" "who" "kubeflow's spark-operator") }}
 {{- include "keygrouping.checkNetworkPolicy" . }}
 {{- include "keygrouping.checkImages" . }}
+{{- include "keygrouping.checkKafkaVersion" . }}
+{{- end }}
+
+{{/* Workers that read the events themselves have no router before them. */}}
+{{- define "keygrouping.faultsOfCombining" -}}
+{{- if eq .Values.stages "combine" }}
+{{- if ne .Values.runner "native" }}
+{{- include "keygrouping.fault" (printf "stages=combine needs runner=native, not %s: the Spark job reads what routers have routed" .Values.runner) }}
+{{- end }}
+{{- range $path := list "router.keda" "router.autoscaling" "router.pdb" "router.ingress" "router.httpRoute" "load.http" }}
+{{- $values := $.Values }}
+{{- range splitList "." $path }}{{ $values = get $values . }}{{ end }}
+{{- if dig "enabled" false $values }}
+{{- include "keygrouping.fault" (printf "%s.enabled: stages=combine has no router: leave it out, or set stages=route" $path) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* An app runs without a pipeline, and needs to know its image; a backfill ends, so nobody scales it. */}}
@@ -201,6 +219,29 @@ what merely renders is not stopped. */}}
 {{- if and (include "keygrouping.pipeline" .) .Release.IsInstall (.Capabilities.APIVersions.Has "v1/Pod") (not $named) }}
 {{- include "keygrouping.fault" (printf "image.registry: no public registry has the images: build and push them with `make images push REGISTRY=registry.example.com/team` and install with --set image.registry=registry.example.com/team (or, if they are on the nodes, as after `make images` and `kind load docker-image keygrouping-router:%s ...`, with --set image.pullPolicy=Never)" .Chart.AppVersion) }}
 {{- end }}
+{{- end }}
+
+{{/* Kafka can't read a volume that a newer minor version has written. Which one runs is asked of the cluster: where it
+can't be asked, and of an image without a version in its tag, nothing is known. */}}
+{{- define "keygrouping.checkKafkaVersion" -}}
+{{- $bundled := .Values.kafka.bundled }}
+{{- $name := include "keygrouping.name" (dict "root" . "part" "kafka") }}
+{{- $kept := (lookup "apps/v1" "StatefulSet" .Release.Namespace $name).spec | default dict }}
+{{- if and $bundled.enabled $kept.volumeClaimTemplates }}
+{{- $to := include "keygrouping.image" (dict "root" . "image" $bundled.image) }}
+{{- $after := include "keygrouping.minorVersion" $to }}
+{{- range $container := $kept.template.spec.containers }}
+{{- $before := include "keygrouping.minorVersion" $container.image }}
+{{- if and (eq $container.name "kafka") $before $after (semverCompare (printf ">%s" $after) $before) }}
+{{- include "keygrouping.fault" (printf "kafka.bundled.image: %s can't read the volume of the Kafka that runs, %s: set kafka.bundled.image.tag=%s; or uninstall, delete the claims of Kafka and Redis, with which all topics go, and install again" $to $container.image (regexFind "[^:]+$" $container.image)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The version in an image's tag without its last number, such as 4.2.0 of apache/kafka:4.2.2; nothing if there is none. */}}
+{{- define "keygrouping.minorVersion" -}}
+{{- with regexFind ":v?[0-9]+[.][0-9]+[^/]*$" . }}{{ regexFind "[0-9]+[.][0-9]+" . }}.0{{ end }}
 {{- end }}
 
 {{/* Objects of operators need their definitions in the cluster. */}}

@@ -29,6 +29,11 @@
 {{- if and .Values.pipeline.enabled (ne .Values.runner "app") }}true{{ end }}
 {{- end }}
 
+{{/* Whether there are routers, and with them a Redis: workers may read the events themselves. */}}
+{{- define "keygrouping.routes" -}}
+{{- if and (include "keygrouping.pipeline" .) (ne .Values.stages "combine") }}true{{ end }}
+{{- end }}
+
 {{/* Labels and metadata. A part's are made of (dict "root" $ "part" "router"). */}}
 
 {{- define "keygrouping.selectorLabels" -}}
@@ -109,6 +114,12 @@ redis://{{ include "keygrouping.name" (dict "root" . "part" "redis") }}:6379/0
 {{- else -}}
 {{ .Values.redis.external.url | default "memory://" }}
 {{- end }}
+{{- end }}
+
+{{/* Whether one logs in at Kafka with tokens. */}}
+{{- define "keygrouping.kafkaTokens" -}}
+{{- $external := .Values.kafka.external -}}
+{{- if and (not .Values.kafka.bundled.enabled) (hasPrefix "SASL" $external.securityProtocol) (eq $external.sasl.mechanism "OAUTHBEARER") }}true{{ end }}
 {{- end }}
 
 {{/* Environment of everything that talks to Kafka. */}}

@@ -187,6 +187,10 @@ volumeMounts:
 {{- if .job }}
 - name: KEYGROUPING_JOB
   value: /etc/keygrouping/job/job.json
+{{- if eq .root.Values.stages "combine" }}
+- name: KEYGROUPING_STAGES
+  value: combine
+{{- end }}
 {{- end }}
 {{- if .store }}
 {{ include "keygrouping.storeEnv" .root | trim }}

@@ -58,11 +58,11 @@ the user's once it is made: a token that was taken out of it is not put back. */
 {{- $unnamed := list -}}
 {{- if include "keygrouping.pipeline" . }}
 {{- $redis := .Values.redis }}
-{{- if and $redis.bundled.enabled (not $redis.auth.existingSecret) }}
+{{- if and (include "keygrouping.routes" .) $redis.bundled.enabled (not $redis.auth.existingSecret) }}
 {{- $unnamed = append $unnamed (dict "part" "redis" "value" "redis.auth" "key" $redis.auth.passwordKey) }}
 {{- end }}
 {{- with .Values.router.auth }}
-{{- if and .enabled (not .existingSecret) }}
+{{- if and (include "keygrouping.routes" $) .enabled (not .existingSecret) }}
 {{- $keys := dict "tokens" .tokensKey "read" .readerTokenKey "write" "write" }}
 {{- $unnamed = append $unnamed (dict "part" "router-tokens" "value" "router.auth" "keys" $keys) }}
 {{- end }}

@@ -45,7 +45,9 @@ _COLOURS = ("green", "orange", "red")
 _TAG = "keygrouping"
 
 LAG_LIMITS = (10, 60)
-"""Seconds in which as much is routed as waits: from where it is worth a look, and from where results are late by it."""
+"""Seconds in which as much is routed, or combined at the source, as waits: from where it is worth a look, and from
+where results are late by it.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from monitoring.boards.kit import LAG_LIMITS, Board, Panel, Query, Row, one
+from monitoring.boards.router import EVENTS_BY_WORKER
 from monitoring.boards.stages import DELAY_BY_WORKER, LAG_BY_STAGE
 from monitoring.recordings import EVENTS, RESULTS
 
@@ -15,10 +16,7 @@ RESULTS_OVERDUE = Panel(
     "By how much the last final result, or the begin of the events if that is more recent, is older than a window and "
     "the allowed lateness. While results come in time it is near 0.",
     "s",
-    one(
-        "clamp_min((time() - keygrouping:waiting:since) - on (namespace) "
-        "max by (namespace) (keygrouping_router_result_wait_seconds), 0)"
-    ),
+    one("clamp_min((time() - keygrouping:waiting:since) - on (namespace) keygrouping:result_wait:seconds, 0)"),
     look="number",
     limits=(RESULTS.within, 300),
     alert="KeygroupingNoResults",
@@ -71,7 +69,7 @@ OVERVIEW = Board(
                 ),
                 Panel(
                     "Events",
-                    "Events that the routers have sent to workers, per second.",
+                    "Events that routers have sent to workers, or workers have combined at the source, per second.",
                     "cps",
                     one("keygrouping:events:rate5m"),
                     look="number",
@@ -80,7 +78,8 @@ OVERVIEW = Board(
                 ),
                 Panel(
                     "Behind",
-                    "How long as much takes to be routed as the stage that is furthest behind has yet to read.",
+                    "How long as much takes to be routed, or combined at the source, as the stage that is furthest "
+                    "behind has yet to read.",
                     "s",
                     one("max by (namespace) (keygrouping:lag:seconds)"),
                     look="number",
@@ -130,7 +129,7 @@ OVERVIEW = Board(
                 ),
                 Panel(
                     "Events in no result",
-                    "Part of all events within ten minutes that the routers have sent to late and dead-letters.",
+                    "Part of all events within ten minutes that went to late and dead-letters when the input was read.",
                     "percentunit",
                     one("keygrouping:excluded:ratio_rate10m"),
                     look="number",
@@ -168,9 +167,10 @@ OVERVIEW = Board(
                 ),
                 Panel(
                     "Events by worker",
-                    "Events per second sent to each worker: equal bands are a balanced stream.",
+                    "Events per second sent to each worker, or combined by it at the source: equal bands are a "
+                    "balanced stream.",
                     "cps",
-                    one("sum by (worker) (rate(keygrouping_router_routed_total[$__rate_interval]))", "{{worker}}"),
+                    EVENTS_BY_WORKER,
                     look="stacked",
                     alert="KeygroupingUnbalanced",
                     width=12,

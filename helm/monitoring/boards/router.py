@@ -1,26 +1,44 @@
 """The router: what it sends where, how fast, and what it sends to late and dead-letters."""
 
 from monitoring.boards.kit import Board, Panel, Query, Row, by_process, happened, one, quantiles
+from monitoring.recordings import DEAD_LETTERS, LATE, OF_WORKERS, ROUTED, SKIPPED, at_input, by_worker, combined, used
+
+EVENTS_BY_WORKER = one(
+    f"sum by (worker) (rate({ROUTED}[$__rate_interval]) or {by_worker(combined('rate', ROUTED, '$__rate_interval'))})",
+    "{{worker}}",
+)
+
+_LEFT_OUT = {"late": LATE, "dead": DEAD_LETTERS}
+"""What is in no result, with the counters' names."""
+
+
+def _by_reason(counter: str) -> str:
+    """The rate of those reasons that ever occurred: all others are shown as 0, too."""
+    ever = f"{counter} or {OF_WORKERS[counter]}"
+    return f"sum by (reason) ({at_input('rate', counter, '$__rate_interval')}) and sum by (reason) ({ever}) > 0"
+
 
 ROUTER = Board(
     "keygrouping-router",
     "Keygrouping / Router",
-    "What the routers send where, how long it takes them, and which they send to late and dead-letters.",
+    "What the routers send where, how long it takes them, and what goes to late and dead-letters. Of workers that "
+    "combine at the source: their traffic.",
     (
         Row(
             "Traffic",
             (
                 Panel(
                     "Events routed",
-                    "Events per second that each router has sent to workers.",
+                    "Events per second that each router has sent to workers, or each worker has combined at the "
+                    "source.",
                     "cps",
-                    one(by_process("sum", "rate(keygrouping_router_routed_total[$__rate_interval])"), "{{process}}"),
+                    one(by_process("sum", used("rate", "$__rate_interval")), "{{process}}"),
                     look="stacked",
                     alert="KeygroupingStageStalled",
                 ),
                 Panel(
                     "Events to be routed",
-                    "Events in the partitions of a router that it has yet to read.",
+                    "Events of the input in the partitions of a process that it has yet to read.",
                     "short",
                     one(by_process("sum", 'keygrouping_lag_records{group=~".*-router"}'), "{{process}}"),
                     alert="KeygroupingLagGrowing",
@@ -30,12 +48,11 @@ ROUTER = Board(
                     "Events per second that went to late and dead-letters, by reason; they are in no result.",
                     "cps",
                     (
-                        Query("sum by (namespace) (rate(keygrouping_router_late_total[$__rate_interval]))", "late"),
-                        Query(
-                            "sum by (namespace) (rate(keygrouping_router_dead_letters_total[$__rate_interval]))", "dead"
+                        *(
+                            Query(f"sum by (namespace) ({at_input('rate', kind, '$__rate_interval')})", name)
+                            for name, kind in _LEFT_OUT.items()
                         ),
-                        Query(happened("keygrouping_router_late_total", "reason"), "late: {{reason}}"),
-                        Query(happened("keygrouping_router_dead_letters_total", "reason"), "dead: {{reason}}"),
+                        *(Query(_by_reason(kind), f"{name}: {{{{reason}}}}") for name, kind in _LEFT_OUT.items()),
                     ),
                     alert="KeygroupingDeadLetters",
                 ),
@@ -52,7 +69,8 @@ ROUTER = Board(
                     "Events per second with a value of the wrong type, by field: its aggregates skip them.",
                     "cps",
                     one(
-                        "sum by (field) (rate(keygrouping_router_skipped_fields_total[$__rate_interval]))", "{{field}}"
+                        f"sum by (field) ({at_input('rate', SKIPPED, '$__rate_interval')})",
+                        "{{field}}",
                     ),
                     alert="KeygroupingFieldsSkipped",
                 ),
@@ -63,9 +81,9 @@ ROUTER = Board(
             (
                 Panel(
                     "Events by worker",
-                    "Events per second sent to each worker.",
+                    "Events per second sent to each worker, or combined by it at the source.",
                     "cps",
-                    one("sum by (worker) (rate(keygrouping_router_routed_total[$__rate_interval]))", "{{worker}}"),
+                    EVENTS_BY_WORKER,
                     look="stacked",
                     alert="KeygroupingUnbalanced",
                 ),

@@ -125,7 +125,7 @@ SLO = Board(
                 ),
                 Panel(
                     "Windows compared",
-                    "Final windows in an hour whose results were compared with what was routed, by verdict.",
+                    "Final windows in an hour whose results were compared with what was read, by verdict.",
                     "short",
                     one("sum by (verdict) (increase(keygrouping_observer_audit_windows_total[1h]))", "{{verdict}}"),
                     alert="KeygroupingEventsUnaccounted",

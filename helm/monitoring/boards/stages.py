@@ -5,7 +5,8 @@ from monitoring.recordings import RESULTS, WRITERS
 
 DELAY_BY_WORKER = Panel(
     "Delay by worker",
-    "How long each worker would take for what waits for it, at the pace at which it is sent events.",
+    "How long each worker would take for what waits for it, at the pace at which it is sent events, or combines them "
+    "at the source.",
     "s",
     one("keygrouping:worker_delay:seconds", "{{worker}}"),
     limits=(30, 300),
@@ -13,8 +14,8 @@ DELAY_BY_WORKER = Panel(
 )
 LAG_BY_STAGE = Panel(
     "Lag by stage",
-    "How long as much takes to be routed as a stage has yet to read. What grows for long will not be processed in "
-    "time.",
+    "How long as much takes to be routed, or combined at the source, as a stage has yet to read. What grows for long "
+    "will not be processed in time.",
     "s",
     one("keygrouping:lag:seconds", "{{stage}}"),
     limits=LAG_LIMITS,
@@ -158,7 +159,7 @@ STAGES = Board(
             (
                 Panel(
                     "Events and partials",
-                    "Routed events aggregated and partials written, per second: the wider the keys, the more partials.",
+                    "Events aggregated and partials written, per second: the wider the keys, the more partials.",
                     "cps",
                     (
                         Query("sum by (namespace) (rate(keygrouping_worker_events_total[$__rate_interval]))", "events"),

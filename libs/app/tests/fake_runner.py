@@ -30,6 +30,7 @@ class FakeRunner:
     until: str = ""
     seen: float = 1.7e9
     restoring: dict[TopicPartition, Restoring] = field(default_factory=dict)
+    sharing: Any = None
 
     @property
     def held(self) -> list[Partition]:

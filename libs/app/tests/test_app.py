@@ -62,6 +62,17 @@ async def test_retries_take_virtual_time_and_the_last_failure_says_why() -> None
     assert tested.retries == 4
 
 
+def test_pauses_before_tries_double_up_to_the_most_and_differ() -> None:
+    """So that what has failed together does not come back together."""
+    retries = Retries(times=9, first=0.5, most=8.0)
+    for tries, usual in enumerate((0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0), 1):
+        pauses = {retries.delay(tries) for _ in range(200)}
+        assert len(pauses) > 100
+        assert usual / 2 <= min(pauses) < 0.7 * usual
+        assert 1.3 * usual < max(pauses) <= 1.5 * usual
+    assert retries.delay(10_000) <= 12.0
+
+
 async def test_failures_at_one_place_have_one_digest() -> None:
     app = App("billing")
 

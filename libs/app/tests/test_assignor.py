@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
+import orjson
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping_app.kafka.assignor import Claim, Place, shares
+from keygrouping_app.kafka.assignor import Claim, CooperativeAssignor, Place, shares
 
 TOPICS = frozenset({"a", "b"})
 PLACES = [*(("a", number) for number in range(5)), *(("b", number) for number in range(3))]
@@ -55,6 +61,23 @@ def test_no_partition_has_two_owners_and_in_the_end_all_are_shared_evenly(steps:
     assert sum(counts) == len(PLACES)
     assert max(counts) - min(counts) <= 1
     assert not any(claim.leaving for claim in group.members.values())
+
+
+def test_members_that_cannot_take_the_topic_apart_have_no_part_in_its_even_share() -> None:
+    slots = [("app.overflow", number) for number in range(6)]
+    leader = CooperativeAssignor("app.overflow")
+    holds = {"new": [], "old": [], "newer": slots}
+    members = {
+        member: ConsumerProtocolMemberMetadata(
+            0, topics, orjson.dumps({"number": 3, "holds": [*held, (topics[0], place)], "leaving": []})
+        )
+        for place, (member, held) in enumerate(holds.items())
+        for topics in [["a"] if member == "old" else ["a", "app.overflow"]]
+    }
+    cluster = cast(ClusterMetadata, SimpleNamespace(partitions_for_topic={"a": range(3), "app.overflow": range(6)}.get))
+    found = leader.assign(cluster, members)
+    gives_up = orjson.loads(found["newer"].user_data)["gives_up"]
+    assert len(gives_up) == 3, "half of six, as the third member can't have any"
 
 
 def test_what_need_not_move_stays() -> None:

@@ -53,7 +53,7 @@ class World:
                 failure = self.outcome(call.events[0], self.now)
                 self._running.append((self.now + self.seconds, next(self._number), call, failure))
             moments = [end for end, *_ in self._running]
-            if (due := self.scheduler.next_start(self.now)) is not None:
+            if (due := self.scheduler.next_start()) is not None:
                 assert due > self.now
                 moments.append(due)
             if not moments or min(moments) > until:

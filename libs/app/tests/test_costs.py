@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import pytest
 from keygrouping_app.costs import WINDOW, Costs
 
@@ -18,6 +20,26 @@ def test_seconds_are_those_of_the_last_two_windows() -> None:
     assert costs.span(2 * WINDOW + 1) == WINDOW
     assert costs.span(9 * WINDOW) == 0
     assert (list(costs.by_key()), costs.seconds, costs.events) == ([], 0, 0)
+
+
+def test_calls_that_are_told_together_count_as_they_would_one_by_one() -> None:
+    together, single = Costs(0.0), Costs(0.0)
+    for now in (1.0, WINDOW + 1, WINDOW + 2, 9 * WINDOW):
+        keys: list[Hashable] = ["a", "b", "a"]
+        seconds, events = [0.5, 2.0, 0.25], [1, 3, 2]
+        together.add_all(keys, seconds, events, now)
+        for each in zip(keys, seconds, events, strict=True):
+            single.add(*each, now)
+        assert sorted(together.by_key(), key=str) == sorted(single.by_key(), key=str)
+        assert (together.seconds, together.events) == (single.seconds, single.events)
+
+
+def test_many_keys_told_together_take_bounded_memory() -> None:
+    costs = Costs(0.0)
+    for first in range(0, 100_000, 500):
+        costs.add_all(list(range(first, first + 500)), [0.001] * 500, [1] * 500, 1.0)
+    assert len(list(costs.by_key())) <= 16_384
+    assert costs.events == 100_000
 
 
 def test_many_keys_take_bounded_memory_and_hot_ones_stay() -> None:

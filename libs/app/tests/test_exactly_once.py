@@ -7,6 +7,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,6 +18,7 @@ from keygrouping_app import App, Event, Output
 from keygrouping_app.events import Outgoing
 from keygrouping_app.kafka import stable
 from keygrouping_app.kafka.clients import Settings
+from keygrouping_app.kafka.topics import Topics
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kafka.writing import write_all
 from keygrouping_local.proxy import Api, Proxy, Stray
@@ -48,7 +50,7 @@ def transactions_of(cluster: Cluster, prefix: str, servers: str) -> Transactions
             raise KafkaConnectionError("the group's coordinator is loading")
         return OffsetAndMetadata(found[tp].offset, found[tp].metadata or "")
 
-    return Transactions(Settings(group=prefix, brokers=servers, dead_letters="dead"), tp, find)
+    return Transactions(Settings(group=prefix, brokers=servers, dead_letters="dead"), Topics(), tp, find)
 
 
 def outgoing(prefix: str, value: bytes) -> list[Outgoing]:
@@ -112,6 +114,8 @@ async def test_it_begins_with_what_a_transaction_commits_that_has_not_been_shown
 
 async def test_what_is_not_written_is_named_by_its_topic(caplog: pytest.LogCaptureFixture) -> None:
     class Producer:
+        client = SimpleNamespace(cluster=SimpleNamespace(partitions_for_topic=lambda _: {0}))
+
         async def send(self, topic: str, *_: object, headers: object) -> asyncio.Future[None]:
             assert headers == []
             written = asyncio.get_running_loop().create_future()
@@ -123,7 +127,7 @@ async def test_what_is_not_written_is_named_by_its_topic(caplog: pytest.LogCaptu
 
     records = [Outgoing(topic, None, -1, None, b"1") for topic in ("good", "bad", "bad")]
     with pytest.raises(RequestTimedOutError):
-        await write_all(cast("AIOKafkaProducer", Producer()), records)
+        await write_all(cast("AIOKafkaProducer", Producer()), records, Topics())
     assert "records for bad are not written: RequestTimedOutError" in caplog.text
 
 

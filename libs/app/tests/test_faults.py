@@ -3,7 +3,8 @@
 The oracle knows nothing of the app: it reads lines of `what time process key partition offset`, of when which commits
 began that were answered, of which partitions who had when, and whom the test killed or stopped when. A member whose
 session ends as the machine is busy may still be at work on an event while another member begins it: each such case has
-to be one of a member that the group has gone on without, and of an event that it began before its session's end.
+to be one of a member that the group has gone on without, and of an event that it began before its session's end, or was
+about to begin then.
 """
 
 from __future__ import annotations
@@ -84,6 +85,12 @@ class Story:
         later = changes[bisect_right(changes, at, key=lambda change: change.at) :]
         return next((change for change in later if change.what != "gain"), None)
 
+    def is_late(self, process: int, partition: int, at: int) -> bool:
+        """Whether a process began something at this moment although its session had ended: it was about to, and got no
+        CPU. Of each partition that it lost so it may do that once, see `look_at_losses`."""
+        fate = self.fate(process, partition, at)
+        return fate is not None and fate.what == "lost" and fate.session_end < at
+
 
 class Lines:
     """A file that others append lines to, read as it grows."""
@@ -155,7 +162,8 @@ class Verdict:
 def judge(story: Story, events: int, killed: dict[int, int], naps: Sequence[Nap] = ()) -> Verdict:
     """None is lost; a key's events begin in order and run one at a time. What runs again are events that ran in a
     member when it was killed, no more than it has lanes, and such as had ended since its last commit began; and those
-    of a member that the group has gone on without, which begins nothing after its session's end and commits nothing.
+    of a member that the group has gone on without, which begins nothing after its session's end but the one event of a
+    partition that it was about to begin, and commits nothing.
 
     `killed`: when the signal was sent, by process: its end may be seen late on a busy machine. `naps`: who was stopped.
     """
@@ -171,6 +179,8 @@ def judge(story: Story, events: int, killed: dict[int, int], naps: Sequence[Nap]
             look_at_overlap(story, found, (key, began, process, place, start, other, second), killed, naps)
         last: dict[Place, tuple[int, int]] = {}
         for began, process, place in mine:
+            if story.is_late(process, place[0], began):
+                continue
             if place in last:
                 look_at_repetition(story, found, last[place], place, killed)
             last[place] = (began, process)
@@ -204,6 +214,8 @@ def look_at_overlap(
             f"{told}: {process} was thrown out of the group in generation {fate.generation} and knew at "
             f"{fate.at / 1e9:.3f} s; its session ended at {fate.session_end / 1e9:.3f} s"
         )
+    elif story.is_late(other, second[0], start):
+        found.explained.append(f"{told}: {other} began it late, as its session had ended while it was about to")
     elif fate is None and session_end <= start:
         found.explained.append(f"{told}: {process} was killed before it knew that its session had ended")
     elif fate is None and any(who == process and began <= to and since <= start for who, since, to in naps):
@@ -270,6 +282,26 @@ def test_an_overlap_is_a_fault_unless_its_member_was_thrown_out_and_began_it_bef
     for other in "ab":
         story.starts[other] = [(145, 1, (0, 3))]
     assert len(judge(story, 2, {}).faults) == 1
+
+
+def test_a_member_may_begin_one_event_late_that_it_was_about_to_begin_beside_who_has_it_now() -> None:
+    story = Story()
+    story.starts["k"] = [(150, 2, (0, 1)), (160, 1, (0, 1))]
+    story.ended, story.ends[2, (0, 1)], story.ends[1, (0, 1)] = {(0, 1)}, [170], [180]
+    story.changes[1, 0] = [Change(50, "gain", 1, 140), Change(190, "lost", 1, 140)]
+    story.session_ends[2], story.commits[2, 0] = [(50, 400)], [175]
+    found = judge(story, 1, {2: 300})
+    assert (len(found.explained), found.faults, found.ended) == (1, [], {})
+    story.starts["k"].append((200, 3, (0, 1)))
+    assert judge(story, 1, {2: 300}).faults == ["(0, 1) ran again, although 2 has committed its end"]
+    story.starts["k"].pop()
+    story.starts["l"] = [(165, 1, (0, 2))]
+    story.ended.add((0, 2))
+    assert len(judge(story, 2, {2: 300}).faults) == 1
+    del story.starts["l"]
+    story.ended.remove((0, 2))
+    story.changes[1, 0] = [Change(50, "gain", 1, 340)]
+    assert len(judge(story, 1, {2: 300}).faults) == 2
 
 
 def test_who_is_killed_is_at_work_until_then_and_a_longer_overlap_needs_a_reason() -> None:

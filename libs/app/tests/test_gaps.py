@@ -39,11 +39,9 @@ def test_what_is_read_back_is_what_has_ended(first: int, steps: list[int], chanc
     assert len(gaps) == len(left)
 
 
-@given(st.integers(0, 60_000), st.randoms(), st.sampled_from([120, 500, MOST_METADATA]))
-def test_as_many_as_there_is_room_for_fit_in_whatever_order_they_end(
-    run: int, chance: random.Random, limit: int
-) -> None:
-    gaps = Gaps(0, limit=limit)
+@given(st.integers(0, 60_000), st.integers(0, 2**32), st.sampled_from([120, 500, MOST_METADATA]))
+def test_as_many_as_there_is_room_for_fit_in_whatever_order_they_end(run: int, seed: int, limit: int) -> None:
+    gaps, chance = Gaps(0, limit=limit), random.Random(seed)
     gaps.take([0], 1)
     while gaps.position <= run:
         some = range(gaps.position, min(run + 1, gaps.position + gaps.room()))
@@ -186,3 +184,16 @@ def test_hostile_metadata_is_refused_or_tells_of_offsets_behind_the_committed_on
 def test_damaged_metadata_is_refused(metadata: str) -> None:
     with pytest.raises(GapsError):
         decode(100, metadata)
+
+
+@given(st.integers(0, 2**40), st.lists(st.integers(1, 300), max_size=80), st.randoms())
+def test_what_will_be_once_some_have_ended_is_what_is_then(first: int, steps: list[int], chance: random.Random) -> None:
+    gaps, offsets = filled(first, steps)
+    order = chance.sample(offsets, len(offsets))
+    now = chance.randrange(len(order) + 1)
+    gaps.end(order[:now])
+    before, later = (gaps.first, gaps.encode()), order[now:][: chance.randrange(len(order) + 1)]
+    other = gaps.once_ended(later)
+    assert (gaps.first, gaps.encode()) == before
+    gaps.end(later)
+    assert (other.first, other.encode()) == (gaps.first, gaps.encode())

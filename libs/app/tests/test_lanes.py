@@ -162,6 +162,24 @@ async def test_a_function_that_ends_the_interpreter_ends_its_event_only() -> Non
     assert ends.reasons == {0: "failed", 1: "failed"}
 
 
+async def test_events_take_no_tasks_of_their_own() -> None:
+    app, tasks = App("a"), set[str]()
+
+    @app.on("t", concurrency=4)
+    async def work(_: Event) -> None:
+        await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task.get_name())
+
+    ends = Ends(400)
+    lanes = lanes_of(app, ends)
+    lanes.offer(events("abcdefgh" * 50))
+    await ends.all()
+    lanes.close()
+    assert len(tasks) == 4
+
+
 async def test_lanes_that_never_wait_let_the_event_loop_turn() -> None:
     app, turns = App("a"), 0
 
@@ -234,3 +252,24 @@ async def test_threads_take_no_calls_ahead_of_their_rate() -> None:
     await ends.all()
     lanes.close()
     assert most <= 2
+
+
+@pytest.mark.parametrize("threads", [True, False])
+async def test_a_batch_may_be_taken_apart_by_its_handler(threads: bool) -> None:
+    app, seen = App("a"), list[int]()
+
+    def take(batch: list[Event]) -> None:
+        while batch:
+            seen.append(batch.pop().offset)
+
+    async def take_on_the_loop(batch: list[Event]) -> None:
+        take(batch)
+
+    app.on("t", batch=True)(take if threads else take_on_the_loop)
+    ends = Ends(30)
+    lanes = lanes_of(app, ends)
+    lanes.offer(events("abc" * 10))
+    await ends.all()
+    lanes.close()
+    assert sorted(ends.offsets) == sorted(seen) == list(range(30))
+    assert lanes.scheduler.idle

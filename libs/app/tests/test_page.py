@@ -66,7 +66,7 @@ class Site:
         keys = ["alice"] * 1204 + [NASTY] * 30 + [f"customer-{number}" for number in range(20)]
         records = [Record("orders", 3, offset, 0, key.encode(), b"1") for offset, key in enumerate(keys)]
         lanes.offer(partition.take(records, len(keys)))
-        self.runner = SimpleNamespace(lanes=[lanes], held=[partition], joined=True, name="billing")
+        self.runner = SimpleNamespace(lanes=[lanes], held=[partition], joined=True, name="billing", sharing=None)
         with told(self.port, self.runner) as self.port:
             self._up.set()
             await self.stop.wait()

@@ -181,6 +181,37 @@ async def test_calls_end_alike(kind: str, making: Making) -> None:
 
 
 @each_kind
+async def test_a_try_that_came_due_between_two_looks_at_the_clock_is_made(kind: str, making: Making) -> None:
+    function, settings = KINDS[kind]
+    ends = Ends()
+    app = lane_handlers.app_of(function, retries=Retries(2, first=0.001, most=0.001), **settings)
+    async with lanes_of(app, ends) as lanes:
+        now = asyncio.get_running_loop().time()
+        lanes.scheduler.offer(making("a"))
+        lanes.scheduler.finish(lanes.scheduler.start(now), now - 1, Failure("failed", ""))
+        lanes._watch()
+        await until(lambda: len(ends.events) == 1, lanes)
+
+
+@each_kind
+async def test_a_rate_that_nothing_waits_for_any_more_rings_no_bell(
+    kind: str, making: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, settings = KINDS[kind]
+    ends = Ends()
+    async with lanes_of(lane_handlers.app_of(function, rate=20, **settings), ends) as lanes:
+        lanes.offer(making([f"k{n}" for n in range(60)]))
+        await until(lambda: lanes.scheduler.held, lanes)
+        lanes.withdraw(making.source)
+        await until(lambda: lanes.scheduler.idle, lanes)
+        rings, ring = Counter[bool](), lanes._ring
+        monkeypatch.setattr(lanes, "_ring", lambda: (rings.update([True]), ring()))
+        until_open = asyncio.get_running_loop().time() + 0.3
+        await until(lambda: asyncio.get_running_loop().time() > until_open)
+        assert rings.total() < 10
+
+
+@each_kind
 async def test_nothing_of_a_withdrawn_source_begins_and_what_runs_may_end(kind: str, making: Making) -> None:
     function, settings = KINDS[kind]
     ends = Ends()

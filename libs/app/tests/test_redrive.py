@@ -28,7 +28,7 @@ BROKEN = Failure("failed", "RuntimeError: no money", digest="0123456789ab")
 
 def letter(record: Record, failure: Failure = BROKEN, app: str = "billing", offset: int = 17) -> Record:
     """The dead letter as it lies in its topic."""
-    made = dead_letter(Event(record, Source(Topic(record.topic))), failure, "dead", app)
+    made = dead_letter(Event(record, Source(Topic(record.topic), partition=record.partition)), failure, "dead", app)
     return Record("dead", 0, offset, made.time, made.key, made.value, made.headers)
 
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.admin import CreateAclsRequest
 from keygrouping_app import App, Event, Output
+from keygrouping_app.events import Outgoing
+from keygrouping_app.kafka import topics, transactions, writing
+from keygrouping_app.kafka.clients import new_producer
 from keygrouping_app.kafka.runner import Runner
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_local.broker import EmbeddedBroker
@@ -201,6 +208,155 @@ async def check_forbidden(streams: Streams, exactly_once: bool) -> None:
         await until(streams.all_ended, timeout=120)
     await check_letters(streams, b"TopicAuthorizationFailedError")
     assert await streams.values(streams.small) == []
+
+
+@pytest.mark.parametrize("how", ["at-least-once", "exactly-once", "state"])
+async def test_an_output_for_a_topic_that_does_not_exist_is_refused_and_delays_others_once(
+    streams: Streams, cluster: Cluster, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the call is lost: its event is a dead letter that names the topic and what to do.
+
+    What one producer has found is known to all: to the next one of a partition, and to those of other partitions.
+    """
+    monkeypatch.setattr(topics, "MISSING_SECONDS", 1.0)
+    waited = watched(monkeypatch)
+    app, nowhere = streams.app(), f"{streams.out}-misspelled"
+
+    async def work(event: Event) -> Output:
+        return Output(nowhere if event.value in LARGE else streams.out, event.value)
+
+    async def with_state(event: Event, state: dict[str, int]) -> Output:
+        state["events"] = state.get("events", 0) + 1
+        return await work(event)
+
+    if how == "state":
+        app.on(streams.source, state=dict)(with_state)
+    else:
+        app.on(streams.source, exactly_once=how == "exactly-once")(work)
+
+    await write(streams)
+    async with serving(app):
+        await until(streams.all_ended, timeout=120)
+        await check_letters(streams, f"{nowhere!r}: MissingTopicError: it does not exist: create it".encode())
+        await cluster.write(streams.source, [(b"k", b"%d" % LARGE[0])], 1)
+        await until(lambda: letters_of_all(streams, len(LARGE) + 1))
+        assert waited == [nowhere]
+        await cluster.create(**{nowhere: 1})
+        await cluster.write(streams.source, [(b"k", b"%d" % LARGE[1])], 0)
+        await until(lambda: has_value(streams, nowhere, b"%d" % LARGE[1]), timeout=60)
+
+
+async def letters_of_all(streams: Streams, count: int) -> bool:
+    return len(await streams.values(streams.dead)) == count
+
+
+async def has_value(streams: Streams, topic: str, value: bytes) -> bool:
+    return value in await streams.values(topic)
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topics that were waited for in vain, as whoever asked did not know that they are missing."""
+    waited, missing = list[str](), topics.Topics.missing
+
+    async def noted(asked: topics.Topics, *given: Any) -> dict[str, topics.MissingTopicError]:
+        known = set(asked._missing)
+        found = await missing(asked, *given)
+        waited.extend(found.keys() - known)
+        return found
+
+    monkeypatch.setattr(topics.Topics, "missing", noted)
+    return waited
+
+
+async def test_only_what_was_sent_and_refused_ends_a_producer(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "MISSING_SECONDS", 0.0)
+    made: list[bool] = []
+
+    def counted(*given: Any, **options: Any) -> AIOKafkaProducer:
+        made.append(options.get("enable_idempotence", False))
+        return new_producer(*given, **options)
+
+    monkeypatch.setattr(writing, "new_producer", counted)
+    good, no_partition = (Outgoing(streams.out, partition, -1, None, b"1") for partition in (0, 99))
+    nowhere = Outgoing(f"{streams.out}-misspelled", 0, -1, None, b"1")
+    large = Outgoing(streams.small, 0, -1, None, b"x" * 3000)
+    async with writing.Writer(streams.app().settings(), topics.Topics()) as writer:
+        for _ in range(3):
+            assert (await writer.write([good, nowhere, no_partition])).keys() == {1, 2}
+        assert made == [True]
+        assert (await writer.write([nowhere, large, good])).keys() == {0, 1}
+        assert (await writer.write([good])) == {}
+        assert made == [True, False, True], "one without numbers for what was refused, and another one to go on"
+    assert len(await streams.values(streams.out)) == 5
+
+
+@ONCE
+async def test_an_output_whose_topic_is_deleted_meanwhile_is_refused(
+    streams: Streams, cluster: Cluster, exactly_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can't be sent any more is given up after 40 s, a transaction after 60 s, unless they are told otherwise."""
+    monkeypatch.setattr(topics, "MISSING_SECONDS", 1.0)
+    monkeypatch.setattr(writing, "new_producer", partial(new_producer, request_timeout_ms=3000))
+    monkeypatch.setattr(transactions, "_TIMEOUT", 5.0)
+    app = streams.app()
+
+    @app.on(streams.source, exactly_once=exactly_once)
+    async def work(event: Event) -> Output:
+        return Output(streams.small, event.value)
+
+    await write(streams)
+    async with serving(app):
+        await until(streams.all_ended, timeout=120)
+        await cluster.admin.delete_topics([streams.small])
+        await cluster.write(streams.source, [(b"k", b"5000")], 0)
+        await until(lambda: letters_of_all(streams, 1), timeout=120)
+    assert (await streams.letters())[b"5000"]["keygrouping-reason"] == b"refused_output"
+
+
+async def test_names_of_missing_topics_take_no_more_and_more_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were found first are forgotten: they are waited for again."""
+    monkeypatch.setattr(topics, "MISSING_SECONDS", 0.0)
+    monkeypatch.setattr(topics, "_MOST_MISSING", 3)
+    found = topics.Topics()
+    producer = SimpleNamespace(client=SimpleNamespace(cluster=SimpleNamespace(partitions_for_topic=lambda _: None)))
+
+    async def asked(_: object, names: list[str]) -> set[str]:
+        return set(names)
+
+    monkeypatch.setattr(topics, "_asked", asked)
+    for n in range(10):
+        assert (await found.missing(producer, [f"t{n}"])).keys() == {f"t{n}"}
+    assert [*found._missing] == ["t7", "t8", "t9"]
+    assert len(await found.missing(producer, [f"t{n}" for n in range(10)])) == 10
+    assert len(found._missing) == 3
+
+
+@pytest.mark.parametrize("brokers", [[], [1, 2]])
+async def test_no_topic_is_taken_for_missing_while_no_broker_tells(brokers: list[int]) -> None:
+    async def send(_: int, __: object) -> None:
+        raise KafkaConnectionError
+
+    nodes = [SimpleNamespace(nodeId=each) for each in brokers]
+    cluster = SimpleNamespace(partitions_for_topic=lambda _: None, brokers=lambda: nodes)
+    away = SimpleNamespace(client=SimpleNamespace(cluster=cluster, send=send))
+    with pytest.raises(KafkaConnectionError):
+        await topics.Topics().missing(away, ["out"])
+
+
+async def test_a_broker_that_is_away_is_no_reason_not_to_know() -> None:
+    async def send(node: int, _: object) -> SimpleNamespace:
+        if node == 1:
+            raise KafkaConnectionError
+        return SimpleNamespace(topics=[(0, "out", False, []), (29, "closed", False, [])])
+
+    cluster = SimpleNamespace(
+        partitions_for_topic=lambda _: None, brokers=lambda: [SimpleNamespace(nodeId=each) for each in (1, 2)]
+    )
+    half = SimpleNamespace(client=SimpleNamespace(cluster=cluster, send=send))
+    for _ in range(20):
+        assert await topics.Topics().missing(half, ["out", "closed"]) == {}
 
 
 async def test_a_dead_letter_that_is_too_large_for_its_topic_comes_without_its_value(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import defaultdict
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from keygrouping_app.breaker import Breaker
 from keygrouping_app.codecs import Topic
 from keygrouping_app.events import Event, Record, Source
 from keygrouping_app.scheduler import Call, Failure, Scheduler
@@ -50,7 +52,7 @@ class World:
                 self._running.append((self.now + cost, self._calls, call))
             self.most = max(self.most, len(self._running))
             times = [end for end, _, _ in self._running]
-            if (due := self.scheduler.next_start(self.now)) is not None:
+            if (due := self.scheduler.next_start()) is not None:
                 times.append(due)
             if not times or min(times) > until:
                 return self
@@ -201,6 +203,26 @@ def test_of_a_batch_that_fails_only_the_event_to_blame_fails_for_good() -> None:
     assert [len(world.spans[offset]) for offset in range(5)] == [2, 2, 3, 2, 2]
 
 
+def test_the_events_of_a_large_batch_that_fails_cost_no_more_each_than_those_of_a_small_one() -> None:
+    """32 times as many took some 300 times as long when all that waits moved for each that is put back or taken."""
+    small = min(seconds_alone(5_000) for _ in range(3))
+    assert seconds_alone(160_000) < 80 * small
+
+
+def seconds_alone(count: int) -> float:
+    """CPU time for a batch of so many that fails, after which each event is tried by itself."""
+    scheduler = Scheduler(concurrency=1, batch=count)
+    scheduler.offer(events(["a"] * count))
+    (call,) = scheduler.start_all(0.0)
+    began = time.thread_time()
+    scheduler.finish(call, 0.0, BROKEN)
+    for offset in range(count):
+        (call,) = scheduler.start_all(0.0)
+        assert [event.offset for event in call.events] == [offset]
+        scheduler.finish(call, 0.0)
+    return time.thread_time() - began
+
+
 def test_a_batch_is_of_one_source() -> None:
     one, two = Source(Topic("t")), Source(Topic("t"))
     scheduler = Scheduler(concurrency=9, batch=10)
@@ -236,12 +258,62 @@ def test_nothing_of_a_withdrawn_source_starts_and_what_runs_ends_before_its_key_
     assert not scheduler._queues
 
 
+@given(keys_of_events, keys_of_events, st.integers(1, 6), st.integers(0, 3), st.sampled_from([1, 2, 100]))
+def test_many_calls_at_once_start_and_end_as_they_would_one_after_another(
+    first: Keys, then: Keys, lanes: int, ahead: int, batch: int
+) -> None:
+    """The same calls in the same order, the same events ended, and the same is held and waits."""
+    together, single = (Scheduler(concurrency=lanes, batch=batch) for _ in range(2))
+    sources = [Source(Topic("t")), Source(Topic("t"))]
+    for scheduler, source in zip((together, single), sources, strict=True):
+        scheduler.offer(events(first, source) + events(then, Source(Topic("u")), 1000))
+    while True:
+        calls, others = together.start_all(0.0, ahead), []
+        while (call := single.start(0.0, ahead)) is not None:
+            others.append(call)
+        assert [offsets(call.events) for call in calls] == [offsets(call.events) for call in others]
+        if not calls:
+            break
+        chosen = calls[: 1 + len(calls) // 2]
+        ended = [event for each in together.succeed(chosen) for event in each]
+        alone = [event for call in others[: len(chosen)] for event in single.finish(call, 1.0)]
+        assert sorted(offsets(ended)) == sorted(offsets(alone))
+        for call in calls[len(chosen) :]:
+            together.finish(call, 1.0)
+        for call in others[len(chosen) :]:
+            single.finish(call, 1.0)
+        held = [(source.events, source.bytes, source.running) for source in sources]
+        assert held[0] == held[1]
+    assert together.idle
+    assert not together._queues
+    assert together._waiting == 0
+
+
+def test_many_calls_at_once_keep_to_rates_and_the_breaker() -> None:
+    """What `start` would not give now is not given."""
+    for scheduler in (Scheduler(concurrency=100, rate=10.0), Scheduler(concurrency=100, rate_per_key=10.0)):
+        scheduler.offer(events([*["a"] * 50, *["b"] * 50]))
+        assert len(scheduler.start_all(0.0)) <= 2
+    circuit = Breaker(calls=3, share=0.5).circuit()
+    scheduler = Scheduler(concurrency=100, circuit=circuit)
+    scheduler.offer(events([None] * 50))
+    for call in scheduler.start_all(0.0)[:10]:
+        scheduler.finish(call, 0.0, Failure("failed", "it is away", dependency=True))
+    assert circuit.is_open
+    assert scheduler.start_all(0.0) == []
+
+
+def offsets(of: list[Event]) -> list[int]:
+    return [event.offset for event in of]
+
+
 def test_nothing_starts_from_the_moment_on_that_is_given() -> None:
     scheduler = Scheduler(concurrency=2)
     scheduler.offer(events(["a", "b"]))
     scheduler.until = 5.0
     assert scheduler.start(4.9) is not None
     assert scheduler.start(5.0) is None
+    assert scheduler.start_all(5.0) == []
     scheduler.until = 6.0
     assert scheduler.start(5.0) is not None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from keygrouping_app.tally import Typical
+from keygrouping_app.tally import HANDLED, Tally, Typical
 
 
 @pytest.mark.parametrize("seconds", [1e-5, 0.001, 0.2, 30.0])
@@ -21,3 +21,12 @@ def test_what_is_typical_changes_with_the_calls() -> None:
         for _ in range(200):
             typical.add(seconds)
         assert 0.8 * seconds < typical.seconds < 1.25 * seconds
+
+
+def test_calls_that_are_told_together_count_as_they_would_one_by_one() -> None:
+    together, single = Tally(), Tally()
+    seconds = [0.0005, 0.001, 0.3, 100.0]
+    together.add_all(HANDLED, seconds)
+    for each in seconds:
+        single.add(HANDLED, each)
+    assert (together.calls, together.seconds) == (single.calls, single.seconds)

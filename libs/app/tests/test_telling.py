@@ -13,13 +13,15 @@ import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from keygrouping_app import App, Breaker, Event, Reject, State
+from keygrouping_app import App, Breaker, Event, Reject, Retries, State
 from keygrouping_app import serving as module
 from keygrouping_app.kafka.changelog import Restoring
+from keygrouping_app.leveling import Plan
 from keygrouping_app.metrics import DEFINITIONS, PREFIX, SEEN
 from keygrouping_app.serving import serving, text
 from keygrouping_app.states import States
@@ -156,6 +158,53 @@ async def test_metrics_say_what_is_so() -> None:
         assert samples((await get(port, "/metrics"))[1])["oldest_event_age_seconds", "orders"] == 0
 
 
+async def test_outcomes_and_further_tries_are_counted() -> None:
+    app = App("billing")
+
+    @app.on("orders", concurrency=4, retries=Retries(2, first=0.0), timeout=0.2, breaker=None)
+    async def charge(event: Event) -> None:
+        match event.raw.key:
+            case b"f":
+                raise RuntimeError("no money")
+            case b"t" if not event.tries:
+                await asyncio.Event().wait()
+
+    with running(app, "ft") as runner, told(0, runner) as port:
+        (lanes,) = runner.lanes
+        await until(lambda: lanes.scheduler.idle)
+        shown = samples((await get(port, "/metrics"))[1])
+        expected = {
+            ("handler_seconds_count", "orders", "handled"): 1,
+            ("handler_seconds_count", "orders", "failed"): 3,
+            ("handler_seconds_count", "orders", "timeout"): 1,
+            ("retries_total", "orders"): 2 + 1,
+            ("dead_letters_total", "orders", "failed"): 1,
+            ("dead_letters_total", "orders", "timeout"): 0,
+            ("events_total", "orders"): 2,
+        }
+        assert {name: shown[name] for name in expected} == expected
+        assert shown["handler_seconds_sum", "orders", "timeout"] >= 0.2
+
+
+async def test_the_key_that_waits_longest_is_the_first_rank() -> None:
+    release, app = asyncio.Event(), App("billing")
+
+    @app.on("orders", concurrency=4)
+    async def charge(_: Event) -> None:
+        await release.wait()
+
+    with running(app, "xxyy") as runner, told(0, runner) as port:
+        (lanes,) = runner.lanes
+        await until(lambda: len(lanes.scheduler.running) == 2)
+        for waiting in lanes.scheduler.waiting():
+            waiting.first.since -= {b"x": 100, b"y": 1000}[waiting.key]
+        shown = samples((await get(port, "/metrics"))[1])
+        assert 1000 <= shown["key_wait_seconds", "orders", "1"] < 1060
+        assert 100 <= shown["key_wait_seconds", "orders", "2"] < 160
+        release.set()
+        await until(lambda: lanes.scheduler.idle)
+
+
 def complaints(body: str) -> str:
     """What promtool says against it, where there is one."""
     if (promtool := shutil.which("promtool")) is None:
@@ -171,8 +220,8 @@ async def test_every_metric_is_there_from_the_start_by_the_conventions() -> None
     families = {family.name: family for family in text_string_to_metric_families(body)}
     ours = {name for name in families if not name.startswith("process_")}
     assert ours == {SEEN, *(PREFIX + name.removesuffix("_total") for name in DEFINITIONS)}
-    by_key = ("key_wait_seconds", "key_load_ratio")
-    assert all(family.samples for name, family in families.items() if not name.endswith(by_key))
+    of_some = ("key_wait_seconds", "key_load_ratio", "imbalance_ratio")
+    assert all(family.samples for name, family in families.items() if not name.endswith(of_some))
     for name, (_, meaning, labels) in DEFINITIONS.items():
         family = families[PREFIX + name.removesuffix("_total")]
         assert family.documentation == meaning
@@ -396,3 +445,32 @@ async def test_metrics_tell_of_states_and_of_restoring() -> None:
     assert found["largest_state_bytes"] == 14
     assert found["restoring_partitions"] == 2
     assert found["restore_left_offsets"] == 6
+
+
+async def test_what_is_shared_is_told_of_the_handler_that_shares() -> None:
+    app = App("billing")
+
+    @app.on("orders", split=True)
+    async def work(event: Event) -> None:
+        await asyncio.sleep(0 if event.key == "x" else 3600)
+
+    with running(app, "xxy") as runner:
+        runner.sharing = SimpleNamespace(
+            topic="orders", written=7, slots=2, waiting_seconds=1.25, plan=Plan((), before=5.4, after=1.02)
+        )
+        with told(0, runner) as port:
+            (lanes,) = runner.lanes
+            await until(lambda: len(lanes.scheduler.running) == 1)
+            shown = samples((await get(port, "/metrics"))[1])
+            (handler,) = json.loads((await get(port, "/keys"))[1])["handlers"]
+    assert shown["surplus_events_total", "orders"] == 7
+    assert shown["slot_load_seconds", "orders"] == 1.25
+    assert shown["imbalance_ratio", "orders", "whole"] == 5.4
+    assert shown["imbalance_ratio", "orders", "shared"] == 1.02
+    imbalance = {"before": 5.4, "after": 1.02}
+    assert handler["sharing"] == {"written": 7, "slots": 2, "slot_seconds": 1.25, "imbalance": imbalance}
+    assert {key["key"]: (key["ordered"], key["ended"]) for key in handler["keys"]} == {
+        "x": (False, 2),
+        None: (False, 0),
+    }
+    assert handler["load"]["hottest"] == 0

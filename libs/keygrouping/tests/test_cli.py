@@ -14,7 +14,8 @@ import pytest
 from keygrouping import grouping
 from keygrouping.cli import main, plugins, progress
 from keygrouping.cli.assignments import assign
-from keygrouping.cli.parser import INSTALL, CommandError
+from keygrouping.cli.faults import CommandError
+from keygrouping.cli.parser import INSTALL
 from keygrouping.cli.progress import progress_bar
 from keygrouping.cli.report import duration
 from keygrouping.grouping import Description
@@ -167,6 +168,38 @@ def test_unknown_names_are_told_with_the_choices(capsys: pytest.CaptureFixture[s
 def test_numbers_are_checked(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = fault(capsys, *SMALL, option, value)
     assert f"argument {option}: must be an integer, at least 1, not {value!r}" in line
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(*arguments: str) -> list[str]:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        printed = capsys.readouterr()
+        assert (ended.value.code, printed.out) == (2, "")
+        return printed.err.splitlines()
+
+    workers, deal, unknown = told(*SMALL, "--workers", "x", "--deal", "\x1b", "--rubbish", "5", "--more=1")
+    assert "--workers: must be an integer" in workers and "--deal: invalid Deal value: '\\x1b'" in deal
+    assert unknown.startswith("keygrouping simulate: unknown argument '--rubbish', '--more=1'; usage: ")
+    seed, missing = told("simulate", "--grouping", "pkg", "--seed", "x", "--workload", "zipf")
+    assert "--seed" in seed and missing == "keygrouping simulate: the following arguments are required: --workers"
+    assert "choose from" in "".join(told("simulat\x1b")) and "\\x1b" in "".join(told("simulat\x1b"))
+    grouping, workload, plot = told(*changed("pkg", "x"), "--workload", "y", "--plot", str(tmp_path / "no" / "z.png"))
+    assert "unknown grouping 'x'" in grouping and "unknown workload 'y'" in workload and "--plot" in plot
+    first, second = told(*SMALL, "--set", "choices", "rubbish=1")
+    assert "--set choices: must be name=value" in first and "--set rubbish: unknown setting" in second
+    load, choices = told(*SMALL, "--set", "choices=many", "load=-1")
+    assert "load must be above 0" in load and "choices must be" in choices
+    file = ("inspect", "--file", str(tmp_path / "x.csv"))
+    apart, read = ("--salt", "x", "--sample", "5"), ("--key", "x", "--weight", "2", "--groupings", "y")
+    options = [line.split(": ")[1].split()[0] for line in told(*file, *apart, *read)]
+    assert options == ["--sample", "--salt", "--key", "--groupings"]
+
+
+@pytest.mark.parametrize("value", ["0", "1.5", "nan", "many"])
+def test_a_share_is_checked(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line = fault(capsys, "audit", "--recount", value)
+    assert f"argument --recount: must be a number from 1e-06 to 1, not {value!r}" in line
 
 
 def test_settings_are_checked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,32 +43,31 @@ def runs_of(numbers: list[int]) -> Runs:
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 5)), min_size=1, max_size=40), max_size=3))
 def test_however_events_are_split_their_sums_add_up(batches: list[list[tuple[int, int]]]) -> None:
-    split, expected = Sums(partition_seeds(TOPIC, 3)), [0] * 9
+    split, table, expected = Sums(partition_seeds(TOPIC, 3)), np.zeros((9, 3), np.int64), [0] * 9
     for batch in batches:
         numbers = [number for _, number in batch]
-        split.add(np.array([offset for offset, _ in batch], np.int64), runs_of(numbers), max(numbers) + 1)
+        split.add(np.array([offset for offset, _ in batch], np.int64), runs_of(numbers), table[:, 1:])
         for offset, number in batch:
             expected[number] += summed([offset]).hashes
-    assert split.all(9) == [total % MODULUS for total in expected]
-    split.clear()
-    assert split.all(9) == [0] * 9
+    assert split.encoded(table[:, 1:]) == [f"{total % MODULUS:032x}" for total in expected]
+    assert not table[:, 0].any()
 
 
 def test_runs_of_any_length_add_up() -> None:
     numbers = [2] * 255 + [0] + [1] + [2] * 600 + [1] * 143
-    split = Sums(partition_seeds(TOPIC, 3))
-    split.add(np.arange(1000), runs_of(numbers), 3)
+    split, sums = Sums(partition_seeds(TOPIC, 3)), np.zeros((3, 2), np.int64)
+    split.add(np.arange(1000), runs_of(numbers), sums)
     expected = [summed([row for row in range(1000) if numbers[row] == number]).hashes for number in range(3)]
-    assert split.all(3) == expected
+    assert split.encoded(sums) == [f"{total:032x}" for total in expected]
 
 
 def test_sums_are_given_without_calling_the_cycle_collector() -> None:
-    split, called = Sums(partition_seeds(TOPIC, 3)), []
-    split.add(np.arange(5000), runs_of(list(range(5000))), 5000)
+    split, sums, called = Sums(partition_seeds(TOPIC, 3)), np.zeros((5000, 2), np.int64), []
+    split.add(np.arange(5000), runs_of(list(range(5000))), sums)
     gc.collect()
     gc.callbacks.append(lambda phase, _: called.append(phase))
     try:
-        split.all(5000)
+        split.encoded(sums)
     finally:
         gc.callbacks.pop()
     assert called == []

@@ -22,12 +22,14 @@ from keygrouping.inspection import (
     Sample,
     Silence,
     advise,
+    advise_stages,
     divided,
     groupings,
     spread,
 )
 from keygrouping.inspection.advice import EVEN, warnings
 from keygrouping.inspection.span import Span, joined, moment, span_of
+from keygrouping.inspection.stages import HOP
 from keygrouping.inspection.top_keys import TopKeys
 from keygrouping.inspection.trend import Point, Trend, thirds
 from keygrouping.keyspace import SpaceSaving
@@ -234,6 +236,23 @@ def test_advice_splits_only_where_that_helps() -> None:
     alone.add(Batch(skewed(2000, 0.6)))
     (advice,) = advise(alone.report(Reading(), 5))
     assert advice.grouping == "key" and "try others" in advice.reason
+
+
+def test_cheap_work_is_not_worth_a_hop_unless_a_partition_is_overfull() -> None:
+    even = Inspection(groupings(["key"]), [4], PLAIN, interval=1000)
+    overfull = Inspection(groupings(["key"]), [2, 8], PLAIN, interval=1000)
+    for partition, keys in enumerate([3000, 1000, 1000, 1000]):
+        even.add(Batch([b"k"] * 1000, partitions=np.full(1000, partition)))
+        overfull.add(Batch([b"k"] * keys, partitions=np.full(keys, partition)))
+    (advice,) = advise_stages(even.report(Reading(), 5))
+    assert advice.least_work is None and "KEYGROUPING_STAGES=combine" in advice.text
+    few, many = advise_stages(overfull.report(Reading(), 5))
+    assert few.least_work is None, "half of all on one of two cores"
+    assert many.least_work == pytest.approx(HOP / 3), "at this work both take as long:"
+    by_router, at_source = 8 / (HOP + HOP / 3), 1 / (0.5 * HOP / 3)
+    assert by_router == pytest.approx(at_source)
+    assert many.to_data()["route_from_us"] == many.least_work
+    assert advise_stages(Inspection(groupings(["key"]), [2], PLAIN, interval=1000).report(Reading(), 5)) == []
 
 
 def test_a_hot_key_that_moves_is_no_even_load() -> None:

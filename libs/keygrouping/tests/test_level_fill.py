@@ -60,7 +60,8 @@ def random_shares(seed: int, workers: int, total: float) -> Shares:
     hashes = np.sort(random.integers(-(2**63), 2**63, count))
     keys = Keys(hashes, shares, random.integers(1, known + 1), known, members, np.zeros(len(members)))
     events, interval = 10.0 ** random.integers(3, 8), 10.0 ** random.integers(3, 7)
-    return Shares(keys, np.full(64, cold / 64), events, interval, np.zeros(workers))
+    bursts, keep = float(random.choice([0.0, 1.0])), bool(random.choice([False, True]))
+    return Shares(keys, np.full(64, cold / 64), events, interval, np.zeros(workers), bursts, keep)
 
 
 class TestRouting:
@@ -167,6 +168,7 @@ class TestPlans:
         before = source.snapshot()
         assert before["state"]["plan"] == plan
         damaged: list[dict[str, Any]] = [{}, {**plan, "workers": 4}, {**plan, "owner": [99]}]
+        damaged += [{**plan, "home": home} for home in ([99], plan["home"][1:], [10] * len(plan["home"]))]
         for other in damaged:
             with pytest.raises(ValueError):
                 source.apply(other)
@@ -241,7 +243,8 @@ class TestPlans:
         ones = np.ones(len(shares), np.int64)
         keys = Keys(hashes, shares, ones, ones, members, np.zeros(len(shares)))
         placement = place(
-            Shares(keys, np.zeros(1024), 1e7, 1e6, np.zeros(10)),
+            Shares(keys, np.zeros(1024), 1e7, 1e6, np.zeros(10), 1.0, False),
+            owners_for(np.ones(10), 1024),
             owners_for(np.ones(10), 1024),
             np.full(10, 0.1),
             0.02,
@@ -259,12 +262,14 @@ class TestPlans:
         self, seed: int, workers: int, total: float, split: bool, eps: float
     ) -> None:
         shares, owners = random_shares(seed, workers, total), owners_for(np.ones(workers), 64)
-        placement = place(shares, owners, np.full(workers, 1 / workers), eps, split_light=split, widths=(2, 3, 6))
+        fair = np.full(workers, 1 / workers)
+        placement = place(shares, owners, owners, fair, eps, split_light=split, widths=(2, 3, 6))
         keys = placement.keys
         assert np.all((keys.width >= 1) & (keys.width <= keys.known))
         hot = keys.shares > placement.heaviest_rock
-        assert np.all((keys.width <= 2) | (keys.shares >= 1 / 1.5 / workers) | hot)
-        assert np.all((keys.width <= 3) | (keys.shares >= 1 / 1.05 / workers) | hot)
+        free = hot | (shares.keep & (keys.width <= shares.keys.width))
+        assert np.all((keys.width <= 2) | (keys.shares >= 1 / 1.5 / workers) | free)
+        assert np.all((keys.width <= 3) | (keys.shares >= 1 / 1.05 / workers) | free)
         key_of = np.repeat(np.arange(len(keys.known)), keys.known)
         assert len(np.unique(key_of * workers + keys.members)) == len(keys.members)
         assert np.bincount(key_of, keys.taken) == pytest.approx(keys.shares)
@@ -308,10 +313,88 @@ class TestPlans:
         ones, members = np.ones(4, np.int64), np.arange(4, dtype=np.int32)
         keys = Keys(np.sort(HASHES[:4, 0]), shares, ones, ones, members, np.zeros(4))
         owners, fair = owners_for(np.ones(10), 1024), np.full(10, 0.1)
-        placed = Shares(keys, cold, 1e9, 1e6, np.zeros(10))
-        placement = place(placed, owners, fair, 0.0, split_light=True, widths=(2, 2, 2))
+        placed = Shares(keys, cold, 1e9, 1e6, np.zeros(10), 1.0, False)
+        placement = place(placed, owners, owners, fair, 0.0, split_light=True, widths=(2, 2, 2))
         assert placement.heaviest_rock < shares.min() and placement.keys.width.sum() <= 4 + 10 - 1
         assert placement.loads == pytest.approx(fair, rel=1e-3)
+
+    @pytest.mark.parametrize(("longest", "bursts"), [(1, 1.0), (5, 11 / 3)])
+    def test_buckets_stay_at_home_when_only_chance_and_runs_of_keys_fill_them(
+        self, longest: int, bursts: float
+    ) -> None:
+        source, random = built(50, interval=None), np.random.default_rng(longest)
+        for interval in range(6):
+            keys = random.integers(-(2**63), 2**63, (2 * INTERVAL, 1))
+            stream = np.repeat(keys, random.integers(1, longest + 1, len(keys)), axis=0)[: 2 * INTERVAL]
+            plan = self.planned(source, stream)
+            assert plan["owner"] == plan["home"] and not plan["moved_buckets"]
+            # Of runs of n events the variance is E(n^2) / E(n) times that of single ones.
+            assert plan["estimates"]["bursts"] == (pytest.approx(bursts, rel=0.1) if interval else 0.0)
+
+    def test_how_bursty_a_stream_is_weighs_as_many_intervals_as_have_told_it(self) -> None:
+        source, random = built(interval=None), np.random.default_rng(1)
+        for _ in range(6):  # Of one key, which is tracked: its buckets tell nothing.
+            plan = self.planned(source, np.repeat(HASHES[:1], INTERVAL, axis=0))
+            assert plan["estimates"]["bursts"] == 0.0
+        told = []
+        for _ in range(3):
+            plan = self.planned(source, random.integers(-(2**63), 2**63, (15 * INTERVAL, 1)))
+            told.append(plan["estimates"]["bursts"])
+        assert told[0] > 10  # The cold hashes have come all at once: from then on they are as even as chance has it.
+        assert told[1] == pytest.approx((told[0] + 1) / 2, rel=0.05)
+        assert told[2] == pytest.approx((told[0] + 2) / 3, rel=0.05)
+
+    @pytest.mark.parametrize("bursts", [0.0, 1.0, 100.0])
+    def test_a_worker_that_others_have_filled_too_far_keeps_no_cold_keys_however_bursty_these_are(
+        self, bursts: float
+    ) -> None:
+        none, outside = np.empty(0, np.int64), np.where(np.arange(10) == 3, 0.5, 0.0)
+        keys = Keys(none, np.empty(0), none, none, np.empty(0, np.int32), np.empty(0))
+        owners, fair = owners_for(np.ones(10), 1024), np.full(10, 0.1)
+        shares = Shares(keys, np.full(1024, 0.5 / 1024), 10_000, 10_000, outside, bursts, False)
+        placement = place(shares, owners, owners, fair, 0.02, split_light=True, widths=(2, 3, 6))
+        assert placement.loads[3] == pytest.approx(0.5) and placement.loads.sum() == pytest.approx(1)
+
+    def test_buckets_move_when_two_intervals_agree_that_one_worker_has_more_and_go_home_when_that_ends(self) -> None:
+        source, random = built(interval=None), np.random.default_rng(1)
+        home, pool, share = source._arrays.owners.tolist(), *self.twice_as_much_for_worker_0(source)
+        size = 50 * INTERVAL  # So many that every bucket tells for certain when its share has changed.
+        skewed = [self.planned(source, pool[random.choice(len(pool), size, p=share)]) for _ in range(4)]
+        assert [plan["owner"] == home for plan in skewed] == [True, False, False, False]
+        assert skewed[1]["moved_buckets"] and max(skewed[3]["loads"]) < 0.105
+        for _ in range(3):
+            even = self.planned(source, pool[random.choice(len(pool), size)])
+        assert even["owner"] == even["home"] == home
+
+    @pytest.mark.parametrize("workers", [12, 7])
+    def test_another_number_of_workers_has_another_home_that_snapshots_keep(self, workers: int) -> None:
+        source, random = built(interval=None), np.random.default_rng(1)
+        pool, share = self.twice_as_much_for_worker_0(source)
+        for _ in range(2):
+            plan = self.planned(source, pool[random.choice(len(pool), 5 * INTERVAL, p=share)])
+        source.resize(workers)
+        assert plan["owner"] != plan["home"]
+        expected = resized(np.array(plan["home"], np.int32), 10, len(plan["home"]), workers).tolist()
+        again = built(workers, interval=None)
+        again.restore(json.loads(json.dumps(source.snapshot())))
+        assert [each._home.tolist() for each in (source, again)] == [expected, expected]
+
+    @staticmethod
+    def twice_as_much_for_worker_0(source: LevelFill) -> tuple[Hashes, Any]:
+        """Light keys, as many at home on each of ten workers, and shares by which worker 0 has twice as much."""
+        pool, owners = np.random.default_rng(1).integers(-(2**63), 2**63, (20_000, 1)), source._arrays.owners
+        at = owners[pool[:, 0] & (len(owners) - 1)]
+        chosen = np.concatenate([np.flatnonzero(at == worker)[:800] for worker in range(10)])
+        share = np.where(at[chosen] == 0, 2.0, 1.0)
+        return pool[chosen], share / share.sum()
+
+    @staticmethod
+    def planned(source: LevelFill, stream: Hashes) -> dict[str, Any]:
+        """The plan that is in force after an interval with these events."""
+        source.route_batch(stream, None, 0.0)
+        plan = source.plan([source.statistics()])
+        source.apply(plan)
+        return plan
 
     def test_another_slack_takes_effect_at_once(self) -> None:
         before, after, back = built(), built(slack=0.0), built()

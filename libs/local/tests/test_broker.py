@@ -140,6 +140,23 @@ def test_a_broker_that_can_not_start_says_why(tmp_path: Path) -> None:
     assert broker.pid is None
 
 
+def test_data_of_a_newer_kafka_are_told_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = "org.apache.kafka.common.errors.UnsupportedVersionException: Can't read version 4 of BrokerEndpoint"
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"""#!/bin/sh
+if [ "$1" = -version ]; then echo 'openjdk version "17.0.1"' >&2; exit; fi
+echo "{fault}" >&2; exit 1
+""")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    data = tmp_path / "data"
+    (data / "kafka").mkdir(parents=True)
+    (data / "kafka" / "meta.properties").touch()
+    with pytest.raises(LocalError, match=f"^{data} was written by a newer Kafka, .*: remove that folder"):
+        EmbeddedBroker(data).start()
+
+
 def test_the_address_is_unknown_before_the_start(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="has not been started"):
         _ = EmbeddedBroker(tmp_path).bootstrap_servers

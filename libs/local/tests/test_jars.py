@@ -44,13 +44,13 @@ def test_the_lock_names_every_jar_and_no_other() -> None:
 
 def test_a_jar_that_is_not_that_of_the_lock_stops_the_installation(tmp_path: Path) -> None:
     copy_of_stamp(tmp_path)
-    victim = tmp_path / "spark" / "commons-pool2-2.12.1.jar"
+    victim = tmp_path / "spark" / "commons-pool2-2.13.1.jar"
     forged = bytearray(victim.read_bytes())
     forged[1000] ^= 1
     victim.unlink()
     victim.write_bytes(forged)
     assert is_installed(tmp_path), "of the same size"
-    with pytest.raises(LocalError, match=r"1 jars are not those of jars\.lock: spark/commons-pool2-2\.12\.1\.jar has"):
+    with pytest.raises(LocalError, match=r"1 jars are not those of jars\.lock: spark/commons-pool2-2\.13\.1\.jar has"):
         install(tmp_path, tmp_path / "ivy", print, repository="http://127.0.0.1:1/")
     assert not is_installed(tmp_path), "and no test or run takes it"
 

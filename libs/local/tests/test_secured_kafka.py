@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.logins import PASSWORD as INNER
+from keygrouping_local.logins import launched, with_passwords
 from keygrouping_local.ports import HOST
 
 pytestmark = [
@@ -44,12 +46,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "KEYGROUPING_SSL_CAFILE": str(authority),
     }
     (folder / "password").write_text(PASSWORD)
-    broker.launch()
-    try:
+    with launched(broker):
         add_scram_user(broker, folder, authority)
         yield Secured(broker.bootstrap_servers, client)
-    finally:
-        broker.stop()
 
 
 @pytest.mark.parametrize(
@@ -99,14 +98,10 @@ def make_certificate(folder: Path) -> Path:
 
 
 def secured_properties(folder: Path, authority: Path) -> dict[str, str]:
-    login = "org.apache.kafka.common.security"
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
     return {
-        "listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.plaintext.plain.sasl.jaas.config": f"{login}.plain.PlainLoginModule required "
-        'username="broker" password="inner" user_broker="inner";',
-        "listener.name.plaintext.scram-sha-512.sasl.jaas.config": f"{login}.scram.ScramLoginModule required;",
+        **with_passwords(mechanisms=["SCRAM-SHA-512"], protocol="SASL_SSL"),
+        "listener.name.plaintext.scram-sha-512.sasl.jaas.config": f"{scram} required;",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(folder / "broker.pem"),
         "ssl.truststore.type": "PEM",
@@ -120,7 +115,7 @@ def add_scram_user(broker: EmbeddedBroker, folder: Path, authority: Path) -> Non
     properties.write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
         "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
-        'username="broker" password="inner";\n'
+        f'username="broker" password="{INNER}";\n'
         f"ssl.truststore.type=PEM\nssl.truststore.location={authority}\n"
     )
     tool = [

@@ -4,8 +4,7 @@ import os
 import sys
 
 import pytest
-from keygrouping_local import archives
-from keygrouping_local.small_spark import java_options
+from keygrouping_local.small_spark import fast_start
 from keygrouping_spark.testing import spark_of
 from pyspark.sql import SparkSession
 
@@ -19,7 +18,7 @@ def start() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2]")
-        .config("spark.driver.extraJavaOptions", java_options(archives.reading("spark")))
+        .config(map={**fast_start()})
         .config("spark.driver.memory", "1g")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

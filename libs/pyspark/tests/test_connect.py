@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from keygrouping_local.small_spark import submit_arguments
 
 pytestmark = pytest.mark.spark
 
@@ -60,14 +61,15 @@ print("all is the same")
 """
 
 
+@pytest.mark.timeout(600)
 def test_a_client_of_connect_has_the_rows_of_plain_spark(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": submit_arguments()},
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=580,  # three sessions of Spark start beside it
     )
     assert done.stdout.endswith("all is the same\n"), done.stderr[-4000:]

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from keygrouping_local.small_spark import submit_arguments
 from pyspark.sql import SparkSession
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "pyspark.md"
@@ -24,6 +25,7 @@ def test_the_page_on_pyspark_works(spark: SparkSession, monkeypatch: pytest.Monk
     assert names["found"]
 
 
+@pytest.mark.timeout(600)
 def test_the_readme_works_with_pyspark_alone(tmp_path: Path) -> None:
     """With a join behind it, and in a process of its own, which finds neither pandas, pyarrow nor the library."""
     (code,) = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.S | re.M)
@@ -35,10 +37,10 @@ def test_the_readme_works_with_pyspark_alone(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", lacks + code + joined],
         cwd=tmp_path,
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": submit_arguments()},
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=580,  # three sessions of Spark start beside it
     )
     assert done.returncode == 0, done.stderr[-4000:]

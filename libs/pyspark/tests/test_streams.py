@@ -4,13 +4,14 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from keygrouping.spark import SkewError, skewed, skewed_join
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+
+from .same import results
 
 pytestmark = pytest.mark.spark
 
@@ -40,27 +41,6 @@ def clicks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Dat
         os.utime(path, (file, file))
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).option("latestFirst", "false")
     return reader.json(str(folder)).withWatermark("ts", "1 minute")
-
-
-def results(frame: DataFrame, mode: str, folder: Path) -> list[list[Any]]:
-    """What each micro-batch gives."""
-    batches: list[list[Any]] = []
-
-    def collected(batch: DataFrame, _: int) -> None:
-        batches.append(sorted(map(tuple, batch.collect()), key=repr))
-
-    query = (
-        frame.writeStream.outputMode(mode)
-        .option("checkpointLocation", str(folder))
-        .foreachBatch(collected)
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        assert query.awaitTermination(120)
-    finally:
-        query.stop()
-    return batches
 
 
 def keys() -> Sequence[Column]:
@@ -101,8 +81,6 @@ def test_spark_refuses_partials_in_update_mode(clicks: DataFrame, tmp_path: Path
 def test_what_a_stream_lacks_is_named(clicks: DataFrame) -> None:
     with pytest.raises(SkewError, match="a stream can't be sampled: give widths"):
         skewed(clicks, "user")
-    with pytest.raises(SkewError, match="foreachBatch"):
-        skewed(clicks, "user", widths=["hot"]).groupBy("user").applyInPandas(len, "n int", merge=len)
 
 
 def test_a_stream_joins_a_batch(spark: SparkSession, clicks: DataFrame, tmp_path: Path) -> None:

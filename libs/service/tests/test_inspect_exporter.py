@@ -34,6 +34,11 @@ PARTITIONS = 12
 HOT = {b"acme": 0.3, b"beta": 0.12}
 
 
+@pytest.fixture(scope="module")
+def broker(fresh_broker: EmbeddedBroker) -> EmbeddedBroker:
+    return fresh_broker
+
+
 @pytest.fixture
 async def cluster(broker: EmbeddedBroker) -> AsyncIterator[Cluster]:
     async with Cluster(broker.bootstrap_servers) as found:

@@ -3,7 +3,7 @@
 import ssl
 import sys
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -272,3 +272,19 @@ def test_programs_of_other_users_may_add_their_faults(environment: pytest.Monkey
     faults = tmp_path / "faults"
     assert check.main(["producer", "keygrouping_service.settings:ServiceSettings", "--faults", str(faults)]) == 0
     assert faults.stat().st_mode & 0o666 == 0o666, "each image has a user of its own: Spark's is not the services'"
+
+
+class OwnStages(ServiceSettings):
+    """A service whose `stages` are something else than those that others share, as the Spark job's."""
+
+    section: ClassVar[str] = "SPARK"
+
+    stages: Literal["worker", "aggregator"] = "worker"
+
+
+def test_a_shared_setting_is_not_taken_for_a_field_that_only_has_its_name(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("KEYGROUPING_STAGES", "route")
+    environment.delenv("KEYGROUPING_JOB")
+    assert load(OwnStages).stages == "worker"
+    environment.setenv("KEYGROUPING_SPARK_STAGES", "aggregator")
+    assert load(OwnStages).stages == "aggregator"

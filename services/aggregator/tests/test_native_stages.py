@@ -9,11 +9,17 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from keygrouping.partial import Partial
+from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import END, Committed, Progress, commit_progress
 
 pytestmark = pytest.mark.kafka
 Pipeline = Any  # the fixture's class, of which conftest.py is the only home
+
+
+@pytest.fixture(scope="module")
+def broker(fresh_broker: EmbeddedBroker) -> EmbeddedBroker:
+    return fresh_broker
 
 
 async def test_results_equal_a_plain_count_and_come_when_their_window_is_complete(pipeline: Pipeline) -> None:

@@ -54,7 +54,9 @@ def partial(worker: int, first: int, start: int, values: list[int]) -> Partial:
     states = {a.name: a.encode(over(a, values)) for a in JOB.aggregates}
     last = first + len(values) - 1
     receipt = receipt_of(values)
-    return Partial(worker, start, start + 100, len(values), len(values), first, last, 0, states, receipt=receipt)
+    return Partial(
+        worker, start, start + 100, len(values), len(values), first, last, 0, states, receipt=encode_receipt(receipt)
+    )
 
 
 def split(events: list[tuple[Row, int, int]]) -> Log:
@@ -213,8 +215,7 @@ POISON = "CgEHBAAIBwKIndq+l5qxQAAAAAAAgKc/AAAAAAAAAAACAAAAAAAAACMBI43P2REw"
 
 def written(wrong: Partial) -> bytes:
     """What stands in the topic, numbers of any size too."""
-    members = {name: getattr(wrong, name) for name in Partial.__slots__}
-    return json.dumps({"v": 1, **members, "receipt": encode_receipt(wrong.receipt)}).encode()
+    return json.dumps({"v": 1, **{name: getattr(wrong, name) for name in Partial.__slots__}}).encode()
 
 
 @pytest.mark.parametrize(

@@ -291,6 +291,24 @@ def test_workers_that_the_router_tells_of_count_although_they_have_no_events() -
     assert process.observation.workers == 4
 
 
+def test_each_partition_of_the_input_is_a_worker_where_they_are_combined_and_none_of_them_without_that() -> None:
+    value = Partial(0, 0, 1000, 1, 1, 0, 0, 0, {}).encode()
+    process = Process([[record(0, 0, 100, b"a", value)], [], []], SETTINGS.model_copy(update={"stages": "combine"}))
+    told = RunState(workers=8, capacities=[2.0] * 8)
+    process.observation = Observation(process.settings, told, [], range(PARTITIONS))
+    process.read(0, 1)
+    for partition in (1, 2):
+        process.read(partition, 0)
+    process.observation.look(Look(FAR, {(NO_TOPIC, 0): 1}, [0, 5, 0], {0: 1, 1: 0, 2: 0}))
+    process.count()
+    process.close()
+    (snapshot,) = process.snapshots
+    assert (snapshot["workers"], snapshot["lambda"], snapshot["capacities"]) == (3, 3.0, [1.0] * 3)
+    process.settings = SETTINGS
+    process.restart()
+    assert (process.observation.workers, process.observation.capacities) == (0, [])
+
+
 def test_loads_are_judged_by_the_capacities_that_the_router_tells() -> None:
     values = [Partial(worker, 0, 1000, n, n, 0, n - 1, 0, {}).encode() for worker, n in ((0, 40), (1, 10))]
     process = Process([[record(0, n, 100, b"a", value) for n, value in enumerate(values)], [], []])

@@ -16,6 +16,7 @@ import orjson
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
+from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_producer.filling import Partitions
 from keygrouping_producer.ledger import fence_predecessors, read_places
 from keygrouping_producer.plan import Pace, Plan
@@ -34,6 +35,11 @@ pytestmark = pytest.mark.kafka
 LINES = 30_000
 PARTITIONS = 4
 FILE = {"workload": "file", "key": "key", "time_field": "at", "time_format": "epoch_ms"}
+
+
+@pytest.fixture(scope="module")
+def broker(fresh_broker: EmbeddedBroker) -> EmbeddedBroker:
+    return fresh_broker
 
 
 @asynccontextmanager

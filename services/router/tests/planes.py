@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from keygrouping_router.api.control_plane import ControlPlane
-from keygrouping_router.data.extract import Routed, Usable
+from keygrouping_router.data.usable import Routed, Usable
 from keygrouping_router.replica import new_replica
 from keygrouping_router.settings import RouterSettings
 from keygrouping_router.times import Times

@@ -553,6 +553,7 @@ async def test_spaces_are_parts_of_the_tracked_keys_and_as_large_as_what_is_list
     await plane.set_override(b"key-1000", change, expected=None, by="me")
     report = await plane.keyspace(KeyQuery(limit=1000))
     assert sum(space.size for space in report.spaces) <= report.tracked_keys == report.total
+    assert [key.space for key in report.keys if key.key == "key-1000"] == [None], "where it goes is said by people"
     for space in report.spaces:
         listed = await plane.keyspace(KeyQuery(space=space.name, limit=1000))
         assert listed.total == space.size == sum(key.space == space.name for key in report.keys)

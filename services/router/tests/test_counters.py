@@ -6,7 +6,6 @@ import pkgutil
 import keygrouping_router
 from keygrouping_router import metrics
 from keygrouping_router.control.watched_store import Shape
-from keygrouping_router.data.lateness import REASONS
 from keygrouping_service.store.memory import MemoryStore
 from prometheus_client import REGISTRY
 
@@ -21,10 +20,6 @@ async def test_each_worker_has_a_count_before_its_first_event() -> None:
     before = next(worker for worker in range(200, 250) if routed(worker) is None)
     await new_plane(MemoryStore(), FakeTime(), workers=before + 1, most_workers=256).replica.start()
     assert routed(before) == 0
-
-
-def test_all_reasons_of_late_events_are_known() -> None:
-    assert {reason for reason, _ in REASONS if reason} == set(metrics.LATE_REASONS)
 
 
 def test_all_kinds_of_values_in_the_store_are_known() -> None:

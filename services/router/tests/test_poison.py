@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,12 +13,13 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_router.data import pipeline
-from keygrouping_router.data.extract import Judged, sort_out_late
-from keygrouping_router.data.lateness import PartitionClock
+from keygrouping_local.damage import damage
 from keygrouping_router.service import serve
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service.errors import Fatal
+from keygrouping_service.events import sorting
+from keygrouping_service.events.extract import Judged, sort_out_late
+from keygrouping_service.events.lateness import PartitionClock
 from keygrouping_service.kafka import clients
 from keygrouping_service.records.record import Record
 from keygrouping_service.settings import names_of
@@ -168,7 +168,7 @@ Failing = Callable[[Judged, PartitionClock], Judged]
 
 def fail_at(poison: dict[bytes, Exception], usual: Failing) -> Failing:
     def judge(judged: Judged, clock: PartitionClock) -> Judged:
-        for value in judged.usable.batch.values:
+        for value in judged.usable.events.values:
             if value in poison:
                 raise poison[value]
         return usual(judged, clock)
@@ -184,7 +184,7 @@ async def test_whatever_our_own_code_fails_with_at_a_record_only_that_one_is_lef
         b"memory": MemoryError(),
         b"depth": RecursionError("too deep"),
     }
-    monkeypatch.setattr(pipeline, "sort_out_late", fail_at(poison, sort_out_late))
+    monkeypatch.setattr(sorting, "sort_out_late", fail_at(poison, sort_out_late))
     values = [b"good"] * 400
     for place, value in zip((3, 200, 399), poison, strict=True):
         values[place] = value
@@ -219,17 +219,3 @@ async def test_a_batch_that_is_damaged_on_the_broker_s_disk_is_passed_over(
     assert "offsets 2 to 3 can't be read: its checksum is wrong" in header(letter, "detail")
     assert b"VALUE OF DAMAGED" in (letter.value or b"")
     assert any("it goes to dead-letters, and reading goes on at 4" in record.getMessage() for record in caplog.records)
-
-
-def damage(broker: EmbeddedBroker, topic: str, what: bytes, by: bytes) -> None:
-    """Writes other bytes into the broker's log."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        for segment in (broker.log.parent / "kafka" / f"{topic}-0").glob("*.log"):
-            data = segment.read_bytes()
-            if what in data:
-                with segment.open("r+b") as file:
-                    file.seek(data.index(what))
-                    file.write(by)
-                return
-    raise AssertionError(f"{what!r} is in no segment of {topic}")

@@ -26,6 +26,11 @@ START_MS = 1_700_000_000_000
 JOB = '{"aggregates": [{"name": "events", "op": "count"}]}'
 
 
+@pytest.fixture(scope="module")
+def broker(fresh_broker: EmbeddedBroker) -> EmbeddedBroker:
+    return fresh_broker
+
+
 def environment(settings: RouterSettings) -> dict[str, str]:
     """The settings as the environment of a process."""
     given = {name: value for name, value in settings if value is not None and name in settings.model_fields_set}

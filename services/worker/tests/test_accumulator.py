@@ -87,7 +87,7 @@ def check(partial: Partial, members: list[Record]) -> None:
     assert (partial.topic, partial.worker, partial.epoch, partial.end - partial.start) == (TOPIC, 3, 7, 100)
     assert (partial.first, partial.last) == (members[0].offset, members[-1].offset)
     assert (partial.events, partial.weight) == (len(members), weight(documents))
-    assert partial.receipt == tally(columns(members).offsets, SEEDS).hashes
+    assert partial.hashes == tally(columns(members).offsets, SEEDS).hashes
     states = partial.aggregates
     assert (states["n"], states["known"]) == (len(members), len(xs))
     assert states["total"] == {"n": len(xs), "whole": str(sum(xs)), "parts": []}

@@ -4,6 +4,7 @@ import pytest
 from keygrouping_service.settings import EXIT_SETTINGS
 from keygrouping_worker.cli import main
 from keygrouping_worker.settings import WorkerSettings, ordinal_of
+from pydantic import ValidationError
 
 JOB = '{"aggregates": [{"name": "n", "op": "count"}]}'
 
@@ -62,3 +63,12 @@ def test_classes_of_aggregates_that_can_not_be_used_stop_the_start_with_the_othe
     assert "put its folder on PYTHONPATH" in said
     assert "op 'sum' needs a field" in said
     assert "KEYGROUPING_WORKER_ORDINAL" in said
+
+
+@pytest.mark.parametrize("name", ["START", "UNTIL", "IDLE_TIMEOUT"])
+def test_who_does_not_read_the_input_is_not_told_how(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"KEYGROUPING_WORKER_{name}", "30" if name == "IDLE_TIMEOUT" else "latest")
+    with pytest.raises(ValidationError, match=f"KEYGROUPING_WORKER_{name}: routers read the input"):
+        WorkerSettings()
+    monkeypatch.setenv("KEYGROUPING_STAGES", "combine")
+    WorkerSettings()

@@ -15,8 +15,10 @@ from functools import partial
 from keygrouping.version import add_version
 from keygrouping_kafka.errors import can_be_retried
 from keygrouping_service.http.app import create_app, serving
+from keygrouping_service.http.media import FORM, JSON
 from keygrouping_service.http.workers_in_use import WorkersInUse
 from keygrouping_service.kafka.clients import admin, reader, retry, started
+from keygrouping_service.kafka.premises import Role
 from keygrouping_service.kafka.premises_check import checked
 from keygrouping_service.kafka.purging import purging
 from keygrouping_service.kubernetes import Kubernetes
@@ -34,6 +36,7 @@ from keygrouping_spark.query_metrics import show
 from keygrouping_spark.reports import Report
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_spark.stages import Environment, Stage, aggregator_stage, worker_stage
+from keygrouping_spark.token_endpoint import PATH, TokenEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +53,19 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
     stages: list[Stage] = []
     for query in settings.stages.split(","):
         show(query, settings.group(query))
-    app = create_app("keygrouping Spark job", lambda: bool(stages))
+    endpoint = TokenEndpoint(settings.tokens()) if settings.takes_tokens else None
+    routes = [endpoint.router] if endpoint else []
+    app = create_app("keygrouping Spark job", lambda: bool(stages), *routes, frequent={PATH})
+    bounds = {**settings.http_bounds, "media": (JSON, FORM) if endpoint else (JSON,)}
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(serving(app, settings.http_host, settings.http_port, **settings.http_bounds))
+        port = await stack.enter_async_context(serving(app, settings.http_host, settings.http_port, **bounds))
         if pod := os.environ.get(_POD):
             await delete_leftovers(Kubernetes(), pod)
         spark = await asyncio.to_thread(session.create, settings)
         stack.push_async_callback(_quietly, spark.stop)
         client = await retry(lambda: stack.enter_async_context(started(admin(settings))), "connecting to Kafka")
+        if endpoint:
+            settings = await endpoint.login(settings, spark, port)
         probe = await stack.enter_async_context(started(reader(settings, committed=False)))
         environment = Environment(settings, spark, client, probe, stack)
         if settings.runs("aggregator"):
@@ -73,12 +81,17 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
         spark.streams.addListener(listener)
         stack.push_async_callback(_quietly, spark.streams.removeListener, listener)
         await stack.enter_async_context(_following(settings, Executors(spark)))
-        if await checked(settings, stop, reads=("events", "routed"), writes=("partials", "results", "positions")):
+        if await checked(settings, stop, reads=sources(settings), writes=("partials", "results", "positions")):
             for stage in stages:
                 await retry(stage.unread.look, f"reading what the {stage.name} has yet to read")
                 await stage.unread.require(stage.began, settings.checkpoint, stop)
             async with purging(settings, *purgers(settings, stages)):
                 await _run(spark, stages, settings.progress_seconds, stop)
+
+
+def sources(settings: SparkSettings) -> tuple[Role, ...]:
+    """The topics whose records become partials: nobody reads `routed` where workers read the events themselves."""
+    return ("events",) if settings.combines else ("events", "routed")
 
 
 @contextlib.asynccontextmanager

@@ -46,4 +46,4 @@ if __name__ == "__main__":
     keep_archives()
     # Each process looks for garbage after each task: not among what is loaded here, which takes a tenth of a second.
     gc.freeze()
-    manager()  # type: ignore[no-untyped-call]
+    manager()

@@ -31,6 +31,11 @@ class Executors:
         """Whether there are executors besides the driver."""
         return not self._context.isLocal()
 
+    @property
+    def are_allocated_by_spark(self) -> bool:
+        """Whether Spark itself decides how many there are, by the tasks that wait."""
+        return bool(self._context.getConf().getBoolean("spark.dynamicAllocation.enabled", False))
+
     def ids(self) -> list[str]:
         """Names of the running executors, the oldest first."""
         found = self._context.getExecutorIds()
@@ -48,8 +53,14 @@ class Executors:
         self.wanted = number
 
     async def follow(self, workers: Callable[[], int], pause: float) -> None:
-        """Follows this number, looked at every `pause` seconds; 0 is not known yet. With local Spark it returns."""
+        """Follows this number, looked at every `pause` seconds; 0 is not known yet.
+
+        With local Spark, or where Spark allocates executors by itself, it returns.
+        """
         if not self.are_apart:
+            return
+        if self.are_allocated_by_spark:
+            log.info("spark.dynamicAllocation.enabled: Spark decides on the number of executors, not the router")
             return
         while True:
             number = workers()

@@ -29,7 +29,7 @@ class InPython(Native):
         return {"states": F.collect_list(state)}
 
     def finished(self, merged: Mapping[str, Column]) -> Column:
-        return F.udf(_finished(self.aggregate), StringType())(merged["states"])
+        return F.udf(_finished(self.aggregate), StringType(), useArrow=False)(merged["states"])
 
     def published(self, value: Any) -> Any:
         return json.loads(value)["value"]

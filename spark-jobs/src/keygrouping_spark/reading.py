@@ -137,7 +137,7 @@ class _Reading:
             "first": partial.first,
             "events": partial.events,
             "weight": weight,
-            **dict(zip(PIECES, pieces_of(partial.receipt), strict=True)),
+            **dict(zip(PIECES, pieces_of(partial.hashes), strict=True)),
             "aggregates": {a.name: column_of(a, a.encode(state)) for a, state in pairs},
         }
 

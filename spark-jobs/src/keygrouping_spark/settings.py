@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from keygrouping_service.settings import Groups, JobSettings, PurgeSettings, TopicName
-from pydantic import Field, model_validator
+from keygrouping_service.settings import PREFIX, Groups, JobSettings, PurgeSettings, TopicName
+from pydantic import Field, PrivateAttr, model_validator
 
 from keygrouping_spark.support import spark_halves
 
@@ -14,6 +16,8 @@ LEAST_HEAP = 512
 """MiB of the driver's heap, and of an executor's: Spark refuses to start in less than about 480."""
 
 Stages = Literal["worker,aggregator", "worker", "aggregator"]
+
+_STAGES_OF_ALL = f"{PREFIX}STAGES"
 
 
 class SparkSettings(JobSettings, PurgeSettings):
@@ -54,10 +58,24 @@ class SparkSettings(JobSettings, PurgeSettings):
     ui: bool = Field(default=False, description="whether Spark's own pages are served")
     spark_log_level: Literal["ERROR", "WARN", "INFO", "DEBUG"] = Field(default="WARN", description="what Spark logs")
 
+    _token_login: dict[str, str] = PrivateAttr(default_factory=dict)
+    _stages_of_all: str = PrivateAttr(default_factory=lambda: os.environ.get(_STAGES_OF_ALL) or "route")
+
     @model_validator(mode="after")
     def _jars_are_there(self) -> Self:
         if self.jars is not None and not self.connector_jars():
             raise ValueError(f"KEYGROUPING_SPARK_JARS: no jars in {self.jars}: install them or correct the folder")
+        return self
+
+    @model_validator(mode="after")
+    def _worker_has_something_to_read(self) -> Self:
+        if self._stages_of_all not in ("route", "combine"):
+            raise ValueError(f"{_STAGES_OF_ALL}={self._stages_of_all}: set it to route or combine, or leave it unset")
+        if self.combines and self.runs("worker"):
+            raise ValueError(
+                f"{_STAGES_OF_ALL}=combine: there is nothing for Spark's worker stage, which reads what routers have "
+                f"routed: run native workers and set {PREFIX}SPARK_STAGES=aggregator, or {_STAGES_OF_ALL}=route"
+            )
         return self
 
     @model_validator(mode="after")
@@ -67,15 +85,6 @@ class SparkSettings(JobSettings, PurgeSettings):
             raise ValueError(f"KEYGROUPING_SPARK_DRIVER_MEMORY: Spark needs {LEAST_HEAP}m, not {self.driver_memory}")
         if "-Xmx" in self.java_options:
             raise ValueError("KEYGROUPING_SPARK_JAVA_OPTIONS: -Xmx is set by KEYGROUPING_SPARK_DRIVER_MEMORY alone")
-        return self
-
-    @model_validator(mode="after")
-    def _spark_can_log_in(self) -> Self:
-        if self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER":
-            raise ValueError(
-                "KEYGROUPING_SASL_MECHANISM=OAUTHBEARER is not there with Spark, whose clients are Java's: use PLAIN "
-                "or SCRAM, or the native workers and aggregators"
-            )
         return self
 
     @model_validator(mode="after")
@@ -96,11 +105,28 @@ class SparkSettings(JobSettings, PurgeSettings):
         """Whether this application runs a stage."""
         return stage in self.stages.split(",")
 
+    @property
+    def combines(self) -> bool:
+        """Whether native workers read the events themselves, as the stages of all services say; `stages` is Spark's."""
+        return self._stages_of_all == "combine"
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether one logs in at Kafka with tokens."""
+        return self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER"
+
+    def with_token_login(self, options: Mapping[str, str]) -> Self:
+        """The same settings, by which Spark's clients log in with tokens as these options of theirs say."""
+        made = self.model_copy()
+        made._token_login = dict(options)
+        return made
+
     def spark_kafka_options(self) -> dict[str, str]:
         """Options of the cluster for Spark's Kafka source and sink, with the prefix that Spark wants."""
         options = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
         if self.security_protocol.startswith("SASL"):
-            options |= {"sasl.mechanism": self.sasl_mechanism, "sasl.jaas.config": self._jaas()}
+            login = self._token_login if self.takes_tokens else {"sasl.jaas.config": self._jaas()}
+            options |= {"sasl.mechanism": self.sasl_mechanism, **login}
         if self.ssl_cafile:
             options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": self.ssl_cafile.read_text()}
         if self.ssl_certfile:

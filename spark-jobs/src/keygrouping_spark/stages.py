@@ -17,6 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from keygrouping.partial import Result
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.clients import producer, retry, started
+from keygrouping_service.kafka.leftovers import Leftovers
 from keygrouping_service.kafka.positions import Positions
 from keygrouping_service.kafka.progress import (
     Committed,
@@ -310,8 +311,12 @@ async def aggregator_stage(environment: Environment) -> Stage:
         await watermarks.send_and_wait(settings.progress_topic, value)
         await runner.advance(watermark)
 
+    leftovers = Leftovers(settings)
+
     async def read_upstream_watermark() -> UpstreamWatermark:
         await group.check()
+        if settings.combines:
+            return await upstream.of_combined(settings, settings.job.lateness_ms, leftovers.count)
         return await upstream.of_aggregator(settings.group("worker"), settings.routed_topic, settings.partials_topic)
 
     progress = AggregatorProgress(

@@ -18,6 +18,10 @@
     {{- include "keygrouping.settings" (dict "prefix" "KEYGROUPING_" "settings" .root.Values.settings) | trim | nindent 4 }}
     - name: KEYGROUPING_JOB
       value: {{ include "keygrouping.job" .root | fromJson | toJson | quote }}
+    {{- if eq .root.Values.stages "combine" }}
+    - name: KEYGROUPING_STAGES
+      value: combine
+    {{- end }}
     {{- if eq .part "router" }}
     - name: KEYGROUPING_STORE_URL
       value: {{ include "keygrouping.storeUrl" .root | quote }}

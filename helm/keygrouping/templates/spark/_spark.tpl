@@ -82,24 +82,37 @@
 {{- end }}
 {{- end }}
 
-{{/* Spark's settings for a job whose executors are pods, as a map in YAML. */}}
+{{/* Spark's settings for a job whose executors are pods, as a map in YAML: `spark.conf` has the last word. */}}
 {{- define "keygrouping.sparkConf" -}}
+{{ mustMergeOverwrite (include "keygrouping.ownSparkConf" . | fromYaml) .Values.spark.conf | toYaml }}
+{{- end }}
+
+{{/* Of what the driver would make or clean up here nothing exists but claims, so that it needs no rights but on these and pods. */}}
+{{- define "keygrouping.ownSparkConf" -}}
+{{- $claims := .Values.spark.executor.persistence -}}
 spark.blockManager.port: "7079"
 spark.authenticate: "true"
 spark.authenticate.secret.file: /etc/keygrouping/spark-auth/secret
-# Of what the driver would make or clean up here nothing exists, so that it needs no rights but on pods.
 spark.kubernetes.executor.disableConfigMap: "true"
 spark.kubernetes.driver.service.deleteOnTermination: "false"
-spark.kubernetes.driver.ownPersistentVolumeClaim: "false"
-spark.kubernetes.driver.reusePersistentVolumeClaim: "false"
+spark.kubernetes.driver.ownPersistentVolumeClaim: {{ $claims.enabled | quote }}
+spark.kubernetes.driver.reusePersistentVolumeClaim: {{ $claims.enabled | quote }}
 spark.kubernetes.driver.waitToReusePersistentVolumeClaim: "false"
+{{- if $claims.enabled }}
+{{- $volume := "spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1" }}
+{{ $volume }}.options.claimName: OnDemand
+{{ $volume }}.options.sizeLimit: {{ $claims.size | quote }}
+{{- with $claims.storageClass }}
+{{ $volume }}.options.storageClass: {{ . | quote }}
+{{- end }}
+{{ $volume }}.mount.path: /var/lib/keygrouping/local
+{{ $volume }}.mount.readOnly: "false"
+spark.shuffle.sort.io.plugin.class: org.apache.spark.shuffle.KubernetesLocalDiskShuffleDataIO
+{{- end }}
 spark.decommission.enabled: "true"
 spark.storage.decommission.enabled: "true"
 spark.storage.decommission.rddBlocks.enabled: "true"
 spark.storage.decommission.shuffleBlocks.enabled: "true"
-{{- with .Values.spark.conf }}
-{{ toYaml . }}
-{{- end }}
 {{- end }}
 
 {{/* Memory of an executor besides the heap: what is there once, and the Python processes of each task at once. */}}

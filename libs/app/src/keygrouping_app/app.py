@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keygrouping_app.breaker import Breaker
@@ -93,7 +94,7 @@ class App:
         topic: str | Topic,
         *,
         key: Key = None,
-        order: Order = "key",
+        order: Order | EllipsisType = ...,
         concurrency: int | None = None,
         processes: int | None = None,
         batch: bool | int = False,
@@ -104,6 +105,7 @@ class App:
         rate_per_key: float | None = None,
         breaker: Breaker | None = _USUAL_BREAKER,
         state: State | Callable[[], Any] | None = None,
+        split: bool = False,
     ) -> Callable[[FunctionType], FunctionType]:
         """Makes a function the handler of a topic; the function itself stays as it is.
 
@@ -114,7 +116,7 @@ class App:
 
         - `key`: what orders events: the record's key, a JSON pointer into the value, or what a function of the event
           gives. Events without one have no order.
-        - `order`: "key": events of a key one after another, keys side by side; None: all side by side.
+        - `order`: "key": events of a key one after another, keys side by side; None: all side by side, as with `split`.
         - `concurrency`: how many calls run at once in a member, its lanes; 16 if it isn't given.
         - `processes`: a plain function that keeps a CPU busy runs in so many processes of the member, each of which is
           a lane. A call that is late is ended with its process. The function, and lifespans that it needs, have to be
@@ -130,6 +132,8 @@ class App:
         - `state`: what each key has of its own, a class such as a dataclass or what `State` says. The function takes it
           behind the event and changes it in place. What it was changed to is committed together with the event and with
           what the function returns, as with `exactly_once`. The events of a key have to come from one partition.
+        - `split`: all members share the events of hot keys, which then have no order. A member that has more to do than
+          others writes what it has too much to the topic `NAME.overflow`, of which each member has partitions.
         """
 
         def declare(function: FunctionType) -> FunctionType:
@@ -138,7 +142,7 @@ class App:
                 topic=as_topic(topic),
                 function=function,
                 key=key,
-                order=order,
+                order=(None if split else "key") if isinstance(order, EllipsisType) else order,
                 concurrency=(processes or _USUAL_LANES) if concurrency is None else concurrency,
                 processes=processes,
                 batch=batch,
@@ -149,6 +153,7 @@ class App:
                 rate_per_key=rate_per_key,
                 breaker=breaker,
                 state=state if state is None or isinstance(state, State) else State(state),
+                split=split,
             )
             self.handlers.append(handler)
             return function
@@ -201,6 +206,7 @@ class App:
             missing = [each for each in wanted_by(function) if each not in given]
             found += [f"lifespan {name}: parameter {each!r} is given by no lifespan before it" for each in missing]
             given.add(name)
+        found += self._faults_of_split()
         for handler in self.handlers:
             if handler.state is not None and not _TOPIC.fullmatch(f"{self.name}.{handler.topic.name}.states"):
                 found.append(
@@ -208,6 +214,18 @@ class App:
                     f"and {self.name!r} can't be part of one: use letters, digits, '.', '_', '-', up to 249 together"
                 )
             found += [*handler.faults(dict.fromkeys(given)), *self._faults_of_processes(handler)]
+        return found
+
+    def _faults_of_split(self) -> list[str]:
+        split = [handler for handler in self.handlers if handler.split]
+        found = []
+        if len(split) > 1:
+            found.append(f"{len(split)} handlers have split=True: an app has one such topic; use another App")
+        if split and not _TOPIC.fullmatch(f"{self.name}.overflow"):
+            found.append(
+                f"{split[0].name} on {split[0].topic.name!r}: its hot keys are shared by a topic named by the app, and "
+                f"{self.name!r} can't be part of one: use letters, digits, '.', '_', '-', up to 240"
+            )
         return found
 
     def check(self) -> None:

@@ -50,6 +50,24 @@ class Costs:
             found[0] += seconds
             found[1] += events
 
+    def add_all(self, keys: list[Hashable], seconds: list[float], events: list[int], now: float) -> None:
+        """Calls have ended, of these keys."""
+        if now >= self._recent.began + WINDOW:
+            self._turn(now)
+        window = self._recent
+        window.seconds += sum(seconds)
+        window.events += sum(events)
+        known = window.keys
+        for key, took, ended in zip(keys, seconds, events, strict=True):
+            found = known.get(key)
+            if found is None:
+                known[key] = [took, ended]
+            else:
+                found[0] += took
+                found[1] += ended
+        if len(known) > _MOST_KEYS:
+            window.shrink()
+
     def span(self, now: float) -> float:
         """Seconds of time that what is told covers."""
         if now >= self._recent.began + WINDOW:
@@ -65,6 +83,11 @@ class Costs:
     def events(self) -> int:
         """That have ended, those of forgotten keys included."""
         return self._before.events + self._recent.events
+
+    def of(self, key: Hashable) -> tuple[float, int]:
+        """Seconds and ended events of a key."""
+        (a, b), (c, d) = self._before.keys.get(key, (0.0, 0)), self._recent.keys.get(key, (0.0, 0))
+        return a + c, int(b + d)
 
     def by_key(self) -> Iterator[tuple[Hashable, float, int]]:
         """Each key with the seconds of its calls and its ended events."""

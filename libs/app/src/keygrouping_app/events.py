@@ -15,12 +15,8 @@ _UNREAD: Any = object()
 
 
 class Raw(Protocol):
-    """A record as it was read; aiokafka's ConsumerRecord is one. `timestamp` is ms since the epoch."""
+    """A record as it was read; `timestamp` is ms since the epoch."""
 
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
     @property
     def offset(self) -> int: ...
     @property
@@ -31,6 +27,15 @@ class Raw(Protocol):
     def value(self) -> bytes | None: ...
     @property
     def headers(self) -> Headers: ...
+
+
+class Placed(Raw, Protocol):
+    """A record that says where it stands; aiokafka's ConsumerRecord is one."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +62,11 @@ class Source:
     those of its keys, if its handler has some.
     """
 
-    __slots__ = ("bytes", "closed", "events", "running", "states", "topic")
+    __slots__ = ("bytes", "closed", "events", "partition", "running", "states", "topic")
 
-    def __init__(self, topic: Topic, states: States | None = None) -> None:
+    def __init__(self, topic: Topic, states: States | None = None, partition: int = 0) -> None:
         self.topic = topic
+        self.partition = partition
         self.states = states
         self.events = 0
         self.bytes = 0
@@ -103,12 +109,12 @@ class Event:
     @property
     def topic(self) -> str:
         """The topic's name."""
-        return self.raw.topic
+        return self.source.topic.name
 
     @property
     def partition(self) -> int:
         """The partition's number."""
-        return self.raw.partition
+        return self.source.partition
 
     @property
     def offset(self) -> int:
@@ -128,7 +134,7 @@ class Event:
     @property
     def identity(self) -> str:
         """`topic/partition/offset`."""
-        return f"{self.raw.topic}/{self.raw.partition}/{self.raw.offset}"
+        return f"{self.topic}/{self.partition}/{self.offset}"
 
     @property
     def key(self) -> Any:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import copy
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -118,12 +119,20 @@ class Gaps:
             if offset > self._highest:
                 self._highest = offset
 
+    def once_ended(self, offsets: Iterable[int]) -> Gaps:
+        """As it would be if these had ended, too. KeyError if one is not open."""
+        other = copy.copy(self)
+        other._open = dict(self._open)
+        other.end(offsets)
+        return other
+
     def encode(self) -> str:
         """Metadata for the commit of `first`; empty if nothing behind it has ended."""
         runs = self._runs()
         if not runs:
             return ""
-        in_runs = b"".join(map(_varint, runs))
+        # A number of seven bits is its own varint.
+        in_runs = bytes(runs) if max(runs) < 1 << _SEVEN_BITS else b"".join(map(_varint, runs))
         if (sum(runs) + 7) // 8 < min(len(in_runs), self._payload + 1):
             return _text(_BITS + _bits(runs))
         return _text(_RUNS + (in_runs if len(in_runs) <= self._payload else self._fitting(runs)))
@@ -140,16 +149,19 @@ class Gaps:
 
     def _runs(self) -> list[int]:
         """Lengths of what has not ended and what has, in turn, from `first` up to the highest that has."""
-        still = [offset for offset in self._open if offset < self._highest]
-        if not still:
+        if self._highest < self.first:
             return []
-        runs = [1]
+        still = [offset for offset in self._open if offset < self._highest]
+        runs: list[int] = []
+        length = 1
         for before, after in pairwise(still):
             if after == before + 1:
-                runs[-1] += 1
+                length += 1
             else:
-                runs += [after - before - 1, 1]
-        return [*runs, self._highest - still[-1]]
+                runs.append(length)
+                runs.append(after - before - 1)
+                length = 1
+        return [*runs, length, self._highest - still[-1]]
 
 
 def decode(first: int, metadata: str | None) -> Ended:

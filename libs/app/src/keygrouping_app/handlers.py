@@ -81,6 +81,7 @@ class Handler:
     breaker: Breaker | None = None
     processes: int | None = None
     state: State | None = None
+    split: bool = False
 
     @property
     def name(self) -> str:
@@ -171,7 +172,24 @@ class Handler:
             ("rate", self.rate, self.rate is None or self.rate > 0, "events a second, more than 0"),
             ("rate_per_key", per_key, per_key is None or per_key > 0, "events a second, more than 0"),
             ("rate_per_key", per_key, per_key is None or self.order == "key", "it with order='key' only"),
-            ("order", self.order, self.order == "key" or self.state is None, "'key': a state has its events in order"),
+            (
+                "order",
+                self.order,
+                self.order == "key" or self.state is None or self.split,
+                "'key': a state has its events in order",
+            ),
+            (
+                "split",
+                self.split,
+                not self.split or self.order is None,
+                "it without order='key': hot keys run on all members, so their events have no order",
+            ),
+            (
+                "split",
+                self.split,
+                not self.split or self.state is None,
+                "either it or state: a key with state stays whole, as nothing merges parts of it",
+            ),
             *([] if self.breaker is None else _checks_of(self.breaker)),
         ]
 

@@ -31,7 +31,9 @@ from keygrouping_app.tally import HANDLED, Tally, Typical
 log = logging.getLogger(__name__)
 
 OnEnd: TypeAlias = Callable[[list[Event], list[Outgoing], Failure | None], None]
-"""Told of events that have ended, with what the handler has returned for them, or why they have failed for good."""
+"""Told of events that have ended, with what the handler has returned for them, or why they have failed for good.
+
+They are of one source, and of one call if anything was returned or has failed."""
 
 QUICK_SECONDS = 0.005
 """How long lanes go on without a turn of the event loop while handlers never wait, and what is handed over at once."""
@@ -51,6 +53,7 @@ class Lanes:
         self._loop = asyncio.get_running_loop()
         self.costs = Costs(self._loop.time())
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
         self.failure: asyncio.Future[None] = self._loop.create_future()
         """Fails with what should never happen: an error outside of handlers. Its events have not ended."""
 
@@ -61,14 +64,15 @@ class Lanes:
         """Returns when nothing is left of it; what runs is not waited for."""
         self.close()
 
-    def offer(self, events: Iterable[Event]) -> None:
-        """Takes events; those of which the key can't be read end at once."""
+    def offer(self, events: Iterable[Event]) -> list[Event]:
+        """Takes events, and gives them; those of which the key can't be read end at once."""
         events, now = list(events), self._loop.time()
         for event in events:
             event.since = now
-        plain = self.handler.key is None and self._form is None
-        self.scheduler.offer(events if plain else self._readable(events))
+        taken = events if self.handler.key is None and self._form is None else self._readable(events)
+        self.scheduler.offer(taken)
         self._rouse()
+        return taken
 
     def _readable(self, events: Iterable[Event]) -> list[Event]:
         good = []
@@ -105,6 +109,7 @@ class Lanes:
 
     def close(self) -> None:
         """Starts nothing any more; what runs on the event loop is cancelled."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
 
@@ -173,7 +178,7 @@ class Lanes:
         if failure is None and self._form is not None:
             self._keep_state(call)
         ended = scheduler.finish(call, now, failure)
-        self.costs.add(call.queue.key, seconds, len(ended), now)
+        self._charge(call, seconds, len(ended), now)
         if ended:
             tally.ended += len(ended)
             if failure is not None:
@@ -184,6 +189,33 @@ class Lanes:
         if circuit is not None and circuit.is_open is not was_open:
             self._tell_breaker(failure)
             self._rouse()
+
+    def _charge(self, call: Call, seconds: float, ended: int, now: float) -> None:
+        if not self.handler.split:
+            self.costs.add(call.queue.key, seconds, ended, now)
+            return
+        count = len(call.events)
+        for event in call.events:
+            self.costs.add(event.group, seconds / count, ended // count, now)
+
+    def _succeeded(self, calls: list[Call]) -> None:
+        """Calls of a handler without state have returned nothing. Together they cost less than by `_ended`."""
+        circuit = self.scheduler.circuit
+        if circuit is not None and circuit.troubled:
+            for call in calls:
+                self._ended(call, None, None)
+            return
+        now = self._loop.time()
+        seconds = [now - call.started for call in calls]
+        self.tally.add_all(HANDLED, seconds)
+        if self.handler.split:
+            for call, took in zip(calls, seconds, strict=True):
+                self._charge(call, took, len(call.events), now)
+        else:
+            self.costs.add_all([call.queue.key for call in calls], seconds, [len(call.events) for call in calls], now)
+        for events in self.scheduler.succeed(calls):
+            self.tally.ended += len(events)
+            self._on_end(events, _NO_OUTPUTS, None)
 
     def _tell_breaker(self, failure: Failure | None) -> None:
         name = self.handler.name
@@ -215,10 +247,8 @@ class Lanes:
         self._watch()
 
     def _watch(self) -> None:
-        now = self._loop.time()
-        # What is due already waits for a lane, not for the clock.
-        moments = (self.scheduler.next_start(now), self.scheduler.next_deadline())
-        if coming := [moment for moment in moments if moment is not None and moment > now]:
+        moments = (self.scheduler.next_start(), self.scheduler.next_deadline())
+        if not self._closed and (coming := [moment for moment in moments if moment is not None]):
             self._arm(min(coming))
 
 
@@ -237,11 +267,9 @@ class LoopLanes(Lanes):
         self._turn = time.perf_counter()
         """When the event loop's turn began, or one before it: see `_let_turn`."""
         self._turning = False
-        self._closed = False
 
     def close(self) -> None:
         super().close()
-        self._closed = True
         for lane in self._lanes:
             lane.cancel()
 
@@ -287,11 +315,11 @@ class LoopLanes(Lanes):
             if self._timer is None:
                 self._arm(call.deadline)
             self._at_work[call], self._latest = task, call
-            # Here and not in a coroutine of its own, for which each event would pay.
+            # Here and not in a coroutine of its own, for which each event would pay. A list is the handler's own.
             result: Any = None
             error: BaseException | None = None
             try:
-                result = await run(call if form else call.events if batch else call.events[0])
+                result = await run(call if form else [*call.events] if batch else call.events[0])
             except asyncio.CancelledError as cancelled:
                 if self._closed:
                     raise
@@ -321,7 +349,7 @@ class LoopLanes(Lanes):
     async def _with_state(self, form: Form, call: Call) -> Any:
         self._find_state(call)
         state = form.read(call.kept)
-        result = await self._function(call.events if self.handler.batch else call.events[0], state)
+        result = await self._function([*call.events] if self.handler.batch else call.events[0], state)
         call.after = form.write(state)
         return result
 
@@ -346,14 +374,13 @@ class PooledLanes(Lanes):
         self._calls: deque[Call] = deque()
         self._bell: SimpleQueue[bool] = SimpleQueue()
         self._rung = False
-        self._news: deque[Callable[[], object]] = deque()
+        self._news: deque[Call | Callable[[], object]] = deque()
+        """Calls that have succeeded, see `_succeeded`, and what else is to be done."""
         self._told = False
-        self._closed = False
         self._typical = Typical()
 
     def close(self) -> None:
         super().close()
-        self._closed = True
         self._calls.clear()
 
     @property
@@ -367,10 +394,10 @@ class PooledLanes(Lanes):
             self._rung = True
             self._bell.put(True)
 
-    def _next_call(self) -> Call | None:
+    def _next_call(self, now: float) -> Call | None:
         """Taken from those that wait, if anything may start."""
         call = self._open_call()
-        if call is not None and self._loop.time() >= self.scheduler.until:
+        if call is not None and now >= self.scheduler.until:
             self._calls.appendleft(call)
             return None
         return call
@@ -389,8 +416,8 @@ class PooledLanes(Lanes):
     def _drop(self, call: Call) -> None:
         self.scheduler.finish(call, self._loop.time(), _WITHDRAWN)
 
-    def _tell(self, news: Callable[[], object]) -> bool:
-        """Has it done on the event loop; False if nobody is there any more to hear of it."""
+    def _tell(self, news: Call | Callable[[], object]) -> bool:
+        """Has it taken note of on the event loop; False if nobody is there any more to hear of it."""
         self._news.append(news)
         if not self._told:
             self._told = True
@@ -402,8 +429,18 @@ class PooledLanes(Lanes):
 
     def _hear(self) -> None:
         self._told = False  # before anything is taken, so that what comes meanwhile is told of
+        succeeded: list[Call] = []
         while self._news:
-            self._news.popleft()()
+            news = self._news.popleft()
+            if isinstance(news, Call):
+                succeeded.append(news)
+                continue
+            if succeeded:
+                self._succeeded(succeeded)
+                succeeded = []
+            news()
+        if succeeded:
+            self._succeeded(succeeded)
         self._rouse()
 
 
@@ -422,17 +459,17 @@ class ThreadLanes(PooledLanes):
 
     def _rouse(self) -> None:
         ahead = 0 if self._limited else min(_MOST_AHEAD, int(QUICK_SECONDS / max(self._typical.seconds, 1e-6)))
-        now = self._loop.time()
-        while not self._closed and (call := self.scheduler.start(now, ahead)) is not None:
-            self._started(call)
-            if self._form is not None:
-                self._find_state(call)
-            if self._threads < min(self.handler.concurrency, len(self.scheduler.running)):
+        calls = [] if self._closed else self.scheduler.start_all(self._loop.time(), ahead)
+        if calls:
+            self._started(calls[0])
+            for _ in range(self._threads, min(self.handler.concurrency, len(self.scheduler.running))):
                 self._threads += 1
                 name = f"{self.handler.name}-{self._threads}"
                 # A daemon: one that hangs must not keep the process from its end.
                 threading.Thread(target=self._lane, name=name, daemon=True).start()
-            self._calls.append(call)
+            for call in calls if self._form is not None else ():
+                self._find_state(call)
+            self._calls.extend(calls)
         self._call_thread()
         if self.scheduler.held:
             self._watch()
@@ -446,29 +483,35 @@ class ThreadLanes(PooledLanes):
         )
 
     def _lane(self) -> None:
+        clock = self._loop.time
         while self._bell.get():
             self._rung = False  # before anything is taken, so that what comes meanwhile is called for
-            while (call := self._next_call()) is not None:
+            now = clock()
+            while (call := self._next_call(now)) is not None:
                 self._call_thread()
-                if not self._work(call):
+                news = self._work(call)
+                began, now = now, clock()
+                self._typical.add(now - began)
+                if not self._tell(news):
                     return
 
-    def _work(self, call: Call) -> bool:
-        """False if nobody is there any more to hear of it."""
+    def _work(self, call: Call) -> Call | Callable[[], object]:
+        """Calls the handler. Gives the call if it has returned nothing, else what ends it on the event loop."""
         result, error = None, None
-        began = time.perf_counter()
         try:
-            given: Any = call.events if self.handler.batch else call.events[0]
+            # A list of the handler's own: it may take it apart.
+            given: Any = [*call.events] if self.handler.batch else call.events[0]
             if self._form is None:
                 result = self._function(given)
+                if result is None:
+                    return call
             else:
                 state = self._form.read(call.kept)
                 result = self._function(given, state)
                 call.after = self._form.write(state)
         except BaseException as broken:  # whatever it is, it must not end the thread
             error = broken
-        self._typical.add(time.perf_counter() - began)
-        return self._tell(partial(self._ended, call, result, error))
+        return partial(self._ended, call, result, error)
 
 
 _NO_OUTPUTS: list[Outgoing] = []

@@ -27,9 +27,10 @@ class Answers:
 
 @dataclass(slots=True)
 class Key:
-    """One key: see `/keys`. `needs` are seconds of its calls; None as name: what has no order."""
+    """One key: see `/keys`. `needs` are seconds of its calls; None as name: what has no order and is not told apart."""
 
     name: str | None
+    ordered: bool = True
     needs: float = 0.0
     waiting: int = 0
     wait: float = 0.0
@@ -86,11 +87,16 @@ class Group:
         """What a split of hot keys would give."""
         return split_of(self.loads)
 
+    @property
+    def sharing(self) -> list[dict[str, Any]]:
+        """What members tell of the hot keys that they share; empty if they don't."""
+        return [told for part in self.parts if (told := part.get("sharing")) is not None]
+
     def by_need(self) -> list[Key]:
         """Those that need most first."""
         found: dict[str | None, Key] = {}
         for told in (each for part in self.parts for each in part["keys"]):
-            key = found.setdefault(told["key"], Key(told["key"]))
+            key = found.setdefault(told["key"], Key(told["key"], told["ordered"]))
             key.needs += told["needs"]
             key.waiting += told["waiting"]
             if told["for"] is not None and told["wait"] >= key.wait:

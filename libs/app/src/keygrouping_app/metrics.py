@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from keygrouping_app.kafka.changelog import Restoring
 from keygrouping_app.lanes import Lanes
-from keygrouping_app.overview import RANKS, Held, Work, keys_at_work
+from keygrouping_app.overview import RANKS, Held, Shares, Work, keys_at_work
 from keygrouping_app.states import States
 from keygrouping_app.tally import BUCKETS, Tally
 
@@ -104,6 +104,21 @@ DEFINITIONS: dict[str, tuple[Kind, str, tuple[str, ...]]] = {
         "Offsets of the changelog that are still to be read by these partitions.",
         ("topic",),
     ),
+    "surplus_events_total": (
+        CounterMetricFamily,
+        "Events of hot keys that the member gave to others, by its handler with `split`.",
+        ("topic",),
+    ),
+    "slot_load_seconds": (
+        GaugeMetricFamily,
+        "Seconds of calls that events need which others gave to the member and which have not ended.",
+        ("topic",),
+    ),
+    "imbalance_ratio": (
+        GaugeMetricFamily,
+        "λ, the largest load of a member over the mean: of what comes, and with the hot keys shared as planned.",
+        ("topic", "keys"),
+    ),
     "breaker_state": (GaugeMetricFamily, "1 for the state that the handler's breaker is in.", ("topic", "state")),
 }
 """Kind, meaning and labels by name, without prefix; all have the label `group` besides."""
@@ -128,6 +143,8 @@ class Member(Protocol):
     def held(self) -> Sequence[Held]: ...
     @property
     def restoring(self) -> Mapping[TopicPartition, Restoring]: ...
+    @property
+    def sharing(self) -> Shares | None: ...
 
 
 class Metrics(Collector):
@@ -145,11 +162,12 @@ class Metrics(Collector):
         for lanes in self._member.lanes:
             topic = lanes.handler.topic.name
             _of_lanes(found, topic, Work.of(lanes, now, RANKS), now)
-            _of_partitions(found, topic, [each for each in held if each.place[0] == topic])
-            _of_states(found, topic, [each.states for each in held if each.place[0] == topic])
+            _of_partitions(found, topic, [each for each in held if each.topic.name == topic])
+            _of_states(found, topic, [each.states for each in held if each.topic.name == topic])
             left = [each.left for tp, each in self._member.restoring.items() if tp.topic == topic]
             found.add("restoring_partitions", len(left), topic)
             found.add("restore_left_offsets", sum(left), topic)
+            _of_shares(found, topic, self._member.sharing)
         yield from found.families.values()
         seen = GaugeMetricFamily(
             SEEN, "When the member last saw its partitions in Kafka, s since 1970.", labels=["group"]
@@ -212,8 +230,8 @@ def _of_partitions(found: _Found, topic: str, held: Sequence[Held]) -> None:
     found.add("lag_records", sum(each.lag for each in held), topic)
     found.add("paused_partitions", sum(each.paused for each in held), topic)
     for each in held:
-        found.add("gap_offsets", each.span, topic, str(each.place[1]))
-        found.add("gap_room_offsets", each.gap_room, topic, str(each.place[1]))
+        found.add("gap_offsets", each.span, each.place[0], str(each.place[1]))
+        found.add("gap_room_offsets", each.gap_room, each.place[0], str(each.place[1]))
 
 
 def _of_states(found: _Found, topic: str, held: Sequence[States | None]) -> None:
@@ -221,6 +239,15 @@ def _of_states(found: _Found, topic: str, held: Sequence[States | None]) -> None
     found.add("states", sum(map(len, states)), topic)
     found.add("state_bytes", sum(each.size for each in states), topic)
     found.add("largest_state_bytes", max((each.largest for each in states), default=0), topic)
+
+
+def _of_shares(found: _Found, topic: str, shares: Shares | None) -> None:
+    mine = shares if shares is not None and shares.topic == topic else None
+    found.add("surplus_events_total", mine.written if mine else 0, topic)
+    found.add("slot_load_seconds", mine.waiting_seconds if mine else 0.0, topic)
+    if mine is not None:
+        found.add("imbalance_ratio", mine.plan.before, topic, "whole")
+        found.add("imbalance_ratio", mine.plan.after, topic, "shared")
 
 
 def _of_tally(found: _Found, topic: str, tally: Tally) -> None:

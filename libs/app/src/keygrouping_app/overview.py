@@ -11,7 +11,9 @@ from typing import Protocol
 
 import orjson
 
+from keygrouping_app.codecs import Topic
 from keygrouping_app.lanes import Lanes
+from keygrouping_app.leveling import Plan
 from keygrouping_app.scheduler import Waiting
 from keygrouping_app.split import Load, split_of, split_words
 from keygrouping_app.states import States
@@ -27,6 +29,8 @@ class Held(Protocol):
     events: int
     bytes: int
     states: States | None
+    topic: Topic
+    """Of its events: where they come from is its place, which is another topic if it is a slot."""
 
     @property
     def place(self) -> tuple[str, int]: ...
@@ -38,6 +42,20 @@ class Held(Protocol):
     def lag(self) -> int: ...
     @property
     def paused(self) -> bool: ...
+
+
+class Shares(Protocol):
+    """What is told of a handler with `split`. `written`: events that this member gave to slots."""
+
+    written: int
+    plan: Plan
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def waiting_seconds(self) -> float: ...
 
 
 @dataclass(slots=True)
@@ -107,14 +125,29 @@ def load_of(lanes: Lanes, keys: Iterable[Demand], now: float) -> Load:
     keys = list(keys)
     running = sum(now - call.started for call in lanes.scheduler.running)
     seconds = lanes.costs.seconds + running + sum(each.ahead for each in keys)
-    hottest = max((each.needs for each in keys if each.key is not None), default=0.0)
+    ordered = lanes.handler.order == "key"
+    hottest = max((each.needs for each in keys if ordered and each.key is not None), default=0.0)
     return Load(seconds, hottest, lanes.handler.concurrency)
 
 
-def as_json(lanes: Iterable[Lanes], held: Iterable[Held], now: float) -> list[dict[str, object]]:
+def as_json(
+    lanes: Iterable[Lanes], held: Iterable[Held], now: float, shares: Shares | None = None
+) -> list[dict[str, object]]:
     """What a member does now, of each handler: which keys wait or run, which are hot, and what a split would give."""
     held = list(held)
-    return [_handler(each, held, now) for each in lanes]
+    return [_handler(each, held, now) | {"sharing": _sharing(each, shares)} for each in lanes]
+
+
+def _sharing(lanes: Lanes, shares: Shares | None) -> dict[str, object] | None:
+    """None: its hot keys are not shared."""
+    if shares is None or shares.topic != lanes.handler.topic.name:
+        return None
+    return {
+        "written": shares.written,
+        "slots": shares.slots,
+        "slot_seconds": round(shares.waiting_seconds, 3),
+        "imbalance": {"before": round(shares.plan.before, 3), "after": round(shares.plan.after, 3)},
+    }
 
 
 def states_of(key: bytes, held: Iterable[Held]) -> list[dict[str, object]]:
@@ -146,7 +179,7 @@ def _handler(lanes: Lanes, held: Iterable[Held], now: float) -> dict[str, object
     work = Work.of(lanes, now, _MOST_KEYS)
     circuit = lanes.scheduler.circuit
     topic = lanes.handler.topic.name
-    mine = [each for each in held if each.place[0] == topic]
+    mine = [each for each in held if each.topic.name == topic]
     return {
         "topic": topic,
         "handler": lanes.handler.name,
@@ -159,7 +192,7 @@ def _handler(lanes: Lanes, held: Iterable[Held], now: float) -> dict[str, object
         "oldest_event_age": round(work.oldest, 3),
         "held_events": sum(each.events for each in mine),
         "held_bytes": sum(each.bytes for each in mine),
-        "gaps": {str(each.place[1]): each.span for each in mine},
+        "gaps": {str(each.place[1]) if each.place[0] == topic else f"slot {each.place[1]}": each.span for each in mine},
         **_heat(lanes, now),
         "running": [
             {"key": _text(call.queue.key), "seconds": round(now - call.started, 3), "event": call.events[0].identity}
@@ -197,7 +230,7 @@ def _heat(lanes: Lanes, now: float) -> dict[str, object]:
         "keys": [
             {
                 "key": _text(each.key),
-                "ordered": each.key is not None,
+                "ordered": each.key is not None and lanes.handler.order == "key",
                 "needs": round(each.needs, 6),
                 "share": round(each.needs / load.seconds, 6) if load.seconds else 0.0,
                 "ended": each.events,

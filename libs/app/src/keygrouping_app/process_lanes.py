@@ -255,8 +255,8 @@ class ProcessLanes(PooledLanes):
         """What goes over next: a part of what waits, so that some is left for the others."""
         wanted = min(self._together, -(-len(self._calls) // len(self._processes)))
         calls: list[Call] = []
-        size = 0
-        while len(calls) < max(1, wanted) and size < _MOST_BYTES and (call := self._next_call()) is not None:
+        size, now = 0, self._loop.time()
+        while len(calls) < max(1, wanted) and size < _MOST_BYTES and (call := self._next_call(now)) is not None:
             if call in self._suspects:
                 if calls:
                     self._calls.appendleft(call)

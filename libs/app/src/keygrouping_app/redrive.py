@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from keygrouping_app.dead_letters import HEADERS, PREFIX, REDRIVEN
-from keygrouping_app.events import Outgoing, Raw
+from keygrouping_app.events import Outgoing, Placed
 
 _RECEIPT = f"{PREFIX}redrive"
 """Header of a receipt: the app's name."""
@@ -29,7 +29,7 @@ DONE = "sent again before"
 class Letter:
     """A dead letter of the app: the record, and what its headers say of it."""
 
-    raw: Raw
+    raw: Placed
     told: Mapping[str, str]
 
     @property
@@ -102,7 +102,7 @@ class Report:
         self.examples.setdefault(kind, letter.told.get(f"{PREFIX}detail", ""))
 
 
-def letter_of(raw: Raw, app: str) -> Letter | None:
+def letter_of(raw: Placed, app: str) -> Letter | None:
     """The record as a dead letter of the app; None if it is none."""
     told = {name: (value or b"").decode(errors="replace") for name, value in raw.headers if name.startswith(PREFIX)}
     return Letter(raw, told) if told.get(f"{PREFIX}app") == app else None
@@ -114,7 +114,7 @@ def receipt(app: str, topic: str, partition: int, offsets: Iterable[int]) -> Out
     return Outgoing(topic, partition, -1, None, value, ((_RECEIPT, app.encode()),))
 
 
-def redriven(raw: Raw, app: str) -> list[int]:
+def redriven(raw: Placed, app: str) -> list[int]:
     """The offsets that a record names as a receipt of the app; none if it is no receipt. ValueError if damaged."""
     if (_RECEIPT, app.encode()) not in raw.headers:
         return []

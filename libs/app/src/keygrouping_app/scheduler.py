@@ -17,10 +17,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
-from typing import Literal
+from itertools import count, islice, takewhile
+from typing import Literal, TypeAlias
 
 from keygrouping_app.breaker import Circuit
 from keygrouping_app.events import Event, Source
@@ -43,17 +43,22 @@ class Failure:
     dependency: bool = False
 
 
+_Events: TypeAlias = deque[Event] | list[Event]
+_MOST_KEPT = 500
+"""Events that are looked at to be taken back, and stay."""
+
+
 class _Queue:
     """Events that wait, of one key (`serial`) or without order."""
 
     __slots__ = ("events", "key", "serial", "source", "turn")
 
-    def __init__(self, key: Hashable, serial: bool, source: Source | None = None) -> None:
+    def __init__(self, key: Hashable, serial: bool, events: _Events, source: Source | None = None) -> None:
         self.key = key
         self.serial = serial
         self.source = source
         """The source of all that waits, if a batch may take any of it; None: batches have to look at each event."""
-        self.events: deque[Event] = deque()
+        self.events = events
         self.turn = False
         """Whether it is among those that take turns."""
 
@@ -117,8 +122,11 @@ class Scheduler:
         self._rate = None if rate is None else Limit(rate)
         self._rate_per_key = None if rate_per_key is None else Limit(rate_per_key)
         self.circuit = circuit
+        # Single events are taken from the front. Batches are mostly all that waits, so a list is handed on as it is;
+        # it becomes a deque where less of it is taken, as what comes behind would move each time.
+        self._events_of: type[deque[Event]] | type[list[Event]] = deque[Event] if batch == 1 else list[Event]
         self._queues: dict[Hashable, _Queue] = {}
-        self._loose = _Queue(None, serial=False)
+        self._loose = _Queue(None, False, self._events_of())
         self._turns: deque[_Queue] = deque()
         self._later: list[tuple[float, int, _Queue, Event]] = []
         self._limited: list[tuple[float, int, _Queue]] = []
@@ -136,11 +144,16 @@ class Scheduler:
     def offer(self, events: Iterable[Event]) -> None:
         """Takes events; those of a key in the order in which they are to be handled."""
         queues, turns, loose, ordered = self._queues, self._turns, self._loose, self._ordered
+        events_of = self._events_of
+        taken: list[Event] = []
+        of: Source | None = None
+        """The source of those that were taken."""
         for event in events:
-            self._waiting += 1
             source = event.source
-            source.events += 1
-            source.bytes += event.size
+            if source is not of:
+                self._hold(of, taken)
+                of, taken = source, []
+            taken.append(event)
             group = event.group if ordered else None
             if group is None:
                 queue = loose
@@ -149,7 +162,7 @@ class Scheduler:
             else:
                 found = queues.get(group)
                 if found is None:
-                    queue = queues[group] = _Queue(group, True, source)
+                    queue = queues[group] = _Queue(group, True, events_of(), source)
                     queue.turn = True
                     turns.append(queue)
                 else:
@@ -157,7 +170,22 @@ class Scheduler:
             queue.events.append(event)
             if queue.source is not source:
                 queue.source = None
+        self._hold(of, taken)
         self._give_turn(loose)
+
+    def start_all(self, now: float, ahead: int = 0) -> list[Call]:
+        """All calls that `start` would give one after another."""
+        started = []
+        if self._rate is self._rate_per_key is None and not (self.circuit is not None and self.circuit.is_open):
+            if self._later:
+                self.wake(now)
+            turns, running, most = self._turns, self.running, self._concurrency + ahead
+            while turns and len(running) < most and now < self.until:
+                started.append(self._begin(turns.popleft(), now))
+        else:
+            while (call := self.start(now, ahead)) is not None:
+                started.append(call)
+        return started
 
     def start(self, now: float, ahead: int = 0) -> Call | None:
         """The next call; None if no lane is free or nothing may start yet.
@@ -167,6 +195,7 @@ class Scheduler:
         if self._later or self._limited:
             self.wake(now)
         if not self._turns or now >= self.until or len(self.running) >= self._concurrency + ahead:
+            self._held = False
             return None
         circuit, per_key = self.circuit, self._rate_per_key
         gated = self._rate is not None or (circuit is not None and circuit.is_open)
@@ -175,16 +204,20 @@ class Scheduler:
         queue = self._turns.popleft() if per_key is None else self._next_allowed(per_key, now)
         if queue is None:
             return None
+        call = self._begin(queue, now)
+        if gated or per_key is not None:
+            self._let_through(call, now)
+        return call
+
+    def _begin(self, queue: _Queue, now: float) -> Call:
         queue.turn = False
-        events = self._take(queue) if self._batch > 1 else [queue.events.popleft()]
+        events = self._take(queue)
         self._waiting -= len(events)
         if not queue.serial:
             self._give_turn(queue)
         call = Call(queue, events, now, now + self._timeout)
         self.running[call] = None
         events[0].source.running += 1
-        if gated or per_key is not None:
-            self._let_through(call, now)
         return call
 
     def finish(self, call: Call, now: float, failure: Failure | None = None) -> list[Event]:
@@ -199,18 +232,28 @@ class Scheduler:
             self._tell(self.circuit, call, now, failure)
         if failure is not None and not source.closed:
             return self._failed(call, now, failure)
-        events, queue = call.events, call.queue
-        _let_go(source, events)
-        if not queue.events:
-            if queue.serial:
-                del self._queues[queue.key]
-        elif not queue.turn:
-            queue.turn = True
-            if len(self.running) + len(self._turns) < self._concurrency or self._is_behind(queue):
-                self._turns.appendleft(queue)  # there is a lane for all that wait, or it is what all will wait for
+        _let_go(source, call.events)
+        self._free(call.queue)
+        return call.events if failure is None else []
+
+    def succeed(self, calls: Iterable[Call]) -> Iterable[list[Event]]:
+        """Like `finish` for calls that have succeeded, while nothing has failed that the breaker counts.
+
+        Gives the events that have ended, those of each source together.
+        """
+        ended: dict[Source, list[Event]] = {}
+        for call in calls:
+            del self.running[call]
+            source = call.events[0].source
+            source.running -= 1
+            self._free(call.queue)
+            if source in ended:
+                ended[source] += call.events
             else:
-                self._turns.append(queue)
-        return events if failure is None else []
+                ended[source] = [*call.events]
+        for source, events in ended.items():
+            _let_go(source, events)
+        return ended.values()
 
     def withdraw(self, source: Source) -> None:
         """Closes a source: what waits of it is forgotten, what runs may end."""
@@ -225,28 +268,52 @@ class Scheduler:
             here = [event for event in queue.events if event.source is source]
             if here:
                 gone += here
-                queue.events = deque(event for event in queue.events if event.source is not source)
+                queue.events = self._events_of(event for event in queue.events if event.source is not source)
                 self._waiting -= len(here)
         self._drop_empty_turns()
         _let_go(source, gone)
+
+    def take_back(self, wanted: Mapping[Hashable, int], may: Callable[[Event], bool]) -> list[Event]:
+        """Takes waiting events without order of these groups that have not been tried yet, up to so many of each.
+
+        The latest are the first, as those before them begin soon. They are held no longer. It looks at no more than
+        some hundred that are not taken.
+        """
+        left, count = dict(wanted), sum(wanted.values())
+        events, kept, taken = self._loose.events, list[Event](), list[Event]()
+        while events and count > 0 and len(kept) < _MOST_KEPT:
+            event = events.pop()
+            if not event.tries and not event.solo and left.get(event.group, 0) > 0 and may(event):
+                left[event.group] -= 1
+                count -= 1
+                taken.append(event)
+            else:
+                kept.append(event)
+        events.extend(reversed(kept))
+        self._waiting -= len(taken)
+        for event in taken:
+            _let_go(event.source, [event])
+        if not events:
+            self._drop_empty_turns()
+        return taken
 
     def wake(self, now: float) -> None:
         """Gives a turn to what is to be tried again by now, and to keys that have waited for their rate."""
         while self._later and self._later[0][0] <= now:
             _, _, queue, event = heapq.heappop(self._later)
-            queue.events.appendleft(event)
-            self._waiting += 1
-            queue.source = None
-            self._give_turn(queue)
+            self._put_back(queue, [event])
         while self._limited and self._limited[0][0] <= now:
             self._give_turn(heapq.heappop(self._limited)[2])
 
-    def next_start(self, now: float) -> float | None:
-        """When the first event may start that waits for its next try, its rate or a probe; None: none waits for it."""
+    def next_start(self) -> float | None:
+        """When the first event may start that waits for its next try, its rate or a probe; None: none waits for it.
+
+        It may be over: time goes on between the look at what may start and this one, and `wake` has to be told again.
+        """
         moments = [heap[0][0] for heap in (self._later, self._limited) if heap]
-        if self._held:
+        if self._held and self._gated and self._turns:
             moments.append(self._gate())
-        return min((moment for moment in moments if now < moment < float("inf")), default=None)
+        return min((moment for moment in moments if moment < float("inf")), default=None)
 
     def next_deadline(self) -> float | None:
         """When the first of the calls must have ended that were not told yet; None: there is none."""
@@ -262,6 +329,11 @@ class Scheduler:
     def has(self, key: Hashable) -> bool:
         """Whether an event of the key waits, runs or is to be tried again."""
         return key in self._queues
+
+    @property
+    def waits(self) -> int:
+        """How many events wait for their call."""
+        return self._waiting
 
     @property
     def idle(self) -> bool:
@@ -290,21 +362,44 @@ class Scheduler:
         """How many calls could start now."""
         return min(len(self._turns) + len(self._loose.events), self._concurrency - len(self.running))
 
+    def _hold(self, source: Source | None, events: list[Event]) -> None:
+        """These events of a source wait."""
+        if source is not None:
+            self._waiting += len(events)
+            source.events += len(events)
+            source.bytes += sum([event.size for event in events])
+
+    def _free(self, queue: _Queue) -> None:
+        """A call of it has ended."""
+        if not queue.events:
+            if queue.serial:
+                del self._queues[queue.key]
+        elif not queue.turn:
+            queue.turn = True
+            if len(self.running) + len(self._turns) < self._concurrency or self._is_behind(queue):
+                self._turns.appendleft(queue)  # there is a lane for all that wait, or it is what all will wait for
+            else:
+                self._turns.append(queue)
+
     def _take(self, queue: _Queue) -> list[Event]:
         waiting = queue.events
-        if queue.source is not None:
-            if len(waiting) > self._batch:
-                return [waiting.popleft() for _ in range(self._batch)]
-            all_of_it = list(waiting)
-            waiting.clear()
-            return all_of_it
-        events = [waiting.popleft()]
-        first = events[0]
-        if not first.solo:
-            source = first.source
-            while waiting and len(events) < self._batch and waiting[0].source is source and not waiting[0].solo:
-                events.append(waiting.popleft())
-        return events
+        if self._batch == 1 and isinstance(waiting, deque):
+            return [waiting.popleft()]
+        if queue.source is not None and len(waiting) <= self._batch:
+            queue.events = []
+            return waiting if isinstance(waiting, list) else [*waiting]
+        if isinstance(waiting, list):
+            waiting = queue.events = deque(waiting)
+        count = self._alike(waiting) if queue.source is None else self._batch
+        return [waiting.popleft() for _ in range(count)]
+
+    def _alike(self, waiting: deque[Event]) -> int:
+        """How many of the first ones may be in one batch."""
+        first = waiting[0]
+        if first.solo:
+            return 1
+        first_ones = islice(waiting, self._batch)
+        return sum(1 for _ in takewhile(lambda each: each.source is first.source and not each.solo, first_ones))
 
     @property
     def _gated(self) -> bool:
@@ -373,6 +468,8 @@ class Scheduler:
 
     def _put_back(self, queue: _Queue, events: list[Event]) -> None:
         queue.source = None
+        if isinstance(queue.events, list):
+            queue.events = deque(queue.events)
         queue.events.extendleft(reversed(events))
         self._waiting += len(events)
         self._give_turn(queue)
@@ -409,5 +506,4 @@ class Scheduler:
 def _let_go(source: Source, events: list[Event]) -> None:
     """These events of it are held no longer."""
     source.events -= len(events)
-    for event in events:
-        source.bytes -= event.size
+    source.bytes -= sum([event.size for event in events])

@@ -36,6 +36,13 @@ class Tally:
         self.calls[outcome][bisect_left(BUCKETS, seconds)] += 1
         self.seconds[outcome] += seconds
 
+    def add_all(self, outcome: str, seconds: list[float]) -> None:
+        """Calls have ended alike."""
+        counts = self.calls[outcome]
+        for each in seconds:
+            counts[bisect_left(BUCKETS, each)] += 1
+        self.seconds[outcome] += sum(seconds)
+
 
 class Typical:
     """What half of the calls of late take longer than: `seconds`.

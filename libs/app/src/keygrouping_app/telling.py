@@ -42,7 +42,7 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
         )
 
     def keys() -> Answer:
-        handlers = as_json(runner.lanes, runner.held, asyncio.get_running_loop().time())
+        handlers = as_json(runner.lanes, runner.held, asyncio.get_running_loop().time(), runner.sharing)
         found = {"app": runner.name, "ready": runner.joined, "handlers": handlers}
         return HTTPStatus.OK, "application/json", orjson.dumps(found)
 

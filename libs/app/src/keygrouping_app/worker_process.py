@@ -73,7 +73,7 @@ class Task:
 def packed_event(event: Event) -> RawEvent:
     """The event for the pipe."""
     raw = event.raw
-    return raw.partition, raw.offset, raw.timestamp, raw.key, raw.value, raw.headers, event.tries
+    return event.partition, event.offset, event.time, raw.key, raw.value, event.headers, event.tries
 
 
 def work(pipe: Connection, packed: bytes) -> None:
@@ -163,11 +163,12 @@ class Calls:
 
     def work(self, handler: Handler, function: Function) -> None:
         """Runs calls until STOP."""
-        source, batch = Source(handler.topic), bool(handler.batch)
+        batch = bool(handler.batch)
         form = None if handler.state is None else Form(handler.state)
         while (waiting := self._waiting.get()) is not None:
             (number, raw, kept), is_last = waiting
-            events = [_event(handler.topic.name, each, source) for each in raw]
+            source = Source(handler.topic, partition=raw[0][0])
+            events = [_event(each, source) for each in raw]
             began = time.perf_counter()
             outputs, after, failure = _called(function, events, batch, form, kept)
             now = time.perf_counter()
@@ -200,9 +201,9 @@ class Calls:
         self.say((ends, back))
 
 
-def _event(topic: str, raw: RawEvent, source: Source) -> Event:
+def _event(raw: RawEvent, source: Source) -> Event:
     partition, offset, timestamp, key, value, headers, tries = raw
-    event = Event(Record(topic, partition, offset, timestamp, key, value, headers), source)
+    event = Event(Record(source.topic.name, partition, offset, timestamp, key, value, headers), source)
     event.tries = tries
     return event
 

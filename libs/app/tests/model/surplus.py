@@ -1,8 +1,10 @@
 """Surplus of a hot key between inputs and slots, as a model that is explored: see docs/decisions/hand-over.md.
 
 Owners of input partitions handle events of the key themselves, in any order, or write them to a slot whose grant is not
-used up. A grant is a count: what an input may have written to the slot since the beginning. Crashes by themselves and
-owners behind their fence are left out, as in the hand-over.
+used up. A grant is how many open events an input may have in the slot. An owner counts what it writes, and hears from
+the slot how many of its input's events are open there; a successor does not know that until it has heard it. To hear
+something old is to have heard it before, as what was written since is counted besides. Crashes by themselves and owners
+behind their fence are left out, as in the hand-over.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ Event: TypeAlias = "tuple[int, int]"
 """Input and number."""
 HERE = -1
 """In place of a slot: the owner handles the event itself."""
+UNKNOWN = -1
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,8 @@ class Surplus:
     exactly_once: bool = True
     writes_first: bool = True
     """At least once: an event is written before its offset is committed."""
-    commits_counts: bool = True
-    """An input's commit says how many events it has written to each slot."""
+    hears_first: bool = True
+    """A successor writes nothing to a slot before it has heard from it, when all that is there has been read."""
     crashes: int = 2
     """At least once: at most. Exactly once there is no limit."""
     ordered: bool = False
@@ -51,10 +54,8 @@ class Owner(NamedTuple):
     """An input: what is committed, and what its owner works on."""
 
     ended: int
-    written: tuple[int, ...]
-    """For each slot, by what is committed."""
     counted: tuple[int, ...]
-    """For each slot, in memory."""
+    """Open events of the input in each slot, as far as the owner knows; `UNKNOWN` to a successor."""
     unit: Unit | None = None
     late: Unit | None = None
     """A request of a former owner that is still under way; without transactions nothing fences it."""
@@ -66,8 +67,6 @@ class Members(NamedTuple):
     owners: tuple[Owner, ...]
     logs: tuple[tuple[tuple[Event, bool], ...], ...]
     """Of the slots: open events, in any order, and whether each is handled already, and not committed."""
-    granted: tuple[tuple[int, ...], ...]
-    """By each slot to each input."""
     outputs: tuple[tuple[int, ...], ...]
     """How often each event was put out."""
     crashes: int
@@ -84,9 +83,8 @@ def verify(world: Surplus) -> Found:
 
 def _begin(world: Surplus) -> Members:
     none = (0,) * world.slots
-    owners = tuple(Owner(0, none, none) for _ in world.events)
-    granted = ((world.share,) * len(world.events),) * world.slots
-    return Members(owners, ((),) * world.slots, granted, tuple((0,) * count for count in world.events), world.crashes)
+    owners = tuple(Owner(0, none) for _ in world.events)
+    return Members(owners, ((),) * world.slots, tuple((0,) * count for count in world.events), world.crashes)
 
 
 def _ended(state: Members) -> bool:
@@ -112,6 +110,7 @@ class _Model:
                 yield from self._begins(state, source, owner)
             else:
                 yield from self._goes_on(state, source, owner, owner.unit)
+            yield from self._hears(state, source, owner)
             if owner.late is not None:
                 arrived = _with(state, source, owner._replace(late=None))
                 yield self._written(
@@ -121,7 +120,7 @@ class _Model:
                 late = None
                 if not self._world.exactly_once and not owner.unit.written:
                     late = owner.unit
-                counted = owner.written if self._world.commits_counts else (0,) * self._world.slots
+                counted = (UNKNOWN if self._world.hears_first else 0,) * self._world.slots
                 fresh = owner._replace(unit=None, counted=counted, late=late)
                 left = state.crashes - (not self._world.exactly_once)
                 taken = _with(state, source, fresh)._replace(crashes=left)
@@ -134,12 +133,22 @@ class _Model:
                 changed = state._replace(logs=_put(state.logs, slot, open_again), crashes=state.crashes - 1)
                 yield Step(f"slot {slot}: a successor begins", changed, disturbs=True)
 
+    def _hears(self, state: Members, source: int, owner: Owner) -> Steps:
+        for slot, log in enumerate(state.logs):
+            still_open = sum(event[0] == source for event, _ in log)
+            if self._may_write(owner.counted[slot]) != self._may_write(still_open):
+                heard = owner._replace(counted=_put(owner.counted, slot, min(still_open, self._world.share)))
+                yield Step(f"input {source}: hears from slot {slot}", _with(state, source, heard))
+
+    def _may_write(self, still_open: int) -> bool:
+        return UNKNOWN < still_open < self._world.share
+
     def _begins(self, state: Members, source: int, owner: Owner) -> Steps:
         for number in range(self._world.events[source]):
             if owner.ended >> number & 1:
                 continue
             for where in (HERE, *range(self._world.slots)):
-                if where != HERE and owner.counted[where] >= state.granted[where][source]:
+                if where != HERE and not self._may_write(owner.counted[where]):
                     continue
                 unit = Unit(number, where, False)
                 to = "for itself" if where == HERE else f"for slot {where}"
@@ -148,16 +157,16 @@ class _Model:
 
     def _goes_on(self, state: Members, source: int, owner: Owner, unit: Unit) -> Steps:
         counted = owner.counted
-        if unit.where != HERE:
-            counted = _put(counted, unit.where, counted[unit.where] + 1)
+        if unit.where != HERE and counted[unit.where] != UNKNOWN:
+            counted = _put(counted, unit.where, min(counted[unit.where] + 1, self._world.share))
         ended = owner.ended | 1 << unit.number
-        done = owner._replace(ended=ended, written=counted, counted=counted, unit=None)
+        done = owner._replace(ended=ended, counted=counted, unit=None)
         name = f"input {source}: "
         if self._world.exactly_once:
             changed = _with(state, source, done)
             yield self._written(f"{name}commits event {unit.number} with its offset", changed, source, unit)
         elif not self._world.writes_first and not owner.ended >> unit.number & 1:
-            early = owner._replace(ended=ended, written=counted, counted=counted)
+            early = owner._replace(ended=ended, counted=counted)
             yield self._checked(f"{name}commits the offset", _with(state, source, early), source, unit.number)
         elif unit.written:
             yield self._checked(f"{name}commits the offset", _with(state, source, done), source, unit.number)
@@ -179,10 +188,7 @@ class _Model:
         if not self._world.exactly_once and not handled:
             changed = state._replace(logs=_put(state.logs, slot, _put(log, place, (event, True))))
             return self._put_out(name.format("handles"), changed, event)
-        granted = _put(state.granted[slot], event[0], state.granted[slot][event[0]] + 1)
-        changed = state._replace(
-            logs=_put(state.logs, slot, (*log[:place], *log[place + 1 :])), granted=_put(state.granted, slot, granted)
-        )
+        changed = state._replace(logs=_put(state.logs, slot, (*log[:place], *log[place + 1 :])))
         if self._world.exactly_once:
             return self._put_out(name.format("handles and commits"), changed, event)
         return self._checked(name.format("commits"), changed, *event)

@@ -21,10 +21,10 @@ def test_no_event_is_lost_and_all_are_handled_in_the_end(world: Surplus) -> None
     ("world", "law"),
     [
         (Surplus(events=(2, 1), exactly_once=False, writes_first=False), "is lost"),
-        (Surplus(events=(4, 1), slots=1, commits_counts=False), "more open events than it has room for"),
+        (Surplus(events=(4, 1), slots=1, hears_first=False), "more open events than it has room for"),
         (Surplus(events=(2, 1), ordered=True), "is handled before event 0"),
     ],
-    ids=["offset before event", "counts in memory only", "order of a split key"],
+    ids=["offset before event", "a successor that has not heard", "order of a split key"],
 )
 def test_what_does_not_hold_has_a_trace(world: Surplus, law: str) -> None:
     found = verify(world)

@@ -3,6 +3,8 @@
 A sum is two numbers, upper and lower half. Seeds come with what XXH64 adds to them first, as `starts`.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,15 +50,15 @@ def hash_all(
 
 
 @kernel
-def sum_all(offsets: NDArray[np.int64], starts: NDArray[np.uint64], total: NDArray[np.uint64]) -> None:
-    """Adds the hashes of all these offsets to a sum."""
+def sum_all(offsets: NDArray[np.int64], starts: NDArray[np.uint64]) -> Any:
+    """Both halves of the sum of these offsets' hashes."""
     upper, lower = np.empty(len(offsets), np.uint64), np.empty(len(offsets), np.uint64)
     hash_all(offsets, starts, upper, lower)
-    high, low = total[0], total[1]
+    high = low = np.uint64(0)
     for row in range(len(offsets)):
         low += lower[row]
         high += upper[row] + np.uint64(low < lower[row])
-    total[0], total[1] = high, low
+    return high, low
 
 
 @kernel
@@ -74,16 +76,25 @@ def sum_runs(
     """
     upper, lower = np.empty(len(offsets), np.uint64), np.empty(len(offsets), np.uint64)
     hash_all(offsets, starts, upper, lower)
+    # A run's sum is what all rows up to its end have more than all before it. A loop over each run by itself takes
+    # half as long again: processors can't foresee the ends of many short ones.
+    reached = np.empty((len(rows) + 1, 2), np.uint64)
+    high = low = np.uint64(0)
+    reached[0, 0], reached[0, 1] = high, low
+    for index in range(len(rows)):
+        row = np.uint64(rows[index])  # not signed: numba would look for rows counted from the end
+        low += lower[row]
+        high += upper[row] + np.uint64(low < lower[row])
+        reached[index + 1, 0], reached[index + 1, 1] = high, low
     begin = 0
     for run in range(len(sizes)):
-        end = begin + sizes[run]
-        high, low = sums[places[run], 0], sums[places[run], 1]
-        for index in range(begin, end):
-            row = np.uint64(rows[index])  # not signed: numba would look for rows counted from the end
-            low += lower[row]
-            high += upper[row] + np.uint64(low < lower[row])
-        sums[places[run], 0], sums[places[run], 1] = high, low
-        begin = end
+        first, last, place = np.uint64(begin), np.uint64(begin + sizes[run]), np.uint64(places[run])
+        below = reached[last, 1] - reached[first, 1]
+        above = reached[last, 0] - reached[first, 0] - np.uint64(reached[last, 1] < reached[first, 1])
+        low = sums[place, 1] + below
+        sums[place, 0] += above + np.uint64(low < below)
+        sums[place, 1] = low
+        begin += sizes[run]
 
 
 @kernel
@@ -189,3 +200,47 @@ def sum_windows(
         windows[window, 1] += ONE
         windows[window, 2] += upper[row] + np.uint64(low < lower[row])
         windows[window, 3] = low
+
+
+@kernel
+def account(  # noqa: PLR0913 -- columns of two tables
+    offsets: NDArray[np.int64],
+    times: NDArray[np.int64],
+    workers: NDArray[np.int32],
+    runs: NDArray[np.int64],
+    starts: NDArray[np.uint64],
+    routed: NDArray[np.uint64],
+    window: NDArray[np.int64],
+    scratch: NDArray[np.int64],
+    shares: NDArray[np.int32],
+    windows: NDArray[np.uint64],
+) -> Any:
+    """All sums over routed events, of their places in the input and in the routed topic, see `locate` and what follows.
+
+    Gives the rows of `shares`, -1 if the runs are not those of the events, the rows of `windows`, and both halves of
+    the sum by the input's offsets. `scratch` has room for two numbers of each event. One call: with few events,
+    handing arrays over takes longer than all else.
+    """
+    places, numbers = scratch[0], scratch[1]
+    filled = locate(workers, runs, places, shares)
+    if filled < 0:
+        return filled, 0, np.uint64(0), np.uint64(0)
+    found = number_windows(times, window, numbers, windows)
+    sum_windows(workers, places, routed, numbers, windows)
+    high, low = sum_all(offsets, starts)
+    return filled, found, high, low
+
+
+@kernel
+def sum_by_window(
+    offsets: NDArray[np.int64],
+    times: NDArray[np.int64],
+    starts: NDArray[np.uint64],
+    window: NDArray[np.int64],
+    windows: NDArray[np.uint64],
+) -> int:
+    """Numbers and sums of the events of one partition into a row of `windows` for each window; gives how many rows."""
+    numbers = np.empty(len(times), np.int64)
+    found = number_windows(times, window, numbers, windows)
+    sum_windows(np.zeros(len(times), np.int32), offsets, starts.reshape(1, 2), numbers, windows)
+    return found

@@ -10,7 +10,8 @@ Source: Collet, "xxHash fast digest algorithm" (specification of XXH64, for inpu
 from __future__ import annotations
 
 import base64
-from functools import lru_cache
+from functools import cache, lru_cache
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from keygrouping.compiled import in_one_piece
 from keygrouping.grouped import Runs
+from keygrouping.partial import RECEIPT_DIGITS
 from keygrouping.receipt import Tally
 
 Seeds = tuple[int, int]
@@ -52,42 +54,29 @@ def partition_seeds(topic_id: str, partition: int) -> Seeds:
 
 def tally(offsets: Offsets, seeds: Seeds) -> Tally:
     """Number and sum of the events at these offsets of one partition."""
-    from keygrouping._identity_kernel import sum_all
-
-    total = np.zeros(2, np.uint64)
-    sum_all(in_one_piece(offsets), _starts_of(seeds), total)
-    return Tally(len(offsets), _number(total))
+    sums = _kernels().sum_all(in_one_piece(offsets), _starts_of(seeds))
+    return Tally(len(offsets), _number(*sums))
 
 
 class Sums:
-    """Sums of hashes of events of one partition, one for each number from 0 on; each is 0 at first."""
+    """Adds up hashes of events of one partition, in a table of somebody else: a row for each sum, 0 at first.
+
+    A row is the bits of both halves, the upper one first. They are columns of a wider table where another one is needed
+    for each group anyway: a row that is not in the processor's caches costs more than to add to it.
+    """
 
     def __init__(self, seeds: Seeds) -> None:
         self._starts = _starts_of(seeds)
-        self._sums = np.zeros((1, 2), np.uint64)
 
-    def add(self, offsets: Offsets, runs: Runs, numbers: int) -> None:
-        """Adds the events at these offsets, each to the sum of its run's group; all groups are below `numbers`."""
-        from keygrouping._identity_kernel import sum_runs
+    def add(self, offsets: Offsets, runs: Runs, sums: NDArray[np.int64]) -> None:
+        """Adds the events at these offsets, each to the row of its run's group."""
+        given = (in_one_piece(offsets), runs.rows, runs.sizes, runs.groups)
+        _kernels().sum_runs(*given, self._starts, sums.view(np.uint64))
 
-        self._reach(numbers)
-        sum_runs(in_one_piece(offsets), runs.rows, runs.sizes, runs.groups, self._starts, self._sums)
-
-    def all(self, numbers: int) -> list[int]:
-        """So many of the sums."""
-        self._reach(numbers)
-        # By columns: a list for each row would call the cycle collector, which may take 0.1 s.
-        upper, lower = self._sums[:numbers].T.tolist()
-        return [(high << 64) + low for high, low in zip(upper, lower, strict=True)]
-
-    def clear(self) -> None:
-        """All are 0 again."""
-        self._sums[:] = 0
-
-    def _reach(self, numbers: int) -> None:
-        if numbers > len(self._sums):
-            more = np.zeros((max(numbers, 2 * len(self._sums)) - len(self._sums), 2), np.uint64)
-            self._sums = np.concatenate([self._sums, more])
+    def encoded(self, sums: NDArray[np.int64]) -> list[str]:
+        """The sums as partials have them."""
+        # All at once: one by one they would take five times as long.
+        return sums.astype(">i8").tobytes().hex(" ", RECEIPT_DIGITS // 2).split()
 
 
 class RoutedSums(NamedTuple):
@@ -121,20 +110,14 @@ class Routed:
         A row of `runs` is a partition, the first offset of some of its events there, and how many they are, in their
         order. None if these are not all of the events, or an offset is negative.
         """
-        from keygrouping._identity_kernel import locate, number_windows, sum_all, sum_windows
-
         self._know(int(runs[:, 0].max(initial=0)))
-        workers, places = in_one_piece(workers), np.empty(len(workers), np.int64)
-        shares = np.zeros((len(self._routed), 2), np.int32)
-        filled = locate(workers, runs, places, shares)
+        shares, windows = np.zeros((len(self._routed), 2), np.int32), np.empty((len(workers), 4), np.uint64)
+        given = (in_one_piece(offsets), in_one_piece(times), in_one_piece(workers), runs)
+        places, scratch = (self._starts, self._routed, self._window), np.empty((2, len(workers)), np.int64)
+        filled, found, high, low = _kernels().account(*given, *places, scratch, shares, windows)
         if filled < 0:
             return None
-        total, windows = np.zeros(2, np.uint64), np.empty((len(workers), 4), np.uint64)
-        sum_all(in_one_piece(offsets), self._starts, total)
-        numbers = np.empty(len(workers), np.int64)
-        found = number_windows(in_one_piece(times), self._window, numbers, windows)
-        sum_windows(workers, places, self._routed, numbers, windows)
-        return RoutedSums(Tally(len(workers), _number(total)), shares[:filled], windows[:found])
+        return RoutedSums(Tally(len(workers), _number(high, low)), shares[:filled], windows[:found])
 
     def _know(self, partition: int) -> None:
         if partition >= len(self._routed):
@@ -142,14 +125,35 @@ class Routed:
             self._routed = np.stack([_starts_of(each) for each in seeds])
 
 
+class WindowSums:
+    """Numbers and sums of events of one partition by window; windows have this length and offset in ms."""
+
+    def __init__(self, seeds: Seeds, window_ms: int, window_offset_ms: int) -> None:
+        self._starts = _starts_of(seeds)
+        self._window = np.array([window_ms, window_offset_ms], np.int64)
+
+    def of(self, offsets: Offsets, times: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Rows of `Receipt.windows` for the events with these offsets and times (ms)."""
+        windows = np.empty((len(offsets), 4), np.uint64)
+        given = (in_one_piece(offsets), in_one_piece(times), self._starts, self._window)
+        return windows[: _kernels().sum_by_window(*given, windows)]
+
+
+@cache
+def _kernels() -> ModuleType:
+    """Imported late, as numba takes a second; to import them again in each call would take it 0.5 µs."""
+    from keygrouping import _identity_kernel
+
+    return _identity_kernel
+
+
 @lru_cache(4096)
 def _starts_of(seeds: Seeds) -> NDArray[np.uint64]:
     return np.array([(seed + _P5 + 8) & _M64 for seed in seeds], np.uint64)
 
 
-def _number(total: NDArray[np.uint64]) -> int:
-    high, low = total.tolist()
-    return (int(high) << 64) + int(low)
+def _number(high: int, low: int) -> int:
+    return (high << 64) + low
 
 
 def _xxh64(value: int, seed: int) -> int:

@@ -16,6 +16,12 @@ VERSION = 1
 NO_TOPIC = "A" * 22
 """The id that stands for "not known": Kafka's own, all zeros."""
 
+RECEIPT_DIGITS = 32
+"""Hexadecimal digits of a sum of hashes."""
+
+NO_RECEIPT = "0" * RECEIPT_DIGITS
+"""That of no events."""
+
 Kind: TypeAlias = Literal["integer", "number", "topic", "receipt", "states"]
 """How a member of a partial is written: an integer of 64 bits, any number (or its text), a text of this pattern, or the
 encoded state of each aggregate by its name.
@@ -36,7 +42,7 @@ MEMBERS: Mapping[str, Kind] = {
 }
 """The schema of a partial, beside its version `v`: what `Partial` and both queries of the Spark job write and read."""
 
-PATTERNS: Mapping[Kind, str] = {"topic": "[A-Za-z0-9_-]{22}", "receipt": "[0-9a-f]{32}"}
+PATTERNS: Mapping[Kind, str] = {"topic": "[A-Za-z0-9_-]{22}", "receipt": f"[0-9a-f]{{{RECEIPT_DIGITS}}}"}
 """What the whole text of a member looks like, as a regular expression."""
 
 _TOPIC, _RECEIPT = (re.compile(PATTERNS[kind]) for kind in ("topic", "receipt"))
@@ -58,7 +64,7 @@ class Partial:
     partition of `routed`; `epoch` numbers the routing plan; `aggregates` holds the encoded state per aggregate name.
     `topic` is the id of `routed` as Kafka's tools show it: offsets begin again where a topic is created again.
     Partials with the same key, topic, worker, start and `first` are the same partial. `receipt` is the sum of the
-    events' hashes modulo 2^128 (see `keygrouping.identity`).
+    events' hashes modulo 2^128 (see `keygrouping.identity`) in hexadecimal digits.
     """
 
     worker: int
@@ -71,12 +77,17 @@ class Partial:
     epoch: int
     aggregates: Mapping[str, Any]
     topic: str = NO_TOPIC
-    receipt: int = 0
+    receipt: str = NO_RECEIPT
 
     @property
     def identity(self) -> tuple[str, int, int, int]:
         """Topic, worker, window start and first offset: with the key, the identity that makes merging idempotent."""
         return (self.topic, self.worker, self.start, self.first)
+
+    @property
+    def hashes(self) -> int:
+        """The number that `receipt` stands for."""
+        return int(self.receipt, 16)
 
     def encode(self) -> bytes:
         """JSON of the partial, without its key."""
@@ -93,7 +104,7 @@ class Partial:
             "epoch": self.epoch,
             "aggregates": self.aggregates,
             "topic": self.topic,
-            "receipt": encode_receipt(self.receipt),
+            "receipt": self.receipt,
         }
         return orjson.dumps(members)
 
@@ -162,15 +173,19 @@ def encode_receipt(hashes: int) -> str:
 
 def decode_receipt(data: object) -> int:
     """The sum written by `encode_receipt`; `RecordError` if it is none."""
-    if not isinstance(data, str) or not _RECEIPT.fullmatch(data):
-        raise RecordError(f"member 'receipt' must be 32 hexadecimal digits, got {data!r}"[:200])
-    return int(data, 16)
+    return int(_receipt("receipt", data), 16)
 
 
 def decode_topic(data: object) -> str:
     """The id of a topic, 22 characters; `RecordError` if it is none."""
     if not isinstance(data, str) or not _TOPIC.fullmatch(data):
         raise RecordError(f"member 'topic' must be a topic's id, got {data!r}"[:200])
+    return data
+
+
+def _receipt(name: str, data: object) -> str:
+    if not isinstance(data, str) or not _RECEIPT.fullmatch(data):
+        raise RecordError(f"member {name!r} must be {RECEIPT_DIGITS} hexadecimal digits, got {data!r}"[:200])
     return data
 
 
@@ -203,7 +218,7 @@ _READERS: dict[Kind, Callable[[str, object], Any]] = {
     "integer": _integer,
     "number": _number,
     "topic": lambda _, data: decode_topic(data),
-    "receipt": lambda _, data: decode_receipt(data),
+    "receipt": _receipt,
     "states": _states,
 }
 _READ = [(name, _READERS[kind]) for name, kind in MEMBERS.items()]

@@ -10,10 +10,10 @@ import numpy as np
 
 from keygrouping.aggregate import Sum, Variance, Vwap
 from keygrouping.folds import Batch, fold_of
-from keygrouping.grouped import Groups
+from keygrouping.grouped import Groups, Runs
 from keygrouping.grouping import Grouping, Offline, Planned, create, names, shared_settings
 from keygrouping.hashing import hash_keys
-from keygrouping.identity import Routed, partition_seeds, tally
+from keygrouping.identity import Routed, Sums, WindowSums, partition_seeds, tally
 from keygrouping.job.field_columns import FieldColumn
 from keygrouping.job.members import read_members
 from keygrouping.slices import Slices
@@ -44,7 +44,9 @@ def precompile_accounts() -> None:
     """Adds up the hashes of an event's places, as router and worker do."""
     one, seeds = np.zeros(1, np.int64), partition_seeds("A" * 22, 0)
     tally(one, seeds)
+    Sums(seeds).add(one, Runs(one, one + 1, one), np.zeros((1, 3), np.int64)[:, 1:])
     Routed(seeds, "A" * 22, 1, 0).account(one, one, np.zeros(1, np.int32), np.array([[0, 0, 1]]))
+    WindowSums(seeds, 1, 0).of(one, one)
 
 
 def precompile_folds() -> None:

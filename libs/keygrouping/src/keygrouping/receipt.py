@@ -56,9 +56,10 @@ WINDOWS = np.dtype([("start", "<i8"), ("events", "<i8"), ("high", "<u8"), ("low"
 """A row of `Receipt.windows`: start in ms, number of events, upper and lower half of the sum of their hashes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Receipt:
-    """What became of the offsets from `first` up to, not including, `after` of one partition of the input.
+    """What became of the offsets from `first` up to, not including, `after` of one partition of the input; not to be
+    changed.
 
     A router writes it in the transaction that routes them. `consumed` counts the records there were (markers of
     transactions are none), `routed`, `late` and `dead` what became of them: all four by the events' identities in the
@@ -99,7 +100,10 @@ class Receipt:
                 "partition": self.partition,
                 "first": self.first,
                 "after": self.after,
-                **{name: getattr(self, name).as_json() for name in _TALLIES},
+                "consumed": self.consumed.as_json(),
+                "routed": self.routed.as_json(),
+                "late": self.late.as_json(),
+                "dead": self.dead.as_json(),
                 "shares": len(self.shares) // SHARES.itemsize,
                 "windows": len(self.windows) // WINDOWS.itemsize,
                 "more": self.more,
@@ -131,9 +135,6 @@ class Receipt:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RecordError(f"no receipt: {error!r}") from None
-
-
-_TALLIES = ("consumed", "routed", "late", "dead")
 
 
 def time_of_window(start: object) -> int:

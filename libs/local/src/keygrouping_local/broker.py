@@ -58,6 +58,9 @@ _JVM_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
 )
 
+_OF_A_NEWER_KAFKA = re.compile(r"Can't read version \d+ of|[Nn]o MetadataVersion with feature level")
+"""What Kafka says of a record, or of a `metadata.version`, that it does not know yet."""
+
 
 class EmbeddedBroker:
     """A Kafka broker as a child process; a context manager, and startable again after stop() or kill().
@@ -65,7 +68,8 @@ class EmbeddedBroker:
     `data_dir` holds log, identity and ports: a later broker on the same folder is the same cluster at the same
     address, as long as the ports are free. `port` fixes the port (LocalError if it is taken), `heap` is the JVM's
     -Xmx, `properties` go over the built-in broker properties, `java_options` replace those that make it start from its
-    class-data archive, `format_options` those that make the empty folder a cluster of its own. The process is killed
+    class-data archive, `format_options` those that make the empty folder a cluster of its own. `timeout` is the seconds
+    that start and stop may take: after a kill Kafka first reads the logs of all partitions again. The process is killed
     when this one ends.
     """
 
@@ -76,7 +80,7 @@ class EmbeddedBroker:
         port: int | None = None,
         heap: str = "512m",
         properties: Mapping[str, str] | None = None,
-        timeout: float = 60.0,
+        timeout: float = 180.0,
         java_options: Sequence[str] | None = None,
         format_options: Sequence[str] | None = None,
     ) -> None:
@@ -225,7 +229,13 @@ class EmbeddedBroker:
         deadline = time.monotonic() + self._timeout
         while not serves(HOST, self._port):
             if self._process.poll() is not None:
-                raise LocalError(f"the broker ended ({self._reason()}): see {self.log}")
+                reason = self._reason()
+                if _OF_A_NEWER_KAFKA.search(reason):
+                    raise LocalError(
+                        f"{self._dir} was written by a newer Kafka, whose data this one can't read ({reason}): "
+                        "remove that folder, with all that the broker holds, or start the version that wrote it"
+                    )
+                raise LocalError(f"the broker ended ({reason}): see {self.log}")
             if time.monotonic() > deadline:
                 raise LocalError(f"the broker does not serve after {self._timeout:.0f} s: see {self.log}")
             time.sleep(_POLL_SECONDS)

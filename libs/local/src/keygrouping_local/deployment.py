@@ -189,7 +189,7 @@ class Deployment:
         )
 
     async def is_routed(self) -> bool:
-        """Whether the routers have committed everything that `events` holds."""
+        """Whether routers, or workers that combine, have committed everything that `events` holds."""
         topic = self.settings.events_topic
         async with clients.started(clients.reader(self.settings)) as probe:
             tps = [TopicPartition(topic, p) for p in await partitions_of(self.admin, topic)]
@@ -212,9 +212,9 @@ class Deployment:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def finish(self) -> None:
-        """Waits until all events are routed, stops the routers and declares the input finished."""
+        """Waits until all events are read, stops who reads them and declares the input finished."""
         await self.until(self.is_routed)
-        for name in [name for name in self.names if name.startswith("router-")]:
+        for name in [name for name in self.names if name.startswith("router-") or self._combines(name)]:
             self.stop(name)
         await finish_input(self.settings)
 
@@ -233,6 +233,9 @@ class Deployment:
             await asyncio.sleep(chance.uniform(*pause))
             self.kill(name)
             self.revive()
+
+    def _combines(self, name: str) -> bool:
+        return self._environments[name].get(f"{PREFIX}WORKER_STAGES") == "combine"
 
     def _own_settings(self, service: str, number: str) -> dict[str, object]:
         if service == "worker":

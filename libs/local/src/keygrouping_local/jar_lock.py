@@ -9,7 +9,7 @@ from keygrouping_local.spark_version import DEFAULT, spark_version
 
 
 def lock_of(spark: str) -> Path:
-    """The lock with the connector of this Spark, such as 4.0."""
+    """The lock with the connector of this Spark, such as 4.2."""
     return Path(__file__).with_name("jars.lock" if spark == DEFAULT else f"jars-spark-{spark}.lock")
 
 

@@ -45,7 +45,7 @@ _CONNECTORS = {
 
 
 def artifacts_of(spark: str) -> tuple[Artifact, ...]:
-    """The broker's, and those of the connector of this Spark, such as 4.0. LocalError if none is known."""
+    """The broker's, and those of the connector of this Spark, such as 4.2. LocalError if none is known."""
     if spark not in _CONNECTORS:
         raise LocalError(f"pyspark {spark} is installed, not one of {', '.join(_CONNECTORS)}: install one of these")
     connector, client, pool = _CONNECTORS[spark]

@@ -6,7 +6,7 @@ from collections import deque
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import httpx
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -20,11 +20,14 @@ from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import END, Committed, partitions_of, read_progress, stage_watermark
 from keygrouping_service.records.aiokafka_adapter import fetch
 from keygrouping_service.records.record import Record
-from keygrouping_service.settings import ServiceSettings
+from keygrouping_service.settings import ServiceSettings, StagesSettings
 
 from keygrouping_local.consumed import Consumed
 from keygrouping_local.errors import LocalError
 from keygrouping_local.pace import Pace
+
+Stages: TypeAlias = Literal["route", "combine"]
+"""Whether routers spread events, or workers read them as they are."""
 
 _LATEST = 8
 _HOT_KEYS = 6
@@ -78,11 +81,12 @@ class Observer:
 
     Events are counted by the router's receipts, from the offsets on that it had committed at the observer's start; lags
     are offsets, so transaction markers are among them. Loads and costs come from the partials written since the start,
-    each once; late events and dead letters are counted one by one.
+    each once; late events and dead letters are counted one by one. A worker is a partition of the input if workers read
+    that (`stages` of combine).
     """
 
-    def __init__(self, settings: ServiceSettings, job: JobSpec, workers: int) -> None:
-        self._settings = settings
+    def __init__(self, settings: ServiceSettings, job: JobSpec, workers: int, stages: Stages = "route") -> None:
+        self._settings = StagesSettings(**settings.model_dump(exclude_unset=True), stages=stages)
         self._counting = Counting(job)
         self._distribution = Distribution(workers)
         self._capacities = (1.0,) * workers
@@ -99,6 +103,8 @@ class Observer:
         self._reader = await self._stack.enter_async_context(clients.started(clients.reader(settings)))
         self._http = await self._stack.enter_async_context(httpx.AsyncClient(timeout=1.0))
         self._partitions = {topic: await self._tps(topic) for topic in self._topics()}
+        if settings.stages == "combine":
+            self._use((1.0,) * len(self._partitions[settings.events_topic]))
         await self._begin_reading()
         # A broker that has just begun has no coordinator for the group yet.
         routed = await clients.retry(
@@ -128,7 +134,7 @@ class Observer:
             events=events,
             events_per_second=self._pace.at(time.monotonic(), events),
             router_lag=sum(end - (routed[tp.partition].offset or 0) for tp, end in ends.items()),
-            worker_lag=sum(found.lags),
+            worker_lag=sum(found.lags) if settings.stages == "route" else 0,
             late=self._refused[settings.late_topic],
             dead_letters=self._refused[settings.dead_letters_topic],
             final_until=stage_watermark({p: entry.progress for p, entry in finals.items()}),
@@ -208,8 +214,11 @@ class Observer:
             return
         capacities = tuple(float(item["capacity"]) for item in told["items"][: told["workers"]])
         if capacities != self._capacities:
-            self._capacities = capacities
-            self._distribution = Distribution(len(capacities))
+            self._use(capacities)
+
+    def _use(self, capacities: tuple[float, ...]) -> None:
+        self._capacities = capacities
+        self._distribution = Distribution(len(capacities))
 
     async def _hot_keys(self, router_url: str) -> tuple[HotKey, ...]:
         told = await self._ask(router_url, "keyspace", limit=_HOT_KEYS, sort="width")

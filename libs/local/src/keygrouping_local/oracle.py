@@ -6,19 +6,19 @@ of their values the aggregates' `expected`, which knows no states.
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from keygrouping.aggregate import Answer
-from keygrouping.job import FieldValue, JobSpec, Rejection, picker
+from keygrouping.job import JobSpec, Rejection
+from keygrouping.oracle.counting import Counting
+from keygrouping.oracle.reading import Reading, read
 from keygrouping_service.records.batches import QUARANTINED
 from keygrouping_service.records.bisection import REFUSED, UNPROCESSABLE
 from keygrouping_service.records.record import TOO_LARGE, UNDECODABLE, Record
 from keygrouping_service.settings import ServiceSettings
 
-from keygrouping_local.oracle_reading import Reading, read
 from keygrouping_local.records import dead_letters, read_all, reasons
 
 WAS_IDLE = "partition-was-idle"
@@ -32,7 +32,7 @@ Place = tuple[int, int]
 class Expected:
     """What must come of the events read so far: results by (key, window start), and the events left out."""
 
-    windows: dict[tuple[bytes, int], dict[str, Answer]] = field(default_factory=dict)
+    windows: dict[tuple[bytes, int], Mapping[str, Answer]] = field(default_factory=dict)
     events: dict[tuple[bytes, int], int] = field(default_factory=dict)
     late: set[Place] = field(default_factory=set)
     dead: dict[Place, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Oracle:
         self._now_ms = int(time.time() * 1000) if now_ms is None else now_ms
         self._last: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=2 * job.confirmations))
         self._confirmed: dict[int, int] = {}
-        self._fields: dict[tuple[bytes, int], list[tuple[FieldValue, ...]]] = defaultdict(list)
+        self._counting = Counting(job)
         self._expected = Expected()
 
     def add(self, records: Iterable[Record]) -> None:
@@ -83,12 +83,8 @@ class Oracle:
     def finish(self) -> Expected:
         """Returns what is expected of all events taken."""
         expected = self._expected
-        for window, rows in self._fields.items():
-            expected.events[window] = len(rows)
-            expected.windows[window] = {
-                aggregate.name: aggregate.expected(_values(rows, picker(positions)))
-                for aggregate, positions in zip(self._job.aggregates, self._job.fields_of, strict=True)
-            }
+        for place in self._counting.places:
+            expected.events[place], expected.windows[place] = self._counting.take(place)
         return expected
 
     def _take(self, place: Place, key: bytes, event: Reading) -> None:
@@ -99,8 +95,7 @@ class Oracle:
         if event.time_ms < confirmed - self._job.lateness_ms:
             self._expected.late.add(place)
             return
-        start = event.time_ms - (event.time_ms - self._job.window_offset_ms) % self._job.window_ms
-        self._fields[key, start].append(event.fields)
+        self._counting.add(key, event)
         for position in event.skipped:
             self._expected.skipped[position].append(place)
 
@@ -125,8 +120,3 @@ async def expect(settings: ServiceSettings, job: JobSpec) -> Expected:
     expected = oracle.finish()
     expected.dead.update(dict.fromkeys(quarantined - expected.dead.keys(), QUARANTINED))
     return expected
-
-
-def _values(rows: list[tuple[FieldValue, ...]], pick: Callable[[Sequence[Any]], Any] | None) -> list[Any]:
-    """The values of an aggregate's inputs; of an aggregate without inputs, something for each event."""
-    return rows if pick is None else [pick(row) for row in rows]

@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keygrouping.printable import printable
@@ -22,7 +22,7 @@ from keygrouping_local.checks import check_machine
 from keygrouping_local.comparison import Comparison, check_run
 from keygrouping_local.errors import LocalError
 from keygrouping_local.history import History, Turn
-from keygrouping_local.observer import Observer, Snapshot
+from keygrouping_local.observer import Observer, Snapshot, Stages
 from keygrouping_local.ports import is_free
 from keygrouping_local.small_spark import spark_settings
 from keygrouping_local.supervisor import Service, Supervisor
@@ -37,17 +37,21 @@ _TIMEOUT_SECONDS = 5.0
 _NEVER_IDLE = "86400"
 # The page is redrawn twice a second: larger transactions leave more of a small machine to all others.
 _LIVE_LINGER = "0.2"
-PRODUCER, ROUTER, OBSERVER = "producer", "router", "observer"
+PRODUCER, ROUTER, WORKER, OBSERVER = "producer", "router", "worker", "observer"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What to run: see the command's help. `rate` is events/s, 0 without limit."""
+    """What to run: see the command's help. `rate` is events/s, 0 without limit.
+
+    `workers` is what routers spread events over; where workers combine it is the number of their processes.
+    """
 
     workload: Workload
     once: bool
     grouping: str
     workers: int
+    stages: Stages
     rate: float
     runner: str
     observer: bool
@@ -59,7 +63,18 @@ class Options:
     @property
     def identity(self) -> str:
         """What must not mix: workload, job, runner, and whether the run ends by itself."""
-        return f"{self.workload.identity}-{self.runner}-{'once' if self.once else 'live'}"
+        how = "once" if self.once else "live"
+        return "-".join([self.workload.identity, self.runner, *(["combine"] if self.combines else []), how])
+
+    @property
+    def combines(self) -> bool:
+        """Whether workers read the events themselves, so that there is no router."""
+        return self.stages == "combine"
+
+    @property
+    def readers(self) -> list[str]:
+        """The processes that read the events."""
+        return [f"{WORKER}-{number}" for number in range(self.workers)] if self.combines else [ROUTER]
 
 
 class Run:
@@ -115,7 +130,9 @@ class Run:
             await self._prepare_topics(settings)
             for service in self._services(settings):
                 services.start(service)
-            async with Observer(settings, self._options.workload.spec, self._options.workers) as observer:
+            async with Observer(
+                settings, self._options.workload.spec, self._options.workers, self._options.stages
+            ) as observer:
                 with view_for(self._console) as view:
                     return await self._watch(settings, services, observer, view, about)
 
@@ -135,11 +152,12 @@ class Run:
             services.check()
             if self._broker is not None:
                 self._broker.check()
-            url = None if finishing else services.url(ROUTER)
-            self._start_observer(settings, services, url, view)
+            url = None if finishing else services.url(self._options.readers[0])
+            router = None if self._options.combines else url
+            self._start_observer(settings, services, url is not None, router, view)
             # Asked before the look: what the producer wrote before it ended is then among what the look sees.
             produced = self._options.once and services.has_ended(PRODUCER)
-            snapshot = await self._look(observer, url)
+            snapshot = await self._look(observer, router)
             if snapshot is not None:
                 view.show(about, snapshot, url)
                 if finishing and snapshot.is_final:
@@ -151,14 +169,17 @@ class Run:
         return False
 
     def _start_observer(
-        self, settings: ServiceSettings, services: Supervisor, router_url: str | None, view: View
+        self, settings: ServiceSettings, services: Supervisor, reading: bool, router_url: str | None, view: View
     ) -> None:
-        """Starts the observer service, if it is wanted, once the router can tell it how many workers are in use."""
+        """Starts the observer service, if it is wanted, once the events are read: a router can tell it then how many
+        workers are in use.
+        """
         if not self._options.observer:
             return
-        if router_url is not None and not services.has_started(OBSERVER):
+        if reading and not services.has_started(OBSERVER):
             topics = {f"{kind}_topic": f"{settings.application}.observer-{kind}" for kind in ("state", "audit")}
-            services.start(self._service(settings, OBSERVER, {"router_url": router_url, **topics}))
+            router = {} if router_url is None else {"router_url": router_url}
+            services.start(self._service(settings, OBSERVER, {**router, **topics}))
         if self._observer_url is None and (url := services.url(OBSERVER)) is not None:
             self._observer_url = url
             view.say(f"observer {url}/distribution")
@@ -173,7 +194,7 @@ class Run:
             return None
 
     async def _finish(self, settings: ServiceSettings, services: Supervisor) -> None:
-        await asyncio.to_thread(services.stop, [ROUTER])
+        await asyncio.to_thread(services.stop, self._options.readers)
         await finish_input(settings)
 
     async def _pause(self) -> None:
@@ -197,23 +218,36 @@ class Run:
             router["linger"] = producer["linger"] = _LIVE_LINGER
             router["store_url"] = (self._folder / "router.json").absolute().as_uri()
             producer["loop"] = "true"
-        native = [self._service(settings, "aggregator", {}), self._service(settings, "worker", {"ordinal": 0})]
+        aggregator = self._service(settings, "aggregator", {})
         return [
-            *(native if options.runner == "native" else []),
-            self._service(settings, ROUTER, router),
+            *([aggregator, *self._workers(settings)] if options.runner == "native" else []),
+            *([] if options.combines else [self._service(settings, ROUTER, router)]),
             self._service(settings, PRODUCER, producer, finite=options.once),
         ]
+
+    def _workers(self, settings: ServiceSettings) -> list[Service]:
+        """One native worker for all that routers send; or those that read the events themselves."""
+        options = self._options
+        if not options.combines:
+            return [self._service(settings, WORKER, {"ordinal": 0})]
+        idle: dict[str, object] = {"idle_timeout": _NEVER_IDLE} if options.once else {}
+        made = [self._service(settings, WORKER, {"ordinal": number, **idle}) for number in range(options.workers)]
+        return [replace(worker, name=name) for name, worker in zip(options.readers, made, strict=True)]
 
     def _service(
         self, settings: ServiceSettings, name: str, own: Mapping[str, object], finite: bool = False
     ) -> Service:
         given = {f"{PREFIX}{name.upper()}_{key.upper()}": str(value) for key, value in own.items()}
         shared = {**os.environ, **environment_of(settings), f"{PREFIX}JOB": self._options.workload.job_text}
+        if self._options.combines:
+            shared[f"{PREFIX}STAGES"] = self._options.stages
         return Service(name, f"keygrouping_{name}", shared | given, finite)
 
     def _title(self) -> str:
         options = self._options
         name = printable(options.workload.name)
+        if options.combines:
+            return f"keygrouping  {name}  combined at the source  {options.workers} workers  {options.runner}"
         return f"keygrouping  {name}  {options.grouping}  {options.workers} workers  {options.runner}"
 
     def _report(self, comparison: Comparison, accounts: Accounts) -> bool:

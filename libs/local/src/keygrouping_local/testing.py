@@ -23,6 +23,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
         yield running
 
 
+@pytest.fixture(scope="module")
+def fresh_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker of the module's own, for tests that kill it: the session's would read hundreds of partitions again."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("fresh-broker")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _broker_serves(request: pytest.FixtureRequest) -> None:
+    """Starts the shared broker again if a test has failed between killing and starting it: the next ones are not to."""
+    if "broker" in request.fixturenames:
+        request.getfixturevalue("broker").start()
+
+
 @pytest.fixture
 def proxy(broker: EmbeddedBroker) -> Iterator[Proxy]:
     """A proxy of the test's own in front of the broker, to delay, reorder and lose its clients' requests."""

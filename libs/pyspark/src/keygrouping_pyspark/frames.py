@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from keygrouping_pyspark.columns import Call, call_of, has_python_aggregate
 from keygrouping_pyspark.errors import NotMergeableError, SkewError
 from keygrouping_pyspark.hashing import hashes_by_value, row_hash
-from keygrouping_pyspark.in_parts import Spread, apply_in_parts
+from keygrouping_pyspark.in_parts import Spread, apply_in_parts, parsed
 from keygrouping_pyspark.merges import split
 from keygrouping_pyspark.own import Mergeable, split_of, whole_of
 from keygrouping_pyspark.placing import salt
 from keygrouping_pyspark.splits import Split
 from keygrouping_pyspark.widths import given_widths, key_of, learned_widths, tasks_of, type_of_widths, width_of
+from keygrouping_pyspark.with_state import Parts, apply_with_states, check_modes, function_of_parts, processor_of_parts
 
 type_of_spread = Literal["partials", "rows"]
 
@@ -141,7 +142,7 @@ class SkewedGroups:
         if has_python_aggregate([each.column for each in asked], plain):
             raise NotMergeableError(
                 "Spark can't combine a Python aggregate before its shuffle: "
-                "use applyInPandas(function, schema, merge=...) of the same groups"
+                "use applyInPandas(function, schema, merge=...) of the same groups, or an Aggregate of your own"
             )
         if source.width is None:
             return plain
@@ -165,21 +166,104 @@ class SkewedGroups:
         *,
         merge: Callable[[Any], Any],
     ) -> DataFrame:
-        """As `GroupedData.applyInPandas`, of a batch: `function` gets a hot key's rows in parts, on several tasks.
+        """As `GroupedData.applyInPandas`: `function` gets a hot key's rows in parts, on several tasks.
+
+        Of a stream it gets the rows of each micro-batch, as Spark's own does.
 
         `merge` gets what `function` has returned for all parts of a group, as one pandas frame with the columns of
         `schema`, and returns the group's result with the same columns. It is not called for groups that are not split;
         without the key among those of `groupBy`, most are, as each key has a task of its own.
         """
         source = self._skewed
-        if source.frame.isStreaming:
-            raise SkewError("applyInPandas is for batches: call it in foreachBatch, with the widths given")
         if source.width is None:
             return source.plain.groupBy(*self._keys).applyInPandas(function, schema)
         place = salt(source.place(source.width), source.tasks)
         others = source.frame.columns[len(source.plain.columns) :]
         spread = Spread(source.frame, place, source.tasks, others)
         return apply_in_parts(spread, self._keys, function, schema, merge)
+
+    def applyInPandasWithState(
+        self,
+        func: Callable[..., Any],
+        outputStructType: StructType | str,
+        stateStructType: StructType | str,
+        outputMode: str,
+        timeoutConf: str,
+        *,
+        merge: Callable[[Any], Any],
+    ) -> DataFrame:
+        """As `GroupedData.applyInPandasWithState` in append mode, with a state for each part of a hot key's groups.
+
+        `merge` gets what `func` has put out for several parts of a group in one micro-batch, as one pandas frame with
+        the columns of `outputStructType`, and returns what it would have put out for all their rows. So in which
+        micro-batch a row comes must follow from its group and the watermark, as when windows close, or it must be of
+        that micro-batch's rows alone.
+
+        What parts can't do, update mode and timeouts by processing time, raises SkewError.
+        """
+        check_modes(outputMode, timeoutConf)
+        function = function_of_parts(func, len(self._skewed.plain.columns), parsed(outputStructType).names)
+
+        def applied(groups: GroupedData, schema: StructType) -> DataFrame:
+            return groups.applyInPandasWithState(function, schema, stateStructType, outputMode, timeoutConf)
+
+        return apply_with_states(self._parts(), outputStructType, merge, applied)
+
+    def transformWithStateInPandas(
+        self,
+        statefulProcessor: Any,
+        outputStructType: StructType | str,
+        outputMode: str,
+        timeMode: str,
+        *,
+        merge: Callable[[Any], Any],
+    ) -> DataFrame:
+        """As `GroupedData.transformWithStateInPandas` in append mode, with states and timers for each part.
+
+        `merge` and what is refused are as for `applyInPandasWithState`.
+        """
+        names = parsed(outputStructType).names
+        modes = (outputMode, timeMode)
+        return self._transformed("transformWithStateInPandas", statefulProcessor, names, outputStructType, modes, merge)
+
+    def transformWithState(
+        self,
+        statefulProcessor: Any,
+        outputStructType: StructType | str,
+        outputMode: str,
+        timeMode: str,
+        *,
+        merge: Callable[[Any], Any],
+    ) -> DataFrame:
+        """As `GroupedData.transformWithState`, which Spark has since 4.1, in append mode; its processor has Rows.
+
+        `merge` gets a pandas frame nevertheless; it and what is refused are as for `applyInPandasWithState`.
+        """
+        modes = (outputMode, timeMode)
+        return self._transformed("transformWithState", statefulProcessor, None, outputStructType, modes, merge)
+
+    def _transformed(
+        self,
+        method: str,
+        of_user: Any,
+        names: list[str] | None,
+        schema: StructType | str,
+        modes: tuple[str, str],
+        merge: Callable[[Any], Any],
+    ) -> DataFrame:
+        check_modes(*modes)
+        processor = processor_of_parts(of_user, len(self._skewed.plain.columns), names)
+
+        def applied(groups: GroupedData, partial: StructType) -> DataFrame:
+            found: DataFrame = getattr(groups, method)(processor, partial, *modes)
+            return found
+
+        return apply_with_states(self._parts(), schema, merge, applied)
+
+    def _parts(self) -> Parts:
+        source = self._skewed
+        width = F.lit(1) if source.width is None else F.least(source.width, F.lit(source.tasks))
+        return Parts(source.frame, self._keys, source.part(width), source.tasks)
 
     def _by_partials(self, width: Column, asked: list[_Asked], schema: StructType, sketches: bool) -> DataFrame:
         if any(_SESSION in field.metadata for field in schema.fields[: len(self._keys)]):

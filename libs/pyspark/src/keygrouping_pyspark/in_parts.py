@@ -22,11 +22,12 @@ from pyspark.sql.types import (
 from keygrouping_pyspark.errors import SkewError
 from keygrouping_pyspark.hashing import hashes_by_value
 
-_SALT, _PART, _GROUP = "__skewed_salt", "__skewed_part", "__skewed_group"
+PART, GROUP = "__skewed_part", "__skewed_group"
+_SALT = "__skewed_salt"
 
 
 class Spread(NamedTuple):
-    """A batch, and where its rows go."""
+    """A batch, or the micro-batches of a stream, and where its rows go."""
 
     frame: DataFrame
     salt: Column
@@ -46,21 +47,48 @@ def apply_in_parts(
 
     That may be any group: one without the skewed key has rows of many keys.
     """
-    types = [each.dataType for each in spread.frame.select(*keys).schema]
-    if not all(map(_has_one_text, types)):
-        raise SkewError("a key with an array, a map or a collation is not placed: group by to_json(key) or lower(key)")
-    wanted = cast(StructType, StructType.fromDDL(schema)) if isinstance(schema, str) else schema
-    told = [each for key, kind in zip(keys, types, strict=True) for each in _told_apart(key, kind)]
+    types = checked_types(spread.frame, keys)
+    wanted = parsed(schema)
+    told = [each for key, kind in zip(keys, types, strict=True) for each in told_apart(key, kind)]
     told = [each.alias(f"__skewed_told{place}") for place, each in enumerate(told)]
     # By the salt alone: Spark then takes the rows as they lie, and moves them no second time.
     placed = spread.frame.withColumn(_SALT, spread.salt).repartition(spread.tasks, _SALT)
     partial = placed.groupBy(_SALT, *told, *keys).applyInPandas(
-        _of_parts(function, [each.name for each in wanted.fields], len(told), [_SALT, *spread.others]),
-        StructType([*wanted.fields, StructField(_PART, IntegerType()), StructField(_GROUP, StringType())]),
+        _of_parts(function, wanted.names, len(told), [_SALT, *spread.others]),
+        with_part(wanted),
     )
+    return merged_parts(partial, spread.tasks, wanted, merge)
+
+
+def parsed(schema: StructType | str) -> StructType:
+    """The type that a text in DDL means."""
+    return cast(StructType, StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+
+
+def with_part(wanted: StructType) -> StructType:
+    """With whose result a row is."""
+    return StructType([*wanted.fields, StructField(PART, IntegerType()), StructField(GROUP, StringType())])
+
+
+def merged_parts(partial: DataFrame, tasks: int, wanted: StructType, merge: Callable[[Any], Any]) -> DataFrame:
+    """`merge` of each group that has rows of several parts; in a stream, in each micro-batch."""
     # Many groups a call: most of them are whole and only passed on.
-    some = F.pmod(F.hash(_GROUP), F.lit(spread.tasks))
-    return partial.groupBy(some).applyInArrow(_of_groups(_merged(merge), to_arrow_schema(wanted)), wanted)
+    some = F.pmod(F.hash(GROUP), F.lit(tasks))
+    return partial.groupBy(some).applyInArrow(_of_groups(_merged(merge), _arrow_schema(wanted)), wanted)
+
+
+def checked_types(frame: DataFrame, keys: list[Column]) -> list[DataType]:
+    """The types of keys that have one text each."""
+    types = [each.dataType for each in frame.select(*keys).schema]
+    if not all(map(_has_one_text, types)):
+        raise SkewError("a key with an array, a map or a collation is not placed: group by to_json(key) or lower(key)")
+    return types
+
+
+def _arrow_schema(schema: StructType) -> Any:
+    """With timestamps in UTC, as Spark takes them back; since 4.2 it has to be told."""
+    told = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    return cast(Callable[..., Any], to_arrow_schema)(schema, **told)
 
 
 def _has_one_text(kind: DataType) -> bool:
@@ -70,13 +98,13 @@ def _has_one_text(kind: DataType) -> bool:
     return hashes_by_value(kind) and not isinstance(kind, ArrayType)
 
 
-def _told_apart(key: Column, kind: DataType) -> list[Column]:
+def told_apart(key: Column, kind: DataType) -> list[Column]:
     """What is the same of two keys if Spark takes them for the same, and differs otherwise, in pandas too.
 
     There, two timestamps are the same when clocks are put back, null is NaN, and zeros of either sign differ.
     """
     if isinstance(kind, StructType):
-        inner = [each for field in kind for each in _told_apart(key[field.name], field.dataType)]
+        inner = [each for field in kind for each in told_apart(key[field.name], field.dataType)]
         return [key.isNull(), *inner]
     if isinstance(kind, FloatType | DoubleType):
         return [F.when(key == 0, F.lit("0.0")).otherwise(key.cast("string"))]
@@ -87,22 +115,32 @@ def _of_parts(
     function: Callable[..., Any], names: list[str], told: int, others: list[str]
 ) -> Callable[[Any, Any], Any]:
     """Spark sends what is returned here to the executors by value: they need nothing of this package."""
-    part, group = _PART, _GROUP
+    label = labelled(names)
     with_key = len(inspect.signature(function).parameters) > 1
 
     def of_part(key: Any, rows: Any) -> Any:
         rows = rows.drop(columns=others)
         found = function(key[1 + told :], rows) if with_key else function(rows)
-        if not any(isinstance(each, str) for each in found.columns):
-            found = type(rows)(columns=names, dtype=object) if found.empty else found.set_axis(names, axis="columns")
-        return found.assign(**{part: key[0], group: repr(key[1 : 1 + told])})
+        return label(found, key[0], repr(key[1 : 1 + told]))
 
     return of_part
 
 
+def labelled(names: list[str]) -> Callable[[Any, Any, Any], Any]:
+    """A function that tells of a frame whose result it is, and gives its columns their names if it has none."""
+    part, group = PART, GROUP
+
+    def label(found: Any, its_part: Any, its_group: Any) -> Any:
+        if not any(isinstance(each, str) for each in found.columns):
+            found = type(found)(columns=names, dtype=object) if found.empty else found.set_axis(names, axis="columns")
+        return found.assign(**{part: its_part, group: its_group})
+
+    return label
+
+
 def _of_groups(merged: Callable[[Any], Any], wanted: Any) -> Callable[[Any], Any]:
     """`wanted`: the schema that Spark takes back; it gives timestamps of the session's zone, and wants them in UTC."""
-    part, group = _PART, _GROUP
+    part, group = PART, GROUP
 
     def of_groups(table: Any) -> Any:
         import pyarrow as pa

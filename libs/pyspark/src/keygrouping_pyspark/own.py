@@ -48,13 +48,13 @@ class Mergeable(Protocol):
 
 def split_of(aggregate: Mergeable, frame: DataFrame) -> Split:
     """Its two steps over rows of this frame."""
-    value = F.udf(_value(aggregate), StringType())
+    value = _function(_value(aggregate))
     return Split([_partial(aggregate, frame)], lambda states: value(F.collect_list(states)))
 
 
 def whole_of(aggregate: Mergeable, frame: DataFrame) -> Column:
     """The same in one step."""
-    value = F.udf(_value(aggregate), StringType())
+    value = _function(_value(aggregate))
     return value(F.array(_partial(aggregate, frame))).alias(aggregate.name)
 
 
@@ -64,7 +64,12 @@ def _partial(aggregate: Mergeable, frame: DataFrame) -> Column:
     ]
     # A struct must have a field, and an aggregate need not have an input.
     rows = F.collect_list(F.struct(F.lit(True), *inputs))
-    return F.udf(_state(aggregate), StringType())(rows)
+    return _function(_state(aggregate))(rows)
+
+
+def _function(python: Callable[[Any], str]) -> Callable[[Column], Column]:
+    """In plain Python on every Spark: by Arrow, as is the default since 4.2, it would need pandas and pyarrow."""
+    return F.udf(python, StringType(), useArrow=False)
 
 
 def _input(aggregate: Mergeable, frame: DataFrame, field: str, kind: str) -> Column:

@@ -16,7 +16,7 @@ import ssl
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from keygrouping.job import JobError, JobSpec
 from keygrouping.service_links import collision, service_links
@@ -289,13 +289,37 @@ class ServiceSettings(BaseSettings):
         return options
 
 
+class Aggregated(NamedTuple):
+    """Whose events partials are made of: the group that reads them, and the topic."""
+
+    group: str
+    topic: str
+
+
+class StagesSettings(ServiceSettings):
+    """Settings of whoever has to know between which topics events are combined."""
+
+    stages: Literal["route", "combine"] = Field(
+        default="route",
+        description="route: routers spread events, and workers read what is routed; combine: no router, native workers "
+        "read `events` itself, for keys or aggregates of which the hop costs more than it gains",
+    )
+
+    @property
+    def aggregated(self) -> Aggregated:
+        """Whose events partials are made of."""
+        if self.stages == "combine":
+            return Aggregated(self.group("router"), self.events_topic)
+        return Aggregated(self.group("worker"), self.routed_topic)
+
+
 class JobSettings(ServiceSettings):
     """Settings of a service that runs the job: `job` is its JSON text or the path of a JSON file."""
 
     job: Job
 
 
-class StageSettings(JobSettings):
+class StageSettings(JobSettings, StagesSettings):
     """Settings of a stage that reads a topic as a member of a consumer group (see `partitions.PartitionRunner`)."""
 
     session_timeout: float = Field(
@@ -427,9 +451,12 @@ def _tls_context(cafile: Path | None, certfile: Path | None, keyfile: Path | Non
 
 
 Settings = TypeVar("Settings", bound=ServiceSettings)
-_SHARED = frozenset(
-    name for settings in (StageSettings, PurgeSettings, StoreSettings, ApiSettings) for name in settings.model_fields
-)
+_SHARED = {
+    name: field.annotation
+    for settings in (StageSettings, PurgeSettings, StoreSettings, ApiSettings)
+    for name, field in settings.model_fields.items()
+}
+"""The fields that services have in common, with their types: a field of another type means something else."""
 
 
 def names_of(settings_class: type[BaseSettings], field_name: str) -> list[str]:
@@ -437,13 +464,16 @@ def names_of(settings_class: type[BaseSettings], field_name: str) -> list[str]:
     section = getattr(settings_class, "section", "")
     shared = PREFIX + field_name.upper()
     own = [f"{PREFIX}{section}_{field_name.upper()}"] if section else []
-    return [*own, shared] if field_name in _SHARED or not own else own
+    field = settings_class.model_fields.get(field_name)
+    is_shared = field_name in _SHARED and (field is None or field.annotation == _SHARED[field_name])
+    return [*own, shared] if is_shared or not own else own
 
 
 def unknown_names(settings_class: type[BaseSettings], environment: Mapping[str, str]) -> list[str]:
     """Names in our prefix that no service knows, or that are in this service's section but unknown to it."""
     fields = {*settings_class.model_fields, *_SHARED}
     known = {name for field_name in fields for name in names_of(settings_class, field_name)}
+    known |= {PREFIX + field_name.upper() for field_name in _SHARED}  # also of fields that mean something else here
     own = getattr(settings_class, "section", "")
     others = tuple(f"{PREFIX}{section}_" for section in SECTIONS if section != own)
     links = service_links(environment)

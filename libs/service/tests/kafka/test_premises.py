@@ -220,8 +220,8 @@ class OtherBrokers:
     async def describe_cluster(self) -> dict[str, Any]:
         return {"brokers": [{"node_id": 1}]}
 
-    async def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
-        return [{"topic": name, "partitions": [{"replicas": [1]}] * (name in NAMES.values())} for name in names]
+    async def describe_topics(self) -> list[dict[str, Any]]:
+        return [{"topic": name, "partitions": [{"replicas": [1]}]} for name in [*NAMES.values(), "another"]]
 
     async def describe_configs(self, asked: list[Any]) -> list[Any]:
         return [SimpleNamespace(resources=[(0, None, 0, each.name, [("log.dirs", "/data")]) for each in asked])]

@@ -141,8 +141,9 @@ async def test_a_stop_ends_the_wait_for_a_broker_that_is_away(application: str) 
 
 @pytest.fixture(scope="module")
 def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A broker whose settings are all wrong."""
+    """A broker whose settings are all wrong, and which creates topics that are asked for."""
     wrong = {
+        "auto.create.topics.enable": "true",
         "offsets.retention.minutes": "60",
         "transaction.max.timeout.ms": "30000",
         "transactional.id.expiration.ms": "60000",
@@ -173,6 +174,8 @@ async def test_the_wrong_settings_of_a_broker_are_found(forgetful: EmbeddedBroke
     assert all(
         name in str(stopped.value) for name in ("transaction-timeout: ", "session-timeout: ", "offset-metadata: ")
     )
+    async with clients.started(clients.admin(settings)) as admin:
+        assert await admin.list_topics() == [], "a check creates no topic"
 
 
 @pytest.fixture

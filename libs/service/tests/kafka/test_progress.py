@@ -1,3 +1,9 @@
+import logging
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.structs import OffsetAndMetadata
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping.job import MOST_CONFIRMATIONS
@@ -6,6 +12,7 @@ from keygrouping_service.kafka.progress import (
     END,
     MIN_TIME,
     Progress,
+    Upstream,
     UpstreamWatermark,
     floor_of_resuming,
     router_watermark,
@@ -106,3 +113,43 @@ def test_the_longest_metadata_is_as_long_as_brokers_are_asked_to_take() -> None:
     ahead = [number for _ in range(MOST_CONFIRMATIONS - 1) for number in (2**43, 0)]
     longest = Progress(MIN_TIME, 2**53, resuming=True, ahead=(*ahead, 2**43)).encode("A" * 22)
     assert LEAST_METADATA_BYTES - 100 < len(longest) <= LEAST_METADATA_BYTES
+
+
+class Broker:
+    """A worker has read `routed` to offset `read` of `end`, and `partials` ends at `written`."""
+
+    def __init__(self, read: int, end: int, written: int) -> None:
+        self.read, self.end, self.written = read, end, written
+
+    async def describe_topics(self, _: list[str]) -> list[Any]:
+        return [{"partitions": [{"partition": 0}]}]
+
+    async def list_consumer_group_offsets(
+        self, _: str, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {tp: OffsetAndMetadata(self.read, "") for tp in partitions}
+
+    async def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: {"routed": self.end, "partials": self.written}[tp.topic] for tp in partitions}
+
+
+@pytest.mark.parametrize(
+    ("read", "end", "written", "doubted"),
+    [
+        pytest.param([9] * 6, [9] * 6, [5, 6, 6, 7, 8, 9], True, id="partials-grow-though-all-is-read"),
+        pytest.param([9] * 6, [9] * 6, [5, 6, 6, 7, 7, 7], False, id="markers-come-late"),
+        pytest.param([9] * 6, [12] * 6, [5, 6, 7, 8, 9, 10], False, id="a-worker-has-not-committed-yet"),
+        pytest.param([4, 5, 6, 7, 8, 9], [4, 5, 6, 7, 8, 9], [4, 5, 6, 7, 8, 9], False, id="workers-read"),
+        pytest.param([-1] * 6, [0] * 6, [5] * 6, True, id="nobody-has-ever-read"),
+        pytest.param([-1] * 6, [9] * 6, [0] * 6, False, id="workers-have-yet-to-begin"),
+    ],
+)
+async def test_partials_that_are_not_of_what_is_routed_are_told_once(
+    read: list[int], end: list[int], written: list[int], doubted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker: Any = Broker(0, 0, 0)
+    upstream = Upstream(broker, broker)
+    for broker.read, broker.end, broker.written in zip(read, end, written, strict=True):
+        with caplog.at_level(logging.WARNING):
+            await upstream.of_aggregator("workers", "routed", "partials")
+    assert caplog.text.count("set KEYGROUPING_STAGES=combine here too") == doubted

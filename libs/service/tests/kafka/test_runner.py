@@ -32,6 +32,11 @@ pytestmark = pytest.mark.kafka
 STAGE = "copy"
 
 
+@pytest.fixture(scope="module")
+def broker(fresh_broker: EmbeddedBroker) -> EmbeddedBroker:
+    return fresh_broker
+
+
 def copy_to(target: str, most: int = 50) -> Callable[[OwnedPartition], Awaitable[None]]:
     """Work that copies its partition and counts in the progress how many records it has seen."""
 

@@ -23,6 +23,11 @@ SIZES = (500, 1500, 0)
 LOOKS = 10
 
 
+@pytest.fixture(scope="module")
+def broker(fresh_broker: EmbeddedBroker) -> EmbeddedBroker:
+    return fresh_broker
+
+
 @pytest.fixture
 async def cluster(broker: EmbeddedBroker) -> AsyncIterator[Cluster]:
     async with Cluster(broker.bootstrap_servers) as found:
@@ -70,7 +75,8 @@ async def test_the_command_reads_all_and_leaves_no_trace(
     await asyncio.to_thread(main, [*arguments, *options])
     printed = capsys.readouterr()
     data = json.loads(printed.out)
-    assert printed.err == ""
+    told = [line for line in printed.err.splitlines() if not line.startswith(f"reading {topic}: ")]
+    assert told == []  # Progress is told where the machine is slow.
     assert (data["source"]["events"], data["source"]["weight"]) == (2000, 4000.0)
     assert data["source"]["left_out"] == {"invalid-json": 3} and data["source"]["sample"] is None
     assert (data["source"]["followed"], data["source"]["silence"]) == (0, None)

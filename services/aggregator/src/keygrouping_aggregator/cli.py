@@ -27,7 +27,8 @@ async def serve(settings: AggregatorSettings, stop: asyncio.Event) -> None:
     purger = Purger(settings.partials_topic, readers, Ripening(settings.purge_after), lambda: runner.owned)
     async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
         writes: tuple[Role, ...] = ("results", "dead_letters", "positions")
-        if await checked(settings, stop, reads=("routed", "partials"), writes=writes):
+        source: Role = "events" if settings.stages == "combine" else "routed"
+        if await checked(settings, stop, reads=(source, "partials"), writes=writes):
             async with purging(settings, purger):
                 await runner.run(stop)
 

@@ -93,9 +93,7 @@ class OpenWindows:
             window = self._windows[partial.start, partial.end] = _Window(offset)
         group = window.groups.get(key)
         if group is None:
-            window.groups[key] = _Group(
-                partial.events, partial.weight, partial.receipt, states, array("q", (identity,))
-            )
+            window.groups[key] = _Group(partial.events, partial.weight, partial.hashes, states, array("q", (identity,)))
             return True
         return group.is_new(identity) and self._merge(group, partial, states)
 
@@ -118,7 +116,7 @@ class OpenWindows:
         group.states = merged
         group.events += partial.events
         group.weight += partial.weight
-        group.receipt = (group.receipt + partial.receipt) % MODULUS
+        group.receipt = (group.receipt + partial.hashes) % MODULUS
         return True
 
     def next_stop(self, time: int, most: int) -> int:

@@ -11,6 +11,7 @@ from functools import partial
 from keygrouping.job import AGGREGATE_FAILED
 from keygrouping.partial import RecordError
 from keygrouping_service.kafka.flushing import FlushingStage
+from keygrouping_service.kafka.leftovers import Leftovers
 from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import Progress, Upstream, UpstreamWatermark
 from keygrouping_service.kafka.upstream_watermarks import PartitionWatermark
@@ -136,9 +137,12 @@ class AggregatorStage(FlushingStage[Closer]):
         super().__init__(settings.results_topic, settings.flush_interval, settings.batch_records)
         self._settings = settings
         self._finals = FinalResults(settings.group("aggregator"), settings.job.lateness_ms)
+        self._leftovers = Leftovers(settings)
 
     async def _read_upstream_watermark(self, upstream: Upstream) -> UpstreamWatermark:
         settings = self._settings
+        if settings.stages == "combine":
+            return await upstream.of_combined(settings, settings.job.lateness_ms, self._leftovers.count)
         return await upstream.of_aggregator(settings.group("worker"), settings.routed_topic, settings.partials_topic)
 
     def _begin(self, owned: OwnedPartition, output_partitions: int) -> Closer:

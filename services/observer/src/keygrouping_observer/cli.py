@@ -7,6 +7,7 @@ import asyncio
 from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.http.app import serving
 from keygrouping_service.kafka import clients
+from keygrouping_service.kafka.premises import Role
 from keygrouping_service.kafka.premises_check import checked
 from keygrouping_service.kafka.runner import PartitionRunner
 from keygrouping_service.run import run
@@ -33,7 +34,8 @@ async def serve(settings: ObserverSettings, stop: asyncio.Event) -> None:
     app = observer_app(settings, recent, latest_audit, lambda: runner.ready and audit.ready)
     async with serving(app, settings.http_host, settings.http_port, **settings.http_bounds):
         await clients.retry(lambda: prepare_topics(settings), "preparing the observer's topics")
-        if await checked(settings, stop, reads=("routed", "partials"), writes=("dead_letters",)):
+        source: Role = "events" if settings.stages == "combine" else "routed"
+        if await checked(settings, stop, reads=(source, "partials"), writes=("dead_letters",)):
             await _run_both(runner, audit, stop)
 
 

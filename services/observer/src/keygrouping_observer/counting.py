@@ -48,7 +48,7 @@ class Counting:
     def forget(self, has_counted: Callable[[Mapping[int, int]], bool]) -> None:
         """Forgets identities that can't come again; `has_counted` says whether all before these offsets have been."""
         if self._ahead is not None and has_counted(self._ahead.ends):
-            self._identities.raise_floors(self._ahead.committed)
+            self._identities.raise_floors(self._ahead.committed, self._ahead.topics)
             self._ahead = None
 
     @property

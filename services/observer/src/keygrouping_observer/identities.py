@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
 import mmh3
@@ -17,7 +17,7 @@ _END = 1 << OFFSET_BITS
 
 
 Source: TypeAlias = tuple[str, int]
-"""A worker of a topic `routed`: the topic's id and the partition's number."""
+"""Whose partials they are: the id of the topic that a worker reads, `routed` or `events`, and its partition."""
 
 
 class Identities:
@@ -44,12 +44,12 @@ class Identities:
         places[identity] = offset << _PARTITION_BITS | partition
         return True
 
-    def raise_floors(self, committed: Mapping[Source, int]) -> None:
+    def raise_floors(self, committed: Mapping[Source, int], topics: Collection[str]) -> None:
         """Each worker's partials that begin before its committed offset have all been noted, repetitions included.
 
-        So have all of a topic `routed` that has been deleted since: workers commit offsets of another one now.
+        So have all of a topic that has been deleted since, as its id is not among `topics`, those that there are; empty
+        while it isn't known what workers read now.
         """
-        topics = {topic for topic, _ in committed}
         over = {
             source: _END
             for source in self._places

@@ -1,7 +1,8 @@
 """End-to-end latency of sampled events: from the event's own timestamp to that of the partial that holds it.
 
-The observer reads offsets of `routed`, not its records. So it chooses a few partials of each worker, as a function of
-their identities and likelier the more events they hold, and looks up the timestamp of the first or last event of each.
+The observer reads offsets of what workers read, not its records. So it chooses a few partials of each worker, as a
+function of their identities and likelier the more events they hold, and looks up the timestamp of the first or last
+event of each.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import NamedTuple
 import mmh3
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
-from keygrouping.partial import Partial
+from keygrouping.partial import NO_TOPIC, Partial
 from keygrouping_service.observability.final_results import HISTORICAL_MS
 from keygrouping_service.observability.metrics import LATENCY_BUCKETS
 
@@ -29,11 +30,14 @@ _TIMEOUT_SECONDS = 3.0
 
 
 class Sample(NamedTuple):
-    """An event to look up: where it ranks among the others, its offset in `routed`, when its partial was written."""
+    """An event to look up: where it ranks among the others, its offset, when its partial was written, and the id of the
+    topic that it is in: workers may read another one from some moment on.
+    """
 
     rank: float
     offset: int
     written: int
+    topic: str = NO_TOPIC
 
 
 class Samples:
@@ -50,7 +54,7 @@ class Samples:
         hashed = mmh3.hash64(b"%d|%d|%b" % (partial.start, partial.first, key), signed=False)
         # The largest of ln(u) / events: in proportion to the events, without replacement (Efraimidis and Spirakis).
         rank = math.log((hashed[0] + 1) / _WORDS) / partial.events
-        sample = Sample(rank, partial.last if hashed[1] & 1 else partial.first, written)
+        sample = Sample(rank, partial.last if hashed[1] & 1 else partial.first, written, partial.topic)
         chosen = self._chosen.setdefault(partial.worker, [])
         if len(chosen) < self._most:
             heapq.heappush(chosen, sample)
@@ -63,9 +67,12 @@ class Samples:
         return {worker: sorted(chosen, key=lambda s: s.offset) for worker, chosen in self._chosen.items()}
 
 
-async def look_up(reader: AIOKafkaConsumer, topic: str, samples: Mapping[int, Sequence[Sample]]) -> list[float]:
+async def look_up(
+    reader: AIOKafkaConsumer, topics: Mapping[str, str], samples: Mapping[int, Sequence[Sample]]
+) -> list[float]:
     """The latencies in seconds; without those whose events are gone, can't be read now, or carry a time of another day.
 
+    `topics` are the names of those that events may be in, by their ids; samples of others are gone.
     `reader` is a consumer without group; it is left with all its partitions paused.
     """
     found: list[float] = []
@@ -73,20 +80,30 @@ async def look_up(reader: AIOKafkaConsumer, topic: str, samples: Mapping[int, Se
         return found
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            await _look_up(reader, topic, samples, found)
+            await _look_up(reader, _by_partition(topics, samples), found)
     except (KafkaError, TimeoutError, OSError, UnicodeDecodeError) as error:
-        log.warning("cannot look up events of %s to measure latency: %r", topic, error)
+        log.warning("cannot look up events of %s to measure latency: %r", ", ".join(sorted(topics.values())), error)
     finally:
         # Not `unsubscribe`: aiokafka's fetcher doesn't survive it.
         reader.pause(*reader.assignment())
     return found
 
 
+def _by_partition(
+    topics: Mapping[str, str], samples: Mapping[int, Sequence[Sample]]
+) -> dict[TopicPartition, list[Sample]]:
+    found: dict[TopicPartition, list[Sample]] = {}
+    for worker, chosen in samples.items():
+        for sample in chosen:
+            if sample.topic in topics:
+                found.setdefault(TopicPartition(topics[sample.topic], worker), []).append(sample)
+    return found
+
+
 async def _look_up(
-    reader: AIOKafkaConsumer, topic: str, samples: Mapping[int, Sequence[Sample]], found: list[float]
+    reader: AIOKafkaConsumer, wanted: Mapping[TopicPartition, Sequence[Sample]], found: list[float]
 ) -> None:
-    """One event of every worker, then the next one of every worker and so on: a fetch serves all workers at once."""
-    wanted = {TopicPartition(topic, worker): chosen for worker, chosen in samples.items()}
+    """One event of every partition, then the next one of every one and so on: a fetch serves all of them at once."""
     firsts, ends = await reader.beginning_offsets(list(wanted)), await reader.end_offsets(list(wanted))
     kept = {tp: [s for s in chosen if firsts[tp] <= s.offset < ends[tp]] for tp, chosen in wanted.items()}
     there = {tp: chosen for tp, chosen in kept.items() if chosen}
@@ -101,7 +118,7 @@ async def _look_up(
         reader.resume(*due)
         while due:
             event = await reader.getone()
-            tp = TopicPartition(topic, event.partition)
+            tp = TopicPartition(event.topic, event.partition)
             sample = due.pop(tp)
             # Drops what was fetched beyond: unread records of one partition hold up the next fetch of all.
             reader.pause(tp)

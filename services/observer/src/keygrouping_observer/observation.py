@@ -34,7 +34,7 @@ class Observation:
     """All that is known of one run, from the state that was written last.
 
     What comes out depends only on the records, their order within their partitions, the partitions that were given
-    up as silent, and the number of workers that the router tells; never on when or in what pieces they were read.
+    up as silent, and the number of workers; never on when or in what pieces they were read.
     """
 
     def __init__(
@@ -44,11 +44,15 @@ class Observation:
         rows: Iterable[tuple[bytes, bytes]],
         partitions: Sequence[int],
     ) -> None:
-        self.workers = state.workers
-        """Workers in use, as far as the router tells; 0: as many as have events."""
-        self.capacities: Sequence[float] = state.capacities
+        self._combines = settings.stages == "combine"
+        self.workers = 0 if self._combines else state.workers
+        """Workers in use, as far as the router tells, or partitions of the input, as each is a worker where these are
+        combined; 0: as many as have events."""
+        self.capacities: Sequence[float] = () if self._combines else state.capacities
         """Of the first workers in use, as far as the router tells; the others have 1."""
         self.lags: list[int] = []
+        self.topics: Mapping[str, str] = {}
+        """The names of the topics that events of partials may be in, by their ids."""
         self.unusable: list[Unusable] = []
         self._settings = settings
         self._state = state
@@ -74,7 +78,9 @@ class Observation:
 
     def look(self, look: Look) -> None:
         """Takes in a look at offsets."""
-        self.lags = look.lags
+        self.lags, self.topics = look.lags, look.names
+        if self._combines:
+            self.workers = len(look.lags)
         self.timeline.look(look.ends, look.at)
         self._counting.look(look)
 
@@ -172,7 +178,8 @@ class Observation:
     def _keep(self) -> None:
         state, oldest = self._state, self._counting.oldest()
         state.closed = self.timeline.closed
-        state.workers = self.workers
+        # What a router has told is not known any more when there is one again.
+        state.workers = 0 if self._combines else self.workers
         state.capacities = list(self.capacities)
         state.halvings = self._widths.halvings
         state.floors = self._counting.floors

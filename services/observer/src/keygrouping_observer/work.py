@@ -90,7 +90,7 @@ class _Session:
         self._registrar = registrar
         self._observation = observation
         self._in_use = WorkersInUse(
-            settings.router_url,
+            settings.router_url if settings.stages == "route" else None,
             settings.router_token_file,
             pause=settings.look_interval,
             workers=observation.workers,
@@ -170,8 +170,9 @@ class _Session:
     async def _close(self) -> None:
         settings, observation, outbox = self._settings, self._observation, self._owned.outbox()
         latencies = await self._latencies()
-        observation.workers = self._in_use.workers
-        observation.capacities = self._in_use.capacities or observation.capacities
+        if settings.stages == "route":
+            observation.workers = self._in_use.workers
+            observation.capacities = self._in_use.capacities or observation.capacities
         snapshot = observation.close(latencies)
         self._dead_letter(outbox)
         for number, row in enumerate(observation.rows(), 1):
@@ -191,7 +192,7 @@ class _Session:
         span = self._observation.timeline.open
         if span is None or span.end < _now_ms() - _LONG_OVER_MS:
             return []
-        return await look_up(self._probe, self._settings.routed_topic, self._observation.samples)
+        return await look_up(self._probe, self._observation.topics, self._observation.samples)
 
     def _append_state(self, outbox: Sink, key: bytes, value: bytes | None) -> None:
         outbox.append(self._settings.state_topic, 0, _now_ms(), key, value)

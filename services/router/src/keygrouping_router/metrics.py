@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from keygrouping.job import REASONS
+from keygrouping_service.events.lateness import LATE_REASONS
 from keygrouping_service.observability.metrics import READER_REASONS, Registration
 
 _own = Registration("router")
-
-LATE_REASONS = ("late", "partition-was-idle", "input-was-finished")
-"""Why an event goes to the late topic."""
 
 STORED_KINDS = (
     "control",

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_service.errors import Fatal
+from keygrouping_service.events.input_partition import STAGE
+from keygrouping_service.events.lateness import warm_up
+from keygrouping_service.events.sorting import MOST_FRAMING, count_partitions, largest_records
 from keygrouping_service.http.app import serving
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.premises import Role
 from keygrouping_service.kafka.premises_check import checked
-from keygrouping_service.kafka.progress import partitions_of
 from keygrouping_service.kafka.ranges import decide
 from keygrouping_service.kafka.runner import PartitionRunner
 from keygrouping_service.store import open_store
@@ -23,22 +24,22 @@ from keygrouping_router import metrics
 from keygrouping_router.api.app import router_app
 from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.control.seeds import drawn
-from keygrouping_router.data.lateness import warm_up
-from keygrouping_router.data.pipeline import Pipeline, Topics
+from keygrouping_router.data.pipeline import Pipeline
 from keygrouping_router.replica import new_replica
 from keygrouping_router.scaling.statefulset import StatefulSetPods
 from keygrouping_router.scaling.worker_pods import WorkerPods
 from keygrouping_router.scaling.worker_stage import KafkaWorkerStage
 from keygrouping_router.settings import RouterSettings
 
-log = logging.getLogger(__name__)
-
-STAGE = "router"
 _MESSAGE_BYTES = 1_048_588
 """Kafka's default of max.message.bytes."""
 
-_MOST_FRAMING = 1024
-"""What a record batch adds to its record, at most, but for many headers."""
+
+class Topics(NamedTuple):
+    """Partitions of the topics that the router uses, and the largest record that it takes (bytes)."""
+
+    partitions: dict[str, int]
+    largest: int
 
 
 async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> Topics:
@@ -49,37 +50,23 @@ async def check_topics(admin: AIOKafkaAdminClient, settings: RouterSettings) -> 
         settings.positions_topic,
         settings.quarantine_topic or settings.dead_letters_topic,
     )
-    counts = {name: len(await partitions_of(admin, name)) for name in names}
-    missing = [name for name, count in counts.items() if count == 0]
-    if missing:
-        raise Fatal(f"missing topics: {', '.join(missing)}; create them first")
+    counts = await count_partitions(admin, *names)
     if counts[settings.routed_topic] < settings.workers:
         raise Fatal(
             f"topic {settings.routed_topic!r} has {counts[settings.routed_topic]} partitions, too few for "
             f"KEYGROUPING_ROUTER_WORKERS={settings.workers}: add partitions or use fewer workers"
         )
-    return Topics(
-        late=counts[settings.late_topic],
-        dead_letters=counts[settings.dead_letters_topic],
-        quarantine=counts[settings.quarantine_topic or settings.dead_letters_topic],
-        routed=counts[settings.routed_topic],
-        largest=await _largest_record(admin, settings),
-    )
+    return Topics(counts, await _largest_record(admin, settings))
 
 
 async def _largest_record(admin: AIOKafkaAdminClient, settings: RouterSettings) -> int:
     """The largest event to be read, in bytes: what is larger could not be written to `routed`."""
     topic, wanted = settings.routed_topic, settings.max_record_bytes
-    (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-    ((code, message, _, _, entries),) = answer.resources
-    if code:
-        log.warning("max.message.bytes of %s can't be read (%s): its default is assumed", topic, message)
-    found = {entry[0]: entry[1] for entry in entries}
-    most = int(found.get("max.message.bytes", _MESSAGE_BYTES)) - _MOST_FRAMING
+    most = (await largest_records(admin, topic)).get(topic, _MESSAGE_BYTES - MOST_FRAMING)
     if wanted is not None and wanted > most:
         raise Fatal(
             f"KEYGROUPING_ROUTER_MAX_RECORD_BYTES={wanted} is more than topic {topic!r} takes: "
-            f"set its max.message.bytes to {wanted + _MOST_FRAMING} or more, or the bound to {most} or less"
+            f"set its max.message.bytes to {wanted + MOST_FRAMING} or more, or the bound to {most} or less"
         )
     return wanted or most
 
@@ -113,11 +100,13 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         store = open_store(settings)
         stack.push_async_callback(store.close)
         seed = None if settings.store_url.startswith("memory") else drawn()  # All keys move if a restart forgets it.
-        replica = new_replica(settings, store, topics.routed, stage=KafkaWorkerStage(settings), seed=seed)
+        replica = new_replica(
+            settings, store, topics.partitions[settings.routed_topic], stage=KafkaWorkerStage(settings), seed=seed
+        )
         plane = ControlPlane(replica, settings.max_batch)
         await asyncio.to_thread(warm_up)
         await replica.start()
-        pipeline = Pipeline(settings, topics, replica.active, replica.traffic, replica.not_below)
+        pipeline = Pipeline(settings, topics.partitions, replica.active, replica.traffic, replica.not_below)
         runner = PartitionRunner(
             settings,
             STAGE,

@@ -7,8 +7,8 @@ import socket
 from typing import Any, ClassVar, Literal, Self
 
 from keygrouping.grouping import GroupingError
-from keygrouping_service.kafka.ranges import Moment, read_moment
-from keygrouping_service.settings import ApiSettings, StageSettings, StoreSettings
+from keygrouping_service.events.settings import InputSettings
+from keygrouping_service.settings import ApiSettings, StoreSettings
 from pydantic import Field, Json, model_validator
 
 from keygrouping_router.control.orders import Sharing
@@ -17,7 +17,7 @@ from keygrouping_router.errors import Refused
 from keygrouping_router.limits import MAX_TRACKED
 
 
-class RouterSettings(StageSettings, StoreSettings, ApiSettings):
+class RouterSettings(InputSettings, StoreSettings, ApiSettings):
     """Environment names begin with `KEYGROUPING_ROUTER_`; shared ones such as `KEYGROUPING_JOB` come without it."""
 
     section: ClassVar[str] = "ROUTER"
@@ -52,19 +52,6 @@ class RouterSettings(StageSettings, StoreSettings, ApiSettings):
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         default="exactly_once", description="whether output and offsets are one Kafka transaction"
     )
-    start: str = Field(
-        default="earliest",
-        description="where the topic begins, if nothing of it is committed yet: earliest, latest or a time, such as "
-        "2026-11-01T00:00:00Z",
-    )
-    until: str | None = Field(
-        default=None,
-        description="where the topic ends, for a backfill: latest (what there is at the first start) or a time; then "
-        "all results are final, and the router ends. Unset: it runs on",
-    )
-    idle_timeout: float = Field(
-        default=15, ge=0.1, description="seconds without events until an input partition holds nothing back"
-    )
     max_record_bytes: int | None = Field(
         default=None,
         ge=1024,
@@ -75,35 +62,18 @@ class RouterSettings(StageSettings, StoreSettings, ApiSettings):
     linger: float = Field(default=0.05, ge=0, le=10, description="seconds to wait for a batch to fill up")
 
     @model_validator(mode="after")
+    def _is_wanted(self) -> Self:
+        if self.stages == "combine":
+            raise ValueError("KEYGROUPING_STAGES=combine: workers read the events topic themselves; start no router")
+        return self
+
+    @model_validator(mode="after")
     def _grouping_can_be_built(self) -> Self:
         try:
             self.control().check()
         except (GroupingError, Refused) as error:
             raise ValueError(f"KEYGROUPING_ROUTER_GROUPING: {error}") from None
         return self
-
-    @model_validator(mode="after")
-    def _range_is_one(self) -> Self:
-        faults: list[str] = []
-        moments: dict[str, Moment] = {}
-        for name, text in (("START", self.start), ("UNTIL", self.until)):
-            try:
-                moments |= {} if text is None else {name: read_moment(text)}
-            except ValueError as error:
-                faults.append(f"KEYGROUPING_ROUTER_{name}: {error}")
-        start, until = moments.get("START"), moments.get("UNTIL")
-        if until == "earliest":
-            faults.append("KEYGROUPING_ROUTER_UNTIL=earliest ends before anything: give latest, a time, or nothing")
-        if isinstance(start, int) and isinstance(until, int) and until <= start:
-            faults.append("KEYGROUPING_ROUTER_UNTIL is no later than KEYGROUPING_ROUTER_START: nothing lies between")
-        if faults:
-            raise ValueError("; ".join(faults))
-        return self
-
-    @property
-    def range(self) -> tuple[Moment, Moment | None]:
-        """Where to begin and to end."""
-        return read_moment(self.start), None if self.until is None else read_moment(self.until)
 
     def control(self) -> Control:
         """What is in force at the first start."""

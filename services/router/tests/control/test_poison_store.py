@@ -224,7 +224,19 @@ async def test_a_bad_plan_is_gone_with_the_next_round(
             await starts(poisoner)
     assert counted("plan") and told(caplog, "plan")
     epoch = router.plane.replica.epoch
-    for column in ("owner", "hashes", "shares", "width", "known", "members", "taken", "room", "loads", "estimates"):
+    for column in (
+        "owner",
+        "home",
+        "hashes",
+        "shares",
+        "width",
+        "known",
+        "members",
+        "taken",
+        "room",
+        "loads",
+        "estimates",
+    ):
         for bad in (*BAD, good["content"][column][:-1] if isinstance(good["content"][column], list) else 7):
             content = {**good["content"], column: bad}
             record = {**good["record"], "epoch": epoch + 100}

@@ -14,8 +14,9 @@ from keygrouping.grouping import names
 from keygrouping.job import JobSpec
 from keygrouping_router.control.state import Control
 from keygrouping_router.data.active_grouping import ActiveGrouping
-from keygrouping_router.data.extract import Extractor, Judged, Usable, parts, sort_out_late
-from keygrouping_router.data.lateness import PartitionClock
+from keygrouping_router.data.usable import Usable
+from keygrouping_service.events.extract import Extractor, Judged, parts, sort_out_late
+from keygrouping_service.events.lateness import PartitionClock
 from keygrouping_service.kafka.progress import Progress
 from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.record import Record
@@ -60,11 +61,11 @@ async def sorted_out(job: dict[str, Any], records: list[Record]) -> Judged:
 @given(records=records_of(st.one_of(random_bytes, documents)))
 async def test_every_record_ends_in_one_place_whatever_its_bytes(job: dict[str, Any], records: list[Record]) -> None:
     judged = await sorted_out(job, records)
-    places = [*judged.usable.batch, *(late.record for late in judged.late), *(r for r, _ in judged.rejected)]
+    places = [*judged.usable.events, *(late.record for late in judged.late), *(r for r, _ in judged.rejected)]
     assert sorted(r.offset for r in places) == [r.offset for r in records]
-    assert len(judged.usable.keys) == len(judged.usable.batch) == len(judged.usable.times)
+    assert len(judged.usable.keys) == len(judged.usable.events) == len(judged.usable.times)
     if judged.usable.weights is not None:
-        assert all(math.isfinite(weight) and weight >= 0 for weight in judged.usable.weights)
+        assert all(math.isfinite(weight) and weight >= 0 for weight in judged.usable.weights.floats())
 
 
 @given(records=records_of(random_bytes))
@@ -84,7 +85,7 @@ async def test_weights_and_keys_come_from_where_the_job_says() -> None:
     wrong = record(2, None, b'{"user": "bob", "cost": 1, "amount": "much"}')
     judged = await sorted_out(JSON_JOB, [good, nan, wrong])
     assert judged.usable.keys == [b"ann", b"bob"]
-    assert judged.usable.weights is not None and judged.usable.weights.tolist() == [2.5, 1]
+    assert judged.usable.weights is not None and judged.usable.weights.floats().tolist() == [2.5, 1]
     assert [rejection.reason for _, rejection in judged.rejected] == ["invalid-json"]
     assert judged.skipped == {0: (1, wrong)}
 

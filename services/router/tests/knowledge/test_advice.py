@@ -30,8 +30,8 @@ SECONDS = 10.0
 TURNS = 20
 """Times in an interval that each partition is read."""
 PARTITIONS = 6
-STEADY = 7
-"""Intervals by which is judged what has happened."""
+STEADY = 14
+"""Intervals by which is judged what has happened: twice those for which keys keep their workers after strain."""
 
 
 def heavy(keys: int, part: float, others: int) -> NDArray[np.float64]:
@@ -198,7 +198,7 @@ def is_near(told: float | None, seen: set[int], chance: int) -> bool:
 async def test_a_dry_run_tells_what_the_change_then_does(change: str, stream: str) -> None:
     grouping, workers, order = CHANGES[change]
     router = await running(stream, grouping=grouping, workers=workers)
-    await router.go_on(10)
+    await router.go_on(17)
     hot_before, seen = router.hot_keys(), {hashed for widths in router.widths for hashed in widths}
     changes = (await router.try_(order)).changes
     assert changes.lambda_.before == pytest.approx(router.lambda_, rel=0.03)
@@ -206,7 +206,7 @@ async def test_a_dry_run_tells_what_the_change_then_does(change: str, stream: st
     was = {hashed: router.widths_of(hashed) for hashed in seen}
     hot = {hashed for hashed in seen if router.was_hot(hashed)}
     await router.change(order)
-    await router.go_on(11)
+    await router.go_on(18)
     assert changes.lambda_.after == pytest.approx(router.lambda_, rel=0.03)
     assert is_near(changes.hot_keys.after, router.hot_keys(), router.chance)
     for hashed, width in was.items():
@@ -217,13 +217,13 @@ async def test_a_dry_run_tells_what_the_change_then_does(change: str, stream: st
 @pytest.mark.parametrize("stream", STREAMS)
 async def test_a_dry_run_of_a_shadow_tells_what_the_groupings_then_do(stream: str) -> None:
     router = await running(stream, grouping="shuffle", workers=6)
-    await router.go_on(10)
+    await router.go_on(17)
     shadows = [ShadowGrouping(name=name) for name in SHADOWS]
     in_force, *compared = (await router.plane.try_shadow(ShadowChange(groupings=shadows))).groupings
     assert in_force.lambda_ == pytest.approx(router.lambda_, rel=0.03)
     for result in compared:
         await router.change(GroupingChange(name=result.name))
-        await router.go_on(9)
+        await router.go_on(17)
         assert result.lambda_ == pytest.approx(router.lambda_, rel=0.03), result.name
         assert is_near(result.hot_keys, router.hot_keys(), router.chance), result.name
 
@@ -233,13 +233,13 @@ async def test_a_shadow_tells_what_the_grouping_then_does(stream: str) -> None:
     router = await running(stream, grouping="shuffle", workers=6)
     shadows = [ShadowGrouping(name=name) for name in SHADOWS]
     await router.plane.set_shadow(ShadowChange(groupings=shadows), expected=None, by="api")
-    await router.go_on(10)
+    await router.go_on(17)
     report = await router.plane.shadow()
     assert report.groupings[0].lambda_ == router.lambdas[-1]
     in_force, *compared = report.run
-    assert in_force.events == 10 * EVENTS
+    assert in_force.events == 17 * EVENTS
     for result in compared:
         await router.change(GroupingChange(name=result.name))
-        await router.go_on(9)
+        await router.go_on(17)
         assert result.lambda_ == pytest.approx(router.lambda_, rel=0.03), result.name
         assert is_near(result.hot_keys, router.hot_keys(), router.chance), result.name

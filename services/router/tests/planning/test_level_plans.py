@@ -20,7 +20,7 @@ from keygrouping_router.api import router_app
 from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.api.shapes import WorkersChange
 from keygrouping_router.control.checks import Checks, ticks_of
-from keygrouping_router.data.extract import Usable
+from keygrouping_router.data.usable import Usable
 from keygrouping_router.errors import Refused
 from keygrouping_router.knowledge.keyspace import KeyQuery
 from keygrouping_router.planning.rounds import DOCUMENT

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from keygrouping_service.settings import Groups, PurgeSettings, StageSettings
-from pydantic import Field
+from keygrouping_service.events.settings import InputSettings
+from keygrouping_service.settings import PREFIX, Groups, PurgeSettings
+from pydantic import Field, model_validator
+
+_OF_THE_INPUT = ("start", "until", "idle_timeout")
+"""Settings of whoever reads the input."""
 
 
 def ordinal_of(pod: str) -> int | None:
@@ -16,8 +20,11 @@ def ordinal_of(pod: str) -> int | None:
     return int(match[1]) if match else None
 
 
-class WorkerSettings(StageSettings, PurgeSettings):
-    """What a worker process needs to know besides the stage's settings."""
+class WorkerSettings(InputSettings, PurgeSettings):
+    """What a worker process needs to know besides the stage's settings.
+
+    `start`, `until` and `idle_timeout` are for `stages=combine`: else they are the routers'.
+    """
 
     section: ClassVar[str] = "WORKER"
 
@@ -41,3 +48,11 @@ class WorkerSettings(StageSettings, PurgeSettings):
     routed_readers: Groups = Field(
         default="", description="further consumer groups that read `routed`, by commas: what they need is not deleted"
     )
+
+    @model_validator(mode="after")
+    def _reads_the_input(self) -> Self:
+        unused = [name for name in _OF_THE_INPUT if name in self.model_fields_set]
+        if unused and self.stages == "route":
+            names = ", ".join(f"{PREFIX}{self.section}_{name.upper()}" for name in unused)
+            raise ValueError(f"{names}: routers read the input, so set it for them, or {PREFIX}STAGES=combine")
+        return self

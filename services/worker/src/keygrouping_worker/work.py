@@ -15,7 +15,7 @@ from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import Upstream, UpstreamWatermark
 from keygrouping_service.kafka.upstream_watermarks import PartitionWatermark
 from keygrouping_service.records.batches import origin_headers, partition_of
-from keygrouping_service.records.protocols import RecordBatch
+from keygrouping_service.records.protocols import RecordBatch, Sink
 from keygrouping_service.records.record import Record
 
 from keygrouping_worker import metrics
@@ -40,6 +40,15 @@ class Flushed:
         metrics.FLUSHES.inc()
         for reason, events in self.dead_letters.items():
             metrics.DEAD.labels(reason).inc(events)
+
+
+async def append_partials(outbox: Sink, accumulator: Accumulator, epoch: int, topic: str, partitions: int) -> None:
+    """Adds the partials of all groups to the outbox, letting heartbeats through in between."""
+    now_ms = int(time.time() * 1000)
+    for count, (key, partial) in enumerate(accumulator.partials(epoch), 1):
+        outbox.append(topic, partition_of(key, partitions), now_ms, key, partial.encode())
+        if count % _SLICE == 0:
+            await asyncio.sleep(0)
 
 
 class Flusher:
@@ -81,12 +90,7 @@ class Flusher:
         if (owned.position, progress) == self._written:
             return
         outbox = owned.outbox()
-        now_ms = int(time.time() * 1000)
-        topic = self._settings.partials_topic
-        for count, (key, partial) in enumerate(self.accumulator.partials(progress.epoch), 1):
-            outbox.append(topic, partition_of(key, self._partitions), now_ms, key, partial.encode())
-            if count % _SLICE == 0:
-                await asyncio.sleep(0)
+        await append_partials(outbox, self.accumulator, progress.epoch, self._settings.partials_topic, self._partitions)
         for record, why in self._unusable:
             headers = origin_headers(record, why.reason, why.detail)
             outbox.append(self._settings.dead_letters_topic, 0, record.timestamp, record.key, record.value, headers)

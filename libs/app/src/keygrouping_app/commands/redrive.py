@@ -8,6 +8,8 @@ import logging
 import sys
 from collections.abc import Iterator
 
+from keygrouping.printable import printable
+
 from keygrouping_app.commands.target import declare_target, faults_told, target_of
 from keygrouping_app.handlers import AppError
 from keygrouping_app.redrive import Choice, Report
@@ -55,7 +57,7 @@ def lines(report: Report, *, dry: bool) -> Iterator[str]:
     for kind, count in report.chosen.most_common():
         reason, digest, topic = kind
         text = f"{reason:14} {digest or '-':12} {topic}: {report.examples[kind]}"
-        yield f"{count:9,}  " + "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+        yield f"{count:9,}  {printable(text)}"
     if report.left:
         yield f"{report.left.total():,} left"
         yield from (f"{count:9,}  {why}" for why, count in report.left.most_common())

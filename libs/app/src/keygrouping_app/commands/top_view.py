@@ -49,6 +49,11 @@ def _numbers(group: Group) -> Table:
         "dead letters": f"{group.sum('dead_letters'):,}",
         "breaker": breakers if breakers == "closed" else f"[red]{breakers}[/red]",
     }
+    if shares := group.sharing:
+        fields["given to others"] = f"{sum(each['written'] for each in shares):,}"
+        fields["load of slots"] = seconds(sum(each["slot_seconds"] for each in shares))
+        before, after = (max(each["imbalance"][name] for each in shares) for name in ("before", "after"))
+        fields["λ whole, shared"] = f"{before:.2f}, {after:.2f}"
     table = Table.grid(padding=(0, 2))
     table.add_row(*(f"[dim]{name}[/dim]" for name in fields))
     table.add_row(*(f"[bold]{value}[/bold]" for value in fields.values()))
@@ -63,7 +68,7 @@ def _keys(group: Group, keys: list[Key]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for rank, key in enumerate(keys, 1):
         wait = seconds(key.wait) if key.waiting else "-"
-        of_lane = f"{key.needs / group.span:.0%}" if group.span and key.name is not None else "-"
+        of_lane = f"{key.needs / group.span:.0%}" if group.span and key.ordered else "-"
         table.add_row(
             *(str(rank), _safe(key.name) if key.name is not None else "[dim]without order[/dim]"),
             *(f"{key.waiting:,}", wait, _WAITS.get(key.what, "-")),

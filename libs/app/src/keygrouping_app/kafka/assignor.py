@@ -97,12 +97,14 @@ def _may_take(place: Place, member: str, held: Mapping[Place, str]) -> bool:
 class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     """Of one member: says what it holds, and, if the group's leader, gives shares.
 
-    `holds` and `leaving` are the caller's to keep; `gives_up` is set by each assignment.
+    `holds` and `leaving` are the caller's to keep; `gives_up` is set by each assignment. The partitions of `apart`, a
+    topic, are shared by themselves, so that each member has some, whatever it has of others.
     """
 
     name = "keygrouping-cooperative"
 
-    def __init__(self) -> None:
+    def __init__(self, apart: str | None = None) -> None:
+        self._apart = apart
         self.number = 0
         self.holds: set[Place] = set()
         self.leaving: set[Place] = set()
@@ -121,7 +123,14 @@ class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         topics = frozenset[str]().union(*(claim.topics for claim in claims.values()))
         places = [(topic, number) for topic in topics for number in cluster.partitions_for_topic(topic) or ()]
         number = 1 + max(claim.number for claim in claims.values())
-        return {member: _assignment(number, share) for member, share in shares(places, claims).items()}
+        found = shares([place for place in places if place[0] != self._apart], claims)
+        # Who has not asked for it, as members of an older version, has no part in an even share.
+        able = {member: claim for member, claim in claims.items() if self._apart in claim.topics}
+        apart = shares([place for place in places if place[0] == self._apart], able) if able else {}
+        for member, share in apart.items():
+            found[member].gets |= share.gets
+            found[member].gives_up |= share.gives_up
+        return {member: _assignment(number, share) for member, share in found.items()}
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
         """Takes note of what this member has to give up."""

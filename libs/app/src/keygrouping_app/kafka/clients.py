@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -44,7 +45,13 @@ class Settings:
 
 def new_producer(settings: Settings, **options: Any) -> AIOKafkaProducer:
     """One that waits for all replicas; to be started, see `started`."""
-    return AIOKafkaProducer(**settings.connection, acks="all", **options)
+    return AIOKafkaProducer(**settings.connection | options, acks="all")
+
+
+def timeout_within(settings: Settings, seconds: float) -> dict[str, int]:
+    """The option of a client that waits for an answer no longer than so many seconds, nor than the app says."""
+    own = settings.options.get("request_timeout_ms", math.inf)
+    return {"request_timeout_ms": int(min(own, 1000 * seconds))}
 
 
 @asynccontextmanager

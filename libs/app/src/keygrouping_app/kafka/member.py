@@ -53,13 +53,16 @@ class Owner(Protocol):
 
 
 class Member:
-    """Keeps up a membership. `holds` are the partitions that nobody else has."""
+    """Keeps up a membership. `holds` are the partitions that nobody else has; `apart`: see `CooperativeAssignor`.
 
-    def __init__(self, settings: Settings, topics: Iterable[str], owner: Owner) -> None:
+    `topics` are those that there are when it joins.
+    """
+
+    def __init__(self, settings: Settings, topics: Iterable[str], owner: Owner, apart: str | None = None) -> None:
         self._settings = settings
-        self._topics = sorted(topics)
+        self._topics = topics
         self._owner = owner
-        self._assignor = CooperativeAssignor()
+        self._assignor = CooperativeAssignor(apart)
         self._consumer: AIOKafkaConsumer | None = None
         self._session = self._new_session()
         self._silence: asyncio.TimerHandle | None = None
@@ -225,7 +228,7 @@ class Member:
             self._rejoining.cancel()
             self._rejoining = None
         if self._consumer is not None:
-            self._consumer.subscribe(topics=self._topics, listener=_Listener(self))
+            self._consumer.subscribe(topics=sorted(self._topics), listener=_Listener(self))
 
     def _new_session(self) -> Session:
         return Session(self._settings.session_timeout, self._heard, self._thrown_out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aiokafka import TopicPartition
@@ -41,6 +41,20 @@ class Returned:
         return sum(one.size for one in self.outgoing) + sum(event.size for event in self.events)
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An event that is to be written to a slot instead of being handled here, and its record there."""
+
+    event: Event
+    record: Outgoing
+    slot: int
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held until it is written."""
+        return self.record.size + self.event.size
+
+
 class Partition(Source):
     """An owned partition from the commit on that it was found with, up to its end if it has one."""
 
@@ -54,7 +68,7 @@ class Partition(Source):
         transactions: Transactions | None = None,
         states: States | None = None,
     ) -> None:
-        super().__init__(topic, states)
+        super().__init__(topic, states, tp.partition)
         self.tp = tp
         self.dirty = dirty
         """Wakes who commits for it."""
@@ -65,8 +79,13 @@ class Partition(Source):
         self.refused: dict[int, Failure] = {}
         """Events that are dead letters without being handled, by offset: their outputs were refused for good."""
         self._returned: list[Returned] = []
+        self._given: list[Given] = []
+        self.giving = 0
+        """How many events are on their way to slots: they have not ended until they are there."""
+        self.unshared: set[int] = set()
+        """Events that no slot has taken, by offset: they are handled here."""
         self.unwritten = 0
-        """How many events have outputs or dead letters that are to be written before they count as ended."""
+        """How many events have outputs, dead letters or records of slots that are to be written."""
         self.unwritten_bytes = 0
         self.lost = False
         """Whether it went to another member without our doing: nothing of it is committed any more."""
@@ -117,6 +136,9 @@ class Partition(Source):
             records = [raw for raw in records if wants(raw.offset)]
         self._changed |= position != self.gaps.position
         self.gaps.take([raw.offset for raw in records], position)
+        return self._events(records)
+
+    def _events(self, records: Iterable[Raw]) -> list[Event]:
         return [Event(raw, self) for raw in records]
 
     def room(self, events: int, size: int) -> int:
@@ -135,8 +157,43 @@ class Partition(Source):
             self._returned.append(returned)
             self.unwritten += returned.count
             self.unwritten_bytes += returned.size
-        self.gaps.end([event.raw.offset for event in events])
+        self._end_offsets([event.raw.offset for event in events])
+
+    def _end_offsets(self, offsets: Sequence[int]) -> None:
+        self.gaps.end(offsets)
+        if self.unshared:
+            self.unshared.difference_update(offsets)
         self._changed = True
+
+    def give(self, given: Given) -> None:
+        """An event that waits for no call any more is to be written to a slot."""
+        self._given.append(given)
+        self.giving += 1
+        self.unwritten += 1
+        self.unwritten_bytes += given.size
+
+    def take_given(self) -> list[Given]:
+        """What is to be written to slots now. It is held until `gave` or `keep_here`."""
+        taken, self._given = self._given, []
+        return taken
+
+    def gave(self, given: Sequence[Given]) -> None:
+        """These are in their slots: here they have ended."""
+        self._let_go(given)
+        self._end_offsets([each.event.raw.offset for each in given])
+
+    def keep_here(self, given: Sequence[Given]) -> list[Event]:
+        """These are not in their slots: gives those to be handled here, none of a partition that is to be another's."""
+        self._let_go(given)
+        if self.closed or self.lost:
+            return []
+        self.unshared.update(each.event.raw.offset for each in given)
+        return [each.event for each in given]
+
+    def _let_go(self, given: Sequence[Given]) -> None:
+        self.giving -= len(given)
+        self.unwritten -= len(given)
+        self.unwritten_bytes -= sum(each.size for each in given)
 
     def take_returned(self) -> list[Returned]:
         """What is to be written now. It is held until `wrote`; `keep` has it written again."""
@@ -152,16 +209,24 @@ class Partition(Source):
         self.unwritten -= sum(each.count for each in returned)
         self.unwritten_bytes -= sum(each.size for each in returned)
 
-    def due(self) -> OffsetAndMetadata | None:
-        """What is to be committed now; None if nothing has changed since the last commit."""
+    def due(self, given: Sequence[Given] = ()) -> OffsetAndMetadata | None:
+        """What is to be committed now; None if nothing has changed since the last commit.
+
+        `given`: what is written to slots in the same transaction.
+        """
         if self._changed:
-            self._now = self.gaps.first, with_end(self.gaps.encode(), self._end)
+            self._now = self._commit_of(self.gaps)
             self._changed = False
         first, metadata = self._now
+        if given:
+            first, metadata = self._commit_of(self.gaps.once_ended(each.event.raw.offset for each in given))
         if self.states is not None:
             metadata = with_states(metadata, split_states(self._committed.metadata)[1])
         now = OffsetAndMetadata(first, metadata)
         return None if now == self._committed else now
+
+    def _commit_of(self, gaps: Gaps) -> tuple[int, str]:
+        return gaps.first, with_end(gaps.encode(), self._end)
 
     def committed(self, what: OffsetAndMetadata) -> None:
         """A commit was answered."""

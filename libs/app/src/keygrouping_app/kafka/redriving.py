@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import IllegalOperation, ProducerFenced
 
-from keygrouping_app.events import Outgoing, Raw
+from keygrouping_app.events import Outgoing, Placed
 from keygrouping_app.handlers import AppError
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.redrive import DONE, NOT_CHOSEN, Choice, Letter, Report, letter_of, receipt, redriven
@@ -132,7 +132,7 @@ class _Reading:
         self._consumer.assign(tps)
         self._ends = await self._consumer.end_offsets(tps)
 
-    async def records(self) -> AsyncIterator[Raw]:
+    async def records(self) -> AsyncIterator[Placed]:
         """The records, those of a partition in their order."""
         firsts = await self._consumer.beginning_offsets(list(self._ends))
         for tp, first in firsts.items():

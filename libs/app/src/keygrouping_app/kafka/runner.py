@@ -24,13 +24,27 @@ from keygrouping_kafka.calls import backoff, given_up_calls
 from keygrouping_kafka.errors import can_be_retried
 
 from keygrouping_app.events import Event, Outgoing
+from keygrouping_app.gaps import GapsError
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.changelog import Restoring, check_partitions, largest_record, prepare, records_of, restore
 from keygrouping_app.kafka.clients import Settings, started
+from keygrouping_app.kafka.fetched import give_bare_records
+from keygrouping_app.kafka.giving import keep_giving
 from keygrouping_app.kafka.member import Member, NotNowError
-from keygrouping_app.kafka.partition import Partition, Returned
-from keygrouping_app.kafka.ranges import End, begin, committed_of, is_over, offsets_at, split_end, split_states
+from keygrouping_app.kafka.overflow import SlotPartition, handler_of_slots, overflow_of, prepare_sharing, slots_are_over
+from keygrouping_app.kafka.partition import Given, Partition, Returned
+from keygrouping_app.kafka.ranges import (
+    End,
+    begin,
+    committed_of,
+    is_over,
+    offsets_at,
+    split_end,
+    split_states,
+)
 from keygrouping_app.kafka.refusals import instead_of, letters_of, records_in, refused_of
+from keygrouping_app.kafka.sharing import Sharing, board_of
+from keygrouping_app.kafka.topics import Topics
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kafka.writing import RefusedError, Writer
 from keygrouping_app.lanes import Lanes, OnEnd
@@ -44,10 +58,14 @@ _FULL_SECONDS = 0.1
 _LEAST_READ = 100
 _END_SECONDS = 0.5
 _LOOK_SECONDS = 5.0
+_LEFT_SECONDS = 30.0
+"""For which an answer to what is left in slots is waited for at the start."""
 _MOST_RESTORES = 4
 """Partitions whose states are restored at once."""
 _GRACE = 5.0
-"""Seconds beyond a handler's timeout that what runs is waited for."""
+"""Seconds beyond a handler's timeout that what runs is waited for, and what is on its way to slots."""
+_GIVE_SECONDS = 4.0
+"""For which a slot may be without leader until it is not written: less than who gives an input away waits for it."""
 
 
 class Runner:
@@ -59,8 +77,17 @@ class Runner:
         """When it last saw its partitions in Kafka, as a member of the group; at first, when it began."""
         self._settings = settings
         self._handlers = handlers
+        self._handler_of = {topic: handler for topic, (handler, _) in handlers.items()}
+        self._topics = Topics()
         self._lanes: dict[str, Lanes] = {topic: lanes_with(self._on_end) for topic, (_, lanes_with) in handlers.items()}
-        self._member = Member(settings, handlers, self)
+        split = next((topic for topic, (handler, _) in handlers.items() if handler.split), None)
+        self._topic_of = {topic: topic for topic in handlers}
+        """The topic whose handler works on the events of each topic that is read."""
+        if split is not None:
+            self._topic_of[overflow_of(settings.group)] = split
+        self.sharing = None if split is None else Sharing(settings, self._lanes[split], self.partitions)
+        """None: no handler has `split`."""
+        self._member = Member(settings, self._topic_of, self, overflow_of(settings.group))
         self.restoring: dict[TopicPartition, Restoring] = {}
         """Partitions that are ours and wait for their states."""
         self._restores = asyncio.Semaphore(_MOST_RESTORES)
@@ -108,9 +135,15 @@ class Runner:
             self._admin = await stack.enter_async_context(started(AIOKafkaAdminClient(**connection)))
             await self._require_topics()
             self._reader = await stack.enter_async_context(started(self._new_reader()))
+            give_bare_records(self._reader)
             if self._settings.start != "earliest":
                 await begin(self._settings, self._admin, self._reader, self._handlers, stop)
-            self._writer = await stack.enter_async_context(Writer(self._settings))
+            self._writer = await stack.enter_async_context(Writer(self._settings, self._topics))
+            if self.sharing is not None:
+                self._board = await stack.enter_async_context(board_of(self._settings))
+                # Begun when there is something to be given.
+                self._giver = Writer(self._settings, self._topics, _GIVE_SECONDS)
+                stack.push_async_exit(self._giver)
             for lanes in self._lanes.values():
                 stack.callback(lanes.close)
             await self._work(stop)
@@ -121,6 +154,11 @@ class Runner:
             for each in (self._keep_reading, self._keep_committing, self._keep_looking, self._member.keep)
         ]
         reading, *_ = loops
+        telling: list[asyncio.Task[None]] = []
+        if self.sharing is not None:
+            giving = keep_giving(self.sharing, self.partitions, self._giver, self._settings.commit_interval)
+            telling = [asyncio.create_task(self.sharing.keep(self._board))]
+            loops += [*telling, asyncio.create_task(giving)]
         stopping = asyncio.create_task(stop.wait())
         failures = [self._failure, self._member.failure, *(lanes.failure for lanes in self._lanes.values())]
         over = asyncio.create_task(self._reach_end())
@@ -128,9 +166,12 @@ class Runner:
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if stopping.done() or over.done():
-                reading.cancel()
+                for each in (reading, *telling):  # nobody is to give it anything from now on
+                    each.cancel()
                 await asyncio.gather(*(self._drain(each, for_good=True) for each in list(self.partitions.values())))
                 self.partitions.clear()
+                if telling:  # its last word is that this member ends
+                    await asyncio.wait(telling, timeout=_GRACE)
         finally:
             tasks = [stopping, over, *loops, *self._beginning.values(), *self._transacting.values()]
             for task in tasks:
@@ -144,17 +185,23 @@ class Runner:
         """Returns when the group has committed all up to the end; never if there is none."""
         while True:
             await asyncio.sleep(_END_SECONDS)
-            if self._settings.until is None or not all(each.read for each in self.partitions.values()):
+            inputs = [each for each in self.partitions.values() if not isinstance(each, SlotPartition)]
+            if self._settings.until is None or not all(each.read for each in inputs):
                 continue
             try:
                 with given_up_calls():
-                    if await is_over(self._settings, self._admin, self._handlers):
+                    if await is_over(self._settings, self._admin, self._handlers) and await self._are_slots_over():
                         log.info("every event up to the end of the range is handled (until: %s)", self._settings.until)
                         return
             except Exception as error:
                 if not can_be_retried(error):
                     raise
                 log.warning("cannot check whether the range has been handled, trying again: %r", error)
+
+    async def _are_slots_over(self) -> bool:
+        """To be asked when the inputs are over: then nothing more comes to slots."""
+        reads = overflow_of(self._settings.group) in self._topic_of
+        return not reads or await slots_are_over(self._admin, self._settings)
 
     # Which partitions are ours.
 
@@ -182,7 +229,7 @@ class Runner:
                 *tp,
             )
             partition.lost = True
-            self._lanes[tp.topic].abandon(partition)
+            self._lanes_of(tp).abandon(partition)
             self._end_transactions(partition)
             self._changed = True
             self._committed.set()
@@ -206,7 +253,7 @@ class Runner:
         )
         partition.spoilt = True
         partition.refused |= refused
-        self._lanes[partition.tp.topic].withdraw(partition)
+        self._lanes_of(partition.tp).withdraw(partition)
         self._start(partition.tp, self._begin_again(partition))
 
     async def _begin_again(self, partition: Partition) -> None:
@@ -215,24 +262,30 @@ class Runner:
         await self._begin(partition.tp, partition.refused)
 
     async def _begin(self, tp: TopicPartition, refused: Mapping[int, Failure] | None = None) -> None:
-        handler, _ = self._handlers[tp.topic]
+        handler, _ = self._handlers[self._topic_of[tp.topic]]
         async with AsyncExitStack() as begun:
             transactions = None
             if handler.in_transactions:
                 largest = 0 if handler.state is None else largest_record(handler.state)
-                transactions = Transactions(self._settings, tp, partial(self._find_start, tp), largest)
+                transactions = Transactions(self._settings, self._topics, tp, partial(self._find_start, tp), largest)
                 begun.push_async_callback(transactions.close)
             found, end = await self._found(tp, transactions)
             states = None if handler.state is None else await self._restored(tp, handler, found)
             begun.pop_all()
         dirty = self._dirty if transactions is None else asyncio.Event()
-        partition = Partition(tp, handler.topic, found, dirty, end, transactions, states)
+        partition = (
+            Partition(tp, handler.topic, found, dirty, end, transactions, states)
+            if tp.topic in self._handlers
+            else SlotPartition(tp, handler.topic, found, dirty, self._handler_of, transactions)
+        )
         partition.refused |= refused or {}
         if transactions is not None:
             task = asyncio.create_task(self._keep_transacting(partition, transactions))
             self._transacting[partition] = task
             task.add_done_callback(self._fail_with)
         self.partitions[tp] = partition
+        if self.sharing is not None:
+            self.sharing.gain(partition)
         self._changed = True
         self._room.set()
         if end is not None:
@@ -300,7 +353,7 @@ class Runner:
     async def _find_end(self, tp: TopicPartition, found: OffsetAndMetadata) -> End | None:
         """Where the partition ends: as it was committed, or as it is decided now; None if it does not."""
         until = self._settings.until
-        if until is None:
+        if until is None or tp.topic not in self._handlers:
             return None
         _, stored = split_end(found.metadata)
         if stored is not None and stored.asked == until:
@@ -313,6 +366,7 @@ class Runner:
         `for_good`: or when it is clear that nothing can be committed.
         """
         await self._let_end(partition)
+        await self._let_be_given(partition)
         while not (partition.lost or partition.spoilt) and partition.due() is not None:
             if for_good and self._member.is_cut_off:
                 log.warning(
@@ -322,8 +376,22 @@ class Runner:
             partition.dirty.set()
             await _wait(self._committed, 1.0)
 
+    async def _let_be_given(self, partition: Partition) -> None:
+        """What is on its way to slots: its next owner would handle it once more."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _GRACE
+        while partition.giving and loop.time() < deadline and not partition.lost:
+            partition.dirty.set()
+            await _wait(self._committed, _FULL_SECONDS)
+        if partition.giving and not partition.lost:
+            log.warning(
+                "%s[%d]: %d events are on their way to slots; its next owner handles them, so they may run twice",
+                *partition.tp,
+                partition.giving,
+            )
+
     async def _let_end(self, partition: Partition) -> None:
-        lanes = self._lanes[partition.tp.topic]
+        lanes = self._lanes_of(partition.tp)
         lanes.withdraw(partition)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + lanes.handler.timeout + _GRACE
@@ -373,21 +441,29 @@ class Runner:
             if self.partitions.get(tp) is not partition:
                 continue  # lost meanwhile, and perhaps ours again from another position on
             if not partition.closed and position >= partition.gaps.position:
-                events = partition.take(fetched.get(tp, ()), position)
-                self._lanes[tp.topic].offer(self._end_refused(partition, events) if partition.refused else events)
+                if events := partition.take(fetched.get(tp, ()), position):
+                    self._offer(partition, self._end_refused(partition, events) if partition.refused else events)
                 self._changed |= partition.read
                 if (tp not in fetched or partition.read) and partition.due() is not None:
                     partition.dirty.set()
 
+    def _offer(self, partition: Partition, events: list[Event]) -> None:
+        taken = self._lanes_of(partition.tp).offer(events)
+        if self.sharing is not None and self._lanes_of(partition.tp).handler.split:
+            self.sharing.offered(partition, taken)
+
+    def _lanes_of(self, tp: TopicPartition) -> Lanes:
+        return self._lanes[self._topic_of[tp.topic]]
+
     def _end_refused(self, partition: Partition, events: list[Event]) -> list[Event]:
         """Ends those of which the outputs are known to be refused, and gives the others."""
-        tally = self._lanes[partition.tp.topic].tally
+        tally = self._lanes_of(partition.tp).tally
         for event in events:
-            if (failure := partition.refused.get(event.offset)) is not None:
+            if (failure := partition.refused.get(event.raw.offset)) is not None:
                 tally.ended += 1
                 tally.dead[failure.reason] += 1
                 self._on_end([event], [], failure)
-        return [event for event in events if event.offset not in partition.refused]
+        return [event for event in events if event.raw.offset not in partition.refused]
 
     def _rooms(self) -> dict[TopicPartition, int]:
         """How many records may be read of each partition that has room for some."""
@@ -464,7 +540,7 @@ class Runner:
         """The dead letters of these are written."""
         for returned, failure in refused:
             if not returned.letters:
-                self._lanes[returned.events[0].topic].tally.dead[failure.reason] += len(returned.events)
+                self._lanes[returned.events[0].source.topic.name].tally.dead[failure.reason] += len(returned.events)
                 self._tell_dead(returned.events, failure)
 
     async def _keep_committing(self) -> None:
@@ -549,43 +625,61 @@ class Runner:
 
     async def _transact(self, partition: Partition, transactions: Transactions) -> None:
         # Taken in one go: a transaction speaks of nothing whose outputs and states are not in it.
-        what, states = partition.due(), partition.states
+        given, states = partition.take_given(), partition.states
+        what = partition.due(given)
         if what is None:
+            if given and self.sharing is not None:
+                self.sharing.keep_here(partition, given, GapsError("the commit's metadata has no room for them"))
             return
         returned = partition.take_returned()
         changed = {}
         if states is not None:
-            states.end_old(self._lanes[partition.tp.topic].scheduler.has)
+            states.end_old(self._lanes_of(partition.tp).scheduler.has)
             changed = states.take()
         records = records_of(changed, self._settings.group, partition.tp)
         try:
-            committed, refused = await self._commit_without_refused(transactions, what, returned, records)
-        except BaseException:
+            committed, refused = await self._commit_without_refused(transactions, what, returned, given, records)
+        except BaseException as error:
             partition.keep(returned)
+            # Fenced or cancelled, the partition is another's, and so are its events.
+            ours = isinstance(error, Exception) and not isinstance(error, ProducerFenced)
+            if given and ours and self.sharing is not None:
+                self.sharing.keep_here(partition, given, error)
             if states is not None:
                 states.give_back(changed)
             raise
         if committed is None:
-            self._spoil(partition, {event.offset: why for each, why in refused for event in each.events})
+            self._spoil(partition, {event.raw.offset: why for each, why in refused for event in each.events})
             return
         partition.wrote(returned)
+        if given and self.sharing is not None:
+            self.sharing.gave(partition, given)
         partition.committed(committed)
         self._tell_refused(refused)
         self._room.set()
         self._committed.set()
 
     async def _commit_without_refused(
-        self, transactions: Transactions, what: OffsetAndMetadata, returned: Sequence[Returned], states: list[Outgoing]
+        self,
+        transactions: Transactions,
+        what: OffsetAndMetadata,
+        returned: Sequence[Returned],
+        given: Sequence[Given],
+        states: list[Outgoing],
     ) -> tuple[OffsetAndMetadata | None, list[tuple[Returned, Failure]]]:
         """What was committed, and what was refused, of which dead letters are in the transaction instead.
 
-        None for what was committed, if something refused has changed a state: nothing was.
+        None for what was committed, if something refused has changed a state: nothing was. RefusedError if it is
+        something of `given`.
         """
         left, alone, refused = list(returned), frozenset[str](), list[tuple[Returned, Failure]]()
+        surplus = [each.record for each in given]
         while True:
             try:
-                return await transactions.commit(what, records_in(left), states, alone), refused
+                return await transactions.commit(what, [*records_in(left), *surplus], states, alone), refused
             except RefusedError as error:
+                if surplus and surplus[0].topic in error.topics:
+                    raise
                 why = refused_of(left, error.why)
                 if not why and error.topics <= alone:
                     raise  # the changelog's records are refused
@@ -619,6 +713,30 @@ class Runner:
                 for topic in missing
             )
         await prepare(self._admin, self._settings.group, [handler for handler, _ in self._handlers.values()])
+        for topic, (handler, _) in self._handlers.items():
+            if handler.split and self.sharing is not None:
+                self.sharing.largest = await prepare_sharing(self._admin, self._settings, topic)
+        if overflow_of(self._settings.group) in there:
+            await self._find_left()
+
+    async def _find_left(self) -> None:
+        """What is in slots has to be handled, also if no handler has `split` any more."""
+        deadline = asyncio.get_running_loop().time() + _LEFT_SECONDS
+        for pause in backoff():
+            try:
+                with given_up_calls():
+                    topic = await handler_of_slots(self._admin, self._settings, self._handler_of)
+            except Exception as failed:
+                if not can_be_retried(failed):
+                    raise
+                if asyncio.get_running_loop().time() > deadline:
+                    log.warning("what slots hold can't be seen; without split it waits for the next start: %r", failed)
+                    return
+                await asyncio.sleep(pause)
+            else:
+                if topic is not None:
+                    self._topic_of[overflow_of(self._settings.group)] = topic
+                return
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -3,8 +3,8 @@
 A broker that hears nothing of a member for the session's timeout gives its partitions to others, and can't tell it. So
 the member counts from when it sent what was answered last: by its clock the session ends no later than by the broker's.
 
-aiokafka tells nobody of its heartbeats, nor that a group has thrown it out. So this looks at what its client sends: the
-one place of the package that knows aiokafka from within.
+aiokafka tells nobody of its heartbeats, nor that a group has thrown it out. So this looks at what its client sends:
+with `fetched` the one place of the package that knows aiokafka from within.
 """
 
 from __future__ import annotations

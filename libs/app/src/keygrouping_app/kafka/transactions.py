@@ -33,6 +33,7 @@ from keygrouping_app.events import Outgoing
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.ranges import split_states, with_states
 from keygrouping_app.kafka.stable import until_stable
+from keygrouping_app.kafka.topics import Topics
 from keygrouping_app.kafka.writing import write_all
 
 log = logging.getLogger(__name__)
@@ -47,16 +48,21 @@ class UnansweredError(KafkaError):  # type: ignore[misc]
 
 
 class Transactions:
-    """Of one partition, one after another. `find` gives what is committed; `largest`: bytes of a record at most."""
+    """Of one partition, one after another. `find` gives what is committed; `largest`: bytes of a record at most.
+
+    `topics`: what the app has found of topics.
+    """
 
     def __init__(
         self,
         settings: Settings,
+        topics: Topics,
         tp: TopicPartition,
         find: Callable[[], Awaitable[OffsetAndMetadata]],
         largest: int = 0,
     ) -> None:
         self._settings = settings
+        self._topics = topics
         self._largest = largest
         self._attempted = OffsetAndMetadata(-1, "")
         self._tp = tp
@@ -163,7 +169,7 @@ class Transactions:
         alone: Container[str],
     ) -> None:
         await producer.begin_transaction()
-        offsets = await write_all(producer, [*outgoing, *states], alone)
+        offsets = await write_all(producer, [*outgoing, *states], self._topics, alone)
         if states:
             what = OffsetAndMetadata(what.offset, with_states(split_states(what.metadata)[0], _last(offsets, states)))
             self._attempted = what

@@ -2,7 +2,8 @@
 
 A broker refuses a whole batch, however few of its records are to blame. So what was refused is sent again, each record
 by itself. And a batch that was refused has used up numbers of an idempotent producer that the broker never saw: it
-takes nothing of that producer for the partition any more, and another producer has to go on.
+takes nothing of that producer for the partition any more, and another producer has to go on. What was never sent, as
+its topic or its partition does not exist, has used up none.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from aiokafka.errors import (
 from aiokafka.structs import RecordMetadata
 
 from keygrouping_app.events import Outgoing
-from keygrouping_app.kafka.clients import Settings, new_producer, started
+from keygrouping_app.kafka.clients import Settings, new_producer, started, timeout_within
+from keygrouping_app.kafka.topics import MissingTopicError, Topics
 
 log = logging.getLogger(__name__)
 
-_OF_TOPIC = (InvalidTopicError, TopicAuthorizationFailedError)
+_OF_TOPIC = (InvalidTopicError, MissingTopicError, TopicAuthorizationFailedError)
 """What refuses all records of a topic."""
 _REFUSALS = (
     *_OF_TOPIC,
@@ -51,22 +53,31 @@ class RefusedError(KafkaError):  # type: ignore[misc]
     """A broker has refused records for good.
 
     `why`: of those that are surely to blame, by their place. `suspects`: the places of those that were refused
-    together, and of what comes after them in their topics; `topics`: theirs.
+    together, and of what comes after them in their topics; `topics`: theirs; `sent`: whether any of them was sent.
     """
 
-    def __init__(self, why: Mapping[int, BaseException], suspects: Sequence[int], topics: frozenset[str]) -> None:
+    def __init__(
+        self, why: Mapping[int, BaseException], suspects: Sequence[int], topics: frozenset[str], *, sent: bool
+    ) -> None:
         super().__init__(f"records for {', '.join(sorted(topics))} are refused")
         self.why = why
         self.suspects = suspects
         self.topics = topics
+        self.sent = sent
 
 
 class Writer:
-    """Writes at least once. Use as an async context manager."""
+    """Writes at least once. Use as an async context manager.
 
-    def __init__(self, settings: Settings) -> None:
+    `seconds`: how long an answer of a broker, or a leader, is waited for at most; None: as long as the app says.
+    """
+
+    def __init__(self, settings: Settings, topics: Topics, seconds: float | None = None) -> None:
         self._settings = settings
+        self._topics = topics
+        self._timeout = {} if seconds is None else timeout_within(settings, seconds)
         self._clients = AsyncExitStack()
+        self._beginning = asyncio.Lock()
         self._producer: AIOKafkaProducer | None = None
 
     async def __aenter__(self) -> Self:
@@ -84,9 +95,10 @@ class Writer:
         if not outgoing:
             return {}
         try:
-            await write_all(await self._begun(), outgoing)
+            await write_all(await self._begun(), outgoing, self._topics)
         except RefusedError as error:
-            await self._end()
+            if error.sent:
+                await self._end()
             return await self._write_alone(outgoing, error)
         except KafkaError as error:
             if not error.retriable:
@@ -94,22 +106,43 @@ class Writer:
             raise
         return {}
 
+    async def try_to_write(self, outgoing: Sequence[Outgoing]) -> Mapping[int, BaseException]:
+        """Sends each record once, in no order; gives the errors of those that may not be written, by their place.
+
+        May be called while another such call goes on: neither waits for the other.
+        """
+        producer, sent = await self._begun(), list[asyncio.Future[RecordMetadata]]()
+        missing = await self._topics.missing(producer, {one.topic for one in outgoing})
+        for one in outgoing:
+            try:
+                sent.append(_failed(missing[one.topic]) if one.topic in missing else await _sent(producer, one))
+            except KafkaError as error:
+                sent.append(_failed(error))
+        results = await asyncio.gather(*sent, return_exceptions=True)
+        failed = {place: each for place, each in enumerate(results) if isinstance(each, BaseException)}
+        if failed and self._producer is producer:
+            await self._end()
+        return failed
+
     async def _write_alone(self, outgoing: Sequence[Outgoing], refused: RefusedError) -> dict[int, BaseException]:
         found = dict(refused.why)
+        if not refused.suspects:
+            return found
         # Without numbers, so that it goes on after a refusal.
         async with started(new_producer(self._settings)) as producer:
             for place in refused.suspects:
                 try:
-                    await write_all(producer, [outgoing[place]])
+                    await write_all(producer, [outgoing[place]], self._topics)
                 except RefusedError as error:
                     found[place] = error.why[0]
         return found
 
     async def _begun(self) -> AIOKafkaProducer:
-        if self._producer is None:
-            numbered = new_producer(self._settings, enable_idempotence=True)
-            self._producer = await self._clients.enter_async_context(started(numbered))
-        return self._producer
+        async with self._beginning:
+            if self._producer is None:
+                numbered = new_producer(self._settings, enable_idempotence=True, **self._timeout)
+                self._producer = await self._clients.enter_async_context(started(numbered))
+            return self._producer
 
     async def _end(self) -> None:
         clients, self._clients, self._producer = self._clients, AsyncExitStack(), None
@@ -117,17 +150,26 @@ class Writer:
 
 
 async def write_all(
-    producer: AIOKafkaProducer, outgoing: Sequence[Outgoing], alone: Container[str] = frozenset()
+    producer: AIOKafkaProducer, outgoing: Sequence[Outgoing], topics: Topics, alone: Container[str] = frozenset()
 ) -> list[int]:
     """Gives the offsets of all records, once they are written; what fails is named in the log by its topic.
 
     `alone`: topics of which a record is sent when the one before is written. RefusedError if a broker refuses some.
     """
     sent: list[asyncio.Future[RecordMetadata]] = []
+    unsent: set[int] = set()
     ended: BaseException | None = None
-    for one in outgoing:
+    missing = await topics.missing(producer, {one.topic for one in outgoing})
+    for place, one in enumerate(outgoing):
+        if one.topic in missing:
+            sent.append(_failed(missing[one.topic]))
+            unsent.add(place)
+            continue
         try:
             sent.append(await _sent(producer, one))
+        except _REFUSALS as error:
+            sent.append(_failed(error))
+            unsent.add(place)
         except IllegalOperation as error:  # the transaction has failed; what was sent may tell why
             ended = error
             break
@@ -139,13 +181,15 @@ async def write_all(
     results = await asyncio.gather(*sent, return_exceptions=True)
     failed = {place: each for place, each in enumerate(results) if isinstance(each, BaseException)}
     if failed:
-        _raise(outgoing, failed, alone)
+        _raise(outgoing, failed, unsent, alone)
     if ended is not None:
         raise KafkaError("the transaction has ended") from ended
     return [written.offset for written in results if not isinstance(written, BaseException)]
 
 
-def _raise(outgoing: Sequence[Outgoing], failed: Mapping[int, BaseException], alone: Container[str]) -> None:
+def _raise(
+    outgoing: Sequence[Outgoing], failed: Mapping[int, BaseException], unsent: set[int], alone: Container[str]
+) -> None:
     refused = {place: error for place, error in failed.items() if _is_refusal(error, outgoing[place])}
     topics = frozenset(outgoing[place].topic for place in failed)
     if not refused:
@@ -159,7 +203,7 @@ def _raise(outgoing: Sequence[Outgoing], failed: Mapping[int, BaseException], al
             why[place] = error
     first = min(failed)
     suspects = [n for n, one in enumerate(outgoing) if n >= first and one.topic in topics and n not in why]
-    raise RefusedError(why, suspects, topics)
+    raise RefusedError(why, suspects, topics, sent=not failed.keys() <= unsent)
 
 
 def _is_refusal(error: BaseException, one: Outgoing) -> bool:
@@ -168,18 +212,20 @@ def _is_refusal(error: BaseException, one: Outgoing) -> bool:
 
 
 async def _sent(producer: AIOKafkaProducer, one: Outgoing) -> asyncio.Future[RecordMetadata]:
-    """A future that fails at once for what isn't sent, as it would be refused."""
-    try:
-        if one.partition is not None and not await _has_partition(producer, one.topic, one.partition):
-            raise InvalidPartitionsError(f"topic {one.topic!r} has no partition {one.partition}")
-        time = one.time if one.time >= 0 else None
-        sent: asyncio.Future[RecordMetadata] = await producer.send(
-            one.topic, one.value, one.key, one.partition, time, headers=list(one.headers)
-        )
-    except _REFUSALS as error:
-        sent = asyncio.get_running_loop().create_future()
-        sent.set_exception(error)
+    """Raises for what isn't sent, as it would be refused."""
+    if one.partition is not None and not await _has_partition(producer, one.topic, one.partition):
+        raise InvalidPartitionsError(f"topic {one.topic!r} has no partition {one.partition}")
+    time = one.time if one.time >= 0 else None
+    sent: asyncio.Future[RecordMetadata] = await producer.send(
+        one.topic, one.value, one.key, one.partition, time, headers=list(one.headers)
+    )
     return sent
+
+
+def _failed(error: BaseException) -> asyncio.Future[RecordMetadata]:
+    future = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
 
 
 async def _has_partition(producer: AIOKafkaProducer, topic: str, partition: int) -> bool:

@@ -30,6 +30,17 @@ function cell(label, text, className = "") {
   return made;
 }
 
+function shares(sharing) {
+  if (!sharing) return {};
+  const { before, after } = sharing.imbalance;
+  return {
+    "Given to others": number.format(sharing.written),
+    "Load of its slots": time(sharing.slot_seconds),
+    "λ of whole keys": number.format(before),
+    "λ as shared": number.format(after),
+  };
+}
+
 function tiles(handler) {
   const gap = Math.max(0, ...Object.values(handler.gaps));
   const figures = {
@@ -41,6 +52,7 @@ function tiles(handler) {
     "Retries": number.format(handler.retries),
     "Dead letters": number.format(handler.dead_letters),
     "Breaker": handler.breaker,
+    ...shares(handler.sharing),
   };
   return Object.entries(figures).map(([name, value]) => {
     const tile = element("div");
@@ -54,7 +66,7 @@ function row(key, rank, handler) {
   const made = element("tr");
   const name = element("th", "", "key");
   name.scope = "row";
-  name.append(key.ordered ? element("bdi", visible(key.key)) : element("i", "without order"));
+  name.append(key.key !== null ? element("bdi", visible(key.key)) : element("i", "without order"));
   const share = cell("share", "", "share");
   const track = element("span", "", "track");
   const bar = element("i");

@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from keygrouping.cli import audit, inspect, plugins, simulate
-from keygrouping.cli.parser import INSTALL, CommandError, OneLineParser
-from keygrouping.grouping import GroupingError
-from keygrouping.inspection.batch import InspectionError
-from keygrouping.printable import printable
-from keygrouping.settings import SettingsError
+from keygrouping.cli.faults import FAULTS, CommandError
+from keygrouping.cli.parser import INSTALL, OneLineParser
 from keygrouping.version import add_version
-from keygrouping.workload.stream import WorkloadError
 
 _COMMANDS = {"simulate": simulate, "inspect": inspect, "audit": audit}
 """Modules with `HELP`, `declare(parser)` and `run(given)` by name."""
@@ -20,7 +16,7 @@ _EXTRA = ("matplotlib", "rich")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; wrong arguments end it with one line on stderr and exit code 2."""
+    """Run the command; wrong arguments end it with exit code 2, and a line on stderr for each fault."""
     parser = OneLineParser(prog="keygrouping", description=__doc__)
     known: dict[str, Any] = {**_COMMANDS, **plugins.commands()}
     commands = parser.add_subparsers(dest="command", required=True, metavar="{" + ",".join(known) + "}")
@@ -29,15 +25,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, command in known.items():
         command.declare(parsers[name])
         add_version(parsers[name])
-    given, unknown = parser.parse_known_args(arguments)
+    given = parser.parse_args(arguments)
     chosen = parsers[given.command]
-    if unknown:
-        chosen.error(f"unknown argument {unknown[0]!r}; {' '.join(chosen.format_usage().split())}")
     try:
         known[given.command].run(given)
         sys.stdout.flush()
-    except (CommandError, GroupingError, InspectionError, SettingsError, WorkloadError) as error:
-        chosen.error(printable(str(error)))
+    except CommandError as error:
+        chosen.refuse(error.args)
+    except FAULTS as error:
+        chosen.error(str(error))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRA:

@@ -4,22 +4,25 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from keygrouping.cli.parser import CommandError
+from keygrouping.cli.faults import CommandError, Faults
 from keygrouping.grouping import Description
 
 
 def assign(assignments: Sequence[str], owners: Mapping[str, Sequence[Description]]) -> dict[str, dict[str, object]]:
     """The settings of each owner out of texts such as `z=1.2`, or `grouping.seed=3` to say which owner is meant.
 
-    Raises CommandError with one line for a text without `=`, a name that no owner has or that several have.
+    Raises CommandError with a line for each text without `=`, and each name that no owner has or that several have.
     """
+    faults = Faults()
     given: dict[str, dict[str, object]] = {owner: {} for owner in owners}
     for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not equals:
-            raise CommandError(f"--set {assignment}: must be name=value")
-        owner, setting = _find(name, owners)
-        given[owner][setting.name] = _value(text, setting.kind)
+        with faults.held():
+            name, equals, text = assignment.partition("=")
+            if not equals:
+                raise CommandError(f"--set {assignment}: must be name=value")
+            owner, setting = _find(name, owners)
+            given[owner][setting.name] = _value(text, setting.kind)
+    faults.end()
     return given
 
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from keygrouping import workload
-from keygrouping.cli.parser import CommandError, OneLineParser, at_least
+from keygrouping.cli.faults import CommandError
+from keygrouping.cli.parser import OneLineParser, at_least
 from keygrouping.cli.progress import Bar
 from keygrouping.grouping import Description
 from keygrouping.workload import Dump, Workload

@@ -4,8 +4,9 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,14 @@ import orjson
 
 from keygrouping import workload
 from keygrouping.cli.assignments import assign
-from keygrouping.cli.parser import INSTALL, CommandError, OneLineParser, at_least
+from keygrouping.cli.faults import CommandError, Faults
+from keygrouping.cli.parser import INSTALL, LAST_PORT, OneLineParser, at_least
 from keygrouping.cli.progress import Bar, progress_bar
 from keygrouping.printable import printable, printable_json
 from keygrouping.workload.stream import WorkloadError
 
 if TYPE_CHECKING:
-    from keygrouping.inspection import Inspection, KeyNaming, Reading, Report
+    from keygrouping.inspection import Extraction, Inspection, KeyNaming, Reading, Report
 
 HELP = "report the skew of a topic or file, and what each grouping would give; only reads"
 READERS = "keygrouping.readers"
@@ -37,7 +39,6 @@ _INTERVAL = 50_000
 _EVERY = 5
 _PLANS = 10
 _WINDOW = 900
-_LAST_PORT = 65_535
 _RECORD = "record"
 
 
@@ -81,7 +82,7 @@ def declare(parser: OneLineParser) -> None:
     )
     add(
         "--metrics-port",
-        type=at_least(0, _LAST_PORT),
+        type=at_least(0, LAST_PORT),
         metavar="PORT",
         help="with --follow: serve /metrics and /advice instead of reports; 0 takes a free port",
     )
@@ -102,69 +103,93 @@ def declare(parser: OneLineParser) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """Inspect what the arguments say, and show it."""
-    from keygrouping.inspection import USUAL, Inspection, KeyNaming, groupings
+    from keygrouping.inspection import Inspection, KeyNaming
 
-    _check(given)
+    asked = _asked(given)
     naming = KeyNaming(hashed=given.hash_keys, salt=_salt(given.salt))
     workers = list(dict.fromkeys(given.workers))
     if given.metrics_port is not None:
-        sys.exit(_export(given, naming, workers))
-    inspection = Inspection(groupings(given.groupings or USUAL), workers, naming, given.interval)
+        sys.exit(_export(given, asked.extraction, naming, workers))
+    inspection = Inspection(asked.groupings, workers, naming, given.interval)
     with progress_bar(f"reading {given.topic or given.file}") as bar:
-        reading = _open(given, bar)
+        reading = _open(given, asked.extraction, bar)
         _read(given, inspection, reading)
     if not inspection.events:
         raise CommandError(_nothing(reading))
     _show(given, inspection.report(reading, given.top), again=given.follow)
 
 
-def _check(given: argparse.Namespace) -> None:
-    """CommandError for arguments that don't go together."""
-    _check_source(given)
+@dataclass(frozen=True)
+class _Asked:
+    """What some of the arguments stand for."""
+
+    extraction: "Extraction"
+    groupings: Sequence[tuple[str, Mapping[str, object]]]
+
+
+def _asked(given: argparse.Namespace) -> _Asked:
+    """CommandError names all faults of the arguments that can be told before anything is read."""
+    from keygrouping.inspection import USUAL, Extraction, groupings
+
+    faults = Faults()
+    with faults.held():
+        if found := list(_faults(given)):
+            raise CommandError(*found)
+    with faults.held():
+        extraction = Extraction.parsed(given.key or _RECORD, given.weight)
+    with faults.held():
+        wanted = groupings(given.groupings or USUAL)
+    faults.end()
+    return _Asked(extraction, wanted)
+
+
+def _faults(given: argparse.Namespace) -> Iterator[str]:
+    """Arguments that don't go together."""
+    yield from _faults_of_source(given)
     if given.metrics_port is not None:
-        _check_export(given)
+        yield from _faults_of_export(given)
     for option in ("window", "key_labels"):
         if given.metrics_port is None and getattr(given, option):
-            raise CommandError(f"--{option.replace('_', '-')}: only with --metrics-port")
+            yield f"--{option.replace('_', '-')}: only with --metrics-port"
     if given.salt is not None and not given.hash_keys:
-        raise CommandError("--salt: only with --hash-keys")
+        yield "--salt: only with --hash-keys"
     if given.html is not None and not given.html.absolute().parent.is_dir():
-        raise CommandError(f"--html {given.html}: there is no folder {given.html.absolute().parent}")
+        yield f"--html {given.html}: there is no folder {given.html.absolute().parent}"
 
 
-def _check_source(given: argparse.Namespace) -> None:
-    """The same, for what is read."""
+def _faults_of_source(given: argparse.Namespace) -> Iterator[str]:
+    """What does not go together where it says what is read, as sentences."""
     for option in ("follow", "sample", "bootstrap_servers"):
         if given.file is not None and getattr(given, option) not in (None, False):
-            raise CommandError(f"--{option.replace('_', '-')}: only with --topic; a file is read whole")
+            yield f"--{option.replace('_', '-')}: only with --topic; a file is read whole"
     for option in ("format", "set"):
         if given.topic is not None and getattr(given, option):
-            raise CommandError(f"--{option}: only with --file")
+            yield f"--{option}: only with --file"
     if given.sample == 0 and not given.follow:
-        raise CommandError("--sample 0: reads nothing; add --follow to begin with what comes, or take a larger sample")
+        yield "--sample 0: reads nothing; add --follow to begin with what comes, or take a larger sample"
 
 
-def _check_export(given: argparse.Namespace) -> None:
-    """The same, for an exporter."""
+def _faults_of_export(given: argparse.Namespace) -> Iterator[str]:
+    """What does not go together with an exporter, as sentences."""
     if not given.follow:
-        raise CommandError("--metrics-port: shows what comes: add --follow, and --topic")
+        yield "--metrics-port: shows what comes: add --follow, and --topic"
     unused = {"sample": None, "groupings": None, "json": False, "html": None, "interval": _INTERVAL}
     for option, usual in unused.items():
         if getattr(given, option) != usual:
-            raise CommandError(f"--{option}: not with --metrics-port, which shows what comes, by key and level-fill")
+            yield f"--{option}: not with --metrics-port, which shows what comes, by key and level-fill"
     if given.key_labels and given.hash_keys:
-        raise CommandError("--key-labels: not with --hash-keys; leave one of them out")
+        yield "--key-labels: not with --hash-keys; leave one of them out"
     if (given.window or _WINDOW) < (given.every or _PLANS):
-        raise CommandError("--window: at least as long as --every")
+        yield "--window: at least as long as --every"
 
 
-def _export(given: argparse.Namespace, naming: "KeyNaming", workers: Sequence[int]) -> int:
+def _export(given: argparse.Namespace, extraction: "Extraction", naming: "KeyNaming", workers: Sequence[int]) -> int:
     """Serve metrics and advice until a signal; gives the exit code."""
-    from keygrouping.inspection import Extraction, Wanted
+    from keygrouping.inspection import Wanted
 
     wanted = Wanted(
         topic=given.topic,
-        extraction=Extraction.parsed(given.key or _RECORD, given.weight),
+        extraction=extraction,
         naming=naming,
         workers=workers,
         window=given.window or _WINDOW,
@@ -176,11 +201,8 @@ def _export(given: argparse.Namespace, naming: "KeyNaming", workers: Sequence[in
     return code
 
 
-def _open(given: argparse.Namespace, bar: Bar) -> "Reading":
-    from keygrouping.inspection import Extraction
-
+def _open(given: argparse.Namespace, extraction: "Extraction", bar: Bar) -> "Reading":
     if given.topic is not None:
-        extraction = Extraction.parsed(given.key or _RECORD, given.weight)
         reading: Reading = _loaded(READERS)(
             given.topic,
             extraction,
@@ -190,14 +212,12 @@ def _open(given: argparse.Namespace, bar: Bar) -> "Reading":
             progress=bar,
         )
         return reading
-    return _open_file(given, bar)
+    return _open_file(given, extraction, bar)
 
 
-def _open_file(given: argparse.Namespace, bar: Bar) -> "Reading":
-    from keygrouping.inspection import Extraction
+def _open_file(given: argparse.Namespace, extraction: "Extraction", bar: Bar) -> "Reading":
     from keygrouping.inspection.files import BY_EXTRACTION, CSV, JSON_LINES, format_of, open_file
 
-    extraction = Extraction.parsed(given.key or _RECORD, given.weight)
     format = format_of(given.file, given.format)
     described = [] if format == JSON_LINES else workload.describe_format(format)
     free = [each for each in described if format != CSV or each.name not in BY_EXTRACTION]
@@ -264,11 +284,16 @@ def _nothing(reading: "Reading") -> str:
 def _show(given: argparse.Namespace, report: "Report", *, again: bool = False) -> None:
     """The report, as it was asked for; `again`: it takes the place of one before."""
     from keygrouping.inspection.advice import advise, warnings
+    from keygrouping.inspection.stages import advise_stages
 
     if given.html is not None:
         _write_page(given.html, report)
     if given.json:
-        advice = {"advice": [each.to_data() for each in advise(report)], "warnings": warnings(report)}
+        advice = {
+            "advice": [each.to_data() for each in advise(report)],
+            "stages": [each.to_data() for each in advise_stages(report)],
+            "warnings": warnings(report),
+        }
         sys.stdout.write(printable_json(orjson.dumps({**report.to_data(), **advice}).decode()) + "\n")
         sys.stdout.flush()
     else:

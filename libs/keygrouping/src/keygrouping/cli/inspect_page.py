@@ -6,6 +6,7 @@ from html import escape
 from keygrouping.cli.drawing import Line, diagram
 from keygrouping.inspection.advice import EVEN, Advice, advise, warnings
 from keygrouping.inspection.report import HotKeyReport, Outcome, Report
+from keygrouping.inspection.stages import advise_stages
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2733; --dim: #5b6672; --paper: #fff; --rule: #d5dbe1; --bar: #2f6fb0;
@@ -69,7 +70,9 @@ def _summary(report: Report) -> str:
 
 
 def _advice(report: Report) -> str:
-    return "<h2>Recommended</h2>" + "".join(_card(advice) for advice in advise(report))
+    cards = "".join(_card(advice) for advice in advise(report))
+    stages = "".join(f"<p>{each.workers} workers: {escape(each.text)}</p>" for each in advise_stages(report))
+    return f"<h2>Recommended</h2>{cards}{stages}"
 
 
 def _card(advice: Advice) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 from keygrouping.inspection.advice import EVEN, advise, warnings
 from keygrouping.inspection.report import Report, SourceReport
 from keygrouping.inspection.span import Span, joined, moment
+from keygrouping.inspection.stages import advise_stages
 from keygrouping.printable import printable
 
 _WIDTH = 110
@@ -40,6 +41,9 @@ def show(report: Report, *, again: bool) -> None:
         console.print(Padding(escape(printable(advice.reason)), (0, 0, 0, 4)))
         for line in advice.lines:
             console.print(f"    {line}", markup=False, soft_wrap=True)
+    for stages in advise_stages(report):
+        console.print(f"  [bold]W = {stages.workers}: to route or not[/bold]")
+        console.print(Padding(escape(stages.text), (0, 0, 0, 4)))
     for warning in warnings(report):
         console.print(Padding(escape(printable(f"note: {warning}")), (0, 0, 0, 2)))
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from keygrouping.cli.parser import CommandError
+from keygrouping.cli.faults import CommandError
 from keygrouping.simulate import Interval, Result
 
 _WIDE = 5.0

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
-from keygrouping.cli.parser import INSTALL, CommandError
+from keygrouping.cli.faults import CommandError
+from keygrouping.cli.parser import INSTALL
 
 COMMANDS = "keygrouping.commands"
 """Group of entry points that name modules with `HELP`, `declare(parser)` and `run(given)`."""

@@ -2,15 +2,18 @@
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orjson
 
 from keygrouping import grouping
 from keygrouping.cli.assignments import assign
+from keygrouping.cli.faults import Faults
 from keygrouping.cli.inputs import declare_input, describe_input, faults_of, open_input
 from keygrouping.cli.parser import OneLineParser, at_least
 from keygrouping.cli.progress import progress_bar
+from keygrouping.grouping import Description, Grouping
 from keygrouping.printable import printable
 from keygrouping.simulate import INTERVAL, PARTITIONS, Deal, SimulatorSettings, create_sources, simulate
 
@@ -58,23 +61,13 @@ def declare(parser: OneLineParser) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """Simulate what the arguments say, and show it."""
-    owners = {
-        "grouping": grouping.describe(given.grouping),
-        "workload": describe_input(given),
-        "simulator": SimulatorSettings.describe(),
-    }
-    settings = assign(given.set, owners)
-    simulator = SimulatorSettings.of(settings["simulator"])
-    sources = create_sources(given.grouping, given.workers, given.sources, settings["grouping"])
-    if given.plot is not None:
-        from keygrouping.cli.plot import check_plot, plot
-
-        check_plot(given.plot)
+    settings = assign(given.set, _owners(given))
+    simulator, sources = _parts(given, settings)
     with progress_bar(f"{given.grouping} on {given.workload}") as bar:
         stream, progress = open_input(given, settings["workload"], bar)
         result = simulate(stream, sources, simulator, interval=given.interval, deal=given.deal, progress=progress)
-    if faults := faults_of(stream):
-        sys.stderr.write(printable(f"keygrouping simulate: {faults}") + "\n")
+    if left_out := faults_of(stream):
+        sys.stderr.write(printable(f"keygrouping simulate: {left_out}") + "\n")
     if given.json:
         sys.stdout.write(orjson.dumps(result.to_data()).decode() + "\n")
     else:
@@ -82,4 +75,36 @@ def run(given: argparse.Namespace) -> None:
 
         report(result, simulator)
     if given.plot is not None:
+        from keygrouping.cli.plot import plot
+
         plot(result, given.plot)
+
+
+def _owners(given: argparse.Namespace) -> dict[str, Sequence[Description]]:
+    """Whose settings there are; CommandError names all that is unknown."""
+    faults = Faults()
+    owners: dict[str, Sequence[Description]] = {}
+    with faults.held():
+        owners["grouping"] = grouping.describe(given.grouping)
+    with faults.held():
+        owners["workload"] = describe_input(given)
+    with faults.held():
+        if given.plot is not None:
+            from keygrouping.cli.plot import check_plot
+
+            check_plot(given.plot)
+    faults.end()
+    return {**owners, "simulator": SimulatorSettings.describe()}
+
+
+def _parts(
+    given: argparse.Namespace, settings: Mapping[str, Mapping[str, object]]
+) -> tuple[SimulatorSettings, Sequence[Grouping]]:
+    """Simulator and sources; CommandError names all settings that are none."""
+    faults = Faults()
+    with faults.held():
+        simulator = SimulatorSettings.of(settings["simulator"])
+    with faults.held():
+        sources = create_sources(given.grouping, given.workers, given.sources, settings["grouping"])
+    faults.end()
+    return simulator, sources

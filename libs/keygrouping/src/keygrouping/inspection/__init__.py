@@ -9,6 +9,7 @@ from keygrouping.inspection.inspection import INTERVAL, Inspection
 from keygrouping.inspection.names import KeyNaming
 from keygrouping.inspection.ranges import Range, divided, spread
 from keygrouping.inspection.report import Report
+from keygrouping.inspection.stages import Stages, advise_stages
 from keygrouping.inspection.trial import ALL, USUAL, groupings
 from keygrouping.inspection.wanted import Wanted
 from keygrouping.inspection.watch import Watch
@@ -30,10 +31,12 @@ __all__ = [
     "Sample",
     "Silence",
     "Split",
+    "Stages",
     "Tried",
     "Wanted",
     "Watch",
     "advise",
+    "advise_stages",
     "divided",
     "groupings",
     "open_file",

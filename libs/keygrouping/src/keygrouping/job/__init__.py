@@ -1,7 +1,7 @@
 """The job as data: what is grouped by which key, in which windows, with which aggregates."""
 
 from keygrouping.aggregate import FieldKind
-from keygrouping.job.columns import Events, ExtractedColumns, extract_columns, is_plain
+from keygrouping.job.columns import Events, ExtractedColumns, chosen_keys, extract_columns, is_plain
 from keygrouping.job.declaration import MOST_CONFIRMATIONS, Format, JobError, TimeUnit, schema
 from keygrouping.job.duration import parse_duration
 from keygrouping.job.event import (
@@ -56,6 +56,7 @@ __all__ = [
     "Rejection",
     "Source",
     "TimeUnit",
+    "chosen_keys",
     "extract_columns",
     "is_plain",
     "parse_duration",

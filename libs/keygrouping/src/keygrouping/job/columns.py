@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from keygrouping.job.event import Extracted, Rejection
 from keygrouping.job.field_columns import FieldColumn, Fields
 from keygrouping.job.spec import JobSpec
 from keygrouping.job.usual import EventColumns, Usual, are_keys, read_usual
+from keygrouping.slices import Slices
 
 Events = TypeVar("Events", bound=EventColumns)
 
@@ -34,6 +35,25 @@ class ExtractedColumns(Generic[Events]):
     fields: Fields | None = None
     rejected: list[tuple[int, Rejection]] = field(default_factory=list)
     skipped: dict[int, list[int]] = field(default_factory=dict)
+
+    def where(self, chosen: NDArray[np.bool_]) -> ExtractedColumns[Events]:
+        """Only the chosen ones of the usable events; what is said by rows of the given batch stays as it is."""
+        return ExtractedColumns(
+            self.events.where(chosen),
+            chosen_keys(self.keys, chosen),
+            self.times[chosen],
+            self.weights and self.weights.where(chosen),
+            self.fields and Fields([column.where(chosen) for column in self.fields.columns]),
+            self.rejected,
+            self.skipped,
+        )
+
+
+def chosen_keys(keys: Sequence[bytes], chosen: NDArray[np.bool_]) -> Sequence[bytes]:
+    """The keys of the chosen rows, without copying them where they are slices."""
+    if isinstance(keys, Slices):
+        return cast("Sequence[bytes]", keys.where(chosen))
+    return list(compress(keys, chosen.tolist()))
 
 
 def is_plain(job: JobSpec) -> bool:
@@ -58,14 +78,7 @@ def extract_columns(job: JobSpec, events: Events, now_ms: int) -> ExtractedColum
     if weights is not None:
         weights = weights.replaced(rows, [each.weight for each in extracted])
     columns = [column.replaced(rows, [e.fields[i] for e in extracted]) for i, column in enumerate(fields)]
-    if rejected:
-        chosen = np.ones(len(events), np.bool_)
-        chosen[[row for row, _ in rejected]] = False
-        events, times = events.where(chosen), times[chosen]
-        keys = keys and list(compress(keys, chosen.tolist()))
-        weights = weights and weights.where(chosen)
-        columns = [column.where(chosen) for column in columns]
-    return ExtractedColumns(
+    found = ExtractedColumns(
         events,
         events.keys if keys is None else keys,  # type: ignore[arg-type]
         times,
@@ -74,6 +87,11 @@ def extract_columns(job: JobSpec, events: Events, now_ms: int) -> ExtractedColum
         rejected,
         _skipped(usual, rows, extracted),
     )
+    if not rejected:
+        return found
+    chosen = np.ones(len(events), np.bool_)
+    chosen[[row for row, _ in rejected]] = False
+    return found.where(chosen)
 
 
 def _one_by_one(
@@ -83,6 +101,8 @@ def _one_by_one(
     usable: list[int] = []
     extracted: list[Extracted] = []
     rejected: list[tuple[int, Rejection]] = []
+    if not len(rows):  # columns may make their entries when they are asked for
+        return rows, extracted, rejected
     extract = job.extraction.extract
     keys, values, headers, times = events.keys, events.values, events.headers, events.timestamps[rows].tolist()
     for row, timestamp in zip(rows.tolist(), times, strict=True):

@@ -141,8 +141,10 @@ class _Reading:
             return FieldColumn.presence(member.kinds > NULL), np.zeros(len(self.rows), np.bool_)
         if kind == "text":
             return FieldColumn.strings(member), (member.kinds == REAL) | (member.kinds == BOOLEAN)
-        reals = np.where(member.kinds == REAL, member.bits, 0).view(np.float64)
-        self.rows &= np.abs(reals) < float(MOST_WHOLE)
+        real = member.kinds == REAL
+        if real.any():
+            reals = np.where(real, member.bits, 0).view(np.float64)
+            self.rows &= np.abs(reals) < float(MOST_WHOLE)
         return FieldColumn.numbers(member), (member.kinds == TEXT) | (member.kinds == BOOLEAN)
 
     def _keys(self, source: Source) -> Sequence[bytes] | None:

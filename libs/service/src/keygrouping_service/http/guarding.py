@@ -34,7 +34,7 @@ def guarded(app: ASGIApp, *, hosts: Iterable[str], body_seconds: float, media: S
     """The app without what pages of other sites can make a browser send, and bodies that take longer than that.
 
     `hosts`: further names of this server; `*.example.org` are all below it, `*` is any. `media`: what bodies are here,
-    as told to who has sent another one.
+    besides JSON.
     """
     return KnownHost(SameSite(BodyDeadline(app, body_seconds), media), frozenset(name.lower() for name in hosts))
 
@@ -69,7 +69,8 @@ class SameSite:
     """Middleware: 403 to what a page of another site has asked for, 415 to a body that is not said to be JSON.
 
     A browser asks nobody before it sends a form or a text for a page of another site, but before it sends JSON. Of
-    reads those with a foreign origin are refused: links to us, which have none, may stand anywhere.
+    reads those with a foreign origin are refused: links to us, which have none, may stand anywhere. A server whose
+    `media` name forms must ask for what no browser has.
     """
 
     def __init__(self, app: ASGIApp, media: Sequence[str]) -> None:
@@ -85,7 +86,8 @@ class SameSite:
         if _has_foreign_origin(headers) or (not safe and _is_sent_for_others(headers)):
             detail = "a page of another site can ask for nothing here: ask from a program, or from our own page"
             return await problem_response(403, detail)(scope, receive, send)
-        if not safe and _has_body(headers) and not is_json(media := media_type(headers)):
+        media = media_type(headers)
+        if not safe and _has_body(headers) and not (is_json(media) or media in self._media):
             return await problem_response(415, wrong_media(media, *self._media))(scope, receive, send)
         await self._app(scope, receive, send)
 

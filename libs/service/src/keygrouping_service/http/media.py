@@ -7,6 +7,7 @@ from starlette.datastructures import Headers
 JSON = "application/json"
 LINES = "application/x-ndjson"
 """JSON, a value a line."""
+FORM = "application/x-www-form-urlencoded"
 
 
 def media_type(headers: Headers) -> str:

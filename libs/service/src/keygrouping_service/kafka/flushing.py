@@ -30,14 +30,21 @@ class Gathered(Protocol):
         """Writes what is held and advances the watermark to `newest` where it may; nothing if nothing has changed."""
 
 
+_STEP_SECONDS = 0.01
+"""Longest wait for records once a flush is due."""
+
+_REACH_SECONDS = 0.1
+"""How long a flush waits for what is before the upstream watermark: a transaction may be yet to end."""
+
 GatheredType = TypeVar("GatheredType", bound=Gathered)
 
 
 class FlushingStage(ABC, Generic[GatheredType]):
     """Works on the partitions of one process; `work` is what a `PartitionRunner` runs.
 
-    It flushes `flush_interval` seconds after the first record since the last flush, when memory asks for it, whenever
-    the upstream watermark may have advanced, and at the end.
+    It flushes `flush_interval` seconds after the first record since the last flush, or a moment later, when it has read
+    all that the upstream watermark speaks of; when memory asks for it, whenever that watermark may have advanced, and
+    at the end.
     """
 
     def __init__(self, output_topic: str, flush_interval: float, batch_records: int) -> None:
@@ -67,16 +74,28 @@ class FlushingStage(ABC, Generic[GatheredType]):
         with self._observed(owned.partition, self._begin(owned, partitions)) as gathered:
             due = time.monotonic()
             while not owned.stopping:
-                records = await owned.poll(self._batch_records, max(0.0, due - time.monotonic()))
+                left = due - time.monotonic()
+                records = await owned.poll(self._batch_records, left if left > 0 else _STEP_SECONDS)
                 if records:
                     await gathered.take(records)
                     self._observe(self._running.values())
                     due = min(due, time.monotonic() + self._flush_interval)
-                if gathered.full or owned.careful or time.monotonic() >= due:
+                if gathered.full or owned.careful or await self._is_time(owned, due):
                     await gathered.write(await self._shared_watermark.latest(owned.upstream))
                     self._observe(self._running.values())
                     due = time.monotonic() + self._shared_watermark.pause
             await gathered.write(self._shared_watermark.newest)
+
+    async def _is_time(self, owned: OwnedPartition, due: float) -> bool:
+        """Whether to flush: when it is due, or a moment later, if the newest upstream watermark is reached by then.
+
+        A flush that comes before that advances to the watermark before, and the newest one waits for the next flush.
+        """
+        now = time.monotonic()
+        if now < due:
+            return False
+        newest = await self._shared_watermark.latest(owned.upstream)
+        return newest is None or newest.covered(owned.partition, owned.position) or now >= due + _REACH_SECONDS
 
     @contextlib.contextmanager
     def _observed(self, partition: int, gathered: GatheredType) -> Iterator[GatheredType]:

@@ -121,12 +121,15 @@ def _internal_to_come(broker: Mapping[str, str] | None) -> dict[str, TopicFacts]
 
 
 async def _replicas(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
-    """The fewest replicas of a partition, of the topics that exist and may be seen."""
-    described = await admin.describe_topics(list(names))
+    """The fewest replicas of a partition, of the topics that exist and may be seen.
+
+    All are described: of those that are asked for by name, a broker may create the missing ones.
+    """
+    described = await admin.describe_topics()
     return {
         topic["topic"]: min(len(partition["replicas"]) for partition in topic["partitions"])
         for topic in described
-        if topic["partitions"]
+        if topic["topic"] in names and topic["partitions"]
     }
 
 

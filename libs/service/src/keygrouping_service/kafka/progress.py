@@ -13,11 +13,13 @@ a transaction's offsets may become visible a moment before its records do.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import TypeAlias
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -28,6 +30,11 @@ from keygrouping_kafka.stable_offsets import StableOffsetsRequest
 
 from keygrouping_service.kafka.topic_ids import UNKNOWN
 from keygrouping_service.records.aiokafka_adapter import send_request
+from keygrouping_service.settings import ServiceSettings
+
+log = logging.getLogger(__name__)
+
+_LOOKS_IN_DOUBT = 3
 
 MIN_TIME = -1
 """Progress of a partition of which nothing is known yet: before all event times."""
@@ -258,6 +265,10 @@ async def partitions_of(admin: AIOKafkaAdminClient, topic: str) -> list[int]:
     return sorted(partition["partition"] for partition in description["partitions"])
 
 
+Unread: TypeAlias = Callable[[AIOKafkaAdminClient, AIOKafkaConsumer], Awaitable[int]]
+"""Counts offsets that are unread, by clients that are started."""
+
+
 class Upstream:
     """What a stage may rely on from the stage before it.
 
@@ -267,6 +278,8 @@ class Upstream:
     def __init__(self, admin: AIOKafkaAdminClient, probe: AIOKafkaConsumer) -> None:
         self._admin = admin
         self._probe = probe
+        self._strange_looks = 0
+        self._seen: tuple[dict[int, int | None], int] = ({}, 0)
 
     async def of_worker(self, router_group: str, events: str, routed: str, lateness_ms: int) -> UpstreamWatermark:
         """The worker stage's: what the routers have committed, and the ends of `routed`."""
@@ -275,13 +288,54 @@ class Upstream:
 
     async def of_aggregator(self, worker_group: str, routed: str, partials: str) -> UpstreamWatermark:
         """The aggregator stage's: what the workers have committed, and the ends of `partials`."""
-        progress = await self._progress(worker_group, routed)
-        return await self._upstream_watermark(stage_watermark(progress), progress, partials)
+        committed = await self._committed(worker_group, routed)
+        progress = {partition: entry.progress for partition, entry in committed.items()}
+        found = await self._upstream_watermark(stage_watermark(progress), progress, partials)
+        offsets = {partition: entry.offset for partition, entry in committed.items()}
+        if await self._doubt(routed, offsets, sum(found.ends.values())):
+            log.warning(
+                "%s has records that no worker has made of %s, so no window becomes final: if workers combine at the "
+                "source, set KEYGROUPING_STAGES=combine here too",
+                *(partials, routed),
+            )
+        return found
+
+    async def _doubt(self, routed: str, offsets: dict[int, int | None], written: int) -> bool:
+        """Whether it is time to warn, once, that partials (`written` offsets) are made of something else than `routed`.
+
+        There are some though nobody has ever read it, or they go on to grow though nothing of it is left to read. One
+        look proves neither: commits are seen late, and markers of transactions come after them.
+        """
+        (before, least), self._seen = self._seen, (offsets, written)
+        read = any(offset is not None for offset in offsets.values())
+        if read and offsets == before and written == least:
+            return False
+        strange = offsets == before and not await self._lag(routed, offsets) if read else written > 0
+        self._strange_looks = self._strange_looks + 1 if strange else 0
+        return self._strange_looks == _LOOKS_IN_DOUBT
+
+    async def _lag(self, topic: str, offsets: Mapping[int, int | None]) -> int:
+        """How many offsets lie behind those that a group has committed."""
+        ends = await self._probe.end_offsets([TopicPartition(topic, partition) for partition in offsets])
+        return sum(max(0, end - (offsets[tp.partition] or 0)) for tp, end in ends.items())
+
+    async def of_combined(self, settings: ServiceSettings, lateness_ms: int, unread: Unread) -> UpstreamWatermark:
+        """The aggregator stage's where workers read the input itself: what they have committed, and `partials`' ends.
+
+        Nothing is known while events of `routed` are in no partial yet, which `unread` counts: routers may have run
+        before, or still run.
+        """
+        progress = await self._progress(settings.group("router"), settings.events_topic)
+        left = await unread(self._admin, self._probe)
+        time = MIN_TIME if left else router_watermark(progress, lateness_ms)
+        return await self._upstream_watermark(time, progress, settings.partials_topic)
 
     async def _progress(self, group: str, topic: str) -> dict[int, Progress]:
+        return {partition: entry.progress for partition, entry in (await self._committed(group, topic)).items()}
+
+    async def _committed(self, group: str, topic: str) -> dict[int, Committed]:
         partitions = await partitions_of(self._admin, topic)
-        committed = await read_progress(self._admin, group, topic, partitions)
-        return {partition: entry.progress for partition, entry in committed.items()}
+        return await read_progress(self._admin, group, topic, partitions)
 
     async def _upstream_watermark(self, time: int, progress: Mapping[int, Progress], topic: str) -> UpstreamWatermark:
         partitions = [TopicPartition(topic, p) for p in await partitions_of(self._admin, topic)]

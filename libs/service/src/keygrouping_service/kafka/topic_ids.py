@@ -13,7 +13,7 @@ from keygrouping.partial import NO_TOPIC
 from keygrouping_service.kafka.requests import NO_ID, TopicIdsRequest
 from keygrouping_service.records.aiokafka_adapter import send_request
 
-__all__ = ["NO_ID", "UNKNOWN", "read_topic_id", "read_topic_ids", "same_topic", "topic_id_text"]
+__all__ = ["NO_ID", "UNKNOWN", "read_topic_id", "read_topic_id_if_any", "read_topic_ids", "same_topic", "topic_id_text"]
 
 
 def topic_id_text(topic_id: UUID) -> str:
@@ -60,3 +60,9 @@ async def read_topic_id(admin: AIOKafkaAdminClient, topic: str) -> str:
     if topic not in found:
         raise UnknownTopicOrPartitionError(f"create the topic {topic!r}")
     return topic_id_text(found[topic])
+
+
+async def read_topic_id_if_any(admin: AIOKafkaAdminClient, topic: str) -> str:
+    """The id of a topic as text; `UNKNOWN` if there is no such topic."""
+    found = await read_topic_ids(admin, [topic])
+    return topic_id_text(found[topic]) if topic in found else UNKNOWN

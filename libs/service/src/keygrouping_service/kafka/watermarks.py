@@ -19,9 +19,8 @@ from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import END, MIN_TIME, Committed, Progress, partitions_of, read_progress
 from keygrouping_service.observability import metrics
-from keygrouping_service.settings import ServiceSettings, load
+from keygrouping_service.settings import StagesSettings, load
 
-_STAGES = ("router", "worker", "aggregator")
 _SHOWN = 5
 _LEAST_BEHIND = 1000
 """Milliseconds that no partition counts as behind: all of them write at moments of their own."""
@@ -146,22 +145,23 @@ def _span(milliseconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
-async def _read(settings: ServiceSettings) -> dict[str, list[Standing]]:
-    topics = (settings.events_topic, settings.routed_topic, settings.partials_topic)
+async def _read(settings: StagesSettings) -> dict[str, list[Standing]]:
+    topics = {"router": settings.events_topic, "worker": settings.routed_topic, "aggregator": settings.partials_topic}
+    if settings.stages == "combine":
+        del topics["worker"]
     async with (
         clients.started(clients.admin(settings)) as admin,
         clients.started(clients.reader(settings, committed=False)) as probe,
     ):
         return {
-            stage: await read_standings(admin, probe, settings.group(stage), topic)
-            for stage, topic in zip(_STAGES, topics, strict=True)
+            stage: await read_standings(admin, probe, settings.group(stage), topic) for stage, topic in topics.items()
         }
 
 
 def main() -> int:
     """Prints the watermarks of all stages; gives the exit code."""
     take_no_arguments("python -m keygrouping_service.kafka.watermarks", about=__doc__)
-    sys.stdout.write(report(asyncio.run(_read(load(ServiceSettings))), time.time() * 1000))
+    sys.stdout.write(report(asyncio.run(_read(load(StagesSettings))), time.time() * 1000))
     return 0
 
 

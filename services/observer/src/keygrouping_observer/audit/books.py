@@ -93,8 +93,7 @@ class Books:
         if value is None:
             return
         try:
-            data = orjson.loads(value)
-            start, counted = time_of_window(data["start"]), Tally.from_json([data["events"], data["receipt"]])
+            start, counted = held_by(value)
         except (KeyError, TypeError, ValueError) as error:
             return self._note([Difference("unreadable", 0, offset, offset + 1, 0, f"results: {error!r}"[:200])])
         if not self.windows.found(start, counted):
@@ -227,6 +226,12 @@ class Books:
         self.lanes = {(lane.topic, lane.partition): lane for lane in lanes}
         self.differences = [Difference(**difference) for difference in data["differences"]]
         self.show()
+
+
+def held_by(value: bytes) -> tuple[int, Tally]:
+    """The start of a result's window and the events in it; KeyError, TypeError or ValueError if it doesn't say them."""
+    data = orjson.loads(value)
+    return time_of_window(data["start"]), Tally.from_json([data["events"], data["receipt"]])
 
 
 def _numbered(data: dict[str, int]) -> dict[int, int]:

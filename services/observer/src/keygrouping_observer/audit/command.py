@@ -17,12 +17,13 @@ from keygrouping_kafka.errors import can_be_retried
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of, read_progress
-from keygrouping_service.kafka.topic_ids import read_topic_id
+from keygrouping_service.kafka.topic_ids import read_topic_id, read_topic_id_if_any
 from keygrouping_service.kafka.topic_reading import connection
 from keygrouping_service.records.aiokafka_adapter import create_no_topics
 
 from keygrouping_observer.audit.books import Books
 from keygrouping_observer.audit.reading import WAIT_MS, Reading
+from keygrouping_observer.audit.recounting import Recounting
 from keygrouping_observer.audit.report import report_of
 from keygrouping_observer.settings import ObserverSettings
 
@@ -31,17 +32,20 @@ log = logging.getLogger(__name__)
 Report = dict[str, Any]
 
 
-def audit(*, once: bool, every: float, limit: int, **given: str | None) -> Generator[Report, None, None]:
+def audit(
+    *, once: bool, every: float, limit: int, share: float | None, **given: str | None
+) -> Generator[Report, None, None]:
     """Reports as `GET /audit` of an observer gives them, and the ranges of the input that are `open`.
 
-    All there is is compared for the first one; unless `once`, again `every` so many seconds. `given` are settings of
+    All there is is compared for the first one; unless `once`, again `every` so many seconds. With a `share` of the keys
+    these are counted again once, and the only report says as `recount` what came of it. `given` are settings of
     the observer that go before those of the environment, None for those that don't. Raises InspectionError where
     settings can't be used, topics are missing, or Kafka doesn't answer.
     """
     said = {name: value for name, value in given.items() if value is not None}
     settings = connection(ObserverSettings, said.pop("bootstrap_servers", None), **said)
     with _quiet(), asyncio.Runner() as runner:
-        reports = _reports(settings, once, every, limit)
+        reports = _reports(settings, once or share is not None, every, limit, share)
         try:
             while (report := runner.run(_next(reports))) is not None:
                 yield report
@@ -58,7 +62,9 @@ async def _next(reports: AsyncGenerator[Report, None]) -> Report | None:
     return await anext(reports, None)
 
 
-async def _reports(settings: ObserverSettings, once: bool, every: float, limit: int) -> AsyncGenerator[Report, None]:
+async def _reports(
+    settings: ObserverSettings, once: bool, every: float, limit: int, share: float | None
+) -> AsyncGenerator[Report, None]:
     async with contextlib.AsyncExitStack() as stack:
         admin = await stack.enter_async_context(clients.started(clients.admin(settings)))
         await _require_topics(settings, admin)
@@ -66,7 +72,8 @@ async def _reports(settings: ObserverSettings, once: bool, every: float, limit: 
         for client in (reader, probe):
             create_no_topics(client)
             await stack.enter_async_context(clients.started(client))
-        routed_id = await read_topic_id(admin, settings.routed_topic)
+        read_id = read_topic_id_if_any if settings.stages == "combine" else read_topic_id
+        routed_id = await read_id(admin, settings.routed_topic)
         books = Books(settings.events_topic, settings.routed_topic, settings.job, routed_id, _now_ms)
         reading = Reading(settings, admin, reader, probe, books, lambda: False)
         await reading.place()
@@ -86,7 +93,12 @@ async def _reports(settings: ObserverSettings, once: bool, every: float, limit: 
                     raise
                 log.warning("cannot read the topics now: %r", error)
             else:
-                yield report_of(books, limit) | {"open": still_open}
+                report = report_of(books, limit) | {"open": still_open}
+                if share is not None:
+                    recount = await Recounting(settings, admin, reader, target.ends).recount(books, share)
+                    report["recount"] = recount.report(limit)
+                    report["verdict"] = "differs" if report["recount"]["differing"] else report["verdict"]
+                yield report
                 if once:
                     return
             await asyncio.sleep(max(0.0, began + every - time.monotonic()))
@@ -96,10 +108,14 @@ async def _require_topics(settings: ObserverSettings, admin: AIOKafkaAdminClient
     """All topics are asked for: by its name alone a broker might create one."""
     there = await admin.list_topics()
     s = settings
-    read = (s.events_topic, s.routed_topic, s.partials_topic, s.receipts_topic, s.results_topic, s.late_topic)
-    missing = [topic for topic in (*read, s.dead_letters_topic) if topic not in there]
+    read = (s.events_topic, s.partials_topic, s.receipts_topic, s.results_topic, s.late_topic, s.dead_letters_topic)
+    routed = (s.routed_topic,) if s.stages == "route" else ()
+    missing = [topic for topic in (*read, *routed) if topic not in there]
     if missing:
-        raise Fatal(f"no topic {', '.join(missing)}, or it may not be seen: the names are settings, see topics.md")
+        hint = "; without routers, set KEYGROUPING_STAGES=combine" if missing == list(routed) else ""
+        raise Fatal(
+            f"no topic {', '.join(missing)}, or it may not be seen: the names are settings, see topics.md{hint}"
+        )
 
 
 async def _open(

@@ -198,11 +198,12 @@ def enter_letter(books: Books, kind: str, record: Record) -> None:
     said = dict(record.headers)
     own = said.get("keygrouping-timestamp")
     timestamp = int(own) if own and _NUMBER.fullmatch(own) else record.timestamp
-    if (origin := _origin(said)) is not None:
+    if (origin := origin_of(said)) is not None:
         books.letter(kind, origin, record.value, timestamp)
 
 
-def _origin(said: Mapping[str, bytes | None]) -> Origin | None:
+def origin_of(said: Mapping[str, bytes | None]) -> Origin | None:
+    """Where a late event or dead letter came from by its headers; None if they don't say it."""
     try:
         partition, offset = (int(said[f"keygrouping-{name}"] or b"") for name in ("partition", "offset"))
         if 0 <= partition <= MOST and 0 <= offset <= MOST:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Any
@@ -147,6 +147,11 @@ class Windows:
     def differing(self) -> list[Window]:
         """Windows whose results are not what was routed, the oldest first."""
         return sorted((w for w in self._known.values() if w.verdict == "differs"), key=lambda window: window.start)
+
+    @property
+    def all(self) -> Iterable[Window]:
+        """Each that is known."""
+        return self._known.values()
 
     def listed(self, limit: int) -> list[Window]:
         """Windows that differ, then those that are judged, the newest first; then open ones, the oldest first.

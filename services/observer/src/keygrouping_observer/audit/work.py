@@ -15,7 +15,7 @@ from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import Progress
-from keygrouping_service.kafka.topic_ids import read_topic_id
+from keygrouping_service.kafka.topic_ids import read_topic_id, read_topic_id_if_any
 
 from keygrouping_observer import metrics
 from keygrouping_observer.audit.books import Books
@@ -47,7 +47,8 @@ class AuditStage:
             for consumer in (reader, probe):
                 await stack.enter_async_context(clients.started(consumer))
             stack.callback(self._stand_by)
-            routed_id = await read_topic_id(owned.admin, settings.routed_topic)
+            read_id = read_topic_id_if_any if settings.stages == "combine" else read_topic_id
+            routed_id = await read_id(owned.admin, settings.routed_topic)
             books = Books(settings.events_topic, settings.routed_topic, settings.job, routed_id, _now_ms)
             await _restore(owned, books)
             reading = Reading(settings, owned.admin, reader, probe, books, lambda: owned.stopping)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from keygrouping_router import metrics
 from keygrouping_router.data.active_grouping import ActiveGrouping
-from keygrouping_router.data.extract import Routed, Usable
+from keygrouping_router.data.usable import Routed, Usable
 from keygrouping_router.knowledge.balance import Balance, Loads, Spread, capacities_of
 from keygrouping_router.knowledge.keyspace import Knowledge
 from keygrouping_router.knowledge.sampling import Recent, Sampler, Slice

@@ -18,7 +18,7 @@ from keygrouping_router.control.checks import Checks
 from keygrouping_router.control.groupings import new_grouping, successor, widths_with
 from keygrouping_router.control.overrides import diverted, orders_of
 from keygrouping_router.control.state import Control
-from keygrouping_router.data.extract import Routed, Usable
+from keygrouping_router.data.usable import Routed, Usable
 
 
 class ActiveGrouping:

@@ -23,6 +23,7 @@ from keygrouping.grouping.level_fill.settings import LevelFillSettings
 from keygrouping.grouping.level_fill.shares import Counts, Estimates, Seen
 from keygrouping.grouping.level_fill.sizes import capacities_for, empty_arrays, hot_from, tracked_from
 from keygrouping.grouping.level_fill.state import CAUSES, WAYS, Arrays
+from keygrouping.grouping.level_fill.strain import above, strain
 from keygrouping.grouping.protocol import (
     CHECKS,
     Explanation,
@@ -67,6 +68,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._checked = 0
         self._fingerprint = fingerprint_of(self._settings.seed)
         self._arrays = empty_arrays(self._settings, workers)
+        self._home = self._arrays.owners.copy()
+        """The worker of each bucket while nothing tells against it."""
         self._outside = np.zeros(workers)
         """Weight of this interval that others have routed to each worker."""
         self._swing = Swing()
@@ -93,9 +96,12 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             return False
         factor, noise = _URGENT
         average, unit = arrays.average, float(arrays.state["unit"][0])
-        limit = (factor - 1) * average + noise * np.sqrt(average * unit)
-        above = arrays.loads + arrays.left - np.maximum(average, self._outside * arrays.slowness)
-        return self._estimates.events < arrays.mass / unit or float(above.max()) > limit
+        limit = factor - 1 + noise * np.sqrt(unit / average) if average else 0.0
+        if self._estimates.events < arrays.mass / unit:
+            return True
+        if float(above(arrays, self._outside).max()) <= limit:
+            return False
+        return not self._estimates.strains.keeps(strain(arrays, self._outside, self._settings))
 
     def bear(self, loads: Weights) -> None:
         if loads.shape != self._outside.shape:  # One number would count for every worker.
@@ -323,18 +329,19 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             "members": arrays.pool[places].tolist(),
             "cold": np.maximum(arrays.cold, 0.0).tolist(),
             "outside": self._outside.tolist(),
+            "strain": strain(arrays, self._outside, self._settings),
             "swing": self._swing.most,
             "part": self._swing.part,
         }
 
-    def _placed(self, shares: Shares, move_buckets: bool = True) -> Placement:
+    def _placed(self, shares: Shares) -> Placement:
         owners, fair = self._arrays.owners, self._fair()
         eps, split = self._settings.eps, self._settings.split == "all"
         if self._settings.planned:
             widths = self._settings.widths
-            return place(shares, owners, fair, eps, split_light=split, widths=widths, move_buckets=move_buckets)
+            return place(shares, owners, self._home, fair, eps, split_light=split, widths=widths)
         heaviest_rock = rock_share(shares, fair, eps, split_light=split)
-        return Placement(owners, shares.keys, heaviest_rock, fair, fair, None, 0)
+        return Placement(owners, self._home, shares.keys, heaviest_rock, fair, fair, None, 0)
 
     def _planned(self, before: Keys, placement: Placement, estimates: Estimates, together: bool) -> Plan:
         moved_keys = moved(before, placement.keys, self._workers)
@@ -358,6 +365,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         """Know a plan, without any change of the tracked keys."""
         arrays = self._arrays
         self._plan = plan
+        if plan is not None:
+            self._home = plan.placement.home
         if not self._together:
             arrays.alone(self._outside)
         if plan is not None:
@@ -393,14 +402,15 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._swing = self._swing.restarted()
         owners = self._arrays.owners
         owners[:] = resized(before.owners, len(before.loads), len(owners), self._workers)
+        self._home = resized(self._home, len(before.loads), len(owners), self._workers)
         self._arrays.state["changes"] = before.state["changes"]
         self._take(None)
         if plan is not None:
             estimates = plan.estimates.folded(len(owners))
             keys = plan.placement.keys.within(self._workers, owners)
-            shares = Shares(keys, estimates.cold, estimates.events, estimates.interval, self._outside)
-            placement = self._placed(shares, move_buckets=False)
-            self._install(self._planned(keys, placement, estimates, plan.together))
+            known = (estimates.cold, estimates.events, estimates.interval)
+            shares = Shares(keys, *known, self._outside, bursts=0.0, keep=False)
+            self._install(self._planned(keys, self._placed(shares), estimates, plan.together))
             self._remember(before, counted=False)
             if self._together:
                 self._arrays.state["scope"] = before.state["scope"]
@@ -423,6 +433,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         data, swing = state["plan"], Swing.parsed(state["swing"])
         plan = None if data is None else Plan.parsed(data, self._workers, len(arrays.owners), self._fingerprint)
         self._arrays, self._outside, self._checked, self._swing = arrays, outside, checked, swing
+        self._home = arrays.owners.copy()
         if self._ticks is not None:
             self._ticks.began = began
         self._take(plan)
@@ -434,7 +445,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             return False
         own, before = empty_arrays(self._settings, self._workers), other._arrays
         self._now, self._epoch, self._checked = other._now, other._epoch, other._checked
-        self._outside, self._swing = other._outside.copy(), other._swing.restarted()
+        self._outside, self._swing, self._home = other._outside.copy(), other._swing.restarted(), other._home
         if self._ticks is not None:
             self._ticks.began = None if other._ticks is None else other._ticks.began
         if len(own.hashes) == len(before.hashes):

@@ -79,6 +79,7 @@ class Plan:
             )
             placement = Placement(
                 np.array(data["owner"], np.int32),
+                np.array(data["home"], np.int32),
                 keys,
                 float(data["heaviest_rock"]),
                 loads_from(data["loads"], workers),
@@ -98,8 +99,9 @@ class Plan:
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not a plan: {error}") from error
-        owners = placement.owners
-        if planned_for != workers or owners.shape != (buckets,) or _outside(owners, workers):
+        tables = (placement.owners, placement.home)
+        fit = all(table.shape == (buckets,) and not _outside(table, workers) for table in tables)
+        if planned_for != workers or not fit:
             raise ValueError(f"not a plan for {workers} workers")
         if plan.fingerprint != fingerprint:
             raise ValueError("a plan of another seed")
@@ -111,12 +113,13 @@ class Plan:
     def to_data(self) -> dict[str, Any]:
         """As JSON data, to be sent to all sources.
 
-        `owner`: the worker of each bucket; `heaviest_rock`: the share above which a key is hot; `hashes`, `shares`,
-        `width`, `known`: columns of the tracked keys, by hash; `members`, `taken`: those of the first key, then of the
-        next, and the share planned for each; `room`: share of each worker that is free for hot keys; `loads`: planned
-        share of each worker; `lambda`: the largest of them over its fair share; `level`: the water level in fair
-        shares, null without hot keys; `together`: whether sources level the whole stream; `fingerprint`: the seed's;
-        `estimates`: what outlasts the plan.
+        `owner`, `home`: the worker of each bucket, and the one that it has while nothing tells against it;
+        `heaviest_rock`: the share above which a key is hot; `hashes`, `shares`, `width`, `known`: columns of the
+        tracked keys, by hash; `members`, `taken`: those of the first key, then of the next, and the share planned for
+        each; `room`: share of each worker that is free for hot keys; `loads`: planned share of each worker; `lambda`:
+        the largest of them over its fair share; `level`: the water level in fair shares, null without hot keys;
+        `together`: whether sources level the whole stream; `fingerprint`: the seed's; `estimates`: what outlasts the
+        plan.
         """
         placement, keys = self.placement, self.placement.keys
         return {
@@ -124,12 +127,13 @@ class Plan:
             "workers": len(placement.loads),
             "moved_keys": self.moved_keys,
             "moved_state": 0.0,
-            "moved_buckets": int(placement.moved_buckets),
+            "moved_buckets": placement.moved_buckets,
             "feasible": self.feasible,
             "hot_keys": int(np.count_nonzero(keys.width > 1)),
             "lambda": self.largest,
             "level": placement.level,
             "owner": placement.owners.tolist(),
+            "home": placement.home.tolist(),
             "room": placement.room.tolist(),
             "loads": placement.loads.tolist(),
             "heaviest_rock": placement.heaviest_rock,

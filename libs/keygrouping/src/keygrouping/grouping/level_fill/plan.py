@@ -1,10 +1,13 @@
 """The plan of level-fill: which workers own the cold hashes and the rocks, and where the hot keys are poured.
 
-1. Buckets leave a worker whose cold load alone is too high, to the roomiest.
+1. Buckets leave a worker whose cold load alone is too high, to the roomiest, and all are at home again as soon as that
+   may be no worse. What is too high for certain, a second interval tells: one alone doesn't know of runs of a key.
 2. A rock, a tracked key that fits on one worker, stays on its primary; a worker over its limit gives some up.
 3. A rock that was given up goes to a worker that it has been on, else to the first in its ring that has room, else to
    several.
 4. Hot keys are poured up to one common water level above the rocks: first where they already are.
+
+After an interval that was far from level (see `strain`) keys keep all workers that they have got.
 
 So few keys change their workers, and K keys on W workers need at most K + W - 1 pairs.
 """
@@ -44,6 +47,10 @@ class Shares:
     """How many of them a source has in an interval: how much its loads vary by chance."""
     outside: Weights
     """Share of each worker that others have routed there, such as that of a pinned key."""
+    bursts: float
+    """See `shares.Estimates.bursts`; while it is 0, buckets stay where they are."""
+    keep: bool
+    """Whether keys keep all workers that they have, as fewer have been too few."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,8 @@ class Placement:
 
     owners: Workers
     """The worker of each bucket."""
+    home: Workers
+    """The one that it has while nothing tells against it."""
     keys: Keys
     heaviest_rock: float
     """Heavier keys are hot."""
@@ -67,17 +76,18 @@ class Placement:
 def place(
     shares: Shares,
     owners: Workers,
+    home: Workers,
     fair: Weights,
     eps: float,
     *,
     split_light: bool,
     widths: Sequence[int],
-    move_buckets: bool = True,
 ) -> Placement:
     """The next placement; `fair`: share that each worker should have; `eps`: how much more, relatively, it may have.
 
-    `split_light`: rocks that fit nowhere are split, and keys that don't fit beside cold hashes are hot; `move_buckets`:
-    step 1 is done; `widths`: the most workers of rocks, see `caps_of`; hot keys have as many as even loads need.
+    `owners`, `home`: the worker of each bucket so far, and while nothing tells against it.
+    `split_light`: rocks that fit nowhere are split, and keys that don't fit beside cold hashes are hot; `widths`: the
+    most workers of rocks, see `caps_of`; hot keys have as many as even loads need.
     """
     from keygrouping.grouping.level_fill import plan_kernel as steps
 
@@ -86,23 +96,22 @@ def place(
     hot = keys.shares > heaviest_rock
     tolerance = _NOISE * np.sqrt(1 / (workers * max(shares.events, 1.0)))
     aside, level_of_rest = _aside(shares, fair)
-    limit = _limit(float(keys.shares[hot].sum()), shares.interval, level_of_rest * fair, eps)
-    limit[aside] = shares.outside[aside] - tolerance
-    owners, loads = owners.copy(), shares.outside.copy()
-    width, known = keys.width.copy(), keys.known.copy()
-    space = _space(keys, hot, workers)
-    start = np.cumsum(space) - space
-    size = int(space.sum())
-    members = Members(_spread(keys.members, known, start, size), start, known, space, width, np.zeros(size))
-    order = _heaviest_first(keys)
+    usual = _limit(float(keys.shares[hot].sum()), shares.interval, level_of_rest * fair, eps)
+    limit = np.where(aside, shares.outside - tolerance, usual)
+    members, order = _spacious(keys, hot, workers), _heaviest_first(keys)
+    start, known, width = members.start, members.known, members.width
 
-    moved_buckets = steps.relieve(owners, shares.cold, loads, limit, tolerance if move_buckets else np.inf)
-    rocks, poured = order[~hot[order]], order[hot[order]]
+    loads = shares.outside.copy()
+    certain = usual + (tolerance * np.sqrt(shares.bursts) if shares.bursts else np.inf)
+    relieved = _relieved(owners, home, shares, loads, limit, np.where(aside, shares.outside, certain))
+    wanted = Wanted(keys.hashes, keys.shares, caps_of(keys.shares, workers, widths))
+    stays = ~hot & (keys.width > 1) & (shares.keep and split_light)
+    _keep_split(np.flatnonzero(stays), keys.shares, members, loads)
+    rocks, poured = order[~(hot | stays)[order]], order[hot[order]]
     strictly = bool(len(poured))
     removed = steps.give_up(rocks, keys.shares, members, loads, limit, tolerance, strictly)
-    width[~hot] = 1
-    members.taken[start[~hot]] = keys.shares[~hot]
-    wanted = Wanted(keys.hashes, keys.shares, caps_of(keys.shares, workers, widths))
+    width[rocks] = 1
+    members.taken[start[rocks]] = keys.shares[rocks]
     steps.place(removed, wanted, members, loads, limit, split_light)
     steps.pull(rocks, wanted, members, loads, limit, tolerance)
     room, level = np.maximum(0.0, limit - loads), None
@@ -114,8 +123,31 @@ def place(
         steps.pour(poured, wanted, members, free, least)
         loads = loads - free
     pool, taken = _gathered(members.pool, known, start), _gathered(members.taken, known, start)
-    placed = Keys(keys.hashes, keys.shares, width, known, pool, taken)
-    return Placement(owners, placed, heaviest_rock, loads, room, level, moved_buckets)
+    placed = _left_wide(keys, Keys(keys.hashes, keys.shares, width, known, pool, taken), hot & shares.keep)
+    moved_buckets = int(np.count_nonzero(relieved != owners))
+    return Placement(relieved, home, placed, heaviest_rock, loads, room, level, moved_buckets)
+
+
+def _keep_split(rocks: NDArray[np.intp], shares: Weights, members: Members, loads: Weights) -> None:
+    """These stay on all workers that they have, an equal part on each, which is added to `loads`."""
+    width = members.width[rocks]
+    places = _places(width, members.start[rocks])
+    members.taken[places] = np.repeat(shares[rocks] / width, width)
+    np.add.at(loads, members.pool[places], members.taken[places])
+
+
+def _left_wide(before: Keys, placed: Keys, left: NDArray[np.bool_]) -> Keys:
+    """Keys that are `left` keep the workers that they had before, behind those that are planned."""
+    if not left.any():
+        return placed
+    workers = int(max(before.members.max(), placed.members.max())) + 1
+    key_of = np.repeat(np.arange(len(placed.hashes)), placed.known)
+    position = np.arange(len(key_of)) - np.repeat(np.cumsum(placed.known) - placed.known, placed.known)
+    stays = np.isin(key_of * workers + placed.members, before.used(workers))
+    ends = (position >= placed.width[key_of]) & ~stays
+    width = placed.known.copy()
+    np.minimum.at(width, key_of[ends], position[ends])
+    return placed._replace(width=np.where(left, width, placed.width))
 
 
 def rock_share(shares: Shares, fair: Weights, eps: float, *, split_light: bool) -> float:
@@ -146,6 +178,18 @@ def caps_of(shares: Weights, workers: int, widths: Sequence[int]) -> Numbers:
     return np.minimum(caps, workers)
 
 
+def _relieved(
+    before: Workers, home: Workers, shares: Shares, loads: Weights, limit: Weights, certain: Weights
+) -> Workers:
+    """Step 1: the worker of each bucket, whose share is added to `loads`; more than `certain` is too much."""
+    from keygrouping.grouping.level_fill import plan_kernel as steps
+
+    fits = bool(np.all(loads + np.bincount(home, shares.cold, len(loads)) <= certain))
+    owners = (home if shares.bursts and fits else before).copy()
+    steps.relieve(owners, shares.cold, loads, limit, certain)
+    return owners
+
+
 def _limit(hot: float, interval: float, fair: Weights, eps: float) -> Weights:
     """The most that rocks and cold hashes may fill of each worker.
 
@@ -163,9 +207,12 @@ def moved(before: Keys, after: Keys, workers: int) -> int:
     return len(np.unique(changed // workers))
 
 
-def _space(keys: Keys, hot: NDArray[np.bool_], workers: int) -> Numbers:
-    """Places for the members of each key: what it has, and those that a plan may add."""
-    return np.minimum(workers, keys.known + np.where(hot, workers, 4))
+def _spacious(keys: Keys, hot: NDArray[np.bool_], workers: int) -> Members:
+    """The members of each key, with places for what a plan may add."""
+    space = np.minimum(workers, keys.known + np.where(hot, workers, 4))
+    start, size = np.cumsum(space) - space, int(space.sum())
+    pool = _spread(keys.members, keys.known, start, size)
+    return Members(pool, start, keys.known.copy(), space, keys.width.copy(), np.zeros(size))
 
 
 def _heaviest_first(keys: Keys) -> Numbers:

@@ -18,17 +18,16 @@ _TRACE = 1e-12
 
 
 @kernel
-def relieve(owners: Workers, cold: Weights, loads: Weights, limit: Weights, tolerance: float) -> int:
-    """Step 1: buckets leave workers whose cold load alone is too high, to the roomiest; how many.
+def relieve(owners: Workers, cold: Weights, loads: Weights, limit: Weights, certain: Weights) -> None:
+    """Step 1: buckets leave workers whose cold load alone is too high, to the roomiest.
 
     `loads` is what the workers have besides, to which their cold load is added.
     """
     for bucket in range(len(owners)):
         loads[owners[bucket]] += cold[bucket]
-    moved = 0
     order = np.argsort(-cold, kind="mergesort")
     for worker in range(len(loads)):
-        if loads[worker] <= limit[worker] + tolerance:
+        if loads[worker] <= certain[worker]:
             continue
         for bucket in order:
             if owners[bucket] != worker or cold[bucket] > loads[worker] - limit[worker]:
@@ -39,8 +38,6 @@ def relieve(owners: Workers, cold: Weights, loads: Weights, limit: Weights, tole
             owners[bucket] = roomiest
             loads[worker] -= cold[bucket]
             loads[roomiest] += cold[bucket]
-            moved += 1
-    return moved
 
 
 @kernel

@@ -1,7 +1,8 @@
 """What level-fill knows of shares: counts of an interval out of all sources, and estimates that outlast it."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,18 @@ from keygrouping.grouping.base import loads_from
 from keygrouping.grouping.level_fill.keys import Keys, Numbers
 from keygrouping.grouping.level_fill.plan import Shares
 from keygrouping.grouping.level_fill.state import MOST_TRACKED
+from keygrouping.grouping.level_fill.strain import Strains
 from keygrouping.grouping.protocol import Weights, Workers
 
 _JUMP = 4.0
 """Standard deviations from which on an estimate restarts."""
 _HEAVIEST = 1e150
 """Weight whose square is still a number."""
-_NUMBERS = ("events", "interval", "intervals")
+_NUMBERS = ("events", "interval", "intervals", "bursts", "compared")
+_REGULAR = 0.95
+"""Part of the buckets that tells how bursty a stream is: the others have keys that are tracked since, or no more."""
+_REGULAR_SQUARES = 0.759
+"""Mean square of normal deviations without the 5 % that are largest."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,8 @@ class Counts:
     members: Workers
     outside: Weights
     """Weight of each worker that others have routed there; a part of `mass`."""
+    strain: float
+    """See `strain.strain`."""
     swing: float | None
     """See `exchange.Swing.most`."""
     part: float | None
@@ -70,13 +78,15 @@ class Counts:
                 np.array(data["width"], np.int64),
                 np.array(data["members"], np.int32),
                 loads_from(data["outside"], workers),
+                float(data["strain"]),
                 _number_or_none(data["swing"]),
                 _number_or_none(data["part"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not statistics for {workers} workers: {error}") from error
         columns = (parts.counts, parts.counted, parts.tracked, parts.known, parts.width)
-        weights = np.concatenate([parts.counts, parts.counted, parts.cold, parts.outside, [parts.mass, parts.squares]])
+        weights = np.concatenate([parts.counts, parts.counted, parts.cold, parts.outside])
+        weights = np.append(weights, [parts.mass, parts.squares, parts.strain])
         flat = parts.hashes.ndim == parts.members.ndim == 1
         if not flat or any(column.shape != parts.hashes.shape for column in columns):
             raise ValueError("statistics whose columns don't match")
@@ -113,6 +123,8 @@ class Seen:
     """Weight of each key that was counted as cold, too."""
     cold: Weights
     outside: Weights
+    strain: float
+    """The mean of the sources' by weight; see `strain.strain`."""
 
     @classmethod
     def merged(cls, sources: Sequence[Counts], owners: Workers, workers: int) -> "Seen":
@@ -138,6 +150,7 @@ class Seen:
             np.bincount(index, np.where(tracked, 0.0, counts), len(hashes)),
             np.sum([source.cold for source in sources], axis=0) if sources else np.zeros(len(owners)),
             np.sum([source.outside for source in sources], axis=0) if sources else np.zeros(workers),
+            sum(source.strain * (source.mass / mass) for source in sources) if mass else 0.0,
         )
 
 
@@ -151,17 +164,23 @@ class Estimates:
     """Number of intervals that each estimate is made of."""
     cold: Weights
     cold_ages: Weights
+    strains: Strains
     events: float
     """Typical events of these intervals."""
     interval: float
     """Typical events that a source has in an interval."""
     intervals: float
+    bursts: float
+    """Variance of the buckets' shares from interval to interval over that of independent events: more than 1 where keys
+    come in runs, or come and go; 0: not known yet."""
+    compared: float
+    """Intervals that `bursts` is the mean of: those whose buckets could be compared with the ones before."""
 
     @classmethod
     def none(cls, buckets: int) -> "Estimates":
         """Nothing is known yet."""
-        nothing = np.empty(0)
-        return cls(np.empty(0, np.int64), nothing, nothing, np.zeros(buckets), np.zeros(buckets), 0.0, 0.0, 0.0)
+        nothing, cold, numbers = np.empty(0), np.zeros(buckets), [0.0] * len(_NUMBERS)
+        return cls(np.empty(0, np.int64), nothing, nothing, cold, cold, Strains(), *numbers)
 
     @classmethod
     def parsed(cls, data: Mapping[str, Any], buckets: int) -> "Estimates":
@@ -174,12 +193,13 @@ class Estimates:
         numbers = loads_from([data[name] for name in _NUMBERS], len(_NUMBERS)).tolist()
         if np.any(np.concatenate([shares, ages, cold, cold_ages, numbers]) > _HEAVIEST):
             raise ValueError("estimates that are too large")
-        return cls(hashes, shares, ages, cold, cold_ages, *numbers)
+        return cls(hashes, shares, ages, cold, cold_ages, Strains.parsed(data["strains"]), *numbers)
 
     def to_data(self) -> dict[str, Any]:
         """As plain JSON data."""
         columns = {name: getattr(self, name).tolist() for name in ("hashes", "shares", "ages", "cold", "cold_ages")}
-        return {**columns, **{name: getattr(self, name) for name in _NUMBERS}}
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        return {**columns, **numbers, "strains": self.strains.to_data()}
 
     def next(self, seen: Seen, memory: int, threshold: float, evidence: float, sets: int) -> tuple["Estimates", Shares]:
         """The estimates after this interval, and the shares to plan by.
@@ -198,24 +218,29 @@ class Estimates:
         new_ones = ~kept & (ages == 0)
         np.add.at(cold, seen.keys.hashes[new_ones] & buckets, seen.tracked_counts[new_ones])
         cold_shares = np.maximum(cold, 0.0) / seen.mass if seen.mass else np.zeros(len(cold))
-        new_cold, new_cold_ages = _updated(self.cold, self.cold_ages, cold_shares, seen.events, memory)
+        bursts, compared = self._bursts(cold_shares, seen.events, memory)
+        regular = seen.events / max(1.0, self.bursts)  # Before: a stream that changes once is no bursty one.
+        new_cold, new_cold_ages = _updated(self.cold, self.cold_ages, cold_shares, regular, memory)
         dropped = ~kept & (ages > 0)
         np.add.at(new_cold, seen.keys.hashes[dropped] & buckets, new[dropped])
         intervals = min(self.intervals + 1, memory)
         events = seen.events * intervals if whole else max(self.events, seen.events)
+        # The first interval tells nothing of plans: there was none before.
+        strains = self.strains.next(seen.strain, memory) if whole and self.intervals else self.strains
         planned = Shares(
             _selected(seen.keys, kept, new[kept]),
             new_cold,
             events,
             max(self.interval, seen.events / max(1, seen.sources)),
             np.minimum(seen.outside / seen.mass, 1.0) if seen.mass else np.zeros(len(seen.outside)),
+            bursts,
+            strains.keeps(0.0 if whole else seen.strain),
         )
         if not whole:
             return self, planned
         hashes = seen.keys.hashes[kept]
-        return Estimates(
-            hashes, new[kept], new_ages[kept], new_cold, new_cold_ages, events, seen.events, intervals
-        ), planned
+        numbers = (events, seen.events, intervals, bursts, compared)
+        return Estimates(hashes, new[kept], new_ages[kept], new_cold, new_cold_ages, strains, *numbers), planned
 
     def folded(self, buckets: int) -> "Estimates":
         """The same for another number of buckets; both are powers of two."""
@@ -226,7 +251,20 @@ class Estimates:
         else:
             cold = self.cold.reshape(-1, buckets).sum(axis=0)
             ages = self.cold_ages.reshape(-1, buckets).max(axis=0)
-        return Estimates(self.hashes, self.shares, self.ages, cold, ages, self.events, self.interval, self.intervals)
+        return replace(self, cold=cold, cold_ages=ages)
+
+    def _bursts(self, cold: Weights, events: float, memory: int) -> tuple[float, float]:
+        """The mean over intervals, with one in which the buckets had these shares, and how many those are."""
+        known = np.maximum(self.cold_ages, 1.0)
+        chance = (self.cold * known + cold) / (known + 1) * (1 + 1 / known)
+        told = np.flatnonzero((self.cold_ages > 0) & (chance > 0))
+        if not events or not len(told):
+            return self.bursts, self.compared
+        squares, chance = (cold[told] - self.cold[told]) ** 2, chance[told] / events
+        regular = np.argsort(squares / chance, kind="stable")[: math.ceil(_REGULAR * len(told))]
+        seen = max(1.0, float(squares[regular].sum() / chance[regular].sum()) / _REGULAR_SQUARES)
+        compared = min(self.compared + 1, memory)
+        return self.bursts + (seen - self.bursts) / compared, compared
 
     def _looked_up(self, hashes: Numbers) -> tuple[Weights, Weights]:
         if not len(self.hashes):

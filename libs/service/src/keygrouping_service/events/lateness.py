@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from keygrouping_service.kafka.progress import END, MIN_TIME, Progress
 from numpy.typing import NDArray
 
-from keygrouping_router.data._lateness_kernel import advance
+from keygrouping_service.events.lateness_kernel import advance
+from keygrouping_service.kafka.progress import END, MIN_TIME, Progress
 
 Times = NDArray[np.int64]
 
@@ -27,6 +27,9 @@ REASONS: tuple[tuple[str, str], ...] = (
     ("input-was-finished", "the input was declared finished, and all results are final"),
 )
 """Code and explanation of each verdict."""
+
+LATE_REASONS = tuple(reason for reason, _ in REASONS[LATE:])
+"""Why an event goes to the late topic."""
 
 
 class Judgement(NamedTuple):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping.job import MOST_CONFIRMATIONS, JobSpec
 from keygrouping_local.oracle import Oracle
-from keygrouping_router.data.lateness import ACCEPTED, FINISHED, LATE, REASONS, WAS_IDLE, PartitionClock
+from keygrouping_service.events.lateness import ACCEPTED, FINISHED, LATE, REASONS, WAS_IDLE, PartitionClock
 from keygrouping_service.kafka.progress import END, MIN_TIME, Progress, router_watermark
 from keygrouping_service.records.record import Record
 

@@ -1,6 +1,6 @@
 """The oracle's own reading of an event: other code than the stages', so that it doesn't share their faults.
 
-Only events that the job can use come here, see `JobSpec.extract`.
+Only events that the job can use come here, see `JobSpec.extract`; what is raised at others is `UNREADABLE`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import orjson
-from keygrouping.job import Field, FieldKind, FieldValue, JobSpec, parse_path
+
+from keygrouping.job import Field, FieldKind, FieldValue, Headers, JobSpec, parse_path
+
+UNREADABLE = (ValueError, TypeError, ArithmeticError, LookupError)
+"""What is raised at an event that the job can't use, if anything is."""
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _LEAST_WHOLE, _MOST_WHOLE = -(2**63), 2**64 - 1
@@ -43,6 +47,19 @@ def read(job: JobSpec, value: bytes | None, timestamp_ms: int) -> Reading:
         if not fits:
             skipped.append(position)
     return Reading(time_ms, tuple(fields), tuple(skipped))
+
+
+def read_key(job: JobSpec, key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
+    """The key of an event that the job can use."""
+    source = job.key
+    if source.kind == "header":
+        key = dict(headers).get(source.name)
+    elif source.kind == "field":
+        found = _at(_document(value), parse_path(source.name))
+        key = str(found).encode() if _fits(found, "text") and found is not None else None
+    if key is None:
+        raise ValueError("it has no key")
+    return key
 
 
 def _document(value: bytes | None) -> Any:

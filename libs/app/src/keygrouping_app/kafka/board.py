@@ -1,0 +1,87 @@
+"""What members tell each other of themselves: a topic of which only the last record of each member counts.
+
+It is read from its end on, and a member that tells nothing any more is forgotten after a while. Order between members
+means nothing, so nothing is fenced: whoever reads knows a while later what others know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from typing import Self
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from keygrouping_app.kafka.clients import Settings, new_producer, started
+
+log = logging.getLogger(__name__)
+
+
+class Board:
+    """One member's view of the topic. Use as an async context manager.
+
+    `seconds`: who has not listened for so long begins at the end, as it can't know any more who is still there.
+    """
+
+    def __init__(self, settings: Settings, topic: str, seconds: float) -> None:
+        self._settings = settings
+        self._place = TopicPartition(topic, 0)
+        self._seconds = seconds
+        self._told: dict[bytes, tuple[float, bytes]] = {}
+        self._clients = AsyncExitStack()
+        self._clock = asyncio.get_running_loop().time
+        self._listened = self._clock()
+
+    async def __aenter__(self) -> Self:
+        self._producer = await self._clients.enter_async_context(started(new_producer(self._settings)))
+        consumer = AIOKafkaConsumer(
+            **self._settings.connection,
+            enable_auto_commit=False,
+            auto_offset_reset="latest",
+            # So the ends of slots are those of all that was written there, whatever is open.
+            isolation_level="read_uncommitted",
+        )
+        self._consumer = await self._clients.enter_async_context(started(consumer))
+        consumer.assign([self._place])
+        await consumer.seek_to_end(self._place)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._clients.aclose()
+
+    async def tell(self, member: str, value: bytes | None) -> None:
+        """Replaces what a member has told; None: it tells nothing any more. KafkaError."""
+        await self._producer.send_and_wait(self._place.topic, value, member.encode(), self._place.partition)
+
+    async def hear(self, seconds: float) -> None:
+        """Takes note of what is told within this time, and returns early when something was. KafkaError."""
+        if self._clock() - self._listened > self._seconds:
+            await self._consumer.seek_to_end(self._place)
+            self._told.clear()
+        for raws in (await self._consumer.getmany(timeout_ms=int(1000 * seconds))).values():
+            for raw in raws:
+                self._told.pop(raw.key, None)
+                if raw.value is not None and raw.key is not None:
+                    self._told[raw.key] = self._clock(), raw.value
+        self._listened = self._clock()
+
+    def told(self, seconds: float) -> list[bytes]:
+        """The last values of all members that have told one within so many seconds, the latest at the end."""
+        since = self._clock() - seconds
+        self._told = {member: each for member, each in self._told.items() if each[0] >= since}
+        return [value for _, value in self._told.values()]
+
+    async def ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Behind the last records there are, committed or not. KafkaError."""
+        found: dict[TopicPartition, int] = await self._consumer.end_offsets(partitions)
+        return found
+
+    async def withdraw(self, member: str) -> None:
+        """The member ends; if that can't be told, it is forgotten."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self.tell(member, None)
+        except (KafkaError, TimeoutError) as error:
+            log.warning("members are not told that this one ends: %r", error)

@@ -1,0 +1,419 @@
+"""One member's part in sharing hot keys: it tells what it has to do, hears what others have, and writes its surplus.
+
+Nobody waits for any of it: what no slot has room for is handled here, and while nothing is heard nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+
+import msgspec
+from aiokafka import TopicPartition
+from keygrouping_kafka.calls import backoff, given_up_calls
+from keygrouping_kafka.errors import can_be_retried
+
+from keygrouping_app.arrivals import Arrivals
+from keygrouping_app.events import Event
+from keygrouping_app.kafka.board import Board
+from keygrouping_app.kafka.clients import Settings
+from keygrouping_app.kafka.overflow import SlotPartition, overflow_of, sharing_of
+from keygrouping_app.kafka.partition import Given, Partition
+from keygrouping_app.lanes import Lanes
+from keygrouping_app.leveling import Flow, HotKey, Plan, Report, Slot, plan_of
+from keygrouping_app.reports import name_of, period_of, remembered_of, with_owners
+from keygrouping_app.surplus import LARGEST, Surplus, may_be_written, record_of
+from keygrouping_app.windows import Window
+
+log = logging.getLogger(__name__)
+
+_HEAR_SECONDS = 0.02
+_ASK_SECONDS = 0.1
+"""Seconds between questions for the ends of slots."""
+_ANSWER_SECONDS, _SILENT_SECONDS = 2.0, 10.0
+"""For which an answer is waited for, and between questions to a slot that gives none, as it has no leader."""
+_HALF_LIFE, _CALLS_OF_HALF_LIFE, _MOST_HALF_LIFE = 1.0, 10.0, 120.0
+"""Seconds in which counts of events halve, and in mean calls, if that is longer: quick calls are many in a second."""
+_ROOM, _CALLS_OF_ROOM = 2.0, 4.0
+"""Seconds that all lanes of a slot's owner need for the open events that it grants, and in mean calls: some run."""
+_BURST = 0.5
+"""Seconds of a flow that may be written at once."""
+_SOON, _CALLS_OF_SOON = 2.0, 4.0
+"""Seconds, and mean calls, in which events that wait are to be handled."""
+_USUAL_BACKLOG, _CALLS_OF_BACKLOG = 0.25, 1.0
+"""Seconds of all lanes, and mean calls, that events are open without being too many."""
+_HOT = 0.02
+"""Of a member's load: keys with less stay whole."""
+_LEAST_COUNT = 10.0
+"""Events of late of a hot key: fewer may be chance."""
+_MOST_HOT = 32
+_REFUSED_SECONDS = 10.0
+"""For which nothing is given to a slot that has not taken what was written."""
+_CANDIDATES = 256
+"""Keys that come most, of which those that need most are hot."""
+
+
+@dataclass(slots=True)
+class _Valve:
+    """Lets events of a flow through as they come up by its rate."""
+
+    flow: Flow
+    group: Hashable
+    tokens: float
+    filled: float
+
+    def fill(self, now: float) -> int:
+        """How many may go now."""
+        most = max(1.0, self.flow.rate * _BURST)
+        self.tokens = min(most, self.tokens + self.flow.rate * (now - self.filled))
+        self.filled = now
+        return int(self.tokens)
+
+
+class Sharing:
+    """Of the handler with `split`. `partitions`: what the member has, slots among them."""
+
+    def __init__(self, settings: Settings, lanes: Lanes, partitions: Mapping[TopicPartition, Partition]) -> None:
+        self._settings = settings
+        self._lanes = lanes
+        self._partitions = partitions
+        self._clock = asyncio.get_running_loop().time
+        self._overflow = overflow_of(settings.group)
+        self._member = uuid.uuid4().hex
+        self._arrived, self._taken = Arrivals(self._clock()), Arrivals(self._clock())
+        self._windows: defaultdict[int, Window] = defaultdict(Window)
+        self._dealt: dict[Partition, Counter[int]] = {}
+        """What is to be written to slots, by the input that it is from."""
+        self._found: dict[SlotPartition, int] = {}
+        """Slots with their ends when they came to us, or later."""
+        self._groups: dict[str, Hashable] = {}
+        """Our hot keys by their names in reports."""
+        self._names: dict[Hashable, str] = {}
+        """Of the keys in our last report."""
+        self._suspects: dict[int, float] = {}
+        """Slots that have not answered, and when they are asked again: nothing is given to them."""
+        self._heard: dict[bytes, Report | None] = {}
+        """What others have told, read; None if it can't be."""
+        self._valves: list[_Valve] = []
+        self._reports: dict[str, Report] = {}
+        self._not_before: dict[int, float] = {}
+        """When something may be given again to slots that have not taken what was written."""
+        self.largest = LARGEST
+        """Bytes of a batch that slots take."""
+        self.dirty = asyncio.Event()
+        """Set when there is something to be written to slots at least once."""
+        self.plan = Plan()
+        self.written = 0
+        """How many events were given to slots."""
+
+    async def keep(self, board: Board) -> None:
+        """Goes on until it is cancelled; raises what can't be retried."""
+        pauses = backoff()
+        asking = asyncio.create_task(self._keep_asking(board))
+        try:
+            while True:
+                if asking.done():
+                    asking.result()
+                try:
+                    with given_up_calls():
+                        await self._take_turn(board)
+                    pauses = backoff()
+                except Exception as error:
+                    if not can_be_retried(error):
+                        raise
+                    self._valves = []
+                    log.warning("hot keys are not shared, trying again: %r", error)
+                    await asyncio.sleep(next(pauses))
+        finally:
+            asking.cancel()
+            self._valves = []
+            await board.withdraw(self._member)
+            await asyncio.wait([asking])
+
+    def gain(self, partition: Partition) -> None:
+        """It is ours: of an input nobody knows here what its former owner has written to slots."""
+        if not isinstance(partition, SlotPartition):
+            for window in self._windows.values():
+                window.take_over()
+
+    def offered(self, partition: Partition, events: Sequence[Event]) -> None:
+        """These have come, and wait for their calls."""
+        counts = self._taken if isinstance(partition, SlotPartition) else self._arrived
+        counts.add([event.group for event in events], len(events))
+        self.share()
+
+    def gave(self, partition: Partition, given: Sequence[Given]) -> None:
+        """These are in their slots."""
+        self._count(partition, given)
+        self.written += len(given)
+        partition.gave(given)
+
+    def keep_here(self, partition: Partition, given: Sequence[Given], error: BaseException) -> None:
+        """These may not be in their slots, so they are handled here; the slots are tried again in a while."""
+        self._count(partition, given)
+        slots = {each.slot for each in given}
+        self._not_before |= dict.fromkeys(slots, self._clock() + _REFUSED_SECONDS)
+        if events := partition.keep_here(given):
+            log.warning(
+                "%s%s: given nothing for %.0f s, as %d events were not written, so they are handled here: %r",
+                *(self._overflow, sorted(slots), _REFUSED_SECONDS, len(events), error),
+            )
+            self._lanes.offer(events)
+
+    def _count(self, partition: Partition, given: Sequence[Given]) -> None:
+        """Whatever has become of them: more than there is may stand in a window, but not less."""
+        for each in given:
+            if self._dealt.get(partition, Counter())[each.slot] > 0:
+                self._dealt[partition][each.slot] -= 1
+                self._windows[each.slot].wrote()
+
+    def share(self) -> None:
+        """Has waiting events written to slots, as many as the plan says and slots have room for."""
+        circuit = self._lanes.scheduler.circuit
+        now = self._clock()
+        if not self._valves or now >= self._lanes.scheduler.until or (circuit is not None and circuit.is_open):
+            return
+        mine = self._inputs()
+        rooms: dict[int, int] = {}
+        wanted: defaultdict[Hashable, list[_Valve]] = defaultdict(list)
+        for valve in self._valves:
+            slot = valve.flow.slot
+            if slot not in rooms:
+                held = slot in self._suspects or now < self._not_before.get(slot, -math.inf)
+                rooms[slot] = 0 if held else self._windows[slot].room(mine)
+            count = min(valve.fill(now), rooms[slot])
+            rooms[slot] -= count
+            wanted[valve.group] += [valve] * count
+        if any(wanted.values()):
+            counts = {group: len(each) for group, each in wanted.items()}
+            for event in self._lanes.scheduler.take_back(counts, self._may_be_shared):
+                self._write(event, wanted[event.group].pop())
+
+    def _write(self, event: Event, valve: _Valve) -> None:
+        partition, slot = event.source, valve.flow.slot
+        assert isinstance(partition, Partition)
+        valve.tokens -= 1
+        self._windows[slot].deal()
+        self._dealt.setdefault(partition, Counter())[slot] += 1
+        partition.give(Given(event, record_of(event, self._overflow, slot), slot))
+        (self.dirty if partition.transactions is None else partition.dirty).set()
+
+    def _may_be_shared(self, event: Event) -> bool:
+        source = event.source
+        assert isinstance(source, Partition)
+        if isinstance(event, Surplus) or event.raw.offset in source.unshared:
+            return False
+        return may_be_written(event, self.largest)
+
+    @property
+    def topic(self) -> str:
+        """The handler's."""
+        return self._lanes.handler.topic.name
+
+    @property
+    def slots(self) -> int:
+        """How many are ours."""
+        return sum(1 for _ in self._slots())
+
+    @property
+    def waiting_seconds(self) -> float:
+        """Seconds of calls that the open events of our slots need."""
+        return self._mean() * sum(slot.lag for slot in self._slots())
+
+    # What is told and heard.
+
+    async def _take_turn(self, board: Board) -> None:
+        for each in (self._arrived, self._taken):
+            each.age(self._clock(), min(_MOST_HALF_LIFE, self._longer(_HALF_LIFE, _CALLS_OF_HALF_LIFE)))
+        report = self._report()
+        await board.tell(self._member, msgspec.json.encode(report))
+        until = self._clock() + period_of(len(self._reports))
+        while (left := until - self._clock()) > 0:
+            await asyncio.sleep(min(left, _HEAR_SECONDS))
+            await board.hear(min(_ASK_SECONDS, max(0.0, until - self._clock())))
+            self._hear(board)
+            self.share()
+        self._reports[self._member] = report
+        self._follow(plan_of(self._reports.values()))
+
+    async def _keep_asking(self, board: Board) -> None:
+        """Asks for the ends of slots, apart from reports: one that does not answer keeps nobody from telling."""
+        while True:
+            for partition in [each for each in self._dealt if self._partitions.get(each.tp) is not each]:
+                for slot, count in self._dealt.pop(partition).items():
+                    for _ in range(count):
+                        self._windows[slot].wrote()
+            await self._ask_ends(board)
+            await asyncio.sleep(_ASK_SECONDS)
+
+    async def _ask_ends(self, board: Board) -> None:
+        slots = {slot.tp.partition: slot for slot in self._slots()}
+        self._found = {slot: end for slot, end in self._found.items() if slots.get(slot.tp.partition) is slot}
+        fresh = {number: slot for number, slot in slots.items() if slot not in self._found}
+        asked = [number for number, window in self._windows.items() if window.needs_end]
+        # One that was silent is asked by itself, until it answers.
+        due = {each for each in {*asked, *fresh} if self._suspects.get(each, 0.0) <= self._clock()}
+        usual = sorted(due - self._suspects.keys())
+        groups = [usual, *([each] for each in sorted(due & self._suspects.keys()))]
+        questioned = due.intersection(asked)
+        for number in questioned:
+            self._windows[number].ask()
+
+        async def ask(numbers: Sequence[int]) -> None:
+            ends = await self._ends_of(board, numbers)
+            for number, end in ends.items():
+                self._suspects.pop(number, None)
+                if number in questioned:
+                    self._windows[number].answer(end)
+                if number in fresh:
+                    self._found[fresh[number]] = end
+
+        await asyncio.gather(*(ask(group) for group in groups if group))
+
+    async def _ends_of(self, board: Board, numbers: Sequence[int]) -> dict[int, int]:
+        """None of them, if one does not answer: then each is asked by itself."""
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                with given_up_calls():
+                    ends = await board.ends([TopicPartition(self._overflow, number) for number in numbers])
+        except Exception as error:
+            if not can_be_retried(error):
+                raise
+            again = self._clock()
+            if len(numbers) == 1:
+                again += _SILENT_SECONDS
+                log.warning("%s[%d] does not answer, so nothing is given to it: %r", self._overflow, *numbers, error)
+            self._suspects |= dict.fromkeys(numbers, again)
+            return {}
+        return {tp.partition: end for tp, end in ends.items()}
+
+    def _hear(self, board: Board) -> None:
+        told = board.told(remembered_of(len(self._reports)))
+        self._heard = {each: self._heard[each] if each in self._heard else _read(each) for each in told}
+        reports = with_owners([report for each in told if (report := self._heard[each]) is not None])
+        slots = {number: slot for report in reports for number, slot in report.slots.items()}
+        for number, slot in slots.items():
+            self._windows[number].hear(slot.position, slot.open, slot.grants.get(self._member, 0))
+        for number in self._windows.keys() - slots.keys():
+            self._windows[number].revoke()
+        self._reports = {report.member: report for report in reports}
+
+    def _follow(self, plan: Plan) -> None:
+        self.plan = plan
+        before = {(valve.flow.key, valve.flow.slot): valve for valve in self._valves}
+        self._valves = []
+        for flow in plan.flows:
+            if flow.member == self._member and flow.key in self._groups:
+                old = before.get((flow.key, flow.slot))
+                tokens, filled = (old.tokens, old.filled) if old is not None else (0.0, self._clock())
+                self._valves.append(_Valve(flow, self._groups[flow.key], tokens, filled))
+
+    # What we have to do.
+
+    def _report(self) -> Report:
+        lanes = self._limit()
+        slots = {
+            slot.tp.partition: slot
+            for slot in self._slots()
+            if not slot.closed and slot.gaps.position >= self._found.get(slot, 1 << 62)
+        }
+        if self._clock() >= self._lanes.scheduler.until:
+            slots = {}  # the group may have given them to others
+        granted = self._grants(slots, lanes)
+        told = {
+            number: Slot(slot.gaps.position, slot.open_by_input(), granted.get(number, {}))
+            for number, slot in slots.items()
+        }
+        keys, demand = self._demands(lanes)
+        return Report(self._member, lanes, demand, self._arrived.events, keys, told)
+
+    def _demands(self, lanes: float) -> tuple[list[HotKey], float]:
+        """Hot keys, and what all keys bring. Events that wait are to be handled soon, so they count as arriving."""
+        costs, mean, seconds = self._lanes.costs, self._mean(), max(self._arrived.seconds, 1e-3)
+        candidates: dict[Hashable, HotKey] = {}
+        demand, rest = 0.0, self._arrived.events
+        others = [costs.seconds, float(costs.events)]
+        counts = self._arrived.most(_CANDIDATES)
+        for group, count in counts:
+            took, events = costs.of(group)
+            cost = took / events if events else mean
+            candidates[group] = HotKey("", count / seconds * cost, cost, events)
+            demand += candidates[group].demand
+            rest -= count
+            others = [others[0] - took, others[1] - events]
+        demand += max(0.0, rest) / seconds * (max(0.0, others[0]) / others[1] if others[1] > 0 else mean)
+        often = {group for group, count in counts if count >= _LEAST_COUNT}
+        hot = [each for each in candidates.items() if each[0] in often and each[1].demand >= _HOT * demand]
+        found = dict(nlargest(_MOST_HOT, hot, key=lambda each: each[1].demand))
+        taken = [group for group, _ in self._taken.most(_MOST_HOT) if group not in found and costs.of(group)[1]]
+        self._names = {each: self._names.get(each) or name_of(each) for each in (*found, *taken)}
+        self._groups = {self._names[group]: group for group in found}
+        own = mean * sum(each.lag - each.giving for tp, each in self._partitions.items() if tp.topic == self.topic)
+        usual = self._longer(_USUAL_BACKLOG, _CALLS_OF_BACKLOG) * lanes
+        soon = self._longer(_SOON, _CALLS_OF_SOON)
+        factor = 1 + (max(0.0, own - usual) / soon / demand if demand else 0.0)
+        keys = [HotKey(self._names[group], key.demand * factor, key.cost, key.events) for group, key in found.items()]
+        for group in taken:
+            took, events = costs.of(group)
+            keys.append(HotKey(self._names[group], 0.0, took / events, events))
+        return keys, demand * factor + max(0.0, self.waiting_seconds - usual) / soon
+
+    def _grants(self, slots: Mapping[int, SlotPartition], lanes: float) -> dict[int, dict[str, int]]:
+        """How many open events each member may have in each of our slots, by the plan; none while we lag."""
+        flows: defaultdict[int, list[Flow]] = defaultdict(list)
+        for flow in self.plan.flows:
+            if flow.slot in slots:
+                flows[flow.slot].append(flow)
+        mean = self._mean() or max((flow.load / flow.rate for flow in self.plan.flows), default=1.0)
+        circuit = self._lanes.scheduler.circuit
+        lag = self._lanes.scheduler.waits * mean / lanes if lanes else 1.0
+        whole_room = self._longer(_ROOM, _CALLS_OF_ROOM)
+        free = 0.0 if circuit is not None and circuit.is_open else max(0.0, 1 - lag / whole_room)
+        room = free * whole_room * lanes / mean / max(1, len(slots))
+        found: dict[int, dict[str, int]] = {}
+        for number, into in flows.items():
+            rates: Counter[str] = Counter()
+            for flow in into:
+                rates[flow.member] += flow.rate  # type: ignore[assignment]
+            whole = sum(rates.values())
+            found[number] = {member: math.ceil(room * rate / whole) for member, rate in rates.items()}
+        return found
+
+    def _limit(self) -> float:
+        """Seconds of calls per second that the member can do."""
+        handler, mean = self._lanes.handler, self._mean()
+        return min(handler.concurrency, handler.rate * mean) if handler.rate and mean else float(handler.concurrency)
+
+    def _longer(self, seconds: float, calls: float) -> float:
+        """What takes so many seconds, or so many mean calls if they are longer."""
+        return max(seconds, calls * self._mean())
+
+    def _mean(self) -> float:
+        """Seconds of a call per event; 0 while none has ended."""
+        costs = self._lanes.costs
+        return costs.seconds / costs.events if costs.events else 0.0
+
+    def _inputs(self) -> list[int]:
+        return [tp.partition for tp in self._partitions if tp.topic == self.topic]
+
+    def _slots(self) -> Iterator[SlotPartition]:
+        return (each for each in self._partitions.values() if isinstance(each, SlotPartition))
+
+
+def _read(told: bytes) -> Report | None:
+    try:
+        return msgspec.json.decode(told, type=Report)
+    except msgspec.DecodeError as error:
+        log.debug("a report of another member can't be read, so it is left out: %s", error)
+        return None
+
+
+def board_of(settings: Settings) -> Board:
+    """Where the members of a group tell each other what they have to do."""
+    return Board(settings, sharing_of(settings.group), remembered_of(1))

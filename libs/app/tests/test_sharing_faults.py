@@ -1,0 +1,210 @@
+"""Members that share a hot key are killed, sleep, come and go: no event is lost, and exactly once each counts once.
+
+The oracle shares no code with the app: it knows what was written, and reads the rest from the broker and from lines of
+`what time process identity` of the handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import sys
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from keygrouping_service.testing import Cluster, until
+
+pytestmark = pytest.mark.kafka
+
+log_it = logging.getLogger(__name__)
+
+PROGRAM = Path(__file__).with_name("sharing_program.py")
+PARTITIONS = 4
+LANES = 4
+HOT = 0.6
+STUCK_SECONDS = 240.0
+Member = asyncio.subprocess.Process
+NewMember = Callable[[bool], Awaitable[Member]]
+
+
+@pytest.fixture
+async def new_member(cluster: Cluster, topic_prefix: str, tmp_path: Path) -> AsyncIterator[NewMember]:
+    """Starts a member, exactly once or not; those that are left are killed."""
+    started: list[Member] = []
+
+    async def start(exactly_once: bool) -> Member:
+        given = (cluster.bootstrap_servers, topic_prefix, str(tmp_path / "log"), "0.02", str(LANES), "01"[exactly_once])
+        member = await asyncio.create_subprocess_exec(
+            sys.executable, str(PROGRAM), *given, env={**os.environ}, stdout=asyncio.subprocess.PIPE
+        )
+        started.append(member)
+        assert member.stdout is not None
+        assert await asyncio.wait_for(member.stdout.readline(), 180) == b"up\n"
+        return member
+
+    yield start
+    for member in started:
+        if member.returncode is None:
+            member.kill()
+            await member.wait()
+
+
+class Written:
+    """The events: their identities, and those that are refused."""
+
+    def __init__(self, topic: str, events: int) -> None:
+        chance = random.Random(5)
+        self.rows: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
+        self.good: Counter[str] = Counter()
+        self.bad: Counter[str] = Counter()
+        for number in range(events):
+            hot = chance.random() < HOT
+            partition = 0 if hot else chance.randrange(PARTITIONS)
+            bad = chance.random() < 0.01
+            identity = f"{topic}/{partition}/{len(self.rows[partition])}"
+            (self.bad if bad else self.good)[identity] += 1
+            key = b"hot" if hot else b"p%d-%d" % (partition, number)
+            self.rows[partition].append((key, b'"bad"' if bad else b'"good"'))
+
+
+class Runs:
+    """What handlers have told: by identity, processes that have begun an event, and such that have ended it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+        starts: defaultdict[str, list[int]] = defaultdict(list)
+        ends: defaultdict[str, list[int]] = defaultdict(list)
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        for what, _, process, identity in map(str.split, lines):
+            (starts if what == "start" else ends)[identity].append(int(process))
+        return starts, ends
+
+
+async def is_over(cluster: Cluster, prefix: str) -> bool:
+    """Whether the group has committed all inputs and all slots up to their ends."""
+    reader = AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap_servers)
+    await reader.start()
+    try:
+        tps = [TopicPartition(f"{prefix}-in", each) for each in range(PARTITIONS)]
+        slots = [TopicPartition(f"{prefix}-group.overflow", each) for each in range(PARTITIONS)]
+        found = await cluster.admin.list_consumer_group_offsets(f"{prefix}-group", partitions=[*tps, *slots])
+        ends = await reader.end_offsets([*tps, *slots])
+    finally:
+        await reader.stop()
+    return all(tp in found and max(0, found[tp].offset) >= end for tp, end in ends.items())
+
+
+def text(data: bytes | None) -> str:
+    return (data or b"").decode()
+
+
+async def shared(cluster: Cluster, prefix: str) -> Counter[str]:
+    """The identities of what is in the slots."""
+    records = await cluster.read(f"{prefix}-group.overflow")
+    return Counter(text(dict(record.headers)["keygrouping-source"]) for record in records)
+
+
+async def compare(
+    cluster: Cluster, prefix: str, written: Written, runs: Runs, *, exactly_once: bool, disturbed: bool
+) -> Counter[str]:
+    """What the broker holds with what was written; gives what was shared."""
+    outputs = Counter(text(record.value) for record in await cluster.read(f"{prefix}-out"))
+    letters = [dict(record.headers) for record in await cluster.read(f"{prefix}-dead")]
+    dead = Counter(text(each["keygrouping-identity"]) for each in letters)
+    in_slots = await shared(cluster, prefix)
+    _, ends = runs.read()
+    assert {text(each["keygrouping-reason"]) for each in letters} <= {"rejected"}
+    assert in_slots.keys() <= (written.good + written.bad).keys()
+    if exactly_once or not disturbed:
+        assert outputs == written.good
+        assert dead == written.bad
+        assert not in_slots or max(in_slots.values()) == 1
+    else:
+        assert outputs.keys() == written.good.keys()
+        assert dead.keys() == written.bad.keys()
+    if not disturbed:
+        assert all(len(each) == 1 for each in ends.values())
+    return in_slots
+
+
+def shuffled(kills: int, rebalances: int, sleeps: int) -> list[str]:
+    """In random order. A rebalance is a member that comes or one that leaves."""
+    found = ["kill"] * kills + ["join", "leave"] * (rebalances // 2) + ["sleep"] * sleeps
+    random.Random(7).shuffle(found)
+    return found
+
+
+FAULTS = [
+    pytest.param(4_000, [], id="calm"),
+    pytest.param(4_000, ["join", "leave"], id="moved"),
+    pytest.param(5_000, ["kill", "join", "leave", "kill"], id="short"),
+    pytest.param(20_000, shuffled(12, 6, 2), marks=[pytest.mark.fault, pytest.mark.timeout(3600)], id="part"),
+    pytest.param(100_000, shuffled(60, 20, 6), marks=[pytest.mark.fault, pytest.mark.timeout(0)], id="tenth"),
+    pytest.param(1_000_000, shuffled(400, 100, 20), marks=[pytest.mark.fault, pytest.mark.timeout(0)], id="whole"),
+]
+
+
+@pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly-once", "at-least-once"])
+@pytest.mark.parametrize(("events", "faults"), FAULTS)
+async def test_each_event_of_a_shared_key_is_handled(
+    cluster: Cluster,
+    topic_prefix: str,
+    tmp_path: Path,
+    new_member: NewMember,
+    events: int,
+    faults: list[str],
+    exactly_once: bool,
+) -> None:
+    topic, chance, runs = f"{topic_prefix}-in", random.Random(9), Runs(tmp_path / "log")
+    await cluster.create(**{topic: PARTITIONS, f"{topic_prefix}-out": 2, f"{topic_prefix}-dead": 1})
+    written = Written(topic, events)
+    for partition, rows in written.rows.items():
+        await cluster.write(topic, rows, partition)
+    members = [await new_member(exactly_once) for _ in range(3)]
+
+    async def reach(part: float) -> None:
+        await until(lambda: len(runs.read()[1]) >= part * events, timeout=STUCK_SECONDS)
+
+    for number, fault in enumerate(faults, 1):
+        await reach(0.9 * number / (len(faults) + 1))
+        log_it.info("fault %d of %d: %s", number, len(faults), fault)
+        if fault == "join" or len(members) == 1:
+            members.append(await new_member(exactly_once))
+            continue
+        member = members.pop(chance.randrange(len(members)))
+        if fault == "sleep":
+            member.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(15)
+            member.send_signal(signal.SIGCONT)
+            members.append(member)
+        elif fault == "leave":
+            member.terminate()
+            assert await member.wait() == 0
+        else:
+            member.kill()
+            await member.wait()
+            members.append(await new_member(exactly_once))
+    await until(lambda: is_over(cluster, topic_prefix), timeout=STUCK_SECONDS)
+    for member in members:
+        member.terminate()
+    assert [await member.wait() for member in members] == [0] * len(members)
+    disturbed = "kill" in faults or "sleep" in faults
+    found = await compare(cluster, topic_prefix, written, runs, exactly_once=exactly_once, disturbed=disturbed)
+    assert found
+    starts, _ = runs.read()
+    again = sum(len(each) for each in starts.values()) - events
+    log_it.warning(
+        "%d events, %d of them shared, %d records in slots, %d runs more than events",
+        events,
+        len(found),
+        found.total(),
+        again,
+    )

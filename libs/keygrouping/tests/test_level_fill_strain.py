@@ -1,0 +1,197 @@
+"""Level-fill's strain: how far off the level an interval was, and keys that keep their workers after it."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keygrouping.grouping import create
+from keygrouping.grouping.level_fill import LevelFill
+from keygrouping.grouping.level_fill.buckets import owners_for
+from keygrouping.grouping.level_fill.keys import Keys
+from keygrouping.grouping.level_fill.plan import Shares, place
+from keygrouping.grouping.level_fill.strain import Strains
+from keygrouping.grouping.protocol import Hashes
+from keygrouping.hashing import hash_keys
+from keygrouping.workload import workload
+
+HASHES = hash_keys([b"key%d" % number for number in range(40)])
+INTERVAL = 40_000
+WIDTHS = (2, 3, 6)
+
+
+def built(workers: int = 10, **given: object) -> LevelFill:
+    grouping = create("level-fill", workers, {"interval": None, **given})
+    assert isinstance(grouping, LevelFill)
+    return grouping
+
+
+def cold_hashes(seed: int, size: int = INTERVAL) -> Hashes:
+    return np.random.default_rng(seed).integers(-(2**63), 2**63, (size, 1))
+
+
+def to_worker(source: LevelFill, worker: int) -> Hashes:
+    """Cold keys that this worker has."""
+    hashes = cold_hashes(9, 2 * INTERVAL)
+    buckets = hashes[:, 0] & (len(source._arrays.owners) - 1)
+    found: Hashes = hashes[source._arrays.owners[buckets] == worker]
+    return found
+
+
+def strain_of(source: LevelFill) -> float:
+    return float(source.interim_statistics()["strain"])
+
+
+def next_plan(source: LevelFill) -> dict[str, Any]:
+    plan: dict[str, Any] = json.loads(json.dumps(source.plan([source.statistics()])))
+    source.apply(plan)
+    return plan
+
+
+@pytest.mark.parametrize("capacities", [[], [3.0, 2.0], [0.2]], ids=["alike", "two-fast", "one-slow"])
+@pytest.mark.parametrize("hot", [0.0, 0.5])
+def test_chance_is_no_strain(hot: float, capacities: list[float]) -> None:
+    source = built(capacities=capacities)
+    for seed in range(3):
+        hashes = cold_hashes(seed, 5 * INTERVAL)
+        hashes[np.random.default_rng(seed).random(len(hashes)) < hot] = HASHES[0]
+        source.route_batch(hashes, None, 0.0)
+        assert 0.0 <= strain_of(source) < 1.0
+        assert not next_plan(source)["estimates"]["strains"]["wide"]
+
+
+def test_a_worker_that_cold_keys_fill_far_above_the_level_is() -> None:
+    source = built()
+    source.route_batch(cold_hashes(1), None, 0.0)
+    source.route_batch(to_worker(source, 3), None, 0.0)
+    assert strain_of(source) > 5
+
+
+def test_few_events_tell_nothing() -> None:
+    source = built()
+    source.route_batch(to_worker(source, 3)[:200], None, 0.0)
+    assert strain_of(source) == 0.0
+
+
+def test_what_others_have_routed_to_a_worker_is_none() -> None:
+    source = built()
+    for seed in range(2):
+        source.bear(np.where(np.arange(10) == 3, float(INTERVAL), 0.0))
+        assert strain_of(source) == 0.0
+        source.route_batch(cold_hashes(seed, 5 * INTERVAL), None, 0.0)
+        found = strain_of(source)
+        next_plan(source)
+    assert found < 1.0
+
+
+def test_the_first_interval_tells_nothing_of_plans() -> None:
+    source = built()
+    for after in (0.0, 1.0):
+        source.route_batch(cold_hashes(1), None, 0.0)
+        source.route_batch(to_worker(source, 3), None, 0.0)
+        assert next_plan(source)["estimates"]["strains"]["wide"] == after
+        source._arrays.owners[:] = built()._arrays.owners
+
+
+def test_while_keys_keep_their_workers_only_more_strain_than_under_a_plan_makes_a_plan_urgent() -> None:
+    source = built()
+    for _ in range(2):
+        source.route_batch(cold_hashes(1), None, 0.0)
+        source.route_batch(to_worker(source, 3), None, 0.0)
+        assert source.urgent
+        plan = next_plan(source)
+    assert plan["estimates"]["strains"]["wide"] == 1.0
+    source.route_batch(cold_hashes(1), None, 0.0)
+    while strain_of(source) <= 5:  # Far more than makes a plan urgent otherwise.
+        source.route_batch(to_worker(source, 3)[:1_000], None, 0.0)
+    planned = plan["estimates"]["strains"]["planned"]
+    assert strain_of(source) <= planned and not source.urgent
+    while strain_of(source) <= planned:
+        source.route_batch(to_worker(source, 3)[:1_000], None, 0.0)
+    assert source.urgent
+
+
+def kept(strains: Strains) -> bool:
+    return strains.keeps(0.0)
+
+
+@given(st.lists(st.floats(0.0, 1.0)), st.integers(1, 30))
+def test_without_strain_keys_have_as_many_workers_as_planned(told: list[float], memory: int) -> None:
+    strains = Strains()
+    for strain in told:
+        strains = strains.next(strain, memory)
+        assert not kept(strains)
+
+
+@pytest.mark.parametrize(("memory", "intervals"), [(10, 7), (20, 14), (1, 1)])
+def test_after_an_interval_with_strain_keys_keep_their_workers_for_some_of_them(memory: int, intervals: int) -> None:
+    strains, lasted = Strains().next(2.0, memory), 0
+    while kept(strains):
+        strains, lasted = strains.next(1.5, memory), lasted + 1
+    assert lasted == intervals
+
+
+def test_where_that_helps_nothing_it_is_over_at_once_and_tried_again_after_a_while() -> None:
+    strains = Strains().next(2.0, 10).next(2.5, 10)
+    waited = 0
+    while not kept(strains):
+        strains, waited = strains.next(2.0, 10), waited + 1
+    assert waited == 3  # 2.5 x .9 x .9 x .9 is less than 2.
+
+
+def test_inside_of_an_interval_more_strain_than_with_planned_workers_is_worth_a_plan() -> None:
+    strains = Strains().next(2.0, 10)
+    assert strains.keeps(2.0) and not strains.keeps(2.1) and not Strains().keeps(0.0)
+
+
+@given(st.lists(st.floats(0.0, 1e150), max_size=12), st.integers(1, 30))
+def test_what_is_known_of_strain_survives_a_round_trip(told: list[float], memory: int) -> None:
+    strains = Strains()
+    for strain in told:
+        strains = strains.next(strain, memory)
+        assert Strains.parsed(json.loads(json.dumps(strains.to_data()))) == strains
+
+
+def wide_keys(seed: int, workers: int) -> Keys:
+    """Keys of random weights, each on several workers."""
+    random = np.random.default_rng(seed)
+    known = random.integers(1, workers + 1, len(HASHES))
+    members = np.concatenate([random.permutation(workers)[:number] for number in known]).astype(np.int32)
+    shares = 0.2 + random.pareto(1.2, len(HASHES))
+    width = random.integers(1, known + 1)
+    return Keys(np.sort(HASHES[:, 0]), 0.9 * shares / shares.sum(), width, known, members, np.zeros(len(members)))
+
+
+def workers_of(keys: Keys) -> list[set[int]]:
+    ends = np.cumsum(keys.known)
+    parts = zip(ends - keys.known, keys.width, strict=True)
+    return [set(keys.members[first : first + width].tolist()) for first, width in parts]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12))
+def test_keys_that_keep_their_workers_lose_none_and_light_ones_get_no_more(seed: int, workers: int) -> None:
+    keys, fair = wide_keys(seed, workers), np.full(workers, 1 / workers)
+    owners = owners_for(np.ones(workers), 64)
+    given = Shares(keys, np.full(64, 0.1 / 64), 1e6, 1e5, np.zeros(workers), 0.0, keep=True)
+    placement = place(given, owners, owners, fair, 0.02, split_light=True, widths=WIDTHS)
+    hot = keys.shares > placement.heaviest_rock
+    for k, (before, after) in enumerate(zip(workers_of(keys), workers_of(placement.keys), strict=True)):
+        if hot[k]:
+            assert before <= after
+        elif len(before) > 1:
+            assert before == after
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_backlog_is_level_though_one_plan_per_interval_would_come_too_late(seed: int) -> None:
+    """In the order of a backlog keys are heavy for a part of an interval only: plans take their workers away."""
+    source, stream, lambdas = built(interval=10.0), workload("backlog", 8 * INTERVAL, seed, {}), []
+    hashes = np.concatenate([stream.table.hashes(source.seeds)[chunk.keys] for chunk in stream.chunks()])
+    for number, events in enumerate(hashes.reshape(8, 32, -1, 1)):
+        routed = [source.route_batch(batch, None, 10 * (number + part / 32)) for part, batch in enumerate(events)]
+        loads = np.bincount(np.concatenate(routed), minlength=10)
+        lambdas.append(float(loads.max() / loads.mean()))
+    assert np.mean(lambdas[2:]) <= 1.02

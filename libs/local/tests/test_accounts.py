@@ -41,6 +41,13 @@ def test_whatever_is_lost_or_there_twice_is_a_fault(change: dict[str, int], faul
     assert dataclasses.replace(GOOD, **change).faults == [fault]  # type: ignore[arg-type]
 
 
+def test_where_workers_read_the_events_their_refusals_count() -> None:
+    refusals = [dataclasses.replace(each, stage=each.stage.replace("router", "worker")) for each in GOOD.refusals]
+    combined = dataclasses.replace(GOOD, refusals=refusals, reader="worker")
+    assert combined.faults == []
+    assert dataclasses.replace(combined, reader="router").faults == ["events: 7, but used, late or refused: 5"]
+
+
 def test_when_nothing_was_used_the_most_frequent_reason_says_what_to_do() -> None:
     refused = dataclasses.replace(GOOD, used=0)
     assert refused.advice is not None

@@ -156,6 +156,7 @@ def test_as_many_processes_combine_as_there_are_to_be_workers(command: Command, 
     assert "every window equals the oracle's" in said
     logs = sorted((command.folder / "data").glob("*/logs/worker-*.log"))
     assert [log.name for log in logs] == ["worker-0.log", "worker-1.log", "worker-2.log"]
+    assert "router" not in said and re.search(r"no-key.*worker|worker.*no-key", said), said
 
 
 @pytest.mark.parametrize("part", ["router", "worker"])

@@ -48,6 +48,8 @@ class Accounts:
     used: int
     refusals: list[Refusal] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    reader: str = "router"
+    """The stage that reads the events: the worker where workers combine."""
 
     @property
     def faults(self) -> list[str]:
@@ -57,7 +59,7 @@ class Accounts:
             ("lines read", self.read, "sent or refused", self.sent + self.refused_by_producer),
             ("lines refused", self.refused_by_producer, "in dead-letters", refused["producer"]),
             ("events sent", self.sent, "in the topic", self.events),
-            ("events", self.events, "used, late or refused", self.used + self.late + refused["router"]),
+            ("events", self.events, "used, late or refused", self.used + self.late + refused[self.reader]),
         ]
         return [f"{name}: {this:,}, but {other}: {that:,}" for name, this, other, that in sums if this != that]
 
@@ -79,8 +81,8 @@ class Accounts:
         return sum(refusal.count for refusal in self.refusals if refusal.stage == stage)
 
 
-async def take_accounts(settings: ServiceSettings, comparison: Comparison) -> Accounts:
-    """The accounts of a finished run that a producer has fed."""
+async def take_accounts(settings: ServiceSettings, comparison: Comparison, reader: str) -> Accounts:
+    """The accounts of a finished run that a producer has fed, and of which the stage `reader` has read the events."""
     places = (await read_places(ProducerSettings(**settings.model_dump()))).places.values()
     known = [place for place in places if place is not None]
     return Accounts(
@@ -90,15 +92,16 @@ async def take_accounts(settings: ServiceSettings, comparison: Comparison) -> Ac
         events=comparison.events,
         late=comparison.late,
         used=comparison.used,
-        refusals=await _refusals(settings),
+        refusals=await _refusals(settings, reader),
         skipped=comparison.skipped,
+        reader=reader,
     )
 
 
-async def _refusals(settings: ServiceSettings) -> list[Refusal]:
+async def _refusals(settings: ServiceSettings, reader: str) -> list[Refusal]:
     stages = {
         None: "producer",
-        settings.events_topic: "router",
+        settings.events_topic: reader,
         settings.routed_topic: "worker",
         settings.partials_topic: "aggregator",
     }

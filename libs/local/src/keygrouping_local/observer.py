@@ -147,8 +147,7 @@ class Observer:
 
     def _topics(self) -> tuple[str, ...]:
         s = self._settings
-        read = (s.partials_topic, s.results_topic, s.late_topic, s.dead_letters_topic, s.receipts_topic)
-        return (s.events_topic, s.routed_topic, *read)
+        return (s.events_topic, s.partials_topic, s.results_topic, s.late_topic, s.dead_letters_topic, s.receipts_topic)
 
     async def _tps(self, topic: str) -> list[TopicPartition]:
         partitions = await partitions_of(self._admin, topic)

@@ -105,7 +105,8 @@ class Run:
                 self._console.print("stopped; the next start goes on from here", highlight=False)
                 return True
             comparison = await check_run(settings, options.workload.spec)
-            accounts = await take_accounts(settings, comparison)
+            reader = WORKER if options.combines else ROUTER
+            accounts = await take_accounts(settings, comparison, reader)
             add_lines(comparison, accounts)
             self._history.complete(options.identity)
         return self._report(comparison, accounts)
@@ -141,8 +142,9 @@ class Run:
             if self._turn.predecessor:
                 await delete_topics(admin, f"{self._turn.predecessor}.")
                 shutil.rmtree(self._options.data_dir / self._turn.predecessor, ignore_errors=True)
-            progress = Topic(f"{settings.application}.progress", 1)
-            await create_topics(admin, [*topics_of(settings, max_workers=MAX_WORKERS), progress])
+            topics = [*topics_of(settings, max_workers=MAX_WORKERS), Topic(f"{settings.application}.progress", 1)]
+            unused = {settings.routed_topic} if self._options.combines else set()
+            await create_topics(admin, [topic for topic in topics if topic.name not in unused])
 
     async def _watch(
         self, settings: ServiceSettings, services: Supervisor, observer: Observer, view: View, about: About

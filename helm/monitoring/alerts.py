@@ -481,6 +481,8 @@ TOPICS = (
 
 _WAITS = 'max by (namespace, group, topic, pod, instance) (keygrouping_app_key_wait_seconds{{rank="{rank}"}})'
 _ENDED = "sum by (namespace, group, topic) (increase(keygrouping_app_events_total[15m]))"
+_IMBALANCE = 'max by (namespace, group, topic) (keygrouping_app_imbalance_ratio{{keys="{keys}"}})'
+_BUSY = "max by (namespace, group, topic) (avg_over_time(keygrouping_app_busy_lanes[10m]) / keygrouping_app_lanes)"
 _OF_APP = "{{ $labels.group }} in {{ $labels.namespace }}"
 
 APPS = (
@@ -539,6 +541,17 @@ APPS = (
         f"App {_OF_APP} can't read on in partition {{{{ $labels.partition }}}} of {{{{ $labels.topic }}}}",
         "An event at the committed offset has not ended for so long that the commit's metadata is nearly full: "
         "{{ $value | humanize }} further events may be read. The partition's other keys soon go on slowly or wait.",
+    ),
+    Alert(
+        "KeygroupingAppNotShared",
+        f"{_IMBALANCE.format(keys='whole')} > 1.5 and {_IMBALANCE.format(keys='shared')} < 1.2 and {_BUSY} > 0.9 "
+        "and sum by (namespace, group, topic) (increase(keygrouping_app_surplus_events_total[10m])) == 0",
+        "10m",
+        "warning",
+        f"Members of app {_OF_APP} don't share the hot keys of {{{{ $labels.topic }}}}",
+        "A member has {{ $value | humanize }} times what members have on average, of hot keys that others could take, "
+        "its lanes are full, and for ten minutes nobody has given anything away: what is given can't be written, or "
+        "members don't hear of each other.",
     ),
     Alert(
         "KeygroupingAppDeadLetters",

@@ -47,6 +47,7 @@ TRAFFIC = {
     "Events accepted",
     "Events and partials",
     "Events by worker",
+    "Events given to other members",
     "Events of the topics",
     "Events in memory",
     "Events routed",
@@ -112,6 +113,7 @@ STATES = {
     "Workers of the heaviest keys",
     "Time until an override ends",
     "λ by key hash",
+    "Work given to a member",
 }
 WITHOUT_LIMITS = TRAFFIC | STATES
 """Panels of which no value is bad by itself: it depends on the stream, the job and the machines."""

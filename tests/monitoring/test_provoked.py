@@ -45,6 +45,10 @@ WORKERS = 4
 TIMEOUT = 180.0
 
 
+LEAST_OVERFLOW = 32_768
+"""Bytes that an app's `overflow` has to take at once."""
+
+
 def hastened(rules: str) -> str:
     """The rules with a second for each minute."""
 
@@ -463,7 +467,9 @@ async def test_an_app_in_trouble_is_told_of(application: str, tmp_path: Path) ->
     with EmbeddedBroker(tmp_path / "broker") as broker:
         async with Cluster(broker.bootstrap_servers) as cluster:
             orders, pictures = f"{application}-orders", f"{application}-pictures"
-            await cluster.create(**{orders: 2, pictures: 1, f"{application}-dead": 1})
+            clicks = f"{application}-clicks"
+            await cluster.create(**{orders: 2, pictures: 1, clicks: 2, f"{application}-dead": 1})
+            await cluster.create_small(f"{application}-app.overflow", LEAST_OVERFLOW, partitions=2)
             members, watch = Members(broker.bootstrap_servers, application, tmp_path), Watch()
             (tmp_path / "rules.yaml").write_text(hastened(prometheus_rules()))
             targets = [(f"127.0.0.1:{port}", {"namespace": "here"}) for port in members.ports]
@@ -471,6 +477,7 @@ async def test_an_app_in_trouble_is_told_of(application: str, tmp_path: Path) ->
                 with Prometheus(tmp_path / "prometheus", targets, rules=tmp_path / "rules.yaml", seconds=0.5) as found:
                     watch.prometheus = found
                     await trouble(members, watch, cluster, orders, pictures)
+                    await not_to_be_shared(members, watch, cluster, clicks)
                     assert broker.pid is not None
                     with stopped(broker.pid):
                         await watch.fires("KeygroupingKafkaCutOff")
@@ -505,3 +512,12 @@ async def trouble(members: Members, watch: Watch, cluster: Cluster, orders: str,
         members.start(1)
         await watch.fires("KeygroupingAppNotReady", "KeygroupingTargetDown")
     await until(partial(watch.prometheus.query, ready.format(2)), TIMEOUT)
+
+
+async def not_to_be_shared(members: Members, watch: Watch, cluster: Cluster, clicks: str) -> None:
+    """Events of a hot key that are too large to be given to the second member, then others."""
+    large, small = [(b"hot", b" " * LEAST_OVERFLOW)] * 30, [(b"hot", b"")] * 30
+    async with meanwhile(asyncio.create_task(keep_asking(cluster, clicks, large))):
+        await watch.fires("KeygroupingAppNotShared")
+    async with meanwhile(asyncio.create_task(keep_asking(cluster, clicks, small))):
+        await watch.is_quiet("KeygroupingAppNotShared")

@@ -335,6 +335,17 @@ def waits(first: str, tenth: str | None = None) -> dict[str, str]:
     return found if tenth is None else found | of_app("key_wait_seconds", tenth, rank="10")
 
 
+def app_shares(whole: str, shared: str, busy: str, given: str = "0x60") -> dict[str, str]:
+    """Of a handler with `split` and eight lanes."""
+    return {
+        **of_app("imbalance_ratio", f"{whole}x60", keys="whole"),
+        **of_app("imbalance_ratio", f"{shared}x60", keys="shared"),
+        **of_app("busy_lanes", f"{busy}x60"),
+        **of_app("lanes", "8x60"),
+        **of_app("surplus_events_total", given),
+    }
+
+
 def app_dead(total: str, ended: str, started: int = 0) -> dict[str, str]:
     return {
         **of_app("dead_letters_total", total, reason="failed"),
@@ -846,6 +857,15 @@ CASES: dict[str, tuple[Case, ...]] = {
         ),
         Case("it comes and goes", of_app("gap_room_offsets", "700 24000 700 20000 " * 10, partition="3"), "30m"),
         Case("there is room", of_app("gap_room_offsets", "24000x60", partition="3"), "30m"),
+    ),
+    "KeygroupingAppNotShared": (
+        Case("nothing is given", app_shares("2.5", "1.02", "8"), "25m", ORDERS, "2.5"),
+        Case("it is shared", app_shares("2.5", "1.02", "8", "0+60x60"), "25m"),
+        Case("it went on", app_shares("2.5", "1.02", "8", "0x12 60+60x60"), "25m"),
+        Case("members have lanes to spare", app_shares("2.5", "1.02", "3"), "25m"),
+        Case("sharing would not help", app_shares("2.5", "1.9", "8"), "25m"),
+        Case("members have the same", app_shares("1.2", "1", "8"), "25m"),
+        Case("it is not to be shared", of_app("busy_lanes", "8x60") | of_app("lanes", "8x60"), "25m"),
     ),
     "KeygroupingAppDeadLetters": (
         Case("many", app_dead("0x20 200x60", "0+1000x100"), "25m", {**ORDERS, "reason": "failed"}, "200"),

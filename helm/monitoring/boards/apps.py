@@ -5,6 +5,7 @@ from monitoring.boards.kit import Board, Panel, Query, Row, by_process, one
 
 _BREAKER, _KEY, _LAG = "KeygroupingAppBreakerOpen", "KeygroupingAppKeyBlocked", "KeygroupingAppLagSteady"
 _DEAD, _GAP, _MISSING = "KeygroupingAppDeadLetters", "KeygroupingAppGapFull", "KeygroupingAppMissing"
+_SHARED = "KeygroupingAppNotShared"
 _RESTARTING = "KeygroupingAppRestarting"
 _OF_MEMBERS = "and on (namespace, instance) keygrouping_app_ready"
 _EACH = "{{group}}: {{topic}}"
@@ -170,6 +171,35 @@ APPS = Board(
                     "short",
                     one("sum by (group, topic) (keygrouping_app_held_events)", _EACH),
                     alert=_KEY,
+                ),
+            ),
+        ),
+        Row(
+            "Are hot keys shared?",
+            (
+                Panel(
+                    "Imbalance of the members",
+                    "λ, the largest load of a member over the mean: of what comes with whole keys, and with the hot ones "
+                    "shared as planned. Only of handlers with `split`.",
+                    "none",
+                    one("max by (topic, keys) (keygrouping_app_imbalance_ratio)", "{{topic}}: {{keys}}"),
+                    limits=(1.5, 2),
+                    alert=_SHARED,
+                ),
+                Panel(
+                    "Events given to other members",
+                    "Events of hot keys per second that members gave away, and others handle.",
+                    "cps",
+                    one("sum by (group, topic) (rate(keygrouping_app_surplus_events_total[$__rate_interval]))", _EACH),
+                    alert=_SHARED,
+                ),
+                Panel(
+                    "Work given to a member",
+                    "Seconds of calls that events need which others gave to the member and which have not ended: two "
+                    "seconds of all its lanes at most, or four calls.",
+                    "s",
+                    one(by_process("max", "(keygrouping_app_slot_load_seconds)"), "{{process}}"),
+                    alert=_SHARED,
                 ),
             ),
         ),

@@ -67,9 +67,9 @@ class Cluster:
         """Creates a compacted topic of one partition; returns when the broker serves it."""
         await self._create({name: 1}, {"cleanup.policy": "compact"})
 
-    async def create_small(self, name: str, largest: int) -> None:
-        """Creates a topic of one partition that takes no batch of more bytes; returns when the broker serves it."""
-        await self._create({name: 1}, {"max.message.bytes": str(largest), "retention.ms": "-1"})
+    async def create_small(self, name: str, largest: int, partitions: int = 1) -> None:
+        """Creates a topic that takes no batch of more bytes; returns when the broker serves it."""
+        await self._create({name: partitions}, {"max.message.bytes": str(largest), "retention.ms": "-1"})
 
     async def _create(self, topics: Mapping[str, int], settings: dict[str, str]) -> None:
         await self.admin.create_topics([NewTopic(n, c, 1, topic_configs=settings) for n, c in topics.items()])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
+import struct
 import subprocess
 import sys
 import time
@@ -12,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from keygrouping_app import TEXT, App, AppError, Event, Output, Reject, Retries, Topic, UndecodableError
+from keygrouping_app import TEXT, App, AppError, Event, Output, Reject, Retries, State, Topic, UndecodableError
 
 
 def orders(*keys: str, **fields: Any) -> list[Event]:
@@ -287,3 +289,218 @@ def test_a_process_that_runs_an_app_collects_garbage_rarely(monkeypatch: pytest.
         gc.unfreeze()
         gc.set_threshold(*before)
     assert thresholds == [0, 100_000]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_a_further_try_sees_the_event_as_it_came(batch: bool) -> None:
+    """Whatever the call that failed has done to what it was given."""
+    app, calls = App("a"), 0
+
+    async def double(given: Any) -> list[Output]:
+        nonlocal calls
+        calls += 1
+        events = given if batch else [given]
+        for event in events:
+            event.value["n"] += 100
+        if calls < 3:
+            raise ConnectionError("the service is away")
+        return [Output("doubled", event.value["n"], key=event.key) for event in events]
+
+    app.on("orders", batch=batch)(double)
+    tested = await app.test(orders("a", "a", "a"))
+    assert sorted(output.value or b"" for output in tested.outputs) == [b"100", b"101", b"102"]
+
+
+async def test_an_error_in_a_group_of_tasks_is_what_it_would_be_without() -> None:
+    app = App("a")
+
+    async def fail(error: Exception) -> None:
+        raise error
+
+    @app.on("orders", retries=Retries(2, first=0))
+    async def charge(event: Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            for error in event.value["errors"]:
+                group.create_task(
+                    fail({"reject": Reject("no"), "value": ValueError("bad")}.get(error, OSError("away")))
+                )
+
+    def failing(*errors: str) -> list[Event]:
+        return [Event.of("orders", {"errors": errors}, key="a")]
+
+    async def only(*errors: str) -> tuple[str, str, bool]:
+        ((event, failure),) = (await app.test(failing(*errors))).dead
+        assert event.tries == (1 if failure.reason == "rejected" else 3)
+        return failure.reason, failure.detail, failure.dependency
+
+    assert await only("reject") == ("rejected", "no", False)
+    assert await only("value") == ("failed", "ValueError: bad", False)
+    assert await only("value", "away") == ("failed", "ValueError: bad; OSError: away", True)
+    assert await only("reject", "value") == ("failed", "no; ValueError: bad", False)
+
+
+async def test_whatever_a_codec_raises_is_about_the_bytes_unless_it_could_not_ask() -> None:
+    class Registered:
+        """As codecs with a registry of schemas are."""
+
+        away = 0
+
+        def decode(self, data: bytes) -> int:
+            if self.away:
+                self.away -= 1
+                raise ConnectionError("no registry")
+            return int(struct.unpack(">i", data)[0])
+
+        def encode(self, value: Any) -> bytes:
+            if self.away:
+                self.away -= 1
+                raise ConnectionError("no registry")
+            return struct.pack(">i", value)
+
+    app, codec, seen = App("a"), Registered(), list[int]()
+
+    @app.on(Topic("numbers", value=codec))
+    async def take(event: Event) -> Output:
+        seen.append(event.value)
+        return Output(Topic("sums", value=codec), event.value)
+
+    tested = await app.test([Event.of("numbers", b"1234"), Event.of("numbers", b"short")])
+    assert len(tested.handled) == 1
+    assert [(failure.reason, event.tries) for event, failure in tested.dead] == [("undecodable", 1)]
+    assert "unpack requires a buffer of 4 bytes" in tested.dead[0][1].detail
+    codec.away = 3
+    tested = await app.test([Event.of("numbers", b"1234")])
+    assert (len(tested.handled), tested.retries) == (1, 3)
+
+
+async def test_handlers_that_yield_are_faults() -> None:
+    app = App("a")
+
+    @app.on("one")
+    def some(event: Event) -> Any:
+        yield event
+
+    @app.on("two")
+    async def others(event: Event) -> Any:
+        yield event
+
+    with pytest.raises(AppError) as wrong:
+        app.check()
+    assert str(wrong.value).count("it yields: return an Output, or a list of them") == 2
+
+
+async def test_a_coroutine_that_nobody_awaits_ends_the_app() -> None:
+    """Its body never runs, so all events would become dead letters."""
+    app = App("a")
+
+    async def charge(event: Event) -> None:
+        assert event
+
+    @functools.wraps(charge)
+    def wrapped(event: Event) -> Any:
+        return charge(event)
+
+    app.on("orders")(wrapped)
+    with pytest.raises(AppError, match="returns a coroutine, which nobody awaits: declare it, and what wraps it, as"):
+        await app.test(orders("a", "b"))
+
+
+async def test_an_object_may_be_a_handler() -> None:
+    class Charge:
+        async def __call__(self, event: Event) -> Output:
+            return Output("receipts", event.key)
+
+    app = App("a")
+    app.on("orders")(Charge())
+    assert [output.value for output in (await app.test(orders("a"))).outputs] == [b'"a"']
+
+
+@pytest.mark.parametrize("error", [SystemExit(2), GeneratorExit(), type("Mute", (Exception,), {"__str__": None})()])
+async def test_whatever_a_handler_raises_ends_its_event_alone(error: BaseException) -> None:
+    app = App("a")
+
+    @app.on("orders", retries=0, breaker=None)
+    async def charge(event: Event) -> None:
+        if event.key == "bad":
+            raise error
+
+    tested = await app.test(orders("bad", "a", "b"))
+    assert [event.key for event, _ in tested.dead] == ["bad"]
+    assert len(tested.handled) == 2
+
+
+async def test_an_event_that_is_rejected_late_is_rejected() -> None:
+    app = App("a")
+
+    @app.on("orders", timeout=1)
+    async def charge(_: Event) -> None:
+        try:
+            await asyncio.sleep(5)
+        except asyncio.CancelledError:
+            raise Reject("closed") from None
+
+    ((_, failure),) = (await app.test(orders("a"))).dead
+    assert failure.reason == "rejected"
+
+
+async def test_a_header_that_can_not_be_written_is_an_output_that_can_not() -> None:
+    app = App("a")
+
+    @app.on("orders")
+    async def charge(event: Event) -> Output:
+        return Output("receipts", 1, key=event.key, headers=[("\ud800", b"")])
+
+    ((event, failure),) = (await app.test(orders("a"))).dead
+    assert (failure.reason, event.tries) == ("invalid_output", 1)
+
+
+async def test_states_that_a_test_gives_are_as_young_as_its_events() -> None:
+    app = App("a")
+
+    @app.on("orders", state=State(dict, ttl=3600))
+    async def count(_: Event, state: dict[str, int]) -> None:
+        state["n"] = state.get("n", 0) + 1
+
+    event = Event.of("orders", 1, key="a", time=1_790_000_000_000)
+    tested = await app.test([event], states={"orders": {"a": {"n": 41}}})
+    assert tested.states == {"orders": {"a": {"n": 42}}}
+
+
+async def test_what_is_replaced_in_a_test_has_to_be_there() -> None:
+    app = App("a")
+
+    @app.lifespan
+    async def database() -> AsyncIterator[str]:
+        yield "real"
+
+    @app.on("orders")
+    async def charge(event: Event, database: str) -> None:
+        assert event and database
+
+    with pytest.raises(AppError, match="databse is yielded by no lifespan"):
+        await app.test(orders("a"), databse="fake")
+    with pytest.raises(ValueError, match="there is a lifespan database already"):
+        app.lifespan(database)
+
+
+async def test_threads_of_the_event_loop_stop_virtual_time_only_while_they_work() -> None:
+    app = App("a")
+
+    @app.on("orders", retries=Retries(5, first=100, most=100))
+    async def charge(_: Event) -> None:
+        await asyncio.to_thread(time.sleep, 0.01)
+        raise ValueError("bad")
+
+    began = time.perf_counter()
+    tested = await app.test(orders("a", "b"))
+    assert time.perf_counter() - began < 30
+    assert len(tested.dead) == 2
+    assert tested.seconds > 250
+
+
+def test_what_is_no_topic_is_told_where_it_stands() -> None:
+    app = App("a")
+    with pytest.raises(TypeError, match=r"write @app.on\('orders'\)"):
+        app.on(print)  # type: ignore[arg-type]
+    app.on("dead-letters")(print)
+    assert any("its own dead letters, which would come to its handler again" in fault for fault in app.faults())

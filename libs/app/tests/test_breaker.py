@@ -307,6 +307,25 @@ async def test_a_test_in_which_nothing_ever_works_says_so() -> None:
         await app.test([Event.of("orders", number, key=f"k{number}") for number in range(50)])
 
 
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_events_that_always_fail_keep_no_others_from_closing_the_breaker(keyed: bool) -> None:
+    """An own type of error is taken for a dependency's; the next probe is another event's."""
+    app, handled = App("billing"), set[int]()
+
+    class OddError(Exception):
+        """As libraries have."""
+
+    @app.on("orders", order=None, retries=Retries(2, first=0.1))
+    async def charge(event: Event) -> None:
+        if event.value < 6:
+            raise OddError
+        handled.add(event.value)
+
+    with pytest.raises(AppError, match="has failed for an hour"):  # those that are left, with nothing else to try
+        await app.test([Event.of("orders", n, key=f"k{n}" if keyed else None) for n in range(100)])
+    assert handled == {*range(6, 100)}
+
+
 async def test_rates_take_virtual_time() -> None:
     app, starts = App("billing"), list[float]()
 

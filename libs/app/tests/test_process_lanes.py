@@ -519,3 +519,22 @@ def test_a_module_that_runs_its_app_wherever_it_is_imported_is_told_what_to_do(t
     assert done.returncode != 0
     assert "put it under if __name__ == '__main__':" in done.stderr
     assert "AppError: work-1: its process ended at its start, with exit code 1" in done.stderr
+
+
+async def test_a_batch_may_be_taken_apart_in_a_process(making: Making) -> None:
+    app, ends = App("a"), Ends()
+    app.on("t", processes=1, batch=True)(lane_handlers.take_apart)
+    async with lanes_of(app, ends) as lanes:
+        lanes.offer(making("aabb"))
+        await until(lambda: ends.reach(4), lanes)
+    assert not ends.failures
+    assert sorted(offset for runs in making.runs().values() for *_, offset in runs) == [0, 1, 2, 3]
+
+
+async def test_a_coroutine_that_a_process_would_have_to_await_ends_the_app(making: Making) -> None:
+    app, ends = App("a"), Ends()
+    app.on("t", processes=1)(lane_handlers.forgets_to_await)
+    async with lanes_of(app, ends) as lanes:
+        lanes.offer(making("a"))
+        with pytest.raises(AppError, match="returns a coroutine, which nobody awaits"):
+            await asyncio.wait_for(lanes.failure, 60)

@@ -136,6 +136,9 @@ class App:
           others writes what it has too much to the topic `NAME.overflow`, of which each member has partitions.
         """
 
+        if not isinstance(topic, str | Topic):
+            raise TypeError(f"the topic is missing, or is none: write @app.on('orders'), not @app.on with {topic!r}")
+
         def declare(function: FunctionType) -> FunctionType:
             tries = Retries(times=retries) if isinstance(retries, int) else retries
             handler = Handler(
@@ -166,9 +169,14 @@ class App:
 
         What it yields is given to handlers, and to lifespans declared later, that have a parameter of its name. One
         that only handlers with `processes` need, themselves or by other lifespans, runs in each of their processes and
-        not in the member's own.
+        not in the member's own. ValueError if there is one of its name.
         """
-        self._lifespans[getattr(function, "__name__", repr(function))] = function
+        name = getattr(function, "__name__", repr(function))
+        if name in self._lifespans:
+            raise ValueError(f"there is a lifespan {name} already: what it yields is given by its name")
+        if name in ("events", "states"):
+            raise ValueError(f"no lifespan is called {name}: App.test could not replace it")
+        self._lifespans[name] = function
         return function
 
     def override(self, given: Mapping[str, Any], connection: Mapping[str, Any]) -> None:
@@ -186,7 +194,7 @@ class App:
         found = [
             *([] if self.name else ["the app has no name: App('billing'); it is its consumer group's"]),
             *([] if self.brokers else ["brokers is empty: give Kafka's address, 'host:port'"]),
-            *([] if self._dead_letters else ["dead_letters is empty: give the topic for events that fail for good"]),
+            *self._faults_of_dead_letters(),
             *([] if 1 <= self._session_timeout <= 3600 else ["session_timeout: give seconds from 1 to 3600"]),
             *([] if 0 <= self._commit_interval <= 60 else ["commit_interval: give seconds from 0 to 60"]),
             *faults_of(self._start, self._until),
@@ -215,6 +223,16 @@ class App:
                 )
             found += [*handler.faults(dict.fromkeys(given)), *self._faults_of_processes(handler)]
         return found
+
+    def _faults_of_dead_letters(self) -> list[str]:
+        if not self._dead_letters:
+            return ["dead_letters is empty: give the topic for events that fail for good"]
+        if any(handler.topic.name == self._dead_letters for handler in self.handlers):
+            return [
+                f"topic {self._dead_letters!r} is where the app writes its own dead letters, which would come to its "
+                "handler again: give the app another topic by dead_letters="
+            ]
+        return []
 
     def _faults_of_split(self) -> list[str]:
         split = [handler for handler in self.handlers if handler.split]
@@ -302,6 +320,8 @@ class App:
         run.
         """
         self.check()
+        if strange := sorted(given.keys() - self._lifespans.keys()):
+            raise AppError(f"{name} is yielded by no lifespan: nothing is to be replaced" for name in strange)
         async with provided(self._lifespans, given) as values:
             return await run_test(self.handlers, events, partial(self.bound, provided=values), states or {})
 

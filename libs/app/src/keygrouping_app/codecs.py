@@ -9,7 +9,11 @@ import orjson
 
 
 class Codec(Protocol):
-    """Reads and writes keys or values; both raise ValueError for what they can't."""
+    """Reads and writes keys or values.
+
+    Whatever it raises says that this can't be read or written, so the event becomes a dead letter at once; but for
+    OSError (ConnectionError, TimeoutError) of something that it asks, such as a registry: that is tried again.
+    """
 
     def decode(self, data: bytes) -> Any:
         """What the bytes say."""

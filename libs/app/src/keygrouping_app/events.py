@@ -150,6 +150,10 @@ class Event:
             self._value = _decoded(self.source.topic.value, self.raw.value, "value", self)
         return self._value
 
+    def forget(self) -> None:
+        """Key and value are decoded once more when they are asked for: a call that has failed may have changed them."""
+        self._key = self._value = _UNREAD
+
     def __repr__(self) -> str:
         return f"<Event {self.identity} key={self.raw.key!r}>"
 
@@ -200,7 +204,9 @@ def _decoded(codec: Codec, data: bytes | None, what: str, event: Event) -> Any:
         return None
     try:
         return codec.decode(data)
-    except ValueError as error:
+    except OSError:  # of a registry or the like: not the bytes are to blame
+        raise
+    except Exception as error:
         raise UndecodableError(f"the {what} of {event.identity} can't be read: {error}") from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import traceback
+from dataclasses import replace
 
 from keygrouping_app.events import UndecodableError
 from keygrouping_app.kept import StateError
@@ -25,13 +26,16 @@ class OutputError(ValueError):
 
 def failure_of(error: BaseException, expired: bool) -> Failure:
     """The failure that an exception of a handler stands for; `expired`: its deadline had passed before."""
-    detail = f"{type(error).__name__}: {error}"[:_MOST_DETAIL]
+    if isinstance(error, BaseExceptionGroup):
+        return _failure_of_group([failure_of(each, expired) for each in error.exceptions])
+    text = _text(error)
+    detail = f"{type(error).__name__}: {text}"[:_MOST_DETAIL]
     digest = _digest(error)
+    if isinstance(error, Reject):
+        return Failure("rejected", text[:_MOST_DETAIL], retry=False, digest=digest)
     if expired:
         told = f"the handler was at work longer than its timeout ({detail})"
         return Failure("timeout", told, digest=digest, dependency=True)
-    if isinstance(error, Reject):
-        return Failure("rejected", str(error)[:_MOST_DETAIL], retry=False, digest=digest)
     if isinstance(error, UndecodableError):
         return Failure("undecodable", str(error)[:_MOST_DETAIL], retry=False)
     if isinstance(error, OutputError):
@@ -42,6 +46,19 @@ def failure_of(error: BaseException, expired: bool) -> Failure:
         return Failure("failed", "the handler was cancelled by something that it awaited", digest=digest)
     dependency = isinstance(error, OSError) or not isinstance(error, _OF_EVENT_OR_CODE)
     return Failure("failed", detail, digest=digest, dependency=dependency)
+
+
+def _failure_of_group(failures: list[Failure]) -> Failure:
+    """What an `asyncio.TaskGroup` raises: what may be over at another try is tried again, whatever else failed."""
+    worst = max(failures, key=lambda failure: (failure.retry, failure.dependency))
+    return replace(worst, detail="; ".join(failure.detail for failure in failures)[:_MOST_DETAIL])
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "it can't say what is wrong"
 
 
 def _digest(error: BaseException) -> str:

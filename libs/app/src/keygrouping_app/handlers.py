@@ -35,6 +35,10 @@ class AppError(ValueError):
         super().__init__("\n".join(self.faults))
 
 
+class UnusableHandlerError(Exception):
+    """A handler that can't work as it is written, whatever it is given: no event is to blame."""
+
+
 def all_done(*steps: Callable[[], object]) -> None:
     """Takes all the steps, and tells the faults of all in one AppError."""
     faults: list[str] = []
@@ -105,8 +109,9 @@ class Handler:
 
     @property
     def is_async(self) -> bool:
-        """Whether it is a coroutine function."""
-        return inspect.iscoroutinefunction(self.function)
+        """Whether it is a coroutine function, or an object that is called like one."""
+        called = vars(type(self.function)).get("__call__")
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(called)
 
     def scheduler(self) -> Scheduler:
         """Its queues, empty."""
@@ -139,6 +144,8 @@ class Handler:
                 if name not in given
             ),
         ]
+        if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
+            found.append("it yields: return an Output, or a list of them")
         takes = self._takes()
         if takes < 1:
             found.append("it takes no argument: its first one is the event (with batch, the list of events)")
@@ -210,20 +217,37 @@ def _checks_of(breaker: Breaker) -> list[tuple[str, Any, bool, str]]:
 
 
 def outputs_of(result: Any, event: Event) -> list[Outgoing]:
-    """The records that a handler has returned: None, an `Output` or several; OutputError for anything else."""
+    """The records that a handler has returned: None, an `Output` or several; OutputError for anything else.
+
+    UnusableHandlerError for what no event is to blame for; OSError of a codec that asks somebody.
+    """
     if result is None:
         return []
     outputs = [result] if isinstance(result, Output) else result
     if not isinstance(outputs, list | tuple) or not all(isinstance(output, Output) for output in outputs):
+        _check_is_awaited(result)
         raise OutputError(f"a handler returns None, an Output or a list of them, not {result!r:.200}")
     try:
         written = [output.encoded(event) for output in outputs]
+    except OSError:
+        raise
     except Exception as error:
         raise OutputError(f"an Output can't be encoded: {error}") from error
     for output in written:
         if fault := _fault_of(output):
             raise OutputError(f"an Output for {output.topic!r} {fault}")
     return written
+
+
+def _check_is_awaited(result: Any) -> None:
+    if not inspect.isawaitable(result):
+        return
+    if inspect.iscoroutine(result):
+        result.close()
+    raise UnusableHandlerError(
+        "it is a plain function and returns a coroutine, which nobody awaits: declare it, and what wraps it, as async "
+        "def"
+    )
 
 
 def _fault_of(output: Outgoing) -> str | None:
@@ -252,9 +276,17 @@ def _is_topic(name: str) -> bool:
 
 def _is_header(header: object) -> bool:
     match header:
-        case (str(), bytes() | None):
-            return True
+        case (str(name), bytes() | None):
+            return _is_utf8(name)
     return False
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _at(pointer: str, event: Event) -> Hashable:

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from keygrouping_app.costs import Costs
 from keygrouping_app.events import Event, Outgoing, Source
 from keygrouping_app.failures import failure_of
-from keygrouping_app.handlers import AppError, Function, Handler, outputs_of
+from keygrouping_app.handlers import AppError, Function, Handler, UnusableHandlerError, outputs_of
 from keygrouping_app.kept import UnusableStateError
 from keygrouping_app.scheduler import Call, Failure
 from keygrouping_app.state import Form
@@ -132,7 +132,10 @@ class Lanes:
         if result is not None and error is None:
             try:
                 outputs = outputs_of(result, call.events[-1])
-            except ValueError as wrong:
+            except UnusableHandlerError as unusable:
+                self._end_app(call, str(unusable))
+                return self._loop.time()
+            except (ValueError, OSError) as wrong:
                 error = wrong
         if error is not None:
             failure = failure_of(error, call.expired)
@@ -160,7 +163,10 @@ class Lanes:
             raise
 
     def _end_app(self, call: Call, why: str) -> None:
-        """Without a key's state the app can't go on. The call does not end, so none of its events counts as ended."""
+        """Without a key's state, or with a handler that can't work, the app can't go on.
+
+        The call does not end, so none of its events counts as ended.
+        """
         self._fail(AppError([f"{self.handler.name} on {self.handler.topic.name!r}, key {call.queue.key!r}: {why}"]))
 
     def _fail(self, error: BaseException) -> None:
@@ -324,7 +330,7 @@ class LoopLanes(Lanes):
                 if self._closed:
                     raise
                 error = cancelled
-            except Exception as broken:
+            except (Exception, SystemExit, GeneratorExit) as broken:  # of the handler's call, not of the app's
                 error = broken
             finally:
                 del self._at_work[call]

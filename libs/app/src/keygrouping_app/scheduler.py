@@ -446,9 +446,12 @@ class Scheduler:
 
     def _failed(self, call: Call, now: float, failure: Failure) -> list[Event]:
         queue = call.queue
+        for event in call.events:
+            event.forget()
         if failure.dependency and self.circuit is not None and self.circuit.is_open:
             self.retried += 1
-            self._put_back(queue, call.events)
+            # The next probe is another event's, where order allows it: these may be to blame for their failure.
+            self._put_back(queue, call.events, first=queue.serial)
             return []
         if len(call.events) > 1:
             # One of them may be to blame: each is tried by itself, and only that one fails for good.
@@ -466,11 +469,14 @@ class Scheduler:
         heapq.heappush(self._later, (now + self._delay(event.tries), next(self._sequence), queue, event))
         return []
 
-    def _put_back(self, queue: _Queue, events: list[Event]) -> None:
+    def _put_back(self, queue: _Queue, events: list[Event], first: bool = True) -> None:
         queue.source = None
         if isinstance(queue.events, list):
             queue.events = deque(queue.events)
-        queue.events.extendleft(reversed(events))
+        if first:
+            queue.events.extendleft(reversed(events))
+        else:
+            queue.events.extend(events)
         self._waiting += len(events)
         self._give_turn(queue)
 

@@ -51,7 +51,10 @@ async def run_test(
     waiting = _by_topic(events)
     if strange := sorted(waiting.keys() - by_topic.keys()):
         raise AppError(f"topic {topic!r} has no handler: declare one with @app.on({topic!r})" for topic in strange)
-    sources = {topic: Source(handler.topic, _states(handler, states)) for topic, handler in by_topic.items()}
+    sources = {
+        topic: Source(handler.topic, _states(handler, states.get(topic, {}), _first_time(waiting.get(topic, ()))))
+        for topic, handler in by_topic.items()
+    }
     if strange := [topic for topic in states if topic not in sources or sources[topic].states is None]:
         raise AppError(f"topic {topic!r} has no handler with state: give it state=" for topic in strange)
     total = sum(map(len, waiting.values()))
@@ -131,13 +134,17 @@ def _placed(source: Source, events: list[Event]) -> list[Event]:
     return placed
 
 
-def _states(handler: Handler, given: Mapping[str, Mapping[Any, Any]]) -> States | None:
+def _first_time(events: Iterable[Event]) -> int:
+    return min((event.time for event in events), default=0)
+
+
+def _states(handler: Handler, given: Mapping[Any, Any], time: int) -> States | None:
     if handler.state is None:
         return None
     states, form = States(handler.state, by_field=handler.key is not None), Form(handler.state)
-    for key, state in given.get(handler.topic.name, {}).items():
+    for key, state in given.items():
         group = key if handler.key is not None or isinstance(key, bytes) else handler.topic.key.encode(key)
-        states.keep(group, None, form.write(state), 0)
+        states.keep(group, None, form.write(state), time)
     return states
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from keygrouping_app.events import Event, Headers, Outgoing, Record, Source
 from keygrouping_app.failures import failure_of
-from keygrouping_app.handlers import AppError, Function, Handler, outputs_of
+from keygrouping_app.handlers import AppError, Function, Handler, UnusableHandlerError, outputs_of
 from keygrouping_app.kept import Kept, UnusableStateError
 from keygrouping_app.lifespans import Lifespan, provided
 from keygrouping_app.logs import set_up_logging
@@ -44,8 +44,8 @@ End: TypeAlias = tuple[int, list[RawOutput], bytes | None, Failure | None, float
 Answer: TypeAlias = tuple[list[End], list[int]]
 """Calls that have ended, and those that are given back and have not begun."""
 
-UNUSABLE = "unusable_state"
-"""Reason of a failure that ends the app: see `UnusableStateError`."""
+UNUSABLE = "unusable"
+"""Reason of a failure that ends the app: see `UnusableStateError`, `UnusableHandlerError`."""
 STOP, BACK = "stop", "back"
 """Instead of calls: end when those that are here have ended; give back those that have not begun."""
 NAME = "keygrouping-"
@@ -212,7 +212,7 @@ def _called(
     function: Function, events: list[Event], batch: bool, form: Form | None, kept: Kept | None
 ) -> tuple[list[RawOutput], bytes | None, Failure | None]:
     try:
-        given: Any = events if batch else events[0]
+        given: Any = [*events] if batch else events[0]  # A list of the handler's own: it may take it apart.
         after = None
         if form is None:
             result = function(given)
@@ -221,7 +221,7 @@ def _called(
             result = function(given, state)
             after = form.write(state)
         return [_raw(output) for output in outputs_of(result, events[-1])], after, None
-    except UnusableStateError as error:
+    except (UnusableStateError, UnusableHandlerError) as error:
         return [], None, Failure(UNUSABLE, str(error))
     except BaseException as error:  # whatever it is, it must not end the process
         return [], None, failure_of(error, expired=False)

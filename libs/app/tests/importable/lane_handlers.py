@@ -74,6 +74,18 @@ def quiet(event: Event) -> Output | None:
     return act(event)
 
 
+def forgets_to_await(event: Event) -> Any:
+    """A plain function around a coroutine."""
+    return work_async(event)
+
+
+def take_apart(events: list[Event]) -> None:
+    """Takes its list apart."""
+    while events:
+        say("start", events[-1])
+        events.pop()
+
+
 def batch(events: list[Event]) -> list[Output]:
     """An output for all."""
     for event in events:

@@ -1,7 +1,9 @@
 """applyInPandas in parts, and joins, have the rows of plain Spark, on tasks with equally many rows."""
 
+import functools
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -226,3 +228,55 @@ def test_a_function_gets_the_columns_of_its_frame_and_no_others(spark: SparkSess
     looked_up = skewed(clicks, "user", widths=spark.createDataFrame([("hot", 2)], "user string, parts int"))
     found = looked_up.groupBy("user").applyInPandas(columns, "columns string", merge=lambda parts: parts)
     assert {row[0] for row in found.collect()} == {"user,id,at"}
+
+
+def test_a_function_is_called_as_spark_calls_it(clicks: DataFrame) -> None:
+    def scaled(rows: Any, *, scale: int = 1) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame({"rows": [len(rows) * scale]})
+
+    def one(parts: Any) -> Any:
+        return parts.sum().to_frame().T
+
+    for function in (scaled, functools.partial(scaled, scale=2)):
+        found = skewed(clicks, "user", widths=["hot"], partitions=3).groupBy("user")
+        plain = clicks.groupBy("user").applyInPandas(function, "rows long")
+        assert rows_of(found.applyInPandas(function, "rows long", merge=one)) == rows_of(plain)
+
+
+@pytest.mark.parametrize("widths", [{}, ["hot"]])
+def test_a_function_of_iterators_is_refused(clicks: DataFrame, widths: Any) -> None:
+    def each(frames: Iterator[Any]) -> Iterator[Any]:
+        yield from frames
+
+    groups = skewed(clicks, "user", widths=widths).groupBy("user")
+    with pytest.raises(SkewError, match="gets a group in batches: give one of a whole pandas frame"):
+        groups.applyInPandas(each, "rows long", merge=added)
+
+
+def test_times_that_pandas_would_have_without_a_zone_are_refused(spark: SparkSession, clicks: DataFrame) -> None:
+    groups = skewed(clicks, "user", widths=["hot"]).groupBy("user")
+    inner = "user string, ends array<timestamp>, seen struct<at: timestamp>"
+    before = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+        with pytest.raises(SkewError, match="ends, seen: timestamps inside of other types"):
+            groups.applyInPandas(counted, inner, merge=added)
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        assert groups.applyInPandas(counted, inner, merge=added).columns == ["user", "ends", "seen"]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+
+
+def test_a_join_does_not_ask_whether_a_field_may_be_null(spark: SparkSession) -> None:
+    left = spark.range(30).select(F.struct(F.lit("hot").alias("user")).alias("k"), "id")
+    right = spark.createDataFrame([(("hot",), 1)], "k struct<user: string>, plan int")
+    found = skewed_join(left, right, "k", widths=[("hot",)], partitions=3)
+    assert rows_of(found) == rows_of(left.join(right, "k"))
+
+
+@pytest.mark.parametrize("number", [0, 4])
+def test_columns_have_numbers_from_one(clicks: DataFrame, number: int) -> None:
+    with pytest.raises(SkewError, match="columns have numbers from 1 to 3"):
+        skewed(clicks, "user", widths=["hot"]).groupBy(number)

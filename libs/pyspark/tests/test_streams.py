@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from keygrouping.spark import SkewError, skewed, skewed_join
@@ -98,3 +99,21 @@ def test_a_stream_joins_a_stream(clicks: DataFrame, tmp_path: Path) -> None:
     assert sorted(row for batch in results(found, "append", tmp_path / "found") for row in batch) == sorted(
         row for batch in plain for row in batch
     )
+
+
+@pytest.mark.parametrize("starts", [({}, ["hot"]), (["hot"], {})], ids=["becomes hot", "is hot no more"])
+def test_in_partials_a_key_may_become_hot_with_a_new_start(
+    spark: SparkSession, tmp_path: Path, starts: tuple[Any, Any]
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    stream = spark.readStream.schema(SCHEMA).json(str(source)).withWatermark("ts", "1 minute")
+    plain: list[list[Any]] = []
+    found: list[list[Any]] = []
+    for start, widths in enumerate(starts):
+        rows = [{"user": "hot" if n % 3 else f"k{n}", "ts": f"2026-01-01T0{start}:00:{n:02}Z"} for n in range(30)]
+        (source / f"{start}.json").write_text("\n".join(map(json.dumps, rows)))
+        plain += results(stream.groupBy(*keys()).count(), "append", tmp_path / "plain")
+        parts = skewed(stream, "user", widths=widths, spread="partials").groupBy(*keys())
+        found += results(parts.count(), "append", tmp_path / "found")
+    assert found == plain and any(found)

@@ -66,3 +66,14 @@ def test_they_are_looked_up_in_a_frame(spark: SparkSession, clicks: DataFrame) -
     assert_same(found, clicks.groupBy("user").agg(F.sum("id"), F.count("*")))
     with pytest.raises(SkewError, match="key and width is wanted, not of name"):
         skewed(clicks, "user", widths=table.select("name"))
+
+
+def test_a_frame_of_widths_may_have_its_keys_as_texts_or_numbers(spark: SparkSession, clicks: DataFrame) -> None:
+    """As files without a schema have them: "7" and "07" are one number, and what is none is no key."""
+    texts = spark.createDataFrame([("7", "2"), ("07", "3"), ("cold", "2"), (None, "2")], "k string, w string")
+    assert parts(clicks, widths=texts) == {7: 3, None: 2}
+    found = skewed(clicks, "user", widths=texts, partitions=3).groupBy("user").count()
+    assert_same(found, clicks.groupBy("user").count())
+    named = clicks.withColumn("user", F.coalesce(F.col("user").cast("string"), F.lit("cold")))
+    assert parts(named, widths=spark.createDataFrame([(7, 2)], "k int, w int")) == {"7": 2}
+    assert parts(named, widths=[b"7"], partitions=2) == {"7": 2}

@@ -262,6 +262,20 @@ def test_a_part_has_its_place_and_the_first_one_is_always_the_same(spark: SparkS
         assert row["where"] == (first[row["user"]] + min(row["part"], tasks - 1)) % tasks
 
 
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_the_type_of_a_states_key_hangs_neither_on_widths_nor_on_ansi(spark: SparkSession, ansi: str) -> None:
+    """A state's key that may be null is another type, which a checkpoint does not take."""
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        frame = spark.range(4).selectExpr("id % 2 AS user", "id")
+        for widths in ({}, {0: 2}, [0, None]):
+            parts = skewed(frame, "user", widths=widths).groupBy("user")._parts()
+            assert not with_state.with_parts(parts).schema[PART].nullable
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before or "true")
+
+
 def test_groups_that_pandas_takes_for_one_have_texts_of_their_own(spark: SparkSession) -> None:
     moments = [FOLDED, FOLDED + timedelta(hours=1), None]
     floats = [0.0, float("nan"), None]

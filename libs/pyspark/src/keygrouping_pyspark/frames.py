@@ -8,12 +8,12 @@ from typing import Any, Literal, NamedTuple
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from keygrouping_pyspark.columns import Call, call_of, has_python_aggregate
 from keygrouping_pyspark.errors import NotMergeableError, SkewError
 from keygrouping_pyspark.hashing import hashes_by_value, row_hash
-from keygrouping_pyspark.in_parts import Spread, apply_in_parts, parsed
+from keygrouping_pyspark.in_parts import Spread, apply_in_parts, check_function, parsed
 from keygrouping_pyspark.merges import split
 from keygrouping_pyspark.own import Mergeable, split_of, whole_of
 from keygrouping_pyspark.placing import salt
@@ -23,7 +23,7 @@ from keygrouping_pyspark.with_state import Parts, apply_with_states, check_modes
 
 type_of_spread = Literal["partials", "rows"]
 
-_KEY, _WIDTH = "__skewed_key", "__skewed_width"
+_KEY, _WIDTH, _NULL = "__skewed_key", "__skewed_width", "__skewed_null"
 _SESSION = "spark.sessionWindow"
 _INSTEAD = 'leave spread out, or give spread="rows", with which Spark itself combines the rows of each task'
 
@@ -61,7 +61,7 @@ def skewed(
     column, kind = key_of(frame, key)
     hashed = row_hash(frame, by)
     if isinstance(widths, DataFrame):
-        joined, width = _looked_up(frame, column, widths)
+        joined, width = _looked_up(frame, column, kind, widths)
         return Skewed(frame, joined, column, width, hashed, tasks, spread)
     if widths is None:
         known = learned_widths(frame, column, partitions=tasks, sample=sample)
@@ -71,10 +71,16 @@ def skewed(
     return Skewed(frame, frame, column, hot, hashed, tasks, spread)
 
 
-def _looked_up(frame: DataFrame, key: Column, table: DataFrame) -> tuple[DataFrame, Column]:
+def _looked_up(frame: DataFrame, key: Column, kind: DataType, table: DataFrame) -> tuple[DataFrame, Column]:
     if len(table.columns) != 2:
         raise SkewError(f"widths: a frame of key and width is wanted, not of {', '.join(table.columns) or 'nothing'}")
-    named = table.toDF(_KEY, _WIDTH).groupBy(_KEY).agg(F.max(_WIDTH).alias(_WIDTH))
+    # One row for each key of the frame's type, as "1" and "01" are the same number; what is none is no key.
+    known = table.toDF(_KEY, _WIDTH).select(
+        F.col(_KEY).try_cast(kind).alias(_KEY),
+        F.col(_KEY).isNull().alias(_NULL),
+        F.col(_WIDTH).cast("int").alias(_WIDTH),
+    )
+    named = known.where(F.col(_NULL) | F.col(_KEY).isNotNull()).groupBy(_KEY).agg(F.max(_WIDTH).alias(_WIDTH))
     # Broadcast, so that all tasks of a micro-batch, and those that repeat one, see the same widths.
     joined = frame.join(F.broadcast(named), key.eqNullSafe(named[_KEY]), "left")
     return joined, F.greatest(F.coalesce(F.col(_WIDTH), F.lit(1)), F.lit(1))
@@ -101,6 +107,8 @@ class Skewed:
 
     def _column(self, key: str | int | Column) -> Column:
         if isinstance(key, int):
+            if not 1 <= key <= len(self.plain.columns):
+                raise SkewError(f"groupBy({key}): columns have numbers from 1 to {len(self.plain.columns)}")
             return self.plain[key - 1]
         return F.col(key) if isinstance(key, str) else key
 
@@ -144,6 +152,11 @@ class SkewedGroups:
                 "Spark can't combine a Python aggregate before its shuffle: "
                 "use applyInPandas(function, schema, merge=...) of the same groups, or an Aggregate of your own"
             )
+        if source.spread == "partials" and source.frame.isStreaming:
+            # Two aggregations with and without hot keys, as widths may change with a new start. Spark would leave a
+            # literal out of a group.
+            width = F.pmod(source.hashed, F.lit(1)) if source.width is None else source.width
+            return self._by_partials(width, asked, plain.schema, sketches=True)
         if source.width is None:
             return plain
         if source.spread == "partials":
@@ -175,6 +188,7 @@ class SkewedGroups:
         without the key among those of `groupBy`, most are, as each key has a task of its own.
         """
         source = self._skewed
+        check_function(function)
         if source.width is None:
             return source.plain.groupBy(*self._keys).applyInPandas(function, schema)
         place = salt(source.place(source.width), source.tasks)

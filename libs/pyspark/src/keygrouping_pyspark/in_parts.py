@@ -13,6 +13,7 @@ from pyspark.sql.types import (
     DoubleType,
     FloatType,
     IntegerType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -24,6 +25,7 @@ from keygrouping_pyspark.hashing import hashes_by_value
 
 PART, GROUP = "__skewed_part", "__skewed_group"
 _SALT = "__skewed_salt"
+_UTC = ("UTC", "ETC/UTC", "GMT", "Z", "+00:00")
 
 
 class Spread(NamedTuple):
@@ -72,9 +74,34 @@ def with_part(wanted: StructType) -> StructType:
 
 def merged_parts(partial: DataFrame, tasks: int, wanted: StructType, merge: Callable[[Any], Any]) -> DataFrame:
     """`merge` of each group that has rows of several parts; in a stream, in each micro-batch."""
+    _check_times(partial, wanted)
     # Many groups a call: most of them are whole and only passed on.
     some = F.pmod(F.hash(GROUP), F.lit(tasks))
     return partial.groupBy(some).applyInArrow(_of_groups(_merged(merge), _arrow_schema(wanted)), wanted)
+
+
+def _check_times(frame: DataFrame, wanted: StructType) -> None:
+    """Refuses times inside of others: pandas has them without a zone, and Arrow takes them for UTC then."""
+    inner = [each.name for each in wanted if not isinstance(each.dataType, TimestampType) and _has_times(each.dataType)]
+    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or ""
+    if inner and zone.upper() not in _UTC:
+        raise SkewError(
+            f"{', '.join(inner)}: timestamps inside of other types are not merged in the time zone {zone}: give them a "
+            "column of their own, or use timestamp_ntz, or the time zone UTC"
+        )
+
+
+def _has_times(kind: DataType) -> bool:
+    match kind:
+        case TimestampType():
+            return True
+        case ArrayType():
+            return _has_times(kind.elementType)
+        case MapType():
+            return _has_times(kind.keyType) or _has_times(kind.valueType)
+        case StructType():
+            return any(_has_times(each.dataType) for each in kind)
+    return False
 
 
 def checked_types(frame: DataFrame, keys: list[Column]) -> list[DataType]:
@@ -111,12 +138,24 @@ def told_apart(key: Column, kind: DataType) -> list[Column]:
     return [F.unix_micros(key)] if isinstance(kind, TimestampType) else [key]
 
 
+def check_function(function: Callable[..., Any]) -> None:
+    """Refuses what Spark would call with batches of a group, by what its parameters are said to be."""
+    if any("Iterator" in str(each.annotation) for each in _by_place(function)):
+        raise SkewError("a function of iterators gets a group in batches: give one of a whole pandas frame")
+
+
+def _by_place(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Its parameters that are given by their place, as Spark counts them."""
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [each for each in inspect.signature(function).parameters.values() if each.kind in places]
+
+
 def _of_parts(
     function: Callable[..., Any], names: list[str], told: int, others: list[str]
 ) -> Callable[[Any, Any], Any]:
     """Spark sends what is returned here to the executors by value: they need nothing of this package."""
     label = labelled(names)
-    with_key = len(inspect.signature(function).parameters) > 1
+    with_key = len(_by_place(function)) > 1
 
     def of_part(key: Any, rows: Any) -> Any:
         rows = rows.drop(columns=others)

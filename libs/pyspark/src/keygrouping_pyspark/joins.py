@@ -31,7 +31,8 @@ def skewed_join(
     """`left.join(right, on, how)`, with the rows of hot keys of `left` on several tasks, and their match on each.
 
     `widths` are those of the first column of `on`; they and the other arguments are as for `skewed`. A stream's widths
-    must be given, and for two streams must not change while their checkpoint is kept.
+    must be given. For two streams neither they nor the number of tasks may change while their checkpoint is kept: rows
+    of the right side are kept in as many copies as were needed when they came, so joined rows would be missing.
     """
     names = [on] if isinstance(on, str) else list(on)
     if how not in _HOWS:
@@ -63,7 +64,7 @@ def _salt(spread: Skewed, names: list[str], part: Column) -> Column:
 def _check_types(left: DataFrame, right: DataFrame, names: list[str]) -> None:
     for name in names:
         ours, theirs = left.select(name).schema[0].dataType, right.select(name).schema[0].dataType
-        if ours != theirs:
+        if ours.simpleString() != theirs.simpleString():  # Whether a field may be null does not matter.
             raise SkewError(f"{name} is {ours.simpleString()} left and {theirs.simpleString()} right: cast one of them")
         if not hashes_by_value(ours):
             raise SkewError(f"{name} has a collation and can't be placed: join by a binary string, as lower({name})")

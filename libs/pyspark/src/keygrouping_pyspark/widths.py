@@ -119,7 +119,7 @@ def _as_key(key: Any, kind: DataType) -> Any:
         if isinstance(kind, StructType):
             return tuple(_as_key(part, field.dataType) for part, field in zip(key, kind, strict=True))
         if isinstance(kind, StringType):
-            return str(key)
+            return key.decode() if isinstance(key, bytes) else str(key)
         if isinstance(kind, BinaryType):
             return key.encode() if isinstance(key, str) else bytes(key)
         if isinstance(kind, IntegralType):

@@ -87,7 +87,8 @@ def _salt(parts: Parts) -> Column:
     """
     before = [*parts.keys, F.col(GROUP)]
     task = F.pmod(F.hash(*before, F.lit(0)).cast("long") + parts.part, F.lit(parts.tasks)).cast("int")
-    return F.when(parts.part > 0, salt(task, parts.tasks, *before)).otherwise(F.lit(0))
+    # Never null, with and without hot keys and ANSI mode: that belongs to the type of a state's key.
+    return F.coalesce(F.when(parts.part > 0, salt(task, parts.tasks, *before)).otherwise(F.lit(0)), F.lit(0))
 
 
 def function_of_parts(function: Callable[..., Any], columns: int, names: list[str]) -> Callable[..., Any]:

@@ -144,6 +144,14 @@ def test_one_value_closes_the_reads_and_the_release_reads_on(render: Render) -> 
         assert mounted(closed[name])["r-keygrouping-router-tokens"] == {"read"}, "and nobody gets a token that writes"
 
 
+def test_an_observer_with_closed_reads_has_its_tokens_without_routers_too(render: Render) -> None:
+    for more in ([], ["router.settings.apiReads=closed"]):
+        objects = render(None, "runner=native", "stages=combine", "observer.settings.apiReads=closed", *more)
+        observer = pods(objects)["observer"]
+        assert mounted(observer)["r-keygrouping-router-tokens"] == {"tokens"}
+        assert "r-keygrouping-router-tokens" in of_kind(objects, "Secret")
+
+
 def test_tokens_can_be_left_out(render: Render) -> None:
     objects = render(None, "router.auth.enabled=false", "producer.auth.enabled=false")
     assert set(of_kind(objects, "Secret")) == {"r-keygrouping-redis", "r-keygrouping-spark-auth"}
@@ -450,6 +458,11 @@ def test_policies_are_on_and_let_in_the_release_and_prometheus_alone(render: Ren
     assert own_parts(peers(policies["r-keygrouping-kafka"], "kafka")) == {
         *("kafka", "producer", "router", "observer", "worker", "aggregator", "spark-driver", "load-events", "test")
     }
+
+
+def test_exporters_reach_the_bundled_kafka(render: Render) -> None:
+    policies = of_kind(render(None, "inspect.topics[0].topic=orders"), "NetworkPolicy")
+    assert "inspect-orders" in own_parts(peers(policies["r-keygrouping-kafka"], "kafka"))
 
 
 @each_case

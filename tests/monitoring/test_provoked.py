@@ -477,7 +477,7 @@ async def test_an_app_in_trouble_is_told_of(application: str, tmp_path: Path) ->
                 with Prometheus(tmp_path / "prometheus", targets, rules=tmp_path / "rules.yaml", seconds=0.5) as found:
                     watch.prometheus = found
                     await trouble(members, watch, cluster, orders, pictures)
-                    await not_to_be_shared(members, watch, cluster, clicks)
+                    await not_to_be_shared(watch, cluster, clicks)
                     assert broker.pid is not None
                     with stopped(broker.pid):
                         await watch.fires("KeygroupingKafkaCutOff")
@@ -514,7 +514,7 @@ async def trouble(members: Members, watch: Watch, cluster: Cluster, orders: str,
     await until(partial(watch.prometheus.query, ready.format(2)), TIMEOUT)
 
 
-async def not_to_be_shared(members: Members, watch: Watch, cluster: Cluster, clicks: str) -> None:
+async def not_to_be_shared(watch: Watch, cluster: Cluster, clicks: str) -> None:
     """Events of a hot key that are too large to be given to the second member, then others."""
     large, small = [(b"hot", b" " * LEAST_OVERFLOW)] * 30, [(b"hot", b"")] * 30
     async with meanwhile(asyncio.create_task(keep_asking(cluster, clicks, large))):

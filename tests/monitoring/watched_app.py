@@ -34,7 +34,7 @@ def shrink(event: Event) -> None:
 
 
 @app.on(Topic(f"{prefix}-clicks", value=BYTES), concurrency=4, split=True)
-async def score(event: Event) -> None:
+async def score(_: Event) -> None:
     """It takes a tenth of a second, whatever it is."""
     await asyncio.sleep(0.1)
 

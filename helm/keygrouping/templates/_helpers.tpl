@@ -230,7 +230,7 @@ Of the context: "store", "apiKeys" and "producerKeys" (keys of the tokens of rou
 
 {{/* The key of the token by which others of the release read from the router; empty: they need none. */}}
 {{- define "keygrouping.readerKey" -}}
-{{- if ne .Values.router.settings.apiReads "open" }}{{ .Values.router.auth.readerTokenKey }}{{ end }}
+{{- if and (include "keygrouping.routes" .) (ne .Values.router.settings.apiReads "open") }}{{ .Values.router.auth.readerTokenKey }}{{ end }}
 {{- end }}
 
 {{/* The key of the token by which others of the release write to the producer; empty: they need none. */}}

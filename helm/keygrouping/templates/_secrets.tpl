@@ -61,8 +61,9 @@ the user's once it is made: a token that was taken out of it is not put back. */
 {{- if and (include "keygrouping.routes" .) $redis.bundled.enabled (not $redis.auth.existingSecret) }}
 {{- $unnamed = append $unnamed (dict "part" "redis" "value" "redis.auth" "key" $redis.auth.passwordKey) }}
 {{- end }}
+{{- $reads := and .Values.observer.enabled (ne .Values.observer.settings.apiReads "open") }}
 {{- with .Values.router.auth }}
-{{- if and (include "keygrouping.routes" $) .enabled (not .existingSecret) }}
+{{- if and (or (include "keygrouping.routes" $) $reads) .enabled (not .existingSecret) }}
 {{- $keys := dict "tokens" .tokensKey "read" .readerTokenKey "write" "write" }}
 {{- $unnamed = append $unnamed (dict "part" "router-tokens" "value" "router.auth" "keys" $keys) }}
 {{- end }}

@@ -2,15 +2,19 @@
 
 import json
 import math
+from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from keygrouping.aggregate import Aggregate, parse_aggregates
 from keygrouping.aggregate.exact import Total, parts_of, sum_of
+from keygrouping.aggregate.expected import total as expected_total
+from keygrouping.aggregate.expected import vwap_of
 from keygrouping.job import Extracted, JobSpec, Rejection
 
 LARGE = (1 << 63) - 1
@@ -133,3 +137,42 @@ def test_an_integer_of_more_than_64_bits_is_refused_and_not_rounded(text: str, e
         assert isinstance(found, Extracted)
         assert found.fields == (expected,)
         assert type(found.fields[0]) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        (np.array([1.5, 2.5]), 4.0),
+        ([*np.array([3, 4])], 7),
+        ([1, np.int64(5), 2.5], 8.5),
+        ([Decimal("1.5"), 1], 2.5),
+        ([np.float32(0.5), 2**70], float(2**70)),
+    ],
+)
+def test_numbers_that_are_not_pythons_own_are_added_up(numbers: Any, expected: float) -> None:
+    assert Total().plus(numbers).rounded() == expected
+
+
+def test_what_is_no_number_is_refused() -> None:
+    with pytest.raises(TypeError):
+        Total().plus([1.5, "2"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ([1.79e308, 1.79e308, -1.79e308], 1.79e308),
+        ([-1e308, -1e308, 1e308], -1e308),
+        ([1e308, 1e308], math.inf),
+        ([-1e308, -1e308, 5], -math.inf),
+        ([math.inf, 1.0], math.inf),
+        ([2**60, 0.5], float(2**60)),
+    ],
+)
+def test_the_oracle_needs_no_sum_in_between(numbers: list[float], expected: float) -> None:
+    assert expected_total(numbers) == expected
+
+
+def test_the_oracle_has_no_answer_where_infinities_meet() -> None:
+    assert math.isnan(expected_total([math.inf, -math.inf]))
+    assert vwap_of([(1.79e308, 2.0), (-1.79e308, 2.0)]).accept(None)

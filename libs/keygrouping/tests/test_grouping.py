@@ -285,7 +285,8 @@ def test_a_foreign_or_damaged_snapshot_changes_nothing(name: str) -> None:
         {**good, "state": {"loads": [1.0], "next": 99}},
         {key: value for key, value in good.items() if key != "epoch"},
     ]
-    for snapshot in damaged:
+    no_mappings: list[Any] = [None, []]
+    for snapshot in (*damaged, {**good, "now": math.nan}, *no_mappings):
         with pytest.raises(SnapshotError):
             grouping.restore(snapshot)
         assert grouping.snapshot() == good

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from keygrouping.grouping import create
 from keygrouping.hashing import (
     SECOND_SEED,
     SEED,
@@ -100,3 +101,12 @@ def test_two_secrets_seldom_have_one_fingerprint_and_none_has_zero() -> None:
     assert fingerprint_of(0) == 0
     prints = {fingerprint_of(secret) for secret in range(1, 2001)}
     assert len(prints) > 1950, "2,000 of 65,536: about 30 coincide by chance"
+
+
+def test_a_text_that_is_none_in_utf8_is_refused() -> None:
+    """As json.loads and os.fsdecode give it; the library that hashes would end the process."""
+    with pytest.raises(UnicodeEncodeError):
+        hash_key("\ud800")
+    with pytest.raises(UnicodeEncodeError):
+        create("level-fill", 4).route("a\ud800")
+    assert hash_key("é") == hash_key("é".encode())

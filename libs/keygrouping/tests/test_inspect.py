@@ -212,6 +212,7 @@ def test_what_does_not_go_together_is_told(
     assert "No such file" in fault(capsys, "--file", tmp_path / "none.csv", "--key", "field=user")
     assert "only with --topic" in fault(capsys, "--file", table, "--follow")
     assert "only with --file" in fault(capsys, "--topic", "events", "--format", "csv")
+    assert "--every: only with --follow" in fault(capsys, "--file", table, "--every", "3")
     assert "only with --hash-keys" in fault(capsys, "--file", table, "--salt", "x")
     assert "there is no folder" in fault(capsys, "--file", table, "--html", tmp_path / "no" / "page.html")
     assert "at least 32" in fault(capsys, "--file", table, "--interval", "10")

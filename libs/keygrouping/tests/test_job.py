@@ -326,6 +326,8 @@ def test_a_text_that_is_no_job_is_refused(text: str) -> None:
 
 
 def test_a_window_of_no_length_is_refused() -> None:
+    with pytest.raises(JobError, match="at most 2900000d"):
+        JobSpec.from_json({"window": "2900001d"})
     with pytest.raises(JobError, match="at least 1 ms"):
         JobSpec.from_json({"window": 0})
 

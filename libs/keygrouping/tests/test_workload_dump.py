@@ -192,6 +192,7 @@ SAMPLES: list[tuple[str, dict[str, object], bytes, Seen, int, int | None, str]] 
         3,
         "the weight is no number",
     ),
+    ("nasdaq", {"volume": True}, b"Time,Symbol,Price,Volume\n1,AAPL,1,1_000\n", [], 1, 2, "the weight is no number"),
     ("nasdaq", {}, b"ticker,size\nAAPL,lots\nMSFT,1\n", plain(b"AAPL", b"MSFT"), 0, None, ""),
 ]
 

@@ -192,6 +192,7 @@ async def test_a_batch_is_taken_in_its_order_and_blank_lines_are_nothing(
     [
         (b"{", "EOF"),
         (b'{"value":NaN}', "expected value"),
+        (b'{"value":{"x":[1e400]}}', "a number is beyond the floats"),
         (b"[]", "valid dictionary"),
         (b"{}", "value: Field required"),
         (b'{"value":null}', "key and value are both null"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import numpy as np
 import pytest
@@ -119,6 +120,25 @@ async def test_a_range_stays_as_it_was_decided_and_another_one_is_refused(reader
     assert await reader.decide(until="latest") == ends
     with pytest.raises(Fatal, match=r"has a range of .* otherwise .until latest.*use another KEYGROUPING_APPLICATION"):
         await reader.decide(until=SECOND + 15_000)
+
+
+async def _has_read(reader: Reader, offset: int) -> bool:
+    return (await reader.committed())[0] == offset
+
+
+@pytest.mark.kafka
+async def test_a_group_that_has_begun_gets_no_end(reader: Reader) -> None:
+    """Partitions that are idle at that moment would be taken for ended by those that end."""
+    await reader.write(0, range(10))
+    runner = reader.runner(None)
+    stop = asyncio.Event()
+    running = asyncio.create_task(runner.run(stop))
+    await until(partial(_has_read, reader, 10), 60)
+    stop.set()
+    await running
+    assert await reader.decide(start="latest") is None
+    with pytest.raises(Fatal, match=r"without an end since it has begun.*use another KEYGROUPING_APPLICATION"):
+        await reader.decide(until="latest")
 
 
 class Ten:

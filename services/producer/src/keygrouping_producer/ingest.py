@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, NamedTuple, Self
@@ -69,10 +70,29 @@ def parse(text: bytes) -> EncodedEvent:
     event = PostedEvent.model_validate(from_json(text, allow_inf_nan=False))
     return EncodedEvent(
         key=None if event.key is None else event.key.encode(),
-        value=None if event.value is None else to_json(event.value),
+        value=None if event.value is None else _encoded(event.value),
         headers=[(name, value.encode()) for name, value in event.headers.items()],
         timestamp=event.timestamp,
     )
+
+
+def _encoded(value: Any) -> bytes:
+    data = to_json(value)
+    # Only an unusual value has these letters: a number beyond the floats was read as infinite.
+    if (b"Infinity" in data or b"NaN" in data) and not _is_finite(value):
+        raise ValueError("a number is beyond the floats, so that no JSON could say it")
+    return data
+
+
+def _is_finite(value: Any) -> bool:
+    match value:
+        case float():
+            return math.isfinite(value)
+        case list():
+            return all(map(_is_finite, value))
+        case dict():
+            return all(map(_is_finite, value.values()))
+    return True
 
 
 class Unavailable(Exception):

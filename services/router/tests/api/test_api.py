@@ -509,6 +509,7 @@ async def test_a_write_needs_a_token_where_one_is_set(plane: FakePlane, tokens: 
         assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
         assert plane.asked == []
         assert (await client.request(method, path, json=body, headers=bearing("first"))).status_code == 200
+        assert plane.asked[-1][2]["by"] == "api (alice, 192.0.2.7)"
         assert (await client.get(path)).status_code == 200
 
 

@@ -19,6 +19,7 @@ from keygrouping_router.control import orders
 from keygrouping_router.errors import Refused
 from keygrouping_router.knowledge.keyspace import KeyQuery
 from keygrouping_router.knowledge.shadow import candidates
+from keygrouping_router.limits import MAX_OVERRIDES
 from keygrouping_router.replica import BY_END
 from keygrouping_service.store.memory import MemoryStore
 from prometheus_client import REGISTRY
@@ -488,3 +489,42 @@ async def test_plans_of_all_routers_fill_around_a_pinned_key() -> None:
     assert pinned.light == pytest.approx(0.4, abs=0.03) and max(worker.light for worker in others) < 0.2
     report = await site.plane.workers()
     assert report.lambda_ == pytest.approx(6 * 0.4, rel=0.05), "what the pinned key makes of it, and no more"
+
+
+async def test_settings_that_are_read_and_written_back_leave_capacities_in_force() -> None:
+    site = await Site(grouping="level-fill").start()
+    await site.plane.set_workers(WorkersChange(workers=6, capacities={"0": 4.0}), expected=None, by="api")
+    read = {setting.name: setting.value for setting in (await site.plane.thresholds()).settings}
+    assert read["capacities"] == []
+    await site.plane.set_thresholds(read, partial=False, expected=None, by="api")
+    assert site.plane.replica.active.control.routing_settings["capacities"] == [4.0]
+
+
+async def test_capacities_that_others_outweigh_are_told_of() -> None:
+    site = await Site(grouping="level-fill").start()
+    await site.plane.set_thresholds({"capacities": [1.0, 2.0]}, partial=True, expected=None, by="api")
+    report = await site.plane.set_workers(WorkersChange(workers=6, capacities={"0": 4.0}), expected=None, by="api")
+    assert report.done is not None
+    assert report.done.notes == ["the capacities among the thresholds count instead: set them to [] there"]
+
+
+async def test_overrides_that_have_ended_leave_room_for_others_at_once() -> None:
+    site = await Site(grouping="level-fill").start()
+    for number in range(MAX_OVERRIDES):
+        await site.plane.set_override(
+            b"key-%d" % number, change_of("pin", worker=1, seconds=10), expected=None, by="api (me)"
+        )
+    with pytest.raises(Refused, match="which is the most"):
+        await site.plane.set_override(b"new", change_of("pin", worker=1), expected=None, by="api (me)")
+    site.time.passed += 11
+    report = await site.plane.set_override(b"new", change_of("pin", worker=1), expected=None, by="api (me)")
+    assert [item.key for item in report.items] == ["new"]
+
+
+async def test_the_interval_of_routers_is_told_with_their_bounds() -> None:
+    site = await Site(grouping="level-fill").start()
+    (told,) = (each for each in (await site.plane.thresholds()).settings if each.name == "interval")
+    assert (told.kind, told.range) == ("a number", "from 0.1 to 3600")
+    for wrong, why in ((0.01, "from 0.1 to 3600"), (None, "interval must be a number of seconds")):
+        with pytest.raises(Refused, match=why):
+            await site.plane.set_thresholds({"interval": wrong}, partial=True, expected=None, by="api")

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 MOST_PARTS = 40
@@ -29,15 +31,15 @@ class Total(NamedTuple):
     parts: tuple[float, ...] = ()
 
     def plus(self, numbers: Sequence[int | float]) -> Total:
-        """With some more numbers."""
+        """With some more numbers; those of NumPy and Decimals count as what JSON would have. TypeError for others."""
         # Builtin and quick; it is an integer only if all of them are.
         if type(quick := sum(numbers)) is int:
             return Total(self.whole + quick, self.parts)
         fractions = [number for number in numbers if type(number) is float]
-        whole = self.whole
-        if len(fractions) < len(numbers):
-            whole += sum([number for number in numbers if type(number) is int])
-        return Total(whole, parts_of([*self.parts, *fractions]))
+        wholes = [number for number in numbers if type(number) is int] if len(fractions) < len(numbers) else []
+        if len(fractions) + len(wholes) < len(numbers):
+            return self.plus([_builtin(number) for number in numbers])
+        return Total(self.whole + sum(wholes), parts_of([*self.parts, *fractions]))
 
     def merged(self, other: Total) -> Total:
         """The sum of both."""
@@ -51,6 +53,15 @@ class Total(NamedTuple):
         if not self.whole or not math.isfinite(self.parts[0]):
             return self.parts[0]
         return parts_of([*_floats(self.whole), *self.parts])[0]
+
+
+def _builtin(number: Any) -> int | float:
+    """The same as Python has it in JSON; TypeError for what is no number."""
+    if isinstance(number, Integral):
+        return int(number)
+    if isinstance(number, Real | Decimal):
+        return float(number)
+    raise TypeError(f"{number!r} is no number")
 
 
 def parts_of(numbers: Iterable[float]) -> tuple[float, ...]:

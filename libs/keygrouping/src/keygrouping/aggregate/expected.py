@@ -112,10 +112,13 @@ def total(values: Iterable[float]) -> int | float:
     whole = sum(number for number in numbers if isinstance(number, int))
     if not fractions:
         return whole
+    if not all(map(math.isfinite, fractions)):
+        return sum(fractions)  # Infinite, or NaN where infinities of both signs meet.
+    exact = whole + sum(map(Fraction, fractions))
     try:
-        return float(Fraction(whole) + Fraction(math.fsum(fractions)))
+        return float(exact)
     except OverflowError:
-        return math.inf
+        return math.inf if exact > 0 else -math.inf
 
 
 def sum_of(values: Iterable[Any]) -> Answer:

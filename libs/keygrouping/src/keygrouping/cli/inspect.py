@@ -151,6 +151,8 @@ def _faults(given: argparse.Namespace) -> Iterator[str]:
     for option in ("window", "key_labels"):
         if given.metrics_port is None and getattr(given, option):
             yield f"--{option.replace('_', '-')}: only with --metrics-port"
+    if given.every is not None and not given.follow and given.metrics_port is None:
+        yield "--every: only with --follow or --metrics-port"
     if given.salt is not None and not given.hash_keys:
         yield "--salt: only with --hash-keys"
     if given.html is not None and not given.html.absolute().parent.is_dir():

@@ -119,6 +119,8 @@ class BaseGrouping(ABC, Generic[SettingsType]):
         }
 
     def restore(self, snapshot: Mapping[str, Any], now: float | None = None) -> None:
+        if not isinstance(snapshot, Mapping):
+            raise SnapshotError(f"not a snapshot of {self.name!r}, but {type(snapshot).__name__}")
         if snapshot.get("grouping") != self.name or snapshot.get("version") != SNAPSHOT_VERSION:
             raise SnapshotError(f"not a snapshot of {self.name!r}, version {SNAPSHOT_VERSION}")
         before = (self._workers, self._epoch, self._now)
@@ -126,6 +128,8 @@ class BaseGrouping(ABC, Generic[SettingsType]):
             self._workers = check_workers(snapshot["workers"])
             self._epoch = int(snapshot["epoch"])
             taken = float(snapshot["now"])
+            if not math.isfinite(taken):
+                raise ValueError(f"now is {taken}")
             self._now = taken if now is None else now
             self._restore_state(snapshot["state"], self._now - taken)
         except (KeyError, TypeError, ValueError) as error:

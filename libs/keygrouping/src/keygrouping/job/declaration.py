@@ -45,14 +45,19 @@ class TimeOfField(OfField):
 
 
 def _some_time(value: object) -> int:
-    if found := parse_duration(value):
-        return found
-    raise ValueError("must be at least 1 ms")
+    found = parse_duration(value)
+    if not found:
+        raise ValueError("must be at least 1 ms")
+    if found > _LONGEST_WINDOW:
+        raise ValueError("must be at most 2900000d: events have times up to the year 9999")
+    return found
 
 
 def _of_duration(least: int, pattern: str) -> WithJsonSchema:
     return WithJsonSchema({"type": ["integer", "string"], "minimum": least, "pattern": pattern})
 
+
+_LONGEST_WINDOW = 2_900_000 * 86_400_000
 
 # As a Literal it would take true.
 One: TypeAlias = Annotated[int, Field(ge=1, le=1), WithJsonSchema({"const": 1})]

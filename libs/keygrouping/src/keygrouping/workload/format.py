@@ -79,10 +79,13 @@ def whole_number(text: bytes) -> float:
 
 def weight_of(value: object) -> float:
     """A weight that stands as a text or a number."""
+    weight = -1.0
     try:
-        weight = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else -1.0
+        # Python's own way to write 1000 as 1_000 is no CSV's.
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and "_" not in str(value):
+            weight = float(value)
     except ValueError:
-        weight = -1.0
+        pass
     if not 0 <= weight < float("inf"):
         raise BadLine(f"the weight is no number from 0 on: {str(value)[:40]!r}")
     return weight

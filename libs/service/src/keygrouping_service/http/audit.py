@@ -29,6 +29,12 @@ def set_caller(request: Request, name: str) -> None:
     request.state.caller = name
 
 
+def caller_of(request: Request) -> str | None:
+    """The name by which the request's token is known; None where no tokens are asked for."""
+    name: str | None = getattr(request.state, "caller", None)
+    return None if name == ANYBODY else name
+
+
 @dataclass
 class _Unsaid:
     """What one caller has done since the last line on it."""

@@ -99,8 +99,16 @@ class _Deciding:
     async def decide(self, start: Moment, until: Moment | None) -> Ends | None:
         tps = [TopicPartition(self._topic, each) for each in await partitions_of(self._admin, self._topic)]
         topic_id = await read_topic_id(self._admin, self._topic)
-        starts = await self._new_starts(tps, topic_id, start)
+        last = await read_last(self._admin, self._probe, self._positions, self._group, tps)
+        has_begun = any(entry.committed.offset is not None for entry in last.values())
+        starts = {} if has_begun else await self._new_starts(tps, topic_id, start)
         stored = await self._ends.find(self._admin, self._probe, tps) if until is not None else {}
+        if has_begun and until is not None and not stored:
+            # Partitions that rest would be taken for ended by those that have.
+            raise Fatal(
+                f"group {self._group} reads {self._topic} without an end since it has begun, and is given one now: a "
+                f"range needs an application of its own, so use another {PREFIX}APPLICATION"
+            )
         ends = stored or await self._new_ends(tps, topic_id, until)
         if starts or (ends and not stored):
             await self._commit(starts, {} if stored else ends)
@@ -113,8 +121,7 @@ class _Deciding:
     async def _new_starts(
         self, tps: list[TopicPartition], topic_id: str, start: Moment
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        last = await read_last(self._admin, self._probe, self._positions, self._group, tps)
-        if start == "earliest" or any(entry.committed.offset is not None for entry in last.values()):
+        if start == "earliest":
             return {}
         offsets = await _offsets_at(self._reader, tps, start)
         return {tp: Committed(offset, Progress(), topic_id).encode() for tp, offset in offsets.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
+from keygrouping_service.http.audit import caller_of
 from keygrouping_service.http.openapi import Responses
 
 from keygrouping_router.api.examples import EXAMPLES
@@ -22,8 +23,10 @@ def gives(*models: type[Model], headers: dict[str, Any] | None = None) -> Respon
 
 
 def caller(request: Request) -> str:
-    """Who changes something, for the history."""
-    return f"api ({request.client.host})" if request.client else "api"
+    """Who changes something, for the history: the token's name, if tokens are asked for, and the address."""
+    known = [caller_of(request), request.client.host if request.client else None]
+    told = ", ".join(each for each in known if each is not None)
+    return f"api ({told})" if told else "api"
 
 
 By = Annotated[str, Depends(caller)]

@@ -63,6 +63,8 @@ def _of_capacities(control: Control) -> Iterator[str]:
     heeds = any(entry.name == "capacities" for entry in describe(control.routed_by))
     if control.capacities and not heeds:
         yield f"{control.routed_by} takes no account of capacities"
+    elif control.capacities and control.settings.get("capacities"):
+        yield "the capacities among the thresholds count instead: set them to [] there"
 
 
 def _of_shadow(_: Change, __: Control) -> Iterator[str]:

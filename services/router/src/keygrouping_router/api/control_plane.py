@@ -170,8 +170,9 @@ class ControlPlane:
         self, key: bytes, change: OverrideChange, *, expected: int | None, by: str
     ) -> OverridesReport:
         """See `Plane`."""
-        override = self._override(key, change)
-        done = await self._change("overrides", lambda now: now.with_override(override), expected, by)
+        override, now = self._override(key, change), self.replica.times.wall()
+        # Those that have ended are still in the document for a moment, and count no more.
+        done = await self._change("overrides", lambda it: it.without_ended(now).with_override(override), expected, by)
         return done_with(await self.overrides(), done)
 
     async def try_override(self, key: bytes, change: OverrideChange) -> DryRun:

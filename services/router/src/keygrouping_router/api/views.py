@@ -51,7 +51,7 @@ from keygrouping_router.control.feed import FeedEvent
 from keygrouping_router.control.history import Change, What
 from keygrouping_router.control.orders import KeyOverride, Values
 from keygrouping_router.control.seeds import fingerprint
-from keygrouping_router.control.state import INTERVAL, Control, settable
+from keygrouping_router.control.state import INTERVAL, INTERVALS, Control, settable
 from keygrouping_router.knowledge import shadow, trial
 from keygrouping_router.knowledge.balance import Loads, capacities_of
 from keygrouping_router.knowledge.keyspace import Interval, KeySpaceSummary, KeyState
@@ -66,14 +66,20 @@ def thresholds_of(control: Control, version: int, interval: float) -> Thresholds
 
 def settings_of(control: Control, interval: float) -> list[Setting]:
     """All settings that may be set now, with their values."""
-    described = [
-        entry._replace(default=interval) if control.planned_in_rounds and entry.name == INTERVAL else entry
-        for entry in control.tunable
-    ]
+    described = [_of_routers(entry, interval) if control.planned_in_rounds else entry for entry in control.tunable]
     return [
         Setting(**_described(entry), value=_plain(control.settings.get(entry.name, entry.default)))
         for entry in described
     ]
+
+
+def _of_routers(entry: Description, interval: float) -> Description:
+    """The interval is theirs where they plan, with other bounds than in the library."""
+    if entry.name != INTERVAL:
+        return entry
+    shortest, longest = INTERVALS
+    bounds, meaning = f"from {shortest:g} to {longest:g}", "seconds between two plans of the routers"
+    return entry._replace(default=interval, kind="a number", range=bounds, meaning=meaning)
 
 
 def grouping_of(control: Control, version: int, epoch: int) -> GroupingReport:

@@ -44,7 +44,7 @@ INTERVAL = "interval"
 """The setting of groupings that says how often they plan."""
 
 _CAPACITIES = "capacities"
-_INTERVALS = (0.1, 3600.0)
+INTERVALS = (0.1, 3600.0)
 """Shortest and longest interval of routers."""
 SIZES_KEPT = 32
 """How many of the last numbers of workers a document knows."""
@@ -152,12 +152,12 @@ class Control:
         if secret is not None and self.seed:
             settings = {**settings, secret: self.seed}
         given = settings.get(_CAPACITIES)
-        if isinstance(given, list):
+        if isinstance(given, list) and given:
             return {**settings, _CAPACITIES: self._of_shared(given)}
         known = range(max(self.capacities, default=-1) + 1)
         capacities = self._of_shared([self.capacities.get(worker, 1.0) for worker in known])
         takes = any(entry.name == _CAPACITIES for entry in describe(grouping))
-        return {_CAPACITIES: [*capacities], **settings} if takes and capacities else dict(settings)
+        return {**settings, _CAPACITIES: [*capacities]} if takes and capacities else dict(settings)
 
     def _of_shared(self, by_worker: list[Item]) -> list[Item]:
         """Without those of workers that belong to one key alone."""
@@ -310,10 +310,8 @@ class Control:
                     f"{name} has to know the whole stream beforehand, so it can't route a live one; "
                     f"choose from {', '.join(live_names())}"
                 )
-        shortest, longest = _INTERVALS
         try:
-            if self.interval is not None and not shortest <= self.interval <= longest:
-                raise Refused(f"interval must be from {shortest:g} to {longest:g} s for routers, not {self.interval:g}")
+            self._check_interval()
             left = [name for name, value in self._owned.items() if self.settings.get(name, _MISSING) == value]
             if left:
                 raise Refused(f"{left[0]}={self.settings[left[0]]} leaves the plan to the routers: use sharing=shared")
@@ -323,6 +321,13 @@ class Control:
                 create(entry.name, self.grouped, self._fitted(entry.name, entry.settings))
         except GroupingError as error:
             raise Refused(str(error)) from None
+
+    def _check_interval(self) -> None:
+        shortest, longest = INTERVALS
+        if self.interval is not None and not shortest <= self.interval <= longest:
+            raise Refused(f"interval must be from {shortest:g} to {longest:g} s for routers, not {self.interval:g}")
+        if self.planned_in_rounds and self.settings.get(INTERVAL, _MISSING) is None:
+            raise Refused("interval must be a number of seconds: routers plan, and need to know when")
 
 
 _MISSING = object()

@@ -24,7 +24,7 @@ PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard $(MEMBERS:%=%/pyproject.tom
 SOURCES := $(wildcard $(MEMBERS:%=%/src))
 TESTS := $(wildcard $(MEMBERS:%=%/tests) tests)
 CHECKED := $(wildcard .ci/*.py) $(SOURCES) $(TESTS) $(wildcard benchmarks/*.py benchmarks/peers/*.py) $(wildcard helm/*.py helm/keygrouping/files/*.py helm/monitoring spark-jobs/image/*.py docs/site/*.py docs/images/concepts.py)
-SHELLS := .ci/run $(wildcard services/*/*.sh spark-jobs/image/*.sh)
+SHELLS := .ci/run $(wildcard services/*.sh spark-jobs/image/*.sh)
 CHART := helm/keygrouping
 
 DOCKER ?= docker

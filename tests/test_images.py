@@ -94,6 +94,15 @@ def test_an_image_starts_the_command_of_its_package(name: str) -> None:
     assert f'description="{project["description"].removesuffix(".")}' in body
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_finds_its_kernels_compiled(name: str) -> None:
+    """Else each pod compiles them at its start, for half a minute on a small node, and answers nothing meanwhile."""
+    assert "COPY --from=kernels /app/kernels /app/kernels" in lineage(name)
+    _, body = stages(DOCKERFILES["services"])[name]
+    (entry,) = re.findall(r"^ENTRYPOINT (.*)$", body, re.M)
+    assert json.loads(entry)[0] == "start"
+
+
 def test_the_image_is_the_stage_that_is_asked_for() -> None:
     base, _ = stages(DOCKERFILES["services"])[""]
     assert base == "${SERVICE}"

@@ -1,6 +1,7 @@
 """Laws of what is done about calls that fail."""
 
 import asyncio
+import contextlib
 from itertools import islice
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaConnectionError, NodeNotReadyError
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping_kafka.calls import backoff, given_up_calls, start
+from keygrouping_kafka.calls import backoff, cancel, given_up_calls, start
 from keygrouping_kafka.errors import can_be_retried
 
 
@@ -64,3 +65,58 @@ async def test_a_cluster_that_names_no_broker_is_one_that_may_come_back() -> Non
 )
 def test_what_may_pass_by_itself(error: Exception, passes: bool) -> None:
     assert can_be_retried(error) is passes
+
+
+@pytest.mark.parametrize("ends", ["well", "with an error"])
+async def test_a_cancellation_that_a_call_has_lost_is_one_all_the_same(ends: str) -> None:
+    """As `asyncio.wait_for` of Python 3.11 loses it, if what it waits for ends at that moment."""
+    tries = 0
+
+    async def call() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        if ends == "with an error":
+            raise KafkaConnectionError("away")
+
+    async def again_and_again() -> None:
+        nonlocal tries
+        while True:
+            tries += 1
+            try:
+                with given_up_calls():
+                    await call()
+            except KafkaConnectionError:
+                await asyncio.sleep(0)
+
+    working = asyncio.create_task(again_and_again())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await cancel([working])
+    assert working.cancelled() and tries == 1
+
+
+async def test_a_deadline_that_has_passed_is_no_cancellation() -> None:
+    with pytest.raises(TimeoutError), given_up_calls():
+        async with asyncio.timeout(0):
+            await asyncio.sleep(3600)
+
+
+async def test_who_has_lost_a_cancellation_gets_one_more() -> None:
+    lost = 0
+
+    async def work() -> None:
+        nonlocal lost
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                lost += 1
+                if lost == 3:
+                    raise
+
+    tasks = [asyncio.create_task(work()), asyncio.create_task(asyncio.sleep(3600))]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await cancel(tasks, again=0.01)
+    assert lost == 3 and all(task.cancelled() for task in tasks)
+    await cancel([])

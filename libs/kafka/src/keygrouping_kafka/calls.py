@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,14 +24,34 @@ def given_up_calls() -> Iterator[None]:
     """Makes a connection error of a call that a client itself has cancelled, as it does when it drops a connection.
 
     Without this it would look as if somebody had cancelled the task that waits for the call.
+
+    And if somebody has, CancelledError, whatever the calls made of that: `asyncio.wait_for` of Python 3.11 loses it if
+    what it waits for ends at that moment, and who tries again for ever would go on.
     """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
     try:
         yield
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
         raise KafkaConnectionError("a call was given up, as its connection is gone") from error
+    except Exception as error:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError from error
+        raise
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
+
+
+async def cancel(tasks: Iterable[asyncio.Future[Any]], again: float = 5.0) -> None:
+    """Returns when all have ended; who is still at work after `again` seconds has lost the cancellation, and gets one
+    more."""
+    pending = {task for task in tasks if not task.done()}
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=again)
 
 
 async def start(client: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from keygrouping.precompile import precompile_accounts, precompile_folds, precompile_formats
 from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.events.input_partition import STAGE
 from keygrouping_service.events.lateness import warm_up
@@ -27,7 +28,14 @@ from keygrouping_worker.work import WorkerStage
 
 async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     """Works until `stop` is set, then flushes, commits and leaves the group."""
+    await asyncio.to_thread(_warm_up)
     await (_combine(settings, stop) if settings.stages == "combine" else _work(settings, stop))
+
+
+def _warm_up() -> None:
+    """Before the group is joined, as kernels hold the interpreter while they are compiled or loaded."""
+    for kernels in (precompile_formats, precompile_accounts, precompile_folds):
+        kernels()
 
 
 async def _work(settings: WorkerSettings, stop: asyncio.Event) -> None:

@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError, OffsetOutOfRangeError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
-from keygrouping_kafka.calls import backoff, given_up_calls
+from keygrouping_kafka.calls import backoff, cancel, given_up_calls
 from keygrouping_kafka.errors import can_be_retried
 
 from keygrouping_app.events import Event, Outgoing
@@ -174,9 +174,7 @@ class Runner:
                     await asyncio.wait(telling, timeout=_GRACE)
         finally:
             tasks = [stopping, over, *loops, *self._beginning.values(), *self._transacting.values()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await cancel(tasks)
         for end in ends:
             if end.done() and not end.cancelled():
                 end.result()

@@ -31,7 +31,7 @@ from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import CommitFailedError, KafkaError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
-from keygrouping_kafka.calls import backoff, given_up_calls
+from keygrouping_kafka.calls import backoff, cancel, given_up_calls
 from keygrouping_kafka.errors import can_be_retried
 from prometheus_client import Counter
 
@@ -52,6 +52,7 @@ from keygrouping_service.records.bounded import Bounded
 from keygrouping_service.records.dead_letters import DeadLetters
 from keygrouping_service.records.protocols import Source
 from keygrouping_service.records.unpacking import DEFAULT_LARGEST, Unpacking
+from keygrouping_service.records.v2.precompile import warm_up
 from keygrouping_service.settings import StageSettings
 
 log = logging.getLogger(__name__)
@@ -173,6 +174,8 @@ class PartitionRunner:
 
         Raises what can't be retried.
         """
+        # Kernels hold the interpreter while they are compiled or loaded: a member would lose its session meanwhile.
+        await asyncio.to_thread(warm_up)
         async with AsyncExitStack() as stack:
             shared = await clients.retry(lambda: self._start_shared(stack), "connecting to Kafka")
             membership = asyncio.create_task(self._keep_membership(shared))
@@ -186,7 +189,7 @@ class PartitionRunner:
                 await self._finish()
             finally:
                 self._stop.set()
-                await _cancel([stopping, over, membership, watching])
+                await cancel([stopping, over, membership, watching])
                 await self._drop_all()
             for outcome in (membership, watching, self._failure):
                 if outcome.done() and not outcome.cancelled():
@@ -263,7 +266,7 @@ class PartitionRunner:
         self._assigned = None
         self._seen = {}
         tasks, self._tasks = list(self._tasks.values()), {}
-        await _cancel(tasks)
+        await cancel(tasks)
 
     # membership: who owns what
 
@@ -465,14 +468,6 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         self._member.pause(*assigned)
         self._runner._begin((tp.partition for tp in assigned), self._shared)
-
-
-async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    pending = [task for task in tasks if not task.done()]
-    for task in pending:
-        task.cancel()
-    if pending:
-        await asyncio.wait(pending)
 
 
 async def _sleep(seconds: float, stop: asyncio.Event) -> None:

@@ -16,15 +16,20 @@ from keygrouping_service.records.v2.visibility import Visibility
 from keygrouping_service.records.v2.writing import Sender, compressed, pack, sealed
 
 
-def main() -> None:
-    """Writes a batch and reads it, as the services do."""
-    parser = ArgumentParser(prog="python -m keygrouping_service.records.v2.precompile", description=__doc__)
-    add_version(parser)
-    parser.parse_args()
+def warm_up() -> None:
+    """Writes a batch and reads it, as the services do: the kernels are compiled, or loaded, afterwards."""
     batch = BufferBatch.of("events", 0, [(0, 1, b"k", b"v" * 99, (("h", b""),)), (1, 2, None, None, ())])
     (packed,) = pack(batch, np.zeros(2, np.int64), 1 << 20)
     for each in (packed, compressed(packed, LZ4)):
         list(Reader(Unpacking(), "events", 0, 0).read(bytes(sealed(each, Sender())), Visibility()))
+
+
+def main() -> None:
+    """Command `python -m keygrouping_service.records.v2.precompile`."""
+    parser = ArgumentParser(prog="python -m keygrouping_service.records.v2.precompile", description=__doc__)
+    add_version(parser)
+    parser.parse_args()
+    warm_up()
 
 
 if __name__ == "__main__":

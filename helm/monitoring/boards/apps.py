@@ -179,8 +179,8 @@ APPS = Board(
             (
                 Panel(
                     "Imbalance of the members",
-                    "λ, the largest load of a member over the mean: of what comes with whole keys, and with the hot ones "
-                    "shared as planned. Only of handlers with `split`.",
+                    "λ, the largest load of a member over the mean: of what comes with whole keys, and with the hot "
+                    "ones shared as planned. Only of handlers with `split`.",
                     "none",
                     one("max by (topic, keys) (keygrouping_app_imbalance_ratio)", "{{topic}}: {{keys}}"),
                     limits=(1.5, 2),

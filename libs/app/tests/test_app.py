@@ -477,8 +477,8 @@ async def test_what_is_replaced_in_a_test_has_to_be_there() -> None:
     async def charge(event: Event, database: str) -> None:
         assert event and database
 
-    with pytest.raises(AppError, match="databse is yielded by no lifespan"):
-        await app.test(orders("a"), databse="fake")
+    with pytest.raises(AppError, match="data_base is yielded by no lifespan"):
+        await app.test(orders("a"), data_base="fake")
     with pytest.raises(ValueError, match="there is a lifespan database already"):
         app.lifespan(database)
 

@@ -78,7 +78,7 @@ async def test_a_cancellation_that_a_call_has_lost_is_one_all_the_same(ends: str
         if ends == "with an error":
             raise KafkaConnectionError("away")
 
-    async def again_and_again() -> None:
+    async def keep_calling() -> None:
         nonlocal tries
         while True:
             tries += 1
@@ -88,7 +88,7 @@ async def test_a_cancellation_that_a_call_has_lost_is_one_all_the_same(ends: str
             except KafkaConnectionError:
                 await asyncio.sleep(0)
 
-    working = asyncio.create_task(again_and_again())
+    working = asyncio.create_task(keep_calling())
     await asyncio.sleep(0)
     async with asyncio.timeout(30):
         await cancel([working])

@@ -12,7 +12,7 @@ from keygrouping_service.settings import load
     [
         ("GROUPING", "magic", "KEYGROUPING_ROUTER_GROUPING: unknown grouping 'magic'"),
         ("GROUPING_SETTINGS", '{"speed": 1}', "unknown setting speed"),
-        ("GROUPING_SETTINGS", '{"interval": null}', "use sharing=shared"),
+        ("GROUPING_SETTINGS", '{"interval": null}', "interval must be a number of seconds"),
         ("SHARING", "some", "KEYGROUPING_ROUTER_SHARING: Input should be 'shared'"),
         ("GROUPING_SETTINGS", "no json", "KEYGROUPING_ROUTER_GROUPING_SETTINGS: Invalid JSON"),
         (

@@ -52,7 +52,6 @@ from keygrouping_service.records.bounded import Bounded
 from keygrouping_service.records.dead_letters import DeadLetters
 from keygrouping_service.records.protocols import Source
 from keygrouping_service.records.unpacking import DEFAULT_LARGEST, Unpacking
-from keygrouping_service.records.v2.precompile import warm_up
 from keygrouping_service.settings import StageSettings
 
 log = logging.getLogger(__name__)
@@ -175,7 +174,7 @@ class PartitionRunner:
         Raises what can't be retried.
         """
         # Kernels hold the interpreter while they are compiled or loaded: a member would lose its session meanwhile.
-        await asyncio.to_thread(warm_up)
+        await asyncio.to_thread(_warm_up)
         async with AsyncExitStack() as stack:
             shared = await clients.retry(lambda: self._start_shared(stack), "connecting to Kafka")
             membership = asyncio.create_task(self._keep_membership(shared))
@@ -442,6 +441,12 @@ class PartitionRunner:
         if self._member is None or tp not in self._member.assignment():
             raise CommitFailedError(f"{tp} is no longer ours")
         await self._member.commit({tp: position})
+
+
+def _warm_up() -> None:
+    from keygrouping_service.records.v2.precompile import warm_up
+
+    warm_up()
 
 
 class _PoisonError(Exception):

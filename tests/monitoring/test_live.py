@@ -182,13 +182,13 @@ async def pipeline(
 async def app_at_work(deployment: Deployment, folder: Path) -> AsyncIterator[str]:
     """An app of which one key is hot, beside the pipeline; gives the address of its metrics."""
     servers, prefix = deployment.settings.bootstrap_servers, deployment.settings.application
-    orders = f"{prefix}-orders"
+    orders, clicks = f"{prefix}-orders", f"{prefix}-clicks"
     rows = [(b"hot", b"0.1")] * 10 + [(b"cold", b"0"), (b"bad", b"reject")]
     async with Cluster(servers) as cluster:
-        await cluster.create(**{orders: 2, f"{prefix}-pictures": 1, f"{prefix}-dead": 1})
+        await cluster.create(**{orders: 2, clicks: 2, f"{prefix}-pictures": 1, f"{prefix}-dead": 1})
         members = Members(servers, prefix, folder / "members")
         members.start(0)
-        writing = asyncio.create_task(keep_asking(cluster, orders, rows))
+        writing = asyncio.gather(keep_asking(cluster, orders, rows), keep_asking(cluster, clicks, rows))
         try:
             yield f"127.0.0.1:{members.ports[0]}"
         finally:

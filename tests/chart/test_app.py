@@ -145,7 +145,7 @@ def test_handlers_call_what_is_named_and_nothing_else(render: Render) -> None:
         (policy,) = (item for item in policies if item["metadata"]["name"] == "r-keygrouping-app")
         return [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]
 
-    assert ports(render(APP)) == [53, 53, 9092, 9093, 9094, 443]
+    assert ports(render(APP)) == [53, 53, 9093, 443]
     assert ports(render(BACKFILL)) == [53, 53, 9092]
 
 

@@ -654,6 +654,9 @@ REFUSED = {
     ),
     "worker.replicas=17 is more than worker.maxReplicas=16": "worker.replicas=17",
     "worker.keda.enabled needs runner=native": "worker.keda.enabled=true",
+    "worker.pdb.enabled needs runner=native": "worker.pdb.enabled=true",
+    "aggregator.pdb.enabled needs runner=native": "aggregator.pdb.enabled=true",
+    "aggregator.autoscaling.enabled needs runner=native": "aggregator.autoscaling.enabled=true",
     "worker.keda.maxReplicas is more than worker.maxReplicas=16": (
         "runner=native,worker.keda.enabled=true,worker.keda.maxReplicas=17"
     ),

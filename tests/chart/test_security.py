@@ -486,6 +486,38 @@ def test_only_who_asks_the_api_server_gets_out_of_the_cluster(render: Render) ->
         assert out == asking
 
 
+OUTSIDE = "kafka.bundled.enabled=false,redis.bundled.enabled=false,kafka.external.bootstrapServers="
+
+
+@pytest.mark.parametrize(
+    ("values", "ports"),
+    [
+        ("a:9098\\,b:19098,redis.external.url=redis://u:p%40@r/0", {9098, 19098, 6379}),
+        ("a:9098\\, b:9098,redis.external.url=rediss://r.example.com:6390", {9098, 6390}),
+        ("a:9098,kafka.external.ports={9198},redis.external.url=redis://r:1,redis.external.ports={2}", {9098, 9198, 1, 2}),
+        ("a:9098,redis.external.url=redis+sentinel://:p@r:26380\\,s/main/0", {9098, 26380, 26379, 6379}),
+        ("a:9098,redis.external.url=rediss+cluster://r:7000\\,s:7001", {9098, 7000, 7001}),
+        ("a:9098,router.replicas=1", {9098}),
+    ],
+)
+def test_policies_let_the_routers_call_the_ports_of_the_servers_outside(
+    render: Render, values: str, ports: set[int]
+) -> None:
+    policy = of_kind(render(None, OUTSIDE + values), "NetworkPolicy")["r-keygrouping-router"]
+    assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} - {53} == ports
+
+
+def test_ports_of_api_server_and_object_store_are_said(render: Render) -> None:
+    given = "networkPolicy.apiServerPorts={8443},networkPolicy.objectStorePorts={9000},spark.checkpoint.uri=s3a://b/f"
+    policies = of_kind(render(None, given), "NetworkPolicy")
+    rules = {
+        part: {port["port"] for rule in policies[f"r-keygrouping-{part}"]["spec"]["egress"] for port in rule["ports"]}
+        for part in ("worker", "spark-driver")
+    }
+    assert {8443, 9000} <= rules["spark-driver"] and not {443, 6443} & rules["spark-driver"]
+    assert 9000 in rules["worker"] and 8443 not in rules["worker"]
+
+
 @each_case
 def test_what_one_part_may_call_lets_it_in(render: Render, case: Path) -> None:
     policies = of_kind(render(case), "NetworkPolicy").values()

@@ -56,6 +56,13 @@
 {{- if and (dig "enabled" false .Values.worker.keda) (not $native) }}
 {{- include "keygrouping.fault" "worker.keda.enabled needs runner=native: Spark's executors follow worker.replicas" }}
 {{- end }}
+{{- range $path := list "worker.pdb" "aggregator.pdb" "aggregator.autoscaling" }}
+{{- $values := $.Values }}
+{{- range splitList "." $path }}{{ $values = get $values . }}{{ end }}
+{{- if and (eq $.Values.runner "spark") (dig "enabled" false $values) }}
+{{- include "keygrouping.fault" (printf "%s.enabled needs runner=native: with Spark, the driver makes the executors and looks after them" $path) }}
+{{- end }}
+{{- end }}
 {{- if and (dig "enabled" false .Values.worker.keda) (gt (int (dig "maxReplicas" 4 .Values.worker.keda)) (int .Values.worker.maxReplicas)) }}
 {{- include "keygrouping.fault" (printf "worker.keda.maxReplicas is more than worker.maxReplicas=%d, the partitions of the routed topic" (int .Values.worker.maxReplicas)) }}
 {{- end }}

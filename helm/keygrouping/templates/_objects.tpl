@@ -253,9 +253,34 @@ spec:
     {{- include "keygrouping.peer" (dict "root" .root "parts" (list .target)) | trim | nindent 4 }}
   ports:
     - port: {{ get $ports .target }}
-{{- else }}
-{{ include "keygrouping.egressOut" (dict "root" .root "ports" $server.external.ports) }}
+{{- else if or (eq .target "kafka") $server.external.url }}
+{{- $known := include (printf "keygrouping.%sPorts" .target) .root | splitList "\n" }}
+{{ include "keygrouping.egressOut" (dict "root" .root "ports" (concat $known $server.external.ports | toStrings | uniq)) }}
 {{- end }}
+{{- end }}
+
+{{/* The ports of the external brokers that are named, one a line. */}}
+{{- define "keygrouping.kafkaPorts" -}}
+{{- range $number, $server := splitList "," .Values.kafka.external.bootstrapServers }}
+{{- if $number }}{{ "\n" }}{{ end }}{{ trim $server | regexFind "[0-9]+$" }}
+{{- end }}
+{{- end }}
+
+{{/* The ports of the external Redis' URL, one a line; of servers behind sentinels it tells nothing. */}}
+{{- define "keygrouping.redisPorts" -}}
+{{- $url := .Values.redis.external.url -}}
+{{- $default := ternary "26379" "6379" (regexMatch "^[a-z]+[+]sentinel:" $url) -}}
+{{- range $number, $host := regexReplaceAll "^[^:]+://([^/?]*@)?([^/?]*).*$" $url "${2}" | splitList "," }}
+{{- if $number }}{{ "\n" }}{{ end }}{{ regexFind ":[0-9]+$" (trim $host) | trimPrefix ":" | default $default }}
+{{- end }}
+{{- if eq $default "26379" }}{{ "\n6379" }}{{ end }}
+{{- end }}
+
+{{- define "keygrouping.egressToApiServer" -}}
+- ports:
+    {{- range .Values.networkPolicy.apiServerPorts }}
+    - port: {{ . }}
+    {{- end }}
 {{- end }}
 
 {{/* To what the release has not brought: (dict "root" $ "ports" ...). */}}

@@ -186,6 +186,16 @@ async def test_an_override_ends_without_the_store_and_for_a_router_that_was_away
     assert (await site.plane.history(1)).entries[0].by == BY_END
 
 
+async def test_a_split_wider_than_the_workers_there_are_says_so() -> None:
+    site = await Site(workers=4).start()
+    wide = await site.set(HOT, "split", width=6)
+    assert wide.done.notes == ["key-1000 is split over 4, not 6: there are no more workers for it"]
+    fits = await site.plane.set_workers(WorkersChange(workers=6), expected=None, by="api")
+    assert fits.done is not None and fits.done.notes == []
+    alone = await site.set(b"key-2000", "quarantine-worker")
+    assert alone.done.notes == ["key-1000 is split over 5, not 6: there are no more workers for it"]
+
+
 async def test_with_fewer_workers_an_override_rests_and_comes_back_with_them() -> None:
     site = await Site(grouping="pkg").start()
     await site.set(HOT, "pin", worker=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, TypeVar
 
 from keygrouping.grouping import describe, shared_settings
@@ -74,6 +75,11 @@ def _of_shadow(_: Change, __: Control) -> Iterator[str]:
 def _of_overrides(_: Change, control: Control) -> Iterator[str]:
     for key, why in list(control.layout.resting.items())[:_MOST_OVERRIDES]:
         yield f"the override of {id_of(key)[:100]} rests: {why}"
+    places = control.layout.places
+    narrow = (each for each in control.overrides if each.width is not None and each.width > len(places[each.key]))
+    for each in islice(narrow, _MOST_OVERRIDES):
+        found = len(places[each.key])
+        yield f"{id_of(each.key)[:100]} is split over {found}, not {each.width}: there are no more workers for it"
 
 
 def _of_thresholds(_: Change, __: Control) -> Iterator[str]:

@@ -494,7 +494,10 @@ OUTSIDE = "kafka.bundled.enabled=false,redis.bundled.enabled=false,kafka.externa
     [
         ("a:9098\\,b:19098,redis.external.url=redis://u:p%40@r/0", {9098, 19098, 6379}),
         ("a:9098\\, b:9098,redis.external.url=rediss://r.example.com:6390", {9098, 6390}),
-        ("a:9098,kafka.external.ports={9198},redis.external.url=redis://r:1,redis.external.ports={2}", {9098, 9198, 1, 2}),
+        (
+            "a:9098,kafka.external.ports={9198},redis.external.url=redis://r:1,redis.external.ports={2}",
+            {9098, 9198, 1, 2},
+        ),
         ("a:9098,redis.external.url=redis+sentinel://:p@r:26380\\,s/main/0", {9098, 26380, 26379, 6379}),
         ("a:9098,redis.external.url=rediss+cluster://r:7000\\,s:7001", {9098, 7000, 7001}),
         ("a:9098,router.replicas=1", {9098}),

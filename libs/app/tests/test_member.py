@@ -49,6 +49,23 @@ class Owner:
         return True
 
 
+class Absorbed(Owner):
+    """Ends what it does when it is cancelled, as a call does whose answer comes at that moment."""
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        super().__init__(settings, topic)
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.may_go = asyncio.Event()
+
+    async def give_up(self, tp: TopicPartition) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.append(task)
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.may_go.wait()
+        await super().give_up(tp)
+
+
 @contextlib.asynccontextmanager
 async def kept(task: asyncio.Task[None]) -> Any:
     try:
@@ -84,3 +101,20 @@ async def test_commits_never_cross_a_rebalance(
         await until(stays.commit)
     assert stays.refused
     assert not [line for line in caplog.messages if "OffsetCommit failed" in line]
+
+
+async def test_what_is_lost_while_it_is_given_up_is_lost_once(cluster: Cluster, topic_prefix: str) -> None:
+    topic = f"{topic_prefix}-in"
+    await cluster.create(**{topic: 4})
+    settings = Settings(f"{topic_prefix}-group", cluster.bootstrap_servers, "dead", session_timeout=6.0)
+    stays, comes = Absorbed(settings, topic), Owner(settings, topic)
+    async with kept(asyncio.create_task(stays.member.keep())):
+        await until(lambda: len(stays.has) == 4)
+        async with kept(asyncio.create_task(comes.member.keep())):
+            await until(lambda: len(stays.tasks) == 2)
+            lost = list(stays.tasks)
+            stays.member.lose_all()
+            await asyncio.wait(lost)
+            assert [task.exception() for task in lost] == [None, None]
+            stays.may_go.set()
+            await until(lambda: len(comes.has) == 2 and len(stays.has) == 2)

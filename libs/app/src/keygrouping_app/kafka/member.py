@@ -216,6 +216,8 @@ class Member:
             if not self.failure.done():
                 self.failure.set_exception(error)
             return
+        if self._leaving.get(tp) is not asyncio.current_task():
+            return  # Lost meanwhile: a cancellation that comes as a call ends may be lost itself.
         del self._leaving[tp]
         self._assignor.holds.discard((tp.topic, tp.partition))
         self._assignor.leaving.discard((tp.topic, tp.partition))

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 import orjson
 import pytest
@@ -84,6 +85,7 @@ async def test_results_come_while_the_stream_flows_and_a_backlog_equals_the_orac
     assert rows["late: partition-was-idle"].found >= 1
     assert rows["late"].expected > 0
     assert rows["windows"].expected > 300
+    assert deployment.crashed == []
     await assert_partials_tell_all(deployment)
 
 
@@ -94,6 +96,22 @@ async def idle_partitions_hold_nothing(deployment: Deployment) -> None:
     await deployment.write([Event(0, b"a", b"{}", start + DAY)])
     await deployment.until(lambda: deployment.is_final(start + DAY - 3_600_000))
     await deployment.write([Event(1, b"late", b"{}", start + 60_000)])
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_windows_close_while_nothing_flows(deploy: Deploy, runner: str) -> None:
+    """A partition is given up as silent when all stages have had nothing to do for seconds."""
+    deployment = await deploy(JOB, Shape(partitions=4, max_workers=6))
+    start_stages(deployment, runner)
+    deployment.start("router-0", workers=5, grouping="pkg", idle_timeout=8)
+    for days in range(1, 4):
+        now = START + days * DAY
+        await deployment.write([Event(0, b"a", b"{}", now - DAY), Event(1, b"b", b"{}", now - DAY)])
+        await deployment.write([Event(0, b"a", b"{}", now)])
+        await deployment.until(partial(deployment.is_final, now - 3_600_000))
+    comparison = await deployment.check()
+    assert comparison.equal, comparison
+    assert deployment.crashed == []
 
 
 async def assert_partials_tell_all(deployment: Deployment) -> None:

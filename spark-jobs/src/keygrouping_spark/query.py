@@ -65,7 +65,10 @@ class QueryRunner:
                 await asyncio.wait_for(self._stopping.wait(), delay)
 
     async def advance(self, watermark: int) -> None:
-        """Raises the watermark (ms) of the next batch at once.
+        """Raises the watermark (ms) of the next batch at once; to be called while a batch is being written only.
+
+        Between two batches Spark may have asked whether the next one is needed, and fails if its watermark is another
+        one by the time it begins.
 
         By a watermark record alone it rises a batch later: one takes it in, the next one works with it. Spark has no
         public call for this; where its own is missing or the query is about to start, the record does it. What has

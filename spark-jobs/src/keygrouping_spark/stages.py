@@ -309,7 +309,6 @@ async def aggregator_stage(environment: Environment) -> Stage:
     async def publish(watermark: int) -> None:
         value = json.dumps({"checkpoint": identity.id, "watermark": watermark}).encode()
         await watermarks.send_and_wait(settings.progress_topic, value)
-        await runner.advance(watermark)
 
     leftovers = Leftovers(settings)
 
@@ -330,6 +329,7 @@ async def aggregator_stage(environment: Environment) -> Stage:
 
     async def close_windows(batch: int) -> None:
         await progress.close(await asyncio.to_thread(checkpoint.planned, batch, settings.partials_topic))
+        await runner.advance(progress.published)
 
     writer = ResultWriter(settings, identity.id)
     letters = Letters(environment.spark.sparkContext)

@@ -80,6 +80,8 @@ class Deployment:
         self._environments: dict[str, dict[str, str]] = {}
         self._commands: dict[str, Sequence[str]] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.crashed: list[str] = []
+        """What has ended in error by itself, and was started again."""
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "Deployment":
@@ -151,6 +153,7 @@ class Deployment:
         """Starts again, with the same settings, what has died and not ended in order; returns the names."""
         dead = [name for name, process in self._processes.items() if process.poll() not in (None, 0)]
         dead = [name for name in dead if name not in without]
+        self.crashed += [name for name in dead if self.exit_code(name) != -signal.SIGKILL]
         for name in dead:
             self._launch(name)
         return dead
@@ -207,7 +210,7 @@ class Deployment:
         while not await self._holds(condition):
             if time.monotonic() > deadline:
                 lines = "\n".join(f"{n}: {line}" for n in self.names for line in last_lines(self.log(n), 8))
-                raise LocalError(f"not so within {timeout:.0f} s: {condition.__name__}\n{lines}")
+                raise LocalError(f"not so within {timeout:.0f} s: {getattr(condition, '__name__', condition)}\n{lines}")
             self.revive()
             await asyncio.sleep(_LOOK_SECONDS)
 

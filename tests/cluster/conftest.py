@@ -65,6 +65,7 @@ def definitions(cluster: Cluster) -> None:
         pytest.skip("CLUSTER_CRDS names no folder with the definitions of operators' objects")
     for file in sorted(Path(folder).glob("*.yaml")):
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename", str(file))
+        cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "--filename", str(file))
 
 
 @pytest.fixture

@@ -178,11 +178,18 @@ def handler_of(run: Run, meter: Meter) -> Callable[[str, int], Awaitable[None]]:
     return work
 
 
+def dead(topic: str) -> str:
+    """Where the dead letters of a topic's app go; there are none."""
+    return f"{topic}-dead"
+
+
 def run_app(run: Run) -> None:
     """An app, until all events are handled."""
     # What hangs would be waited for.
     meter = Meter(run.events, lambda: os._exit(0) if run.hang else signal.raise_signal(signal.SIGTERM))
-    app = App(f"{run.topic}-app-{time.time_ns()}", brokers=run.servers, dead_letters=run.topic, max_bytes=run.max_bytes)
+    app = App(
+        f"{run.topic}-app-{time.time_ns()}", brokers=run.servers, dead_letters=dead(run.topic), max_bytes=run.max_bytes
+    )
     work = handler_of(run, meter)
     if run.kind == "empty" and run.batch:
 
@@ -279,7 +286,7 @@ def run_processes(run: Run) -> None:
         path = Path(folder) / "marks"
         os.environ.update(MARKS=str(path), BURN=str(run.seconds))
         name = f"{run.topic}-processes-{time.time_ns()}"
-        app = App(name, brokers=run.servers, dead_letters=run.topic, until="latest")
+        app = App(name, brokers=run.servers, dead_letters=dead(run.topic), until="latest")
         app.lifespan(marks)
         app.on(run.topic, processes=CORES)(burn)
         cpu = time.process_time()
@@ -360,7 +367,7 @@ async def preload(servers: str, topic: str, keys: Sequence[bytes], value: bytes)
     """Writes a topic, each key to its partition."""
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
-    await admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+    await admin.create_topics([NewTopic(topic, PARTITIONS, 1), NewTopic(dead(topic), 1, 1)])
     await admin.close()
     rows: defaultdict[int, list[bytes]] = defaultdict(list)
     for key in keys:

@@ -2,11 +2,15 @@
 
 import random
 import socket
+from collections import deque
 
 HOST = "127.0.0.1"
 
 # Outgoing connections begin at 32768 on Linux, at 49152 elsewhere.
 _SERVERS = range(20_000, 32_768)
+
+_CLAIMED: deque[socket.socket] = deque(maxlen=100)
+"""Sockets that hold the last given ports without listening on them: servers can, as they reuse addresses."""
 
 
 def is_free(port: int) -> bool:
@@ -21,14 +25,28 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns different ports that are free now.
+    """Returns different ports that are free now, and that no other process is given by this function.
 
-    None of them is one that the system gives to outgoing connections by itself: a server that ends and starts again
-    would else find its port taken now and then, as a rule by a client that tried to reach it there.
+    A broker takes seconds until it listens; what is only looked at would meanwhile be given to others, too. None of
+    the ports is one that the system gives to outgoing connections by itself: a server that ends and starts again would
+    else find its port taken now and then, as a rule by a client that tried to reach it there.
     """
     found: list[int] = []
     while len(found) < count:
         port = random.SystemRandom().choice(_SERVERS)
-        if port not in found and is_free(port):
+        if port not in found and _claim(port):
             found.append(port)
     return found
+
+
+def _claim(port: int) -> bool:
+    claim = socket.socket()
+    try:
+        claim.bind((HOST, port))
+    except OSError:
+        claim.close()
+        return False
+    # Only now: the bind had to be refused where another claim stands, and a server's must not be refused for this one.
+    claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _CLAIMED.append(claim)
+    return True

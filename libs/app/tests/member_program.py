@@ -16,6 +16,7 @@ from aiokafka.structs import OffsetAndMetadata
 from keygrouping.app import TEXT, App, Event, Output, Topic
 from keygrouping_app.kafka.member import Member
 from keygrouping_app.kafka.runner import Runner
+from keygrouping_service.testing import note
 
 brokers, prefix, log, seconds, lanes, exactly, interval = sys.argv[1:]
 app = App(
@@ -37,14 +38,15 @@ async def say_commit(member: Member, offsets: Mapping[TopicPartition, OffsetAndM
     """Commits, and writes down for which partitions the commit was answered, and when it began."""
     began = time.monotonic_ns()
     await commit(member, offsets)
-    os.write(commits, "".join(f"{began} {os.getpid()} {tp.partition}\n" for tp in offsets).encode())
+    for tp in offsets:
+        note(commits, began, os.getpid(), tp.partition)
 
 
 def say_ownership(what: str, runner: Runner, tp: TopicPartition | None = None) -> None:
     """Writes down that it has a partition from now on, or no more, in which generation, and its session's end."""
     generation, end = runner._member._session.generation, int(session_end * 1e9)
-    line = f"{what} {time.monotonic_ns()} {os.getpid()} {tp.partition if tp else -1} {generation} {end}\n"
-    os.write(ownership, line.encode())
+    partition = tp.partition if tp else -1
+    note(ownership, what, time.monotonic_ns(), os.getpid(), partition, generation, end)
 
 
 def say_gain(runner: Runner, tp: TopicPartition) -> None:
@@ -81,9 +83,8 @@ for name, function in said.items():
 
 
 def say(what: str, event: Event) -> None:
-    """One write of one line, so that a kill loses none that was made."""
-    line = f"{what} {time.monotonic_ns()} {os.getpid()} {event.key} {event.partition} {event.offset}\n"
-    os.write(file, line.encode())
+    """Notes what a handler has done."""
+    note(file, what, time.monotonic_ns(), os.getpid(), event.key, event.partition, event.offset)
 
 
 @app.lifespan

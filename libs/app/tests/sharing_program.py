@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator
 
 from keygrouping.app import TEXT, App, Event, Output, Reject, Topic
+from keygrouping_service.testing import note
 
 brokers, prefix, log, seconds, lanes, exactly = sys.argv[1:]
 app = App(
@@ -24,8 +25,8 @@ file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 def say(what: str, event: Event) -> None:
-    """One write of one line, so that a kill loses none that was made."""
-    os.write(file, f"{what} {time.monotonic_ns()} {os.getpid()} {event.identity}\n".encode())
+    """Notes what a handler has done."""
+    note(file, what, time.monotonic_ns(), os.getpid(), event.identity)
 
 
 @app.lifespan

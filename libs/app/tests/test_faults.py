@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from keygrouping_service.testing import Cluster, until
+from keygrouping_service.testing import Cluster, notes, until
 
 pytestmark = pytest.mark.kafka
 
@@ -109,7 +109,7 @@ class Lines:
             new = file.read()
         self._read += len(new)
         *lines, self._rest = (self._rest + new).split(b"\n")
-        yield from (line.decode().split() for line in lines)
+        yield from notes(line.decode() for line in lines)
 
 
 class Log:

@@ -24,7 +24,7 @@ from keygrouping_app import BYTES, App, AppError, Event, Output, Topic
 from keygrouping_app.kafka.runner import Runner
 from keygrouping_app.kafka.writing import write_all
 from keygrouping_app.lanes import LoopLanes
-from keygrouping_service.testing import Cluster, until
+from keygrouping_service.testing import Cluster, notes, until
 
 from .served import serving
 
@@ -355,14 +355,14 @@ class Line:
 
 
 def lines_of(log: Path) -> list[Line]:
-    found = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
+    found = notes(log.read_text().splitlines()) if log.exists() else []
     lines = [Line(what, int(t), int(pid), key, (int(p), int(o))) for what, t, pid, key, p, o in found]
     return sorted(lines, key=lambda line: line.time)
 
 
 def thrown_out_of(log: Path) -> dict[int, int]:
     """When each member that lost its partitions, asleep or on a busy machine, lost them for the last time."""
-    lines = [line.split() for line in log.with_suffix(".ownership").read_text().splitlines()]
+    lines = notes(log.with_suffix(".ownership").read_text().splitlines())
     return {int(process): int(time) for what, time, process, *_ in lines if what == "lost"}
 
 

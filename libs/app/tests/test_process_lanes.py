@@ -22,10 +22,11 @@ import lane_handlers
 import orjson
 import pytest
 from keygrouping_app import App, AppError, Event, Outgoing, Retries, Topic
-from keygrouping_app.events import Record, Source
+from keygrouping_app.events import Record, Source, event_of
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.process_lanes import ProcessLanes
 from keygrouping_app.scheduler import Failure
+from keygrouping_service.testing import notes
 
 KINDS: dict[str, tuple[Any, dict[str, int]]] = {
     "event loop": (lane_handlers.work_async, {"concurrency": 3}),
@@ -93,7 +94,7 @@ class Making:
     def __call__(self, keys: str | list[str], do: str = "work", **more: int) -> list[Event]:
         value = orjson.dumps({"log": str(self.log), "do": do, **more})
         made = [
-            Event(Record("t", 0, self.count + number, 0, key.encode(), value), self.source)
+            event_of(Record("t", 0, self.count + number, 0, key.encode(), value), self.source)
             for number, key in enumerate(keys)
         ]
         self.count += len(made)
@@ -102,8 +103,7 @@ class Making:
     def runs(self) -> dict[str, list[tuple[int, str, int, int]]]:
         """Time, `start` or `end`, process and offset of all runs, by key."""
         found: defaultdict[str, list[tuple[int, str, int, int]]] = defaultdict(list)
-        for line in self.log.read_text().splitlines():
-            what, at, process, key, offset = line.split()
+        for what, at, process, key, offset in notes(self.log.read_text().splitlines()):
             found[key].append((int(at), what, int(process), int(offset)))
         return {key: sorted(each) for key, each in found.items()}
 
@@ -460,7 +460,7 @@ async def test_lifespans_that_it_needs_run_in_each_process() -> None:
     del app.handlers[1]
     async with lanes_of(app, ends) as lanes:
         for number in range(20):
-            lanes.offer([Event(Record("t", 0, number, 0, b"%d" % number, b"1"), Source(Topic("t")))])
+            lanes.offer([event_of(Record("t", 0, number, 0, b"%d" % number, b"1"), Source(Topic("t")))])
         await until(lambda: len(ends.events) == 20, lanes)
         there = pids(lanes)
     for output in ends.outputs:

@@ -1,6 +1,6 @@
 """Members that share a hot key are killed, sleep, come and go: no event is lost, and exactly once each counts once.
 
-The oracle shares no code with the app: it knows what was written, and reads the rest from the broker and from lines of
+The oracle shares no code with the app: it knows what was written, and reads the rest from the broker and from notes of
 `what time process identity` of the handlers.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from keygrouping_service.testing import Cluster, until
+from keygrouping_service.testing import Cluster, notes, until
 
 pytestmark = pytest.mark.kafka
 
@@ -83,7 +83,7 @@ class Runs:
         starts: defaultdict[str, list[int]] = defaultdict(list)
         ends: defaultdict[str, list[int]] = defaultdict(list)
         lines = self._path.read_text().splitlines() if self._path.exists() else []
-        for what, _, process, identity in map(str.split, lines):
+        for what, _, process, identity in notes(lines):
             (starts if what == "start" else ends)[identity].append(int(process))
         return starts, ends
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -38,6 +39,19 @@ async def until(condition: Callable[[], Awaitable[Any] | Any], timeout: float = 
                 raise
         await asyncio.sleep(0.05)
     raise AssertionError(f"not true within {timeout:.0f} s: {condition}")
+
+
+def note(file: int, *words: object) -> None:
+    """Appends a line that `notes` reads: a process that is killed right afterwards has told it."""
+    os.write(file, f"\n{' '.join(map(str, words))} .\n".encode())
+
+
+def notes(lines: Iterable[str]) -> list[list[str]]:
+    """The words of the lines of `note`, without those that are not whole.
+
+    A write that crosses a page of its file is seen in two parts, and a kill may leave the first alone.
+    """
+    return [words[:-1] for line in lines if (words := line.split())[-1:] == ["."]]
 
 
 class Cluster:

@@ -442,12 +442,15 @@ def overhead(servers: str, options: argparse.Namespace) -> list[str]:
     events = int(options.seconds * 60_000)
     asyncio.run(preload(servers, "empty", keys_of(events), b"x" * 100))
     asyncio.run(preload(servers, "few", [b"k%d" % (n % 64) for n in range(events)], b"x" * 100))
+    alone = [key for key in keys_of(PARTITIONS * events) if zlib.crc32(key) % PARTITIONS == 0][:events]
+    asyncio.run(preload(servers, "one", alone, b"x" * 100))
     run = Run(servers, "empty", events, "empty")
     rows = {
         "async": run,
         "plain with batch, 10,000 keys": replace(run, batch=True),
         "plain with batch, 64 equal keys": replace(run, batch=True, topic="few"),
         "plain with batch, no order": replace(run, batch=True, ordered=False),
+        "plain with batch, all in one partition": replace(run, batch=True, topic="one", events=len(alone)),
     }
     found = {name: measure(each) for name, each in rows.items()}
     return [

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping_app import App, AppError, Breaker, Event, Reject, Retries, Topic
 from keygrouping_app.breaker import Circuit
-from keygrouping_app.events import Record, Source
+from keygrouping_app.events import Record, Source, event_of
 from keygrouping_app.failures import failure_of
 from keygrouping_app.rates import SPREAD, Limit
 from keygrouping_app.scheduler import Call, Failure, Scheduler
@@ -25,7 +25,7 @@ POISON = Failure("failed", "KeyError: 'amount'")
 def events(keys: Sequence[str | None], of: Source | None = None, first: int = 0) -> list[Event]:
     source = Source(Topic("t")) if of is None else of
     return [
-        Event(Record("t", 0, first + number, 0, None if key is None else key.encode(), b"v"), source)
+        event_of(Record("t", 0, first + number, 0, None if key is None else key.encode(), b"v"), source)
         for number, key in enumerate(keys)
     ]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
+from weakref import ref
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.consumer.fetcher import FetchError, FetchResult, PartitionRecords
+from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult, PartitionRecords
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
@@ -25,6 +28,11 @@ def new_format(compression: int = 0) -> bytes:
     return bytes(builder.build())
 
 
+def moved(batch: bytes, first: int) -> bytes:
+    """The same records from another offset on."""
+    return first.to_bytes(8, "big") + batch[8:]
+
+
 def old_format() -> bytes:
     builder = LegacyRecordBatchBuilder(1, 0, 1 << 16)
     for offset, (key, value, time, _) in enumerate(ROWS):
@@ -34,7 +42,8 @@ def old_format() -> bytes:
 
 def result(data: bytes, first: int) -> FetchResult:
     records = PartitionRecords(TP, MemoryRecords(data), [], first, None, None, True, 1)
-    state = SimpleNamespace(paused=False, position=first, consumed_to=lambda _: None)
+    state = SimpleNamespace(paused=False, position=first)
+    state.consumed_to = lambda position: setattr(state, "position", position)
     assignment = SimpleNamespace(active=True, state_value=lambda _: state)
     return FetchResult(TP, assignment=assignment, partition_records=records, backoff=0.1)
 
@@ -49,12 +58,56 @@ def test_a_bare_record_says_what_aiokafkas_says(data: bytes, first: int) -> None
     fetcher = SimpleNamespace(_records=OrderedDict[TopicPartition, Any]())
     give_bare_records(SimpleNamespace(_fetcher=fetcher))
     fetcher._records[TP] = result(data, first)
-    bare = fetcher._records[TP].getall(10)
+    bare = fetcher._records[TP].getall()
     usual = result(data, first).getall(10)
     assert told(bare) == told(usual)
     assert len(bare) == len(ROWS) - first
     assert not any(isinstance(one, type(other)) for one, other in zip(bare, usual, strict=True))
     assert not fetcher._records[TP].has_more()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [new_format() + moved(new_format(), 5), new_format(1) + moved(new_format(1), 3), old_format() * 2],
+    ids=["new", "compressed", "old"],
+)
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_it_goes_on_behind_the_records_that_were_given(data: bytes, first: int, most: int) -> None:
+    """Whole batches are fetched, and as many records are given as there is room for."""
+    fetcher = SimpleNamespace(_records=OrderedDict[TopicPartition, Any]())
+    given = give_bare_records(SimpleNamespace(_fetcher=fetcher))
+    given.rooms = {TP: most}
+    fetcher._records[TP] = bare = result(data, first)
+    usual = result(data, first)
+    while usual.has_more():
+        assert told(bare.getall()) == told(usual.getall(most))
+        positions = [each._assignment.state_value(TP).position for each in (bare, usual)]
+        assert positions[0] == positions[1] > first
+    assert not bare.has_more()
+
+
+def test_what_was_given_is_in_memory_no_longer() -> None:
+    """Megabytes, of which the collector knows as a handful of objects."""
+    fetcher = SimpleNamespace(_records=OrderedDict[TopicPartition, Any]())
+    given = give_bare_records(SimpleNamespace(_fetcher=fetcher))
+    gc.disable()
+    try:
+        given[TP] = result(new_format(), 0)
+        left = [ref(given[TP]), ref(given[TP]._partition_records)]
+        assert len(given[TP].getall()) == len(ROWS)
+        del given[TP]
+        assert [each() for each in left] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_what_is_left_of_one_partition_holds_up_the_others_for_a_moment_only() -> None:
+    """Until then nothing else of its broker is fetched, by default for 0.1 s."""
+    given = give_bare_records(SimpleNamespace(_fetcher=SimpleNamespace()))
+    assert result(new_format(), 0)._backoff == 0.1
+    given[TP] = result(new_format(), 0)
+    assert given[TP].calculate_backoff() <= 0.002
 
 
 def test_an_error_that_was_fetched_stays_one() -> None:
@@ -63,3 +116,14 @@ def test_an_error_that_was_fetched_stays_one() -> None:
     error = FetchError(error=ValueError("gone"), backoff=0.1)
     fetcher._records[TP] = error
     assert fetcher._records[TP] is error
+
+
+async def test_a_broker_is_asked_to_wait_as_long_as_it_is_told() -> None:
+    fetcher = Fetcher(MagicMock(_metadata_max_age_ms=1000), MagicMock(), fetch_max_wait_ms=100)
+    try:
+        given = give_bare_records(SimpleNamespace(_fetcher=fetcher))
+        assert fetcher._fetch_max_wait_ms == 100
+        given.wait_for(10)
+        assert fetcher._fetch_max_wait_ms == 10
+    finally:
+        fetcher._fetch_task.cancel()

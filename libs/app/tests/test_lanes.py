@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 from keygrouping_app import App, Event, Failure, Outgoing, Topic
-from keygrouping_app.events import Record, Source
+from keygrouping_app.events import Record, Source, event_of
 from keygrouping_app.lanes import QUICK_SECONDS, Lanes, LoopLanes, ThreadLanes
 
 
 def events(keys: str) -> list[Event]:
     source = Source(Topic("t"))
-    return [Event(Record("t", 0, number, 0, key.encode(), b"1"), source) for number, key in enumerate(keys)]
+    return [event_of(Record("t", 0, number, 0, key.encode(), b"1"), source) for number, key in enumerate(keys)]
 
 
 class Ends:
@@ -71,6 +71,25 @@ async def test_plain_functions_run_on_as_many_threads_as_there_are_lanes() -> No
     assert sorted(ends.offsets) == list(range(400))
 
 
+@pytest.mark.parametrize("batch", [False, 2])
+async def test_calls_of_one_lane_take_no_longer_together_than_there_was_time(batch: bool | int) -> None:
+    """Those that are quick are handed over early: what they wait for the thread is no time of theirs."""
+    app = App("a")
+
+    @app.on("t", concurrency=1, batch=batch)
+    def work(_: Event | list[Event]) -> None:
+        time.sleep(0.0001)
+
+    ends, began = Ends(2000), time.monotonic()
+    lanes = lanes_of(app, ends)
+    lanes.offer(events("abcdefghij" * 100) + events("klmnopqrst" * 100))
+    await ends.all()
+    took = time.monotonic() - began
+    lanes.close()
+    assert 0.0001 <= sum(lanes.tally.seconds.values()) <= took
+    assert 0.0001 <= lanes.costs.seconds <= took
+
+
 async def test_a_thread_that_hangs_keeps_its_key_and_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
     app, go_on = App("a"), threading.Event()
 
@@ -92,7 +111,7 @@ async def test_a_thread_that_hangs_keeps_its_key_and_nobody_else(caplog: pytest.
 
 
 def keyed(count: int, source: Source, first: int = 0) -> list[Event]:
-    return [Event(Record("t", 0, n, 0, b"k%d" % n, b"1"), source) for n in range(first, first + count)]
+    return [event_of(Record("t", 0, n, 0, b"k%d" % n, b"1"), source) for n in range(first, first + count)]
 
 
 async def test_quick_calls_wait_for_a_thread_and_not_for_the_event_loop() -> None:

@@ -16,7 +16,7 @@ from keygrouping_app import App, Event, Reject
 from keygrouping_app.codecs import Topic
 from keygrouping_app.commands import redrive as command
 from keygrouping_app.dead_letters import HEADERS, dead_letter
-from keygrouping_app.events import Record, Source
+from keygrouping_app.events import Record, Source, event_of
 from keygrouping_app.kafka.redriving import Redriving
 from keygrouping_app.redrive import DAMAGED, DONE, GONE, NOT_CHOSEN, TRUNCATED, Choice, Report, letter_of, redriven
 from keygrouping_app.scheduler import Failure
@@ -28,7 +28,7 @@ BROKEN = Failure("failed", "RuntimeError: no money", digest="0123456789ab")
 
 def letter(record: Record, failure: Failure = BROKEN, app: str = "billing", offset: int = 17) -> Record:
     """The dead letter as it lies in its topic."""
-    made = dead_letter(Event(record, Source(Topic(record.topic), partition=record.partition)), failure, "dead", app)
+    made = dead_letter(event_of(record, Source(Topic(record.topic), partition=record.partition)), failure, "dead", app)
     return Record("dead", 0, offset, made.time, made.key, made.value, made.headers)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping_app.breaker import Breaker
 from keygrouping_app.codecs import Topic
-from keygrouping_app.events import Event, Record, Source
+from keygrouping_app.events import Event, Record, Source, event_of
 from keygrouping_app.scheduler import Call, Failure, Scheduler
 
 BROKEN = Failure("failed", "it broke")
@@ -25,7 +25,7 @@ keys_of_events = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=
 def events(keys: Keys, of: Source | None = None, first: int = 0) -> list[Event]:
     source = Source(Topic("t")) if of is None else of
     return [
-        Event(Record("t", 0, first + number, 0, None if key is None else key.encode(), b"v"), source)
+        event_of(Record("t", 0, first + number, 0, None if key is None else key.encode(), b"v"), source)
         for number, key in enumerate(keys)
     ]
 

@@ -12,18 +12,20 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import UnknownMemberIdError
+from aiokafka.errors import CorruptRecordException, UnknownMemberIdError
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata
-from keygrouping_app import App, AppError, Event
+from keygrouping_app import App, AppError, Event, Output
 from keygrouping_app.events import Record
+from keygrouping_app.handlers import Handler
 from keygrouping_app.kafka import member
 from keygrouping_app.kafka.clients import Settings
+from keygrouping_app.kafka.fetched import Fetched
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.kafka.runner import Runner
 from keygrouping_app.kafka.session import Session
-from keygrouping_app.lanes import LoopLanes
+from keygrouping_app.lanes import LoopLanes, ThreadLanes
 from keygrouping_local.proxy import Api, Proxy
 from keygrouping_service.records.aiokafka_adapter import send_request
 from keygrouping_service.testing import Cluster, until
@@ -279,8 +281,8 @@ async def test_who_is_no_member_any_more_is_told_once_and_commits_nothing(reques
     assert len(told.client.sent) == sent + 2
 
 
-async def test_what_was_fetched_before_a_partition_came_back_is_not_taken_for_what_comes_next() -> None:
-    """It went away and came back while records were fetched: what lies between its new start and them would be lost."""
+def reading_member() -> tuple[Runner, Handler]:
+    """One that reads topic t, and its handler."""
     app = App("a")
 
     @app.on("t")
@@ -288,7 +290,12 @@ async def test_what_was_fetched_before_a_partition_came_back_is_not_taken_for_wh
         assert event
 
     (handler,) = app.handlers
-    runner = Runner(app.settings(), {"t": (handler, lambda on_end: LoopLanes(handler, work, on_end))})
+    return Runner(app.settings(), {"t": (handler, lambda on_end: LoopLanes(handler, work, on_end))}), handler
+
+
+async def test_what_was_fetched_before_a_partition_came_back_is_not_taken_for_what_comes_next() -> None:
+    """It went away and came back while records were fetched: what lies between its new start and them would be lost."""
+    runner, handler = reading_member()
     tp = TopicPartition("t", 0)
 
     def found(offset: int) -> Partition:
@@ -303,10 +310,80 @@ async def test_what_was_fetched_before_a_partition_came_back_is_not_taken_for_wh
             return 6
 
     runner.partitions[tp] = found(5)
-    runner._reader = Reader()
+    runner._reader, runner._fetched = Reader(), Fetched(SimpleNamespace())
     await runner._read()
     assert runner.partitions[tp].gaps.position == 2
     assert runner.partitions[tp].events == 0
+
+
+async def test_what_one_partition_had_given_is_read_again_when_another_fails() -> None:
+    """A consumer that meets a damaged batch forgets what it has taken of other partitions before."""
+    runner, handler = reading_member()
+    tp = TopicPartition("t", 0)
+
+    class Reader:
+        def __init__(self) -> None:
+            self.at = 5
+            self.failed = False
+
+        def assign(self, _: list[TopicPartition]) -> None:
+            """There is only one."""
+
+        def seek(self, _: TopicPartition, offset: int) -> None:
+            self.at = offset
+
+        async def getmany(self, *_: TopicPartition, **__: int) -> dict[TopicPartition, list[Record]]:
+            found = {tp: [Record("t", 0, 5, 0, b"k", b"1")]} if self.at == 5 else {}
+            self.at = 6
+            if not self.failed:
+                self.failed = True
+                raise CorruptRecordException
+            await asyncio.sleep(0)
+            return found
+
+        async def position(self, _: TopicPartition) -> int:
+            return self.at
+
+    runner.partitions[tp] = Partition(tp, handler.topic, OffsetAndMetadata(5, ""), asyncio.Event())
+    runner._reader, runner._fetched = Reader(), Fetched(SimpleNamespace())
+    reading = asyncio.create_task(runner._keep_reading())
+    async with asyncio.timeout(60):
+        while runner.partitions[tp].gaps.position < 6:  # noqa: ASYNC110 -- nobody tells of it
+            await asyncio.sleep(0.01)
+    reading.cancel()
+    assert runner.lanes[0].tally.ended + runner.partitions[tp].events == 1
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_nothing_starts_while_outputs_fill_the_memory(plain: bool) -> None:
+    """All that waits would run, and what it returns would be kept until a broker takes it."""
+    app, output = App("a", max_bytes=10_000), Output("out", b"x" * 1000)
+
+    async def work(_: Event) -> Output:
+        return output
+
+    def work_on_a_thread(_: Event) -> Output:
+        return output
+
+    app.on("t", concurrency=4, order=None)(work_on_a_thread if plain else work)
+    (handler,) = app.handlers
+    lanes_of = ThreadLanes if plain else LoopLanes
+    runner = Runner(app.settings(), {"t": (handler, lambda on_end: lanes_of(handler, handler.function, on_end))})
+    tp = TopicPartition("t", 0)
+    runner.partitions[tp] = mine = Partition(tp, handler.topic, OffsetAndMetadata(0, ""), asyncio.Event())
+    (lanes,) = runner.lanes
+    lanes.offer(mine.take([Record("t", 0, number, 0, b"k", b"1") for number in range(2000)], 2000))
+    written, most = 0, 10 + 4 + (256 if plain else 0)  # threads have as many quick calls more
+    async with asyncio.timeout(60):
+        while written < 2000:
+            await asyncio.sleep(0.01)
+            taken = mine.take_returned()
+            assert len(taken) <= most
+            mine.wrote(taken)
+            written += len(taken)
+            runner._wrote([])
+    lanes.close()
+    assert mine.unwritten_bytes == 0
 
 
 class Leaving:

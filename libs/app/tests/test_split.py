@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from keygrouping_app import App, Event, Failure, Outgoing, Topic, costs
-from keygrouping_app.events import Record, Source
+from keygrouping_app.events import Record, Source, event_of
 from keygrouping_app.handlers import Order
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_app.overview import keys_at_work, load_of
@@ -45,7 +45,7 @@ class Member:
         (handler,) = app.handlers
         self.lanes = LoopLanes(handler, handler.function, self._end)
         source = Source(Topic("orders"))
-        self.lanes.offer(Event(Record("orders", 0, n, 0, key.encode(), b"1"), source) for n, key in enumerate(keys))
+        self.lanes.offer(event_of(Record("orders", 0, n, 0, key.encode(), b"1"), source) for n, key in enumerate(keys))
 
     def _end(self, ended: list[Event], outputs: list[Outgoing], failure: Failure | None) -> None:
         assert not outputs and failure is None

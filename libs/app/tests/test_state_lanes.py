@@ -11,7 +11,7 @@ import orjson
 import pytest
 import state_handlers
 from keygrouping_app import App, AppError, Event, Outgoing, State, Topic
-from keygrouping_app.events import Record, Source
+from keygrouping_app.events import Record, Source, event_of
 from keygrouping_app.kept import Kept
 from keygrouping_app.scheduler import Failure
 from keygrouping_app.states import States
@@ -56,7 +56,7 @@ async def lanes_of(kind: str, state: State, ends: Ends) -> AsyncIterator[Any]:
 def events_of(source: Source, *acts: tuple[str, str]) -> list[Event]:
     """By key and what to do."""
     return [
-        Event(Record("t", 0, number, number, key.encode(), orjson.dumps({"do": do})), source)
+        event_of(Record("t", 0, number, number, key.encode(), orjson.dumps({"do": do})), source)
         for number, (key, do) in enumerate(acts)
     ]
 

@@ -313,6 +313,19 @@ def test_a_state_that_an_event_will_find_that_was_not_read_again_yet_is_not_too_
     look_at(store, TTL, given, steps)
 
 
+@pytest.mark.parametrize("store", ["memory", "disk"])
+def test_a_state_that_an_event_will_find_that_was_given_up_unhandled_is_not_too_old(
+    store: Literal["memory", "disk"],
+) -> None:
+    """While the first event of b runs, its second one is given up, and a later one of another key has ended."""
+    given = [
+        Given("b", 3.0, 0, late=False, resets=False, pause=0.0),
+        Given("b", 0.0, 0, late=False, resets=False, pause=0.0),
+        Given("a", 0.0, 0, late=False, resets=False, pause=6.0),
+    ]
+    look_at(store, TTL, given, [("read", 3), ("wait", 1), ("move", 1)])
+
+
 @pytest.mark.fault
 @pytest.mark.parametrize("ttl", [None, TTL], ids=["for-ever", "ttl"])
 @pytest.mark.parametrize("store", ["memory", "disk"])

@@ -53,6 +53,13 @@ def test_it_is_a_dictionary_that_knows_its_size_and_its_oldest(
     store.close()
 
 
+def test_those_that_were_changed_first_come_first(store: Store) -> None:
+    for key, time in ((b"a", 0), (b"a", 1), (b"b", 0)):
+        store.put(key, Kept(b"", time, 1))
+    assert store.before(2, 1) == [b"b"]
+    assert store.before(2, 2) == [b"b", b"a"]
+
+
 def test_what_is_not_there_is_none(store: Store) -> None:
     assert store.get(b"k") is None
     store.put(b"k", None)

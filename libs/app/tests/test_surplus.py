@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping_app import App, AppError, Event, Output, Reject, Topic
 from keygrouping_app.dead_letters import dead_letter
-from keygrouping_app.events import Record, Source
+from keygrouping_app.events import Record, Source, event_of
 from keygrouping_app.kafka import overflow
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.overflow import SlotPartition, handler_of_slots
@@ -23,9 +23,9 @@ from keygrouping_app.worker_process import packed_event
 from .simulated_group import PureTime
 
 
-def event_of(key: str | None, offset: int = 7, value: bytes | None = b"1", **more: Any) -> Event:
+def clicked(key: str | None, offset: int = 7, value: bytes | None = b"1", **more: Any) -> Event:
     record = Record("clicks", 3, offset, 12, None if key is None else key.encode(), value, **more)
-    return Event(record, Source(Topic("clicks"), partition=3))
+    return event_of(record, Source(Topic("clicks"), partition=3))
 
 
 def read_back(event: Event) -> Event:
@@ -36,7 +36,7 @@ def read_back(event: Event) -> Event:
 
 
 def test_a_surplus_event_is_as_it_was_at_its_source() -> None:
-    event = event_of("a", headers=[("mine", b"x")])
+    event = clicked("a", headers=[("mine", b"x")])
     back = read_back(event)
     assert (back.identity, back.topic, back.partition, back.offset) == ("clicks/3/7", "clicks", 3, 7)
     assert (back.key, back.value, back.time, list(back.headers)) == ("a", 1, 12, [("mine", b"x")])
@@ -51,14 +51,14 @@ def test_a_surplus_event_is_as_it_was_at_its_source() -> None:
 @pytest.mark.parametrize("time", [-1, 0, 1_600_000_000_000])
 def test_an_old_event_keeps_its_time_and_its_record_has_that_of_writing(time: int) -> None:
     record = Record("clicks", 3, 7, time, b"a", b"1")
-    back = read_back(Event(record, Source(Topic("clicks"), partition=3)))
+    back = read_back(event_of(record, Source(Topic("clicks"), partition=3)))
     assert (back.time, back.raw.timestamp) == (time, 1_700_000_000_000)
     assert packed_event(back)[2] == time
     assert dead_letter(back, Failure("failed", "why"), "dead", "g").time == time
 
 
 def test_a_header_of_the_same_name_that_an_event_has_stays_its_own() -> None:
-    back = read_back(event_of("a", headers=[(SOURCE, b"other/1/2")]))
+    back = read_back(clicked("a", headers=[(SOURCE, b"other/1/2")]))
     assert (back.identity, list(back.headers)) == ("clicks/3/7", [(SOURCE, b"other/1/2")])
 
 
@@ -84,14 +84,14 @@ def test_what_others_have_written_to_a_slot_is_handled_and_known_by_its_place_th
 
 
 def test_what_brokers_would_not_take_in_a_slot_stays() -> None:
-    assert may_be_written(event_of("a"))
-    assert may_be_written(event_of(None))
-    assert may_be_written(event_of("a", value=None))
-    assert not may_be_written(event_of(None, value=None))
-    assert not may_be_written(event_of("a", value=b"x" * 900_001))
-    assert may_be_written(event_of("a", value=b"x" * 900), 1200)
-    assert not may_be_written(event_of("a", value=b"x" * 900, headers=[("mine", b"x" * 200)]), 1200)
-    assert not may_be_written(event_of("a", value=b"x" * 900, headers=[("a", b"")] * 30), 1200)
+    assert may_be_written(clicked("a"))
+    assert may_be_written(clicked(None))
+    assert may_be_written(clicked("a", value=None))
+    assert not may_be_written(clicked(None, value=None))
+    assert not may_be_written(clicked("a", value=b"x" * 900_001))
+    assert may_be_written(clicked("a", value=b"x" * 900), 1200)
+    assert not may_be_written(clicked("a", value=b"x" * 900, headers=[("mine", b"x" * 200)]), 1200)
+    assert not may_be_written(clicked("a", value=b"x" * 900, headers=[("a", b"")] * 30), 1200)
 
 
 @given(st.text("abc", max_size=30), st.dictionaries(st.sampled_from("abcx"), st.integers(0, 9)), st.integers(0, 5))
@@ -100,7 +100,7 @@ def test_of_what_waits_the_latest_of_the_wanted_keys_are_taken_and_the_rest_is_h
 ) -> None:
     scheduler = Scheduler(concurrency=5, ordered=False)
     source = Source(Topic("clicks"))
-    events = [Event(Record("clicks", 0, number, 0, key.encode(), b"1"), source) for number, key in enumerate(keys)]
+    events = [event_of(Record("clicks", 0, number, 0, key.encode(), b"1"), source) for number, key in enumerate(keys)]
     scheduler.offer(events)
     calls = [call for _ in range(running) if (call := scheduler.start(0.0)) is not None]
     waiting = events[len(calls) :]
@@ -127,7 +127,7 @@ def test_of_what_waits_the_latest_of_the_wanted_keys_are_taken_and_the_rest_is_h
 def test_a_queue_of_which_nothing_may_go_is_not_walked_through() -> None:
     scheduler, looks = Scheduler(concurrency=1, ordered=False), list[Event]()
     source = Source(Topic("clicks"))
-    events = [Event(Record("clicks", 0, number, 0, b"a", b"1"), source) for number in range(5000)]
+    events = [event_of(Record("clicks", 0, number, 0, b"a", b"1"), source) for number in range(5000)]
     scheduler.offer(events)
 
     def refuse(event: Event) -> bool:
@@ -144,7 +144,7 @@ def test_a_queue_of_which_nothing_may_go_is_not_walked_through() -> None:
 def test_what_has_failed_once_or_may_not_go_is_not_taken() -> None:
     scheduler = Scheduler(concurrency=1, ordered=False, batch=4, retries=2)
     source = Source(Topic("clicks"))
-    scheduler.offer([Event(Record("clicks", 0, number, 0, b"a", b"1"), source) for number in range(6)])
+    scheduler.offer([event_of(Record("clicks", 0, number, 0, b"a", b"1"), source) for number in range(6)])
     call = scheduler.start(0.0)
     assert call is not None
     scheduler.finish(call, 0.0, Failure("failed", "why"))  # each comes again by itself

@@ -35,6 +35,10 @@ _USUAL_LANES = 16
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 LifespanType = TypeVar("LifespanType", bound=Lifespan)
 
+_LEAST_THRESHOLD = 100_000
+_OBJECTS_PER_EVENT = 5
+"""As many as are held for one that is the only one of its key, of those that the collector counts."""
+
 
 class App:
     """Functions on topics, run by one consumer group.
@@ -70,7 +74,7 @@ class App:
         instance_id: str | None = None,
         session_timeout: float = 45.0,
         commit_interval: float = 0.05,
-        max_events: int = 10_000,
+        max_events: int = 50_000,
         max_bytes: int = 64 << 20,
         port: int | None = None,
     ) -> None:
@@ -305,7 +309,7 @@ class App:
         stop = asyncio.Event()
         for each in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(each, stop.set)
-        _collect_rarely()
+        _collect_rarely(self._max_events)
         await self.serve(stop)
 
     async def test(
@@ -367,9 +371,9 @@ class App:
         return []
 
 
-def _collect_rarely() -> None:
-    """Events come and go by the ten thousand, without cycles: the collector needn't look at each thousand of them, nor
-    ever again at all modules."""
+def _collect_rarely(max_events: int) -> None:
+    """Events come and go by the ten thousand, without cycles: the collector needn't look at them before there are many
+    more objects than are held for them, nor ever again at all modules."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 20, 20)
+    gc.set_threshold(max(_LEAST_THRESHOLD, _OBJECTS_PER_EVENT * max_events), 20, 20)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from keygrouping_app.codecs import Codec, Topic, as_topic
 from keygrouping_app.states import States
@@ -74,28 +76,26 @@ class Source:
         self.closed = False
 
 
-class Event:
+class Event(msgspec.Struct, eq=False):
     """One record of a topic, read when it is asked for.
 
     `identity` (`topic/partition/offset`) is the same whenever the event is handled again: sinks can drop doubles by it.
     """
 
-    __slots__ = ("_key", "_value", "group", "raw", "since", "size", "solo", "source", "tries")
-
-    def __init__(self, raw: Raw, source: Source) -> None:
-        key, value = raw.key, raw.value
-        self.raw = raw
-        self.source = source
-        self._key = self._value = _UNREAD
-        self.group: Hashable = key
-        """What orders it: the events of one group run one after another; None: it has no order."""
-        self.size = len(value or b"") + len(key or b"")
-        self.tries = 0
-        """How often it has failed until now."""
-        self.since = 0.0
-        """When its handler's lanes took it, by the event loop's clock."""
-        self.solo = False
-        """Whether it is handled in a batch of its own, as one that it was in has failed."""
+    raw: Raw
+    source: Source
+    group: Hashable
+    """What orders it: the events of one group run one after another; None: it has no order."""
+    size: int
+    """Bytes of key and value."""
+    tries: int = 0
+    """How often it has failed until now."""
+    since: float = 0.0
+    """When its handler's lanes took it, by the event loop's clock."""
+    solo: bool = False
+    """Whether it is handled in a batch of its own, as one that it was in has failed."""
+    _key: Any = _UNREAD
+    _value: Any = _UNREAD
 
     @classmethod
     def of(
@@ -104,7 +104,7 @@ class Event:
         """An event for `App.test`: value and key are encoded by the topic's codec; time is ms since the epoch."""
         of = as_topic(topic)
         raw = Record(of.name, 0, -1, time, _encoded(of.key, key), _encoded(of.value, value), headers)
-        return cls(raw, Source(of))
+        return event_of(raw, Source(of))
 
     @property
     def topic(self) -> str:
@@ -156,6 +156,21 @@ class Event:
 
     def __repr__(self) -> str:
         return f"<Event {self.identity} key={self.raw.key!r}>"
+
+
+def event_of(raw: Raw, source: Source) -> Event:
+    """The event that a record of a source is, ordered by its key."""
+    return Event(raw, source, raw.key, size_of(raw))
+
+
+def events_of(records: Iterable[Raw], source: Source) -> list[Event]:
+    """Like `event_of` for each of them, but quicker."""
+    return [Event(raw, source, key := raw.key, len(raw.value or b"") + len(key or b"")) for raw in records]
+
+
+def size_of(raw: Raw) -> int:
+    """Bytes of key and value."""
+    return len(raw.value or b"") + len(raw.key or b"")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ import binascii
 import copy
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 
 MOST_METADATA = 4096
 """Bytes that a broker takes as metadata of a commit by default (`offset.metadata.max.bytes`)."""
@@ -29,6 +28,13 @@ _RUNS, _BITS = b"\x00", b"\x01"
 _LARGEST_OFFSET = 2**63 - 1
 _SEVEN_BITS = 7
 _MOST_OPEN = 8 * MOST_METADATA
+_PAGE_BITS = 10
+_PAGE = 1 << _PAGE_BITS
+_IN_PAGE = _PAGE - 1
+_OPEN, _ENDED = 0, 1
+_NONE_OPEN = bytes([_ENDED]) * _PAGE
+_END_OF_RUN = bytes([_OPEN, _ENDED])
+_DIGITS = bytes.maketrans(bytes([_OPEN, _ENDED]), b"01")
 
 
 class GapsError(ValueError):
@@ -66,8 +72,11 @@ class Gaps:
 
     def __init__(self, position: int, ended: Ended | None = None, limit: int = MOST_METADATA) -> None:
         self.position = position
-        self._open = dict.fromkeys(ended.still_open(position) if ended else ())  # ascending, as partitions are read
-        self._unread = set(self._open)
+        self._pages: dict[int, bytearray] = {}
+        """A byte for each offset, by its upper bits, ascending, as partitions are read. Where no page is, all ended."""
+        self._count = 0
+        self._unread = set(ended.still_open(position) if ended else ())
+        self._open(sorted(self._unread))
         self._highest = ended.ranges[-1][1] - 1 if ended else position - 1
         self._payload = (limit - len(_PREFIX)) // 4 * 3 - 1
         self._first = position
@@ -75,14 +84,13 @@ class Gaps:
         """The last offset of which the commit that was found said that it has ended."""
 
     def __len__(self) -> int:
-        return len(self._open)
+        return self._count
 
     @property
     def first(self) -> int:
         """The first offset that has not ended: what is committed."""
-        # From a stored one on: the front of a dict is slow to find where much was deleted.
-        if self._first not in self._open:
-            self._first = next(iter(self._open), max(self.position, self.known + 1))
+        if not self.is_open(self._first):
+            self._first = next(self._open_ranges(), (max(self.position, self.known + 1), 0))[0]
         return self._first
 
     @property
@@ -94,8 +102,13 @@ class Gaps:
         """How many further events may be read such that the metadata fits in whatever order they end."""
         in_bits = self._payload * 8 - self.span
         # At worst every open event stands alone: a run of one and the run of ended ones before it.
-        in_runs = self._payload // (1 + _varint_size(2 * self.span + 2 * self._payload * 8)) - len(self._open) - 1
+        in_runs = self._payload // (1 + _varint_size(2 * self.span + 2 * self._payload * 8)) - self._count - 1
         return max(0, in_bits, in_runs) + max(0, self.known + 1 - self.position)
+
+    def is_open(self, offset: int) -> bool:
+        """Whether the event at an offset was read and has not ended."""
+        page = self._pages.get(offset >> _PAGE_BITS)
+        return page is not None and page[offset & _IN_PAGE] == _OPEN
 
     def wants(self, offset: int) -> bool:
         """Whether the event at an offset from `position` on has not ended yet, as far as the last commit said."""
@@ -103,39 +116,78 @@ class Gaps:
 
     def take(self, offsets: Sequence[int], position: int) -> None:
         """Events that are wanted were read; offsets ascend and lie below `position`, where reading goes on."""
-        self._open.update(dict.fromkeys(offsets))
         if self._unread:
             self._unread.difference_update(offsets)
-            for gone in [offset for offset in self._unread if offset < position]:  # deleted by retention or compaction
-                self._unread.discard(gone)
-                del self._open[gone]
+            gone = [offset for offset in self._unread if offset < position]  # deleted by retention or compaction
+            self._unread.difference_update(gone)
+            self._end(gone)
+            offsets = [offset for offset in offsets if offset > self.known]
+        self._open(offsets)
         self.position = position
 
-    def end(self, offsets: Iterable[int]) -> None:
+    def end(self, offsets: Sequence[int]) -> None:
         """Events have ended: they are handled or dead-lettered. KeyError if one was not open."""
-        still = self._open
-        for offset in offsets:
-            del still[offset]
-            if offset > self._highest:
-                self._highest = offset
+        if offsets:
+            self._end(offsets)
+            self._highest = max(self._highest, *offsets)
 
-    def once_ended(self, offsets: Iterable[int]) -> Gaps:
+    def once_ended(self, offsets: Sequence[int]) -> Gaps:
         """As it would be if these had ended, too. KeyError if one is not open."""
         other = copy.copy(self)
-        other._open = dict(self._open)
+        other._pages = {number: page[:] for number, page in self._pages.items()}
         other.end(offsets)
         return other
 
     def encode(self) -> str:
         """Metadata for the commit of `first`; empty if nothing behind it has ended."""
-        runs = self._runs()
-        if not runs:
+        first, stop = self.first, self._highest + 1
+        if stop <= first:
             return ""
+        dense = self._dense(first, stop) if stop - first <= self._payload * 8 else b""
+        size = (len(dense) + 7) // 8
+        # Each run of ended ones and the one before it take a byte each at least.
+        if dense and 2 * dense.count(_END_OF_RUN) > size:
+            return _text(_BITS + _bits(dense))
+        runs = self._runs()
         # A number of seven bits is its own varint.
         in_runs = bytes(runs) if max(runs) < 1 << _SEVEN_BITS else b"".join(map(_varint, runs))
-        if (sum(runs) + 7) // 8 < min(len(in_runs), self._payload + 1):
-            return _text(_BITS + _bits(runs))
+        if dense and size < len(in_runs):
+            return _text(_BITS + _bits(dense))
         return _text(_RUNS + (in_runs if len(in_runs) <= self._payload else self._fitting(runs)))
+
+    def _open(self, offsets: Sequence[int]) -> None:
+        if not offsets:
+            return
+        self._count += len(offsets)
+        first, stop, pages = offsets[0], offsets[-1] + 1, self._pages
+        if stop - first > len(offsets):
+            for offset in offsets:
+                number = offset >> _PAGE_BITS
+                if number not in pages:
+                    pages[number] = bytearray(_NONE_OPEN)
+                pages[number][offset & _IN_PAGE] = _OPEN
+            return
+        while first < stop:
+            number, begin = first >> _PAGE_BITS, first & _IN_PAGE
+            end = min(_PAGE, begin + stop - first)
+            pages.setdefault(number, bytearray(_NONE_OPEN))[begin:end] = bytes(end - begin)
+            first += end - begin
+
+    def _end(self, offsets: Sequence[int]) -> None:
+        pages = self._pages
+        for offset in offsets:
+            page = pages[offset >> _PAGE_BITS]
+            place = offset & _IN_PAGE
+            if page[place]:
+                raise KeyError(offset)
+            page[place] = _ENDED
+        self._count -= len(offsets)
+
+    def _dense(self, first: int, stop: int) -> bytes:
+        """A byte for each offset in [first, stop)."""
+        begin = first >> _PAGE_BITS
+        pages = [self._pages.get(number, _NONE_OPEN) for number in range(begin, ((stop - 1) >> _PAGE_BITS) + 1)]
+        return b"".join(pages)[first - (begin << _PAGE_BITS) : stop - (begin << _PAGE_BITS)]
 
     def _fitting(self, runs: list[int]) -> bytes:
         """The first runs only: in a compacted partition offsets lie so far apart that `room` can't know the rest."""
@@ -149,19 +201,31 @@ class Gaps:
 
     def _runs(self) -> list[int]:
         """Lengths of what has not ended and what has, in turn, from `first` up to the highest that has."""
-        if self._highest < self.first:
-            return []
-        still = [offset for offset in self._open if offset < self._highest]
         runs: list[int] = []
-        length = 1
-        for before, after in pairwise(still):
-            if after == before + 1:
-                length += 1
-            else:
-                runs.append(length)
-                runs.append(after - before - 1)
-                length = 1
-        return [*runs, length, self._highest - still[-1]]
+        before = self.first
+        begin = before
+        for start, stop in self._open_ranges():
+            if start > self._highest:
+                break
+            if start > before:
+                runs += before - begin, start - before
+                begin = start
+            before = stop
+        return [*runs, before - begin, self._highest + 1 - before]
+
+    def _open_ranges(self) -> Iterator[tuple[int, int]]:
+        """Ranges [start, stop) of what has not ended, ascending; two may touch. Pages without any are dropped."""
+        for number, page in [*self._pages.items()]:
+            start = page.find(_OPEN)
+            if start < 0:
+                del self._pages[number]
+            base = number << _PAGE_BITS
+            while start >= 0:
+                stop = page.find(_ENDED, start)
+                if stop < 0:
+                    stop = _PAGE
+                yield base + start, base + stop
+                start = page.find(_OPEN, stop)
 
 
 def decode(first: int, metadata: str | None) -> Ended:
@@ -216,13 +280,8 @@ def _runs_of_bits(body: bytes) -> list[int]:
     return runs
 
 
-def _bits(runs: list[int]) -> bytes:
-    number, place = 0, 0
-    for index, length in enumerate(runs):
-        if index % 2:
-            number |= ((1 << length) - 1) << place
-        place += length
-    return number.to_bytes((place + 7) // 8, "little")
+def _bits(dense: bytes) -> bytes:
+    return int(dense[::-1].translate(_DIGITS), 2).to_bytes((len(dense) + 7) // 8, "little")
 
 
 def _varint_size(number: int) -> int:

@@ -140,7 +140,7 @@ class Lanes:
         if error is not None:
             failure = failure_of(error, call.expired)
         now = self._loop.time()
-        self._finish(call, outputs, failure, now - call.started, now)
+        self._finish(call, outputs, failure, _seconds(call, now), now)
         return now
 
     def _find_state(self, call: Call) -> None:
@@ -212,7 +212,7 @@ class Lanes:
                 self._ended(call, None, None)
             return
         now = self._loop.time()
-        seconds = [now - call.started for call in calls]
+        seconds = [_seconds(call, now) for call in calls]
         self.tally.add_all(HANDLED, seconds)
         if self.handler.split:
             for call, took in zip(calls, seconds, strict=True):
@@ -496,8 +496,9 @@ class ThreadLanes(PooledLanes):
             while (call := self._next_call(now)) is not None:
                 self._call_thread()
                 news = self._work(call)
-                began, now = now, clock()
-                self._typical.add(now - began)
+                # Others were handed over before it, so only now is it clear when it began.
+                call.started, call.ended = now, (now := clock())
+                self._typical.add(now - call.started)
                 if not self._tell(news):
                     return
 
@@ -517,7 +518,14 @@ class ThreadLanes(PooledLanes):
                 call.after = self._form.write(state)
         except BaseException as broken:  # whatever it is, it must not end the thread
             error = broken
-        return partial(self._ended, call, result, error)
+        try:
+            return partial(self._ended, call, result, error)
+        finally:
+            error = None  # its traceback has this frame: a cycle would keep all that the handler had
+
+
+def _seconds(call: Call, now: float) -> float:
+    return (now if call.ended is None else call.ended) - call.started
 
 
 _NO_OUTPUTS: list[Outgoing] = []

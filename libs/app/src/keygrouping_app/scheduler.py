@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from itertools import count, islice, takewhile
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from keygrouping_app.breaker import Circuit
 from keygrouping_app.events import Event, Source
 from keygrouping_app.kept import Kept
@@ -48,37 +50,34 @@ _MOST_KEPT = 500
 """Events that are looked at to be taken back, and stay."""
 
 
-class _Queue:
+class _Queue(msgspec.Struct, eq=False, gc=False):
     """Events that wait, of one key (`serial`) or without order."""
 
-    __slots__ = ("events", "key", "serial", "source", "turn")
-
-    def __init__(self, key: Hashable, serial: bool, events: _Events, source: Source | None = None) -> None:
-        self.key = key
-        self.serial = serial
-        self.source = source
-        """The source of all that waits, if a batch may take any of it; None: batches have to look at each event."""
-        self.events = events
-        self.turn = False
-        """Whether it is among those that take turns."""
+    key: Hashable
+    serial: bool
+    events: _Events
+    source: Source | None = None
+    """The source of all that waits, if a batch may take any of it; None: batches have to look at each event."""
+    turn: bool = False
+    """Whether it is among those that take turns."""
 
 
-class Call:
+class Call(msgspec.Struct, eq=False, gc=False):
     """A handler at work on one event, or on several of one key."""
 
-    __slots__ = ("after", "deadline", "events", "expired", "kept", "queue", "started")
-
-    def __init__(self, queue: _Queue, events: list[Event], started: float, deadline: float) -> None:
-        self.queue = queue
-        self.events = events
-        self.started = started
-        self.deadline = deadline
-        self.expired = False
-        """Whether it was told that its deadline has passed."""
-        self.kept: Kept | None = None
-        """The state that it has found, if its handler has one."""
-        self.after: bytes | None = None
-        """What it has made of the state; None: as a new one."""
+    queue: _Queue
+    events: list[Event]
+    started: float
+    """When it has got its lane; once it has ended on a thread, when it began there."""
+    deadline: float
+    ended: float | None = None
+    """When it has ended on a thread; None: not yet, or when that is told."""
+    expired: bool = False
+    """Whether it was told that its deadline has passed."""
+    kept: Kept | None = None
+    """The state that it has found, if its handler has one."""
+    after: bytes | None = None
+    """What it has made of the state; None: as a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +161,7 @@ class Scheduler:
             else:
                 found = queues.get(group)
                 if found is None:
-                    queue = queues[group] = _Queue(group, True, events_of(), source)
-                    queue.turn = True
+                    queue = queues[group] = _Queue(group, True, events_of(), source, True)
                     turns.append(queue)
                 else:
                     queue = found

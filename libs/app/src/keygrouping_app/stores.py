@@ -85,10 +85,10 @@ class MemoryStore:
                 continue  # an earlier one took its place
             del self._queued[key]
             kept = self._states.get(key)
-            if kept is not None and kept.time < time:
+            if kept is not None and kept.time == queued:
                 found.append(key)
             elif kept is not None:
-                self._queue(key, kept.time)
+                self._queue(key, kept.time)  # it was changed since: others may come first
         for key in found:
             self._queue(key, self._states[key].time)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keygrouping_app.events import Event, Headers, Outgoing, Raw, Source
+from keygrouping_app.events import Event, Headers, Outgoing, Raw, Source, size_of
 
 SOURCE = "keygrouping-source"
 """Header of a record of a slot: the event's identity, `topic/partition/offset`."""
@@ -16,19 +16,16 @@ _FORMAT, _FORMAT_OF_HEADER = 100, 10
 """Bytes at most that the format adds to a record in a batch of its own, and to each header."""
 
 
-class Surplus(Event):
+class Surplus(Event, kw_only=True):
     """An event that was read from a slot: topic, partition, offset, time and headers are those of its source.
 
-    `own`: how many of its record's headers, the last ones, are ours.
+    `place` is its source's topic, partition and offset, `sent` its record's time there. `own`: how many of the headers
+    of its record here, the last ones, are ours.
     """
 
-    __slots__ = ("_own", "_time", "place")
-
-    def __init__(self, raw: Raw, source: Source, place: tuple[str, int, int], time: int, own: int) -> None:
-        super().__init__(raw, source)
-        self.place = place
-        self._time = time
-        self._own = own
+    place: tuple[str, int, int]
+    sent: int
+    own: int
 
     @property
     def topic(self) -> str:
@@ -48,12 +45,12 @@ class Surplus(Event):
     @property
     def time(self) -> int:
         """The source record's timestamp, ms since the epoch."""
-        return self._time
+        return self.sent
 
     @property
     def headers(self) -> Headers:
         """Names and values, as they came: without ours."""
-        return self.raw.headers[: len(self.raw.headers) - self._own]
+        return self.raw.headers[: len(self.raw.headers) - self.own]
 
 
 def may_be_written(event: Event, largest: int = LARGEST) -> bool:
@@ -75,9 +72,10 @@ def record_of(event: Event, topic: str, slot: int) -> Outgoing:
 def surplus_of(raw: Raw, source: Source, topic: str) -> Surplus:
     """The event that a slot's record is; what others have written there has its identity from the slot itself."""
     if (found := _written(raw.headers)) is not None:
-        place, time = found
-        return Surplus(raw, source, place, time, _OURS)
-    return Surplus(raw, source, (topic, source.partition, raw.offset), raw.timestamp, 0)
+        (place, sent), own = found, _OURS
+    else:
+        place, sent, own = (topic, source.partition, raw.offset), raw.timestamp, 0
+    return Surplus(raw, source, raw.key, size_of(raw), place=place, sent=sent, own=own)
 
 
 def source_of(raw: Raw, topic: str) -> str:

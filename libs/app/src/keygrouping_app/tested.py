@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from keygrouping_app.events import Event, Outgoing, Record, Source
+from keygrouping_app.events import Event, Outgoing, Record, Source, events_of
 from keygrouping_app.handlers import AppError, Function, Handler
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_app.scheduler import Failure
@@ -130,8 +130,8 @@ def _placed(source: Source, events: list[Event]) -> list[Event]:
     for offset, event in enumerate(events):
         raw = event.raw
         assert isinstance(raw, Record)
-        placed.append(Event(replace(raw, offset=offset), source))
-    return placed
+        placed.append(replace(raw, offset=offset))
+    return events_of(placed, source)
 
 
 def _first_time(events: Iterable[Event]) -> int:

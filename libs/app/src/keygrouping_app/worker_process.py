@@ -20,7 +20,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from keygrouping_app.events import Event, Headers, Outgoing, Record, Source
+from keygrouping_app.events import Event, Headers, Outgoing, Record, Source, event_of
 from keygrouping_app.failures import failure_of
 from keygrouping_app.handlers import AppError, Function, Handler, UnusableHandlerError, outputs_of
 from keygrouping_app.kept import Kept, UnusableStateError
@@ -203,7 +203,7 @@ class Calls:
 
 def _event(raw: RawEvent, source: Source) -> Event:
     partition, offset, timestamp, key, value, headers, tries = raw
-    event = Event(Record(source.topic.name, partition, offset, timestamp, key, value, headers), source)
+    event = event_of(Record(source.topic.name, partition, offset, timestamp, key, value, headers), source)
     event.tries = tries
     return event
 

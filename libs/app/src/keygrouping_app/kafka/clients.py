@@ -32,7 +32,7 @@ class Settings:
     instance_id: str | None = None
     session_timeout: float = 45.0
     commit_interval: float = 0.05
-    max_events: int = 10_000
+    max_events: int = 50_000
     max_bytes: int = 64 << 20
     start: Moment = "earliest"
     until: Moment | None = None

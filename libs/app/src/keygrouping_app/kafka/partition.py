@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
 from keygrouping_app.codecs import Topic
-from keygrouping_app.events import Event, Outgoing, Raw, Source
+from keygrouping_app.events import Event, Outgoing, Raw, Source, events_of
 from keygrouping_app.gaps import MOST_METADATA, Ended, Gaps, GapsError, decode
 from keygrouping_app.kafka.ranges import MOST_END, MOST_STATES, End, split_end, split_states, with_end, with_states
 from keygrouping_app.kafka.transactions import Transactions
@@ -93,6 +94,8 @@ class Partition(Source):
         """Whether it begins again from what is committed: nothing of this one is committed any more."""
         self.paused = False
         """Whether it is not read any further for now, as memory or its gap is full."""
+        self.read_at = -math.inf
+        """When records of it were read last, by the event loop's clock."""
         self.log_end: int = found.offset
         """Behind the last record that it was seen to have in Kafka."""
         self._committed = found
@@ -135,11 +138,11 @@ class Partition(Source):
         if not records or records[0].offset <= self.gaps.known:
             records = [raw for raw in records if wants(raw.offset)]
         self._changed |= position != self.gaps.position
-        self.gaps.take([raw.offset for raw in records], position)
+        self.gaps.take(_offsets(records), position)
         return self._events(records)
 
     def _events(self, records: Iterable[Raw]) -> list[Event]:
-        return [Event(raw, self) for raw in records]
+        return events_of(records, self)
 
     def room(self, events: int, size: int) -> int:
         """How many records may be read of it, given how many events and bytes of it may be held.
@@ -219,7 +222,7 @@ class Partition(Source):
             self._changed = False
         first, metadata = self._now
         if given:
-            first, metadata = self._commit_of(self.gaps.once_ended(each.event.raw.offset for each in given))
+            first, metadata = self._commit_of(self.gaps.once_ended([each.event.raw.offset for each in given]))
         if self.states is not None:
             metadata = with_states(metadata, split_states(self._committed.metadata)[1])
         now = OffsetAndMetadata(first, metadata)
@@ -231,6 +234,12 @@ class Partition(Source):
     def committed(self, what: OffsetAndMetadata) -> None:
         """A commit was answered."""
         self._committed = what
+
+
+def _offsets(records: Sequence[Raw]) -> Sequence[int]:
+    if records and (first := records[0].offset) + len(records) - 1 == (last := records[-1].offset):
+        return range(first, last + 1)
+    return [raw.offset for raw in records]
 
 
 def _ended(tp: TopicPartition, found: OffsetAndMetadata) -> Ended:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -23,7 +24,7 @@ from aiokafka.structs import OffsetAndMetadata
 from keygrouping_kafka.calls import backoff, cancel, given_up_calls
 from keygrouping_kafka.errors import can_be_retried
 
-from keygrouping_app.events import Event, Outgoing
+from keygrouping_app.events import Event, Outgoing, Raw
 from keygrouping_app.gaps import GapsError
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.changelog import Restoring, check_partitions, largest_record, prepare, records_of, restore
@@ -56,6 +57,9 @@ log = logging.getLogger(__name__)
 _POLL_MS = 100
 _FULL_SECONDS = 0.1
 _LEAST_READ = 100
+_MANY_READ = 2000
+_REST_MS = 10
+"""Between two reads of a partition that has little room, and at most for others while it has none."""
 _END_SECONDS = 0.5
 _LOOK_SECONDS = 5.0
 _LEFT_SECONDS = 30.0
@@ -95,6 +99,12 @@ class Runner:
         self._transacting: dict[Partition, asyncio.Task[None]] = {}
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._changed = False
+        self._until = math.inf
+        """From when on nothing may start, by the event loop's clock, as far as the group says."""
+        self._full = False
+        """Whether what is to be written fills the memory."""
+        self._flows = False
+        """Whether events were read or have ended since it was looked which partitions have room."""
         self._room, self._dirty, self._committed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
@@ -135,7 +145,7 @@ class Runner:
             self._admin = await stack.enter_async_context(started(AIOKafkaAdminClient(**connection)))
             await self._require_topics()
             self._reader = await stack.enter_async_context(started(self._new_reader()))
-            give_bare_records(self._reader)
+            self._fetched = give_bare_records(self._reader)
             if self._settings.start != "earliest":
                 await begin(self._settings, self._admin, self._reader, self._handlers, stop)
             self._writer = await stack.enter_async_context(Writer(self._settings, self._topics))
@@ -234,8 +244,14 @@ class Runner:
 
     def may_start(self, until: float) -> None:
         """See `Owner`."""
+        self._until = until
+        self._let_start()
+
+    def _let_start(self) -> None:
+        """Nothing, while what handlers have returned fills the memory that there is for it."""
+        self._full = sum(each.unwritten_bytes for each in self.partitions.values()) >= self._settings.max_bytes
         for lanes in self._lanes.values():
-            lanes.may_start(until)
+            lanes.may_start(-math.inf if self._full else self._until)
 
     def _start(self, tp: TopicPartition, beginning: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(beginning)
@@ -416,6 +432,7 @@ class Runner:
                 if not can_be_retried(error):
                     raise
                 log.warning("reading failed, trying again: %r", error)
+                self._changed = True  # what other partitions had given is gone with it, and read again
                 await asyncio.sleep(next(pauses))
 
     async def _read(self) -> None:
@@ -425,21 +442,37 @@ class Runner:
             self._reader.assign(list(unread))
             for tp, partition in unread.items():
                 self._reader.seek(tp, partition.gaps.position)
-        rooms = self._rooms()
+        if self._full:
+            self._let_start()
+        open_ones = [each for each in self.partitions.values() if not each.closed and not each.read]
+        rooms, rests = self._rooms(open_ones)
         if not rooms:
             # Full, or nothing is ours: what is not asked for is not fetched either.
-            await _wait(self._room, _FULL_SECONDS)
+            await _wait(self._room, _REST_MS / 1000 if rests else _FULL_SECONDS)
             return
         owned = {tp: self.partitions[tp] for tp in rooms}
-        fetched = await self._reader.getmany(*rooms, timeout_ms=_POLL_MS, max_records=min(rooms.values()))
-        if self._changed:
-            return  # each has another share of the room now, and is read again from where it is
+        self._fetched.rooms = rooms
+        # The others have room soon, if calls end.
+        soon, self._flows = self._flows and len(rooms) < len(open_ones), False
+        fetched = await self._reader.getmany(*rooms, timeout_ms=_REST_MS if soon else _POLL_MS)
+        self._flows |= bool(fetched)
+        # Meanwhile it fetches nothing else, so where much is read it is short.
+        much = any(len(records) >= _LEAST_READ for records in fetched.values())
+        self._fetched.wait_for(_REST_MS if soon or much else _POLL_MS)
+        if not self._changed:  # or each has another share of the room now, and is read again from where it is
+            await self._take(owned, fetched)
+
+    async def _take(
+        self, owned: Mapping[TopicPartition, Partition], fetched: Mapping[TopicPartition, Sequence[Raw]]
+    ) -> None:
+        """Has what was read of partitions handled, unless they have been lost meanwhile."""
         for tp, partition in owned.items():
             position = await self._reader.position(tp)
             if self.partitions.get(tp) is not partition:
                 continue  # lost meanwhile, and perhaps ours again from another position on
             if not partition.closed and position >= partition.gaps.position:
                 if events := partition.take(fetched.get(tp, ()), position):
+                    partition.read_at = asyncio.get_running_loop().time()
                     self._offer(partition, self._end_refused(partition, events) if partition.refused else events)
                 self._changed |= partition.read
                 if (tp not in fetched or partition.read) and partition.due() is not None:
@@ -463,16 +496,22 @@ class Runner:
                 self._on_end([event], [], failure)
         return [event for event in events if event.raw.offset not in partition.refused]
 
-    def _rooms(self) -> dict[TopicPartition, int]:
-        """How many records may be read of each partition that has room for some."""
+    def _rooms(self, open_ones: Sequence[Partition]) -> tuple[dict[TopicPartition, int], bool]:
+        """How many records may be read of each partition that has room for some, and whether one has but rests."""
         share = max(1, len(self.partitions))
         events, size = max(1, self._settings.max_events // share), self._settings.max_bytes // share
-        least = max(1, min(events // 4, _LEAST_READ))
-        open_ones = {tp: each for tp, each in self.partitions.items() if not each.closed and not each.read}
-        rooms = {tp: each.room(events, size) for tp, each in open_ones.items()}
-        for tp, each in open_ones.items():
-            each.paused = rooms[tp] < least
-        return {tp: room for tp, room in rooms.items() if room >= least}
+        least, many = min(max(1, events // 4), _LEAST_READ), min(max(1, events // 4), _MANY_READ)
+        early = asyncio.get_running_loop().time() - _REST_MS / 1000
+        rooms, rests = {}, False
+        for each in open_ones:
+            room = each.room(events, size)
+            each.paused = room < least
+            # Many at once are more of each key at once; where few find room for long, most wait for something else.
+            if room >= many or (room >= least and each.read_at < early):
+                rooms[each.tp] = room
+            else:
+                rests |= room >= least
+        return rooms, rests
 
     async def _skip_deleted(self) -> None:
         """Goes on behind what retention has deleted unread. AppError if a partition ends before what was committed."""
@@ -523,6 +562,7 @@ class Runner:
         partition = ended[0].source
         assert isinstance(partition, Partition)
         self._room.set()
+        self._flows = True
         if partition.lost:
             return
         if failure is not None:
@@ -530,12 +570,17 @@ class Runner:
             outputs = letters_of(ended, failure, self._settings)
         partition.end(ended, outputs, letters=failure is not None)
         partition.dirty.set()
+        if outputs and not self._full:
+            self._let_start()
 
     def _tell_dead(self, events: Sequence[Event], failure: Failure) -> None:
         log.warning("%r goes to %s: %s: %s", events[0], self._settings.dead_letters, failure.reason, failure.detail)
 
-    def _tell_refused(self, refused: Sequence[tuple[Returned, Failure]]) -> None:
-        """The dead letters of these are written."""
+    def _wrote(self, refused: Sequence[tuple[Returned, Failure]]) -> None:
+        """There is room again. Instead of what was refused its dead letters are written."""
+        self._room.set()
+        if self._full:
+            self._let_start()
         for returned, failure in refused:
             if not returned.letters:
                 self._lanes[returned.events[0].source.topic.name].tally.dead[failure.reason] += len(returned.events)
@@ -589,8 +634,7 @@ class Runner:
             raise
         for partition, each in returned.items():
             partition.wrote(each)
-        self._tell_refused(refused)
-        self._room.set()
+        self._wrote(refused)
 
     async def _keep_transacting(self, partition: Partition, transactions: Transactions) -> None:
         pauses = backoff()
@@ -632,7 +676,8 @@ class Runner:
         returned = partition.take_returned()
         changed = {}
         if states is not None:
-            states.end_old(self._lanes_of(partition.tp).scheduler.has)
+            if not partition.closed:  # or events that its next owner handles have gone from memory
+                states.end_old(self._lanes_of(partition.tp).scheduler.has)
             changed = states.take()
         records = records_of(changed, self._settings.group, partition.tp)
         try:
@@ -653,8 +698,7 @@ class Runner:
         if given and self.sharing is not None:
             self.sharing.gave(partition, given)
         partition.committed(committed)
-        self._tell_refused(refused)
-        self._room.set()
+        self._wrote(refused)
         self._committed.set()
 
     async def _commit_without_refused(
@@ -697,7 +741,8 @@ class Runner:
             auto_offset_reset="none",
             isolation_level="read_committed",
             # While a broker waits for events of some partitions it answers nothing else on the same connection: not
-            # where those that come begin, nor what has come for those that have room again.
+            # where those that come begin, nor what has come for those that have room again. While records flow it is
+            # less, see `_read`.
             fetch_max_wait_ms=_POLL_MS,
         )
 

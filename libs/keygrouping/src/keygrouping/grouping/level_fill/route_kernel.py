@@ -192,9 +192,10 @@ def widen(key: Any, hashed: np.int64, pool: Workers, loads: Weights, room: Weigh
 @kernel
 def reestimate(key: Any, hashed: np.int64, certain: float, mass: float, workers: int, state: Any, rules: Any) -> None:
     """A key's share by this interval, if no plan knows it or that is far above the planned one."""
-    if mass <= 0.0 or certain < rules.evidence * state.unit:
+    every = mass * state.scope
+    if mass <= 0.0 or certain < rules.evidence * state.unit or (key.planned and certain <= key.share * every):
         return
-    share = certain / (mass * state.scope)
+    share = certain / every
     if not key.planned or share * (1.0 - 4.0 * math.sqrt(state.unit / certain)) > key.share:
         classify(key, hashed, share, workers, state, rules)
 
@@ -262,22 +263,24 @@ def turn(key: Any, pool: Workers, loads: Weights, level: float) -> bool:
 
 
 @kernel
-def spill(key: Any, hashed: np.int64, pool: Workers, loads: Weights, left: Weights, room: Weights, state: Any) -> None:
-    """Widen a key whose members are all full, if it may be; else go on to the next member where that has less.
-
-    So the members of a key that is as wide as it may be stay alike above the level.
-    """
+def wants_more(key: Any, loads: Weights, left: Weights, state: Any) -> Any:
+    """Whether a key whose members are all full is to get one more, if there is one that takes it."""
     limit = state.hot_limit if key.hot else state.light_limit + key.slack
     load = loads[key.current] + (0.0 if key.hot else left[key.current])
-    if load >= limit and key.width < key.cap and key.tried != state.number:
-        if widen(key, hashed, pool, loads, room, state):
-            return
-        key.tried = state.number
-    if key.width > 1:
-        at = key.at + 1 if key.at + 1 < key.width else 0
-        if loads[pool[key.start + at]] < loads[key.current]:
-            key.at = at
-            key.current = pool[key.start + at]
+    return load >= limit and key.width < key.cap and key.tried != state.number
+
+
+@kernel
+def go_on(key: Any, pool: Workers, loads: Weights) -> None:
+    """Use the next member where that has less: so all of them stay alike above the level.
+
+    Without branches, which nobody could predict: a key with one worker has itself for the next.
+    """
+    at = key.at + 1 if key.at + 1 < key.width else 0
+    worker, current = pool[key.start + at], key.current
+    less = loads[worker] < loads[current]
+    key.at = at if less else key.at
+    key.current = worker if less else current
 
 
 @kernel
@@ -334,7 +337,9 @@ def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one lo
                     certain, counted = counts[slot] - errors[slot], mass + weight - begun[slot]
                     reestimate(key, hashed, certain, counted, workers, state, rules)
                 if key.full == state.number:
-                    spill(key, hashed, pool, loads, left, room, state)
+                    if wants_more(key, loads, left, state) and not widen(key, hashed, pool, loads, room, state):
+                        key.tried = state.number
+                    go_on(key, pool, loads)
             worker = key.current
         else:
             # A cold key follows its bucket; a part of the hashes may go to a second worker.

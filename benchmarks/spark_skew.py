@@ -152,7 +152,7 @@ class Task:
     """What the event log says of one; times are in milliseconds, those of a clock and how long it ran."""
 
     stage: int
-    job: int
+    query: int
     begun: int
     ended: int
     ran: int
@@ -162,19 +162,19 @@ class Task:
 
 def tasks_of(log: Path) -> dict[str, list[Task]]:
     """The tasks of each group of jobs."""
-    jobs: dict[int, tuple[str, int]] = {}
+    queries: dict[int, tuple[str, int]] = {}
     tasks: dict[str, list[Task]] = defaultdict(list)
     for line in (line for file in sorted(log.rglob("events_*")) for line in file.read_text().splitlines()):
         event = json.loads(line)
         if event["Event"] == "SparkListenerJobStart":
-            named = (name_of(event["Properties"]), event["Job ID"])
-            jobs |= dict.fromkeys(event["Stage IDs"], named)
+            query = int(event["Properties"].get("spark.sql.execution.root.id", -1))
+            queries |= dict.fromkeys(event["Stage IDs"], (name_of(event["Properties"]), query))
         elif event["Event"] == "SparkListenerTaskEnd" and "Task Metrics" in event:
             metrics, info, stage = event["Task Metrics"], event["Task Info"], event["Stage ID"]
-            group, job = jobs.get(stage, ("", 0))
+            group, query = queries.get(stage, ("", -1))
             read = metrics["Shuffle Read Metrics"]["Total Records Read"]
             times = (info["Launch Time"], info["Finish Time"], metrics["Executor Run Time"])
-            tasks[group].append(Task(stage, job, *times, read))
+            tasks[group].append(Task(stage, query, *times, read))
     return tasks
 
 
@@ -192,29 +192,29 @@ def evenness(tasks: Mapping[str, list[Task]]) -> dict[str, tuple[float, float]]:
     return found
 
 
-def picture(tasks: Mapping[str, list[Task]], path: Path) -> None:
+def picture(tasks: Mapping[str, list[Task]], cores: int, path: Path) -> None:
     """The tasks of the last round of the work that is pictured, a row per core, plain above spread."""
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, 1, sharex=True)
     for one, how in zip(axes, ("plain", "spread"), strict=True):
         found = tasks["|".join((*PICTURED, how))]
-        round_of_it = max(task.job for task in found)
-        draw(one, sorted((task for task in found if task.job == round_of_it), key=lambda task: task.begun))
+        last = sorted({task.query for task in found})[ROUNDS - 1]  # What runs after the rounds has their name, too.
+        draw(one, sorted((task for task in found if task.query == last), key=lambda task: task.begun), cores)
         one.set_title({"plain": "plain Spark", "spread": "skewed"}[how], loc="left", fontsize=10)
     axes[1].set_xlabel("seconds")
     figure.savefig(path, dpi=90, metadata={"Software": None})
 
 
-def draw(axes: Axes, tasks: Sequence[Task]) -> None:
-    """Each task as a bar on the core that was free for it."""
-    free: list[int] = []
+def draw(axes: Axes, tasks: Sequence[Task], cores: int) -> None:
+    """Each task as a bar on the core that was free first."""
+    free = [0] * cores
     for task in tasks:
-        core = next((core for core, until in enumerate(free) if until <= task.begun), len(free))
-        free[core : core + 1] = [task.ended]
+        core = free.index(min(free))
+        free[core] = task.ended
         begun, length = ((ms - first) / 1000 for first, ms in ((tasks[0].begun, task.begun), (task.begun, task.ended)))
         axes.barh(core, length, left=begun, color="tab:orange" if task.rows else "tab:gray", edgecolor="white")
-    axes.set_yticks(range(len(free)), [f"core {core + 1}" for core in range(len(free))])
+    axes.set_yticks(range(cores), [f"core {core + 1}" for core in range(cores)])
 
 
 def name_of(job: dict[str, str]) -> str:
@@ -286,7 +286,7 @@ def main() -> None:
         found = measured(given, session, Path(folder))
         tasks = tasks_of(log)
     if given.picture:
-        picture(tasks, given.picture)
+        picture(tasks, given.cores, given.picture)
     even = evenness(tasks)
     for name, (steps, _) in STEPS.items():
         print(f"{name}: {microseconds(steps):.0f} µs of Python a row")

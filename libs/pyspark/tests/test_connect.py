@@ -32,8 +32,12 @@ for spread in ("partials", "rows"):
     plain = frame.groupBy("user").agg(*asked)
     assert found.schema == plain.schema, (found.schema, plain.schema)
     assert sorted(map(str, found.collect())) == sorted(map(str, plain.collect()))
-learned = skewed(frame, "user", sample=1.0).groupBy("user").agg(F.approx_count_distinct("item", 0.02))
-assert sorted(learned.collect()) == sorted(frame.groupBy("user").agg(F.approx_count_distinct("item", 0.02)).collect())
+learned = skewed(frame, "user", sample=1.0)
+for asked, combined in ((F.count_distinct("item"), False), (F.round(F.avg("item").cast("float"), 2) + 1, True)):
+    found, plain = learned.groupBy("user").agg(asked), frame.groupBy("user").agg(asked)
+    assert sorted(found.collect()) == sorted(plain.collect())
+    assert ("width" not in vars(learned)) == combined, "found for what is spread alone"
+    learned = skewed(frame, "user", sample=1.0)
 sketched = skewed(frame, "user", widths=["hot"], spread="partials").groupBy("user")
 assert {row[1] for row in sketched.agg(F.approx_count_distinct("item", 0.02)).collect()} == {7}
 mean = F.pandas_udf(lambda values: float(values.mean()), "double", F.PandasUDFType.GROUPED_AGG)

@@ -64,7 +64,7 @@ def test_in_append_mode_each_batch_gives_the_rows_of_plain_spark(clicks: DataFra
 def test_in_update_mode_each_batch_gives_the_rows_of_plain_spark(clicks: DataFrame, tmp_path: Path) -> None:
     few = [F.sum("amount"), F.approx_count_distinct("item")]
     plain = results(clicks.groupBy(*keys()).agg(*few), "update", tmp_path / "plain")
-    found = skewed(clicks, "user", widths={"hot": 2}).groupBy(*keys()).agg(*few)
+    found = skewed(clicks, "user", widths={"hot": 2}, spread="rows").groupBy(*keys()).agg(*few)
     assert results(found, "update", tmp_path / "found") == plain
 
 

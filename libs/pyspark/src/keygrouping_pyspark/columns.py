@@ -22,6 +22,23 @@ def call_of(column: Column) -> Call | None:
     return _classic_call(column) if _is_classic(column) else _connect_call(column)
 
 
+def is_value(column: Column) -> bool:
+    """Whether it is a literal or the name of a column."""
+    if _is_classic(column):
+        return _kind(_node(column)) in ("Literal", "UnresolvedAttribute")
+    return type(_expression(column)).__name__ in ("LiteralExpression", "ColumnReference")
+
+
+def without_cast(column: Column) -> Column:
+    """What it casts, and what that is called, left out."""
+    made: Any = type(column)
+    if _is_classic(column):
+        node = _without_alias(_node(column))
+        return without_cast(made(_classic_column(node.child()))) if _kind(node) == "Cast" else column
+    expression = _parent(_expression(column))
+    return without_cast(made(expression._expr)) if type(expression).__name__ == "CastExpression" else column
+
+
 def has_python_aggregate(columns: Iterable[Column], aggregated: DataFrame) -> bool:
     """Whether one of the columns that a frame aggregates calls a Python aggregate, which Spark can't combine early.
 
@@ -66,14 +83,18 @@ def number(column: Column) -> float | None:
 
 
 def _classic_call(column: Any) -> Call | None:
-    from pyspark.sql.utils import get_active_spark_context
-
     node = _without_alias(_node(column))
     if _kind(node) != "UnresolvedFunction":
         return None
-    jvm: Any = get_active_spark_context()._jvm
-    made = [jvm.org.apache.spark.sql.Column(each) for each in _each(node.arguments())]
+    made = [_classic_column(each) for each in _each(node.arguments())]
     return Call(node.functionName(), _columns(column, made), node.isDistinct())
+
+
+def _classic_column(node: Any) -> Any:
+    from pyspark.sql.utils import get_active_spark_context
+
+    jvm: Any = get_active_spark_context()._jvm
+    return jvm.org.apache.spark.sql.Column(node)
 
 
 def _connect_call(column: Any) -> Call | None:

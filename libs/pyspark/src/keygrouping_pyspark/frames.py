@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from pyspark.errors import AnalysisException
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from keygrouping_pyspark.columns import Call, call_of, has_python_aggregate
+from keygrouping_pyspark.combined import are_combined
 from keygrouping_pyspark.errors import NotMergeableError, SkewError
 from keygrouping_pyspark.hashing import hashes_by_value, row_hash
 from keygrouping_pyspark.in_parts import Spread, apply_in_parts, check_function, parsed
@@ -18,7 +20,15 @@ from keygrouping_pyspark.merges import split
 from keygrouping_pyspark.own import Mergeable, split_of, whole_of
 from keygrouping_pyspark.placing import salt
 from keygrouping_pyspark.splits import Split
-from keygrouping_pyspark.widths import given_widths, key_of, learned_widths, tasks_of, type_of_widths, width_of
+from keygrouping_pyspark.widths import (
+    check_can_learn,
+    given_widths,
+    key_of,
+    learned_widths,
+    tasks_of,
+    type_of_widths,
+    width_of,
+)
 from keygrouping_pyspark.with_state import Parts, apply_with_states, check_modes, function_of_parts, processor_of_parts
 
 type_of_spread = Literal["partials", "rows"]
@@ -43,7 +53,7 @@ def skewed(
     `widths`: into how many parts a key is split: a mapping {key: width}; a list of hot keys, which get a part on every
     task; the file of a report of `keygrouping inspect --json`; a frame with two columns, key and width, which a stream
     reads in each micro-batch if its source does. A batch without them learns them from a `sample` of its rows, in a
-    pass of its own.
+    pass of its own, when first there is something to spread.
 
     `by`: the columns that say which part of its key a row belongs to; without them topic, partition and offset, or else
     all columns. Rows that are equal in them stay together.
@@ -52,8 +62,8 @@ def skewed(
 
     `spread`: "partials" aggregates the parts of a key, then merges them: two aggregations, for batches and append mode.
     "rows" sends each part's rows to a task of its own, then lets Spark aggregate by key, for every aggregate and every
-    output mode. Unless given: "partials" for a batch whose aggregates are all known to merge to the same rows, "rows"
-    otherwise.
+    output mode. Unless given: plain Spark for aggregates that it combines before its shuffle anyway, such as sums;
+    else "partials" for a batch whose aggregates are all known to merge to the same rows, and "rows" otherwise.
     """
     if spread not in (None, "partials", "rows"):
         raise SkewError(f'spread={spread!r}: "partials", "rows" or nothing')
@@ -62,13 +72,20 @@ def skewed(
     hashed = row_hash(frame, by)
     if isinstance(widths, DataFrame):
         joined, width = _looked_up(frame, column, kind, widths)
-        return Skewed(frame, joined, column, width, hashed, tasks, spread)
+        return Skewed(frame, joined, column, hashed, tasks, spread, lambda: width)
     if widths is None:
-        known = learned_widths(frame, column, partitions=tasks, sample=sample)
-    else:
-        known = given_widths(widths, tasks, kind)
-    hot = width_of(column, kind, known) if any(each > 1 for each in known.values()) else None
-    return Skewed(frame, frame, column, hot, hashed, tasks, spread)
+        check_can_learn(frame)
+
+        def hot() -> Column | None:
+            return _hot(column, kind, learned_widths(frame, column, partitions=tasks, sample=sample))
+
+        return Skewed(frame, frame, column, hashed, tasks, spread, hot)
+    known = _hot(column, kind, given_widths(widths, tasks, kind))
+    return Skewed(frame, frame, column, hashed, tasks, spread, lambda: known)
+
+
+def _hot(key: Column, kind: DataType, widths: Mapping[Any, int]) -> Column | None:
+    return width_of(key, kind, widths) if any(each > 1 for each in widths.values()) else None
 
 
 def _looked_up(frame: DataFrame, key: Column, kind: DataType, table: DataFrame) -> tuple[DataFrame, Column]:
@@ -94,11 +111,16 @@ class Skewed:
     frame: DataFrame
     """With the widths, if those come from a frame."""
     key: Column
-    width: Column | None
-    """None if no key is hot."""
     hashed: Column
     tasks: int
     spread: type_of_spread | None
+    find: Callable[[], Column | None]
+    """How the widths are found, which may take a pass over the frame."""
+
+    @cached_property
+    def width(self) -> Column | None:
+        """None if no key is hot. Found when it is asked for first, as not all work needs it."""
+        return self.find()
 
     def groupBy(self, *keys: str | int | Column | list[str | int | Column]) -> "SkewedGroups":
         """As `DataFrame.groupBy`: by names, Columns, and numbers of columns from 1."""
@@ -157,6 +179,8 @@ class SkewedGroups:
             # literal out of a group.
             width = F.pmod(source.hashed, F.lit(1)) if source.width is None else source.width
             return self._by_partials(width, asked, plain.schema, sketches=True)
+        if source.spread is None and self._are_combined(asked):
+            return plain
         if source.width is None:
             return plain
         if source.spread == "partials":
@@ -167,6 +191,11 @@ class SkewedGroups:
                 return self._by_partials(source.width, asked, plain.schema, sketches=False)
         placed = source.frame.repartition(source.tasks, salt(source.place(source.width), source.tasks))
         return placed.groupBy(*self._keys).agg(*given)
+
+    @staticmethod
+    def _are_combined(asked: list[_Asked]) -> bool:
+        """Whether a hot key is but a row of each task for Spark: it is quicker alone then."""
+        return all(each.split is None for each in asked) and are_combined([each.column for each in asked])
 
     def count(self) -> DataFrame:
         """As `GroupedData.count`."""

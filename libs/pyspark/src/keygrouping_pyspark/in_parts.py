@@ -158,7 +158,8 @@ def _of_parts(
     with_key = len(_by_place(function)) > 1
 
     def of_part(key: Any, rows: Any) -> Any:
-        rows = rows.drop(columns=others)
+        for name in others:  # In place, as `drop` takes three times as long, and the frame is nobody else's.
+            del rows[name]
         found = function(key[1 + told :], rows) if with_key else function(rows)
         return label(found, key[0], repr(key[1 : 1 + told]))
 
@@ -172,7 +173,9 @@ def labelled(names: list[str]) -> Callable[[Any, Any, Any], Any]:
     def label(found: Any, its_part: Any, its_group: Any) -> Any:
         if not any(isinstance(each, str) for each in found.columns):
             found = type(found)(columns=names, dtype=object) if found.empty else found.set_axis(names, axis="columns")
-        return found.assign(**{part: its_part, group: its_group})
+        found = found.copy(deep=False)  # The user's may be one that lasts. `assign` takes twice as long.
+        found[part], found[group] = its_part, its_group
+        return found
 
     return label
 

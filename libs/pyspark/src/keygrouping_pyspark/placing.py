@@ -20,10 +20,11 @@ def salt(part: Column, partitions: int, *before: Column) -> Column:
     targets = F.expr(f"array({', '.join(f'{_before_mixing(each)}L' for each in range(partitions))})")
     seed = (F.hash(*before) if before else F.lit(_SEED)).cast("long").bitwiseAND(F.lit(_MASK))
     mixed = F.element_at(targets, (part + 1).cast("int")).bitwiseXOR(seed)
-    once = _times(mixed, _inverse(_C2))
-    turned = F.shiftleft(once, 17).bitwiseOR(F.shiftrightunsigned(once, 15)).bitwiseAND(F.lit(_MASK))
-    unsigned = _times(turned, _inverse(_C1))
-    return F.when(unsigned > F.lit(_MASK >> 1), unsigned - F.lit(_MASK + 1)).otherwise(unsigned).cast("int")
+    # Each step uses the one before only once: Spark writes out twice what is used twice. For functions with a state
+    # that made a method of 31,172 bytes, of which Java compiles none above 8,000: 22 microseconds a row. Rotation by
+    # 17 bits is multiplication modulo 2^32 - 1; that number alone would become another, its row elsewhere.
+    turned = (_times(mixed, _inverse(_C2)) * F.lit(1 << 17)) % F.lit(_MASK)
+    return F.shiftright(F.shiftleft(_times(turned, _inverse(_C1)), 32), 32).cast("int")
 
 
 def _before_mixing(hashed: int) -> int:
@@ -47,7 +48,6 @@ def _inverse(factor: int) -> int:
 
 
 def _times(column: Column, factor: int) -> Column:
-    """The product's lower 32 bits, by halves: a whole product would overflow a long, which ANSI mode refuses."""
-    low = column * F.lit(factor & 0xFFFF)
-    high = (column * F.lit(factor >> 16)).bitwiseAND(F.lit(0xFFFF))
-    return (low + F.shiftleft(high, 16)).bitwiseAND(F.lit(_MASK))
+    """The product's lower 32 bits. The factor has 31 and a sign: ANSI mode refuses a product that overflows a long."""
+    signed = factor if factor <= _MASK >> 1 else factor - _MASK - 1
+    return (column * F.lit(signed)).bitwiseAND(F.lit(_MASK))

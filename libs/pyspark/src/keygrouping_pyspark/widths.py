@@ -1,7 +1,7 @@
 """Into how many parts each key is split: given, from a report of `keygrouping inspect`, or learned from a sample."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,16 @@ from keygrouping_pyspark.errors import SkewError
 
 type_of_widths = Mapping[Any, int] | Iterable[Any] | str | PathLike[str]
 
-# A key is spread if it is more than this part of a task's fair share: what is left to chance, the tasks of all other
-# keys, then stays within some percent of even.
+# A key of less than this part of a task's fair share is left to chance.
 _SMALL = 0.02
 # Each row is compared with all of them.
 _MOST = 256
 # Below it a share is a guess.
 _SEEN = 20
+# Of its fair share, what a task may have more.
+_OVER = 0.05
+# A wide key gets so many parts more at a time as it has by this number.
+_FINENESS = 16
 
 
 def learned_widths(
@@ -39,17 +42,53 @@ def learned_widths(
 ) -> dict[Any, int]:
     """The hot keys of a batch and their widths, by one pass over a sample: a mapping that a stream can be given.
 
-    `sample` is the fraction of the rows that is counted. A key is hot above a fiftieth of a task's fair share.
+    `sample` is the fraction of the rows that is counted. Keys are split where their tasks would have too much of the
+    rows, into as few parts as that takes: each part costs a call of the function that works on it.
     """
-    if frame.isStreaming:
-        raise SkewError("a stream can't be sampled: give widths, such as a list of hot keys or a report of inspect")
+    check_can_learn(frame)
     tasks = tasks_of(frame, partitions)
     column, _ = key_of(frame, key)
-    counts = frame.select(column.alias("key")).sample(sample, seed=1).groupBy("key").count()
-    hot = F.when(F.col("count") >= _SEEN, F.struct("count", "key"))
-    row = counts.agg(F.sum("count").alias("total"), F.collect_list(hot).alias("hot")).collect()[0]
-    found = sorted(row["hot"], key=lambda each: -int(each["count"]))[:_MOST]
-    return {_hashable(each["key"]): tasks for each in found if each["count"] * tasks > _SMALL * row["total"]}
+    drawn = frame.select(column.alias("key"), F.pmod(F.hash(column), F.lit(tasks)).alias("home")).sample(sample, seed=1)
+    counts = drawn.groupBy("key").agg(F.count("*").alias("rows"), F.min("home").alias("home"))
+    hot = F.when(F.col("rows") >= _SEEN, F.struct("rows", "home", "key"))
+    row = counts.agg(F.sum("rows").alias("total"), F.collect_list(hot).alias("hot")).collect()[0]
+    found = sorted(row["hot"], key=lambda each: -int(each["rows"]))[:_MOST]
+    widths = even_widths([each["rows"] for each in found], [each["home"] for each in found], row["total"] or 0, tasks)
+    return {_hashable(each["key"]): width for each, width in zip(found, widths, strict=True) if width > 1}
+
+
+def check_can_learn(frame: DataFrame) -> None:
+    """Refuses streams."""
+    if frame.isStreaming:
+        raise SkewError("a stream can't be sampled: give widths, such as a list of hot keys or a report of inspect")
+
+
+def even_widths(rows: Sequence[int], homes: Sequence[int], total: int, tasks: int) -> list[int]:
+    """Into how many parts each of these keys is split, so that no task has much more than its share of all rows.
+
+    `homes`: the task of each key's first part; the others go to those behind it, as `Skewed.place` has them. All other
+    rows are taken to be even. Time and again the heaviest part on the fullest task becomes smaller.
+    """
+    loads = [(total - sum(rows)) / tasks] * tasks
+    widths = [1] * len(rows)
+
+    def put(key: int, sign: int) -> None:
+        for part in range(widths[key]):
+            loads[(homes[key] + part) % tasks] += sign * rows[key] / widths[key]
+
+    for key in range(len(rows)):
+        put(key, 1)
+    fair = total / tasks
+    while max(loads, default=0.0) > (1 + _OVER) * fair:
+        fullest = loads.index(max(loads))
+        there = [key for key, width in enumerate(widths) if (fullest - homes[key]) % tasks < width < tasks]
+        heaviest = max(there, key=lambda key: rows[key] / widths[key], default=None)
+        if heaviest is None or rows[heaviest] <= _SMALL * fair * widths[heaviest]:
+            break
+        put(heaviest, -1)
+        widths[heaviest] = min(tasks, widths[heaviest] + 1 + widths[heaviest] // _FINENESS)
+        put(heaviest, 1)
+    return widths
 
 
 def key_of(frame: DataFrame, key: str | Column) -> tuple[Column, DataType]:

@@ -363,8 +363,8 @@ async def test_a_member_wakes_if_nothing_is_left_of_its_partitions(tmp_path: Pat
     member = await asyncio.create_subprocess_exec("sleep", "60")
     try:
         log = tmp_path / "log"
-        log.write_text(f"start 1 {member.pid} k 0 0\nend 2 {member.pid} k 0 0\n")
-        log.with_suffix(".ownership").write_text(f"gain 1 {member.pid} 0 1 9\n")
+        log.write_text(f"start 1 {member.pid} k 0 0 .\nend 2 {member.pid} k 0 0 .\n")
+        log.with_suffix(".ownership").write_text(f"gain 1 {member.pid} 0 1 9 .\n")
         who, since, to = await asyncio.wait_for(oversleep(member, Log(log), 1), 20)
         assert who == member.pid and since < to
         with pytest.raises(TimeoutError):

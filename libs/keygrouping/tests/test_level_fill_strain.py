@@ -69,10 +69,20 @@ def test_a_worker_that_cold_keys_fill_far_above_the_level_is() -> None:
     assert strain_of(source) > 5
 
 
-def test_few_events_tell_nothing() -> None:
-    source = built()
-    source.route_batch(to_worker(source, 3)[:200], None, 0.0)
-    assert strain_of(source) == 0.0
+@pytest.mark.parametrize("workers", [10, 50])
+def test_chance_is_none_where_events_are_few_either(workers: int) -> None:
+    found = []
+    for seed in range(40):
+        source = built(workers)
+        source.route_batch(cold_hashes(seed, 20 * workers), None, 0.0)
+        found.append(strain_of(source))
+    assert np.mean(np.array(found) > 1) < 0.2 and max(found) < 2
+    source.route_batch(to_worker(source, 3)[: 10 * workers], None, 0.0)
+    assert strain_of(source) > 5
+
+
+def test_no_events_have_none() -> None:
+    assert strain_of(built()) == 0.0
 
 
 def test_what_others_have_routed_to_a_worker_is_none() -> None:

@@ -557,7 +557,7 @@ async def test_the_store_holds_a_plan_for_each_router_that_plans_alone(
     await store.close()
 
 
-async def test_plans_of_a_steady_stream_move_few_keys_and_those_of_a_flapping_one_reshuffle_them() -> None:
+async def test_plans_move_few_keys_of_a_steady_stream_and_of_one_that_flaps_but_changes_of_w_reshuffle() -> None:
     """What the alert KeygroupingPlanFlapping goes by: level-fill has a plan with an epoch of its own each interval."""
     time = FakeTime()
     (plane,) = await replicas(MemoryStore(clock=lambda: time.passed), time, 1)
@@ -577,7 +577,7 @@ async def test_plans_of_a_steady_stream_move_few_keys_and_those_of_a_flapping_on
     assert await figures_of([skewed(6000, 0.1 * (seed % 2), seed) for seed in range(30)]) == (30, 0)
     to_and_fro = [[b"%d of %d" % (key % 20, number % 2) for key in range(6000)] for number in range(30)]
     plans, reshuffles = await figures_of(to_and_fro)
-    assert plans == 30 and reshuffles >= 25
+    assert plans == 30 and reshuffles <= 2, "keys keep their workers from the second interval on"
     before = counted()[1]
     for workers in (9, 10):
         await plane.set_workers(WorkersChange(workers=workers), expected=None, by="api")

@@ -53,7 +53,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     `interim_statistics` in place of `statistics`, they leave counts, loads and level alone.
 
     Memory: per worker up to 64 counters with their keys (180 bytes each) and 128 buckets (12 bytes each), of them at
-    least 4096 in all; and the plan in force.
+    least 4096 in all; 4 bytes for each pair of workers; and the plan in force.
     """
 
     name: ClassVar[str] = "level-fill"
@@ -153,10 +153,12 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         filled = (arrays.own + others.loads) * arrays.slowness
         self._swing = self._swing.saw(arrays.mass, every, float((filled / due).max()) if every else 1.0)
         if self._together:
-            own = arrays.movable
+            own, fixed = arrays.movable, self._fixed
             part = own / (own + others.movable) if own + others.movable else 1.0
-            gaps = part * (self._fixed + others.fixed) - self._fixed
-            arrays.beside(others.loads, outside, part, gaps)
+            mine, theirs = np.maximum(0.0, arrays.own - fixed), np.maximum(0.0, others.loads - others.fixed)
+            there = np.divide(mine, mine + theirs, where=mine + theirs > 0, out=np.zeros(self._workers))
+            gaps = part * (fixed + others.fixed) - fixed
+            arrays.beside(others.loads, outside, np.maximum(part, there), gaps)
         return [position for position, report in enumerate(told) if report is None]
 
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -15,7 +15,17 @@ from keygrouping._splitmix import GAMMA, mix, unit
 from keygrouping.compiled import kernel
 from keygrouping.grouping._kernels import home_of
 from keygrouping.grouping.level_fill.scramble_kernel import scramble
-from keygrouping.grouping.level_fill.state import BY_LEVEL, BY_SPILL, INLINE, LIGHT, MOST_TRACKED, WAYS, Arrays
+from keygrouping.grouping.level_fill.state import (
+    BY_LEVEL,
+    BY_SPILL,
+    DEAF,
+    INLINE,
+    LIGHT,
+    MOST_NOISE,
+    MOST_TRACKED,
+    WAYS,
+    Arrays,
+)
 from keygrouping.grouping.protocol import Hashes, Weights, Workers
 
 _HIGH = np.uint64(32)
@@ -74,8 +84,9 @@ def raise_level(state: Any, rules: Any, workers: int) -> None:
     state.number += 1
     state.level = average + step * state.unit
     noise = math.sqrt(state.level * state.unit)
-    state.light_limit = (1.0 + rules.eps) * state.level + rules.noise * noise
-    state.hot_limit = state.level + rules.hot_noise * noise
+    most = MOST_NOISE * state.deaf_after / DEAF * state.scope / workers if state.deaf_after > 0.0 else math.inf
+    state.light_limit = (1.0 + rules.eps) * state.level + min(rules.noise * noise, most)
+    state.hot_limit = state.level + min(rules.hot_noise * noise, most)
 
 
 @kernel
@@ -90,7 +101,9 @@ def classify(key: Any, hashed: np.int64, share: float, workers: int, state: Any,
             key.cap = min(workers, rules.caps[i])
             break
     key.hot = share > rules.hot_share
-    if not (key.hot or rules.split_light):
+    if key.hot:
+        key.cap = workers
+    elif not rules.split_light:
         key.cap = 1
 
 
@@ -266,8 +279,7 @@ def turn(key: Any, pool: Workers, loads: Weights, level: float) -> bool:
 def wants_more(key: Any, loads: Weights, left: Weights, state: Any) -> Any:
     """Whether a key whose members are all full is to get one more, if there is one that takes it."""
     limit = state.hot_limit if key.hot else state.light_limit + key.slack
-    load = loads[key.current] + (0.0 if key.hot else left[key.current])
-    return load >= limit and key.width < key.cap and key.tried != state.number
+    return loads[key.current] + left[key.current] >= limit and key.width < key.cap and key.tried != state.number
 
 
 @kernel

@@ -27,7 +27,10 @@ class LevelFillSettings(Settings):
         0.02, "how far a worker may be above the average for a light key to stay whole", least=0, most=1
     )
     noise: float = setting(
-        0.5, "further allowance for light keys, in standard deviations of a load by chance", least=0, most=10
+        0.5,
+        "further allowance for light keys, in standard deviations of a load by chance, up to 2 % of an average load",
+        least=0,
+        most=10,
     )
     slack: float = setting(
         3.0,

@@ -19,7 +19,15 @@ _JUMP = 4.0
 """Standard deviations from which on an estimate restarts."""
 _HEAVIEST = 1e150
 """Weight whose square is still a number."""
-_NUMBERS = ("events", "interval", "intervals", "bursts", "compared")
+_NUMBERS = ("events", "interval", "intervals", "bursts", "compared", "drift")
+_DRIFTING = 1.4
+"""Drift from which on keys keep their workers."""
+_MOST_DRIFT = 3.0
+"""Of one interval, so that a stream that changes once counts as steady again two intervals later."""
+_STEADY_KEYS = 10
+"""So many keys whose shares change as by chance are added, as one or two alone tell nothing."""
+_TELLING = 16.0
+"""Events that a key must have in an interval to tell anything of drift."""
 _REGULAR = 0.95
 """Part of the buckets that tells how bursty a stream is: the others have keys that are tracked since, or no more."""
 _REGULAR_SQUARES = 0.759
@@ -134,10 +142,10 @@ class Seen:
         hashes, index = np.unique(_joined([source.hashes for source in sources], np.int64), return_inverse=True)
         counts = _joined([source.counts for source in sources], np.float64)
         tracked = _joined([source.tracked for source in sources], np.bool_)
-        uncounted = np.concatenate([source.mass - source.counted for source in sources] or [np.empty(0)])
-        counted = mass - np.bincount(index, uncounted, len(hashes))
-        shares = np.divide(
-            np.bincount(index, counts, len(hashes)), counted, where=counted > 0, out=np.zeros(len(hashes))
+        # What a source missed of a key while it didn't count it was as the rest of this source's part of the stream.
+        counted = _joined([source.counted / (source.mass or 1.0) for source in sources], np.float64) * mass
+        shares = np.bincount(
+            index, np.divide(counts, counted, where=counted > 0, out=np.zeros(len(counts))), len(hashes)
         )
         return cls(
             all(source.whole for source in sources),
@@ -175,12 +183,15 @@ class Estimates:
     come in runs, or come and go; 0: not known yet."""
     compared: float
     """Intervals that `bursts` is the mean of: those whose buckets could be compared with the ones before."""
+    drift: float
+    """Variance of the tracked keys' shares from interval to interval over that of independent events, the last interval
+    counting as much as all before it; 1: by chance only."""
 
     @classmethod
     def none(cls, buckets: int) -> "Estimates":
         """Nothing is known yet."""
-        nothing, cold, numbers = np.empty(0), np.zeros(buckets), [0.0] * len(_NUMBERS)
-        return cls(np.empty(0, np.int64), nothing, nothing, cold, cold, Strains(), *numbers)
+        nothing, cold, numbers = np.empty(0), np.zeros(buckets), dict.fromkeys(_NUMBERS, 0.0) | {"drift": 1.0}
+        return cls(np.empty(0, np.int64), nothing, nothing, cold, cold, Strains(), **numbers)
 
     @classmethod
     def parsed(cls, data: Mapping[str, Any], buckets: int) -> "Estimates":
@@ -227,6 +238,7 @@ class Estimates:
         events = seen.events * intervals if whole else max(self.events, seen.events)
         # The first interval tells nothing of plans: there was none before.
         strains = self.strains.next(seen.strain, memory) if whole and self.intervals else self.strains
+        drift = self._drift(shares, ages, seen) if whole and self.intervals else self.drift
         planned = Shares(
             _selected(seen.keys, kept, new[kept]),
             new_cold,
@@ -234,12 +246,12 @@ class Estimates:
             max(self.interval, seen.events / max(1, seen.sources)),
             np.minimum(seen.outside / seen.mass, 1.0) if seen.mass else np.zeros(len(seen.outside)),
             bursts,
-            strains.keeps(0.0 if whole else seen.strain),
+            drift >= _DRIFTING or strains.keeps(0.0 if whole else seen.strain),
         )
         if not whole:
             return self, planned
         hashes = seen.keys.hashes[kept]
-        numbers = (events, seen.events, intervals, bursts, compared)
+        numbers = (events, seen.events, intervals, bursts, compared, drift)
         return Estimates(hashes, new[kept], new_ages[kept], new_cold, new_cold_ages, strains, *numbers), planned
 
     def folded(self, buckets: int) -> "Estimates":
@@ -265,6 +277,15 @@ class Estimates:
         seen = max(1.0, float(squares[regular].sum() / chance[regular].sum()) / _REGULAR_SQUARES)
         compared = min(self.compared + 1, memory)
         return self.bursts + (seen - self.bursts) / compared, compared
+
+    def _drift(self, shares: Weights, ages: Weights, seen: Seen) -> float:
+        """The drift with another interval; the `shares` of what was seen, as known before, and their `ages`."""
+        told = (ages > 0) & (np.maximum(shares, seen.keys.shares) * seen.events >= _TELLING)
+        before, age, now = shares[told], ages[told], seen.keys.shares[told]
+        likely = np.maximum((before * age + now) / (age + 1), 1 / seen.events)
+        squares = float(((now - before) ** 2 / (likely / seen.events * (1 + 1 / age))).sum())
+        latest = (squares + _STEADY_KEYS) / (len(now) + _STEADY_KEYS)
+        return (self.drift + min(latest, _MOST_DRIFT)) / 2
 
     def _looked_up(self, hashes: Numbers) -> tuple[Weights, Weights]:
         if not len(self.hashes):

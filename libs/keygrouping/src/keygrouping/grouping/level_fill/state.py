@@ -104,9 +104,11 @@ RULES = np.dtype(
 share from which on a key is tracked; share above which it is hot; part of the cold hashes that may spill; most workers
 of keys lighter than 1/1.5, 1/1.05 and 1/.6 of a fair share; whether light keys are split at all."""
 
+MOST_NOISE = 0.02
+"""Of the last interval's average, the most that is allowed for chance: with few events that would be uneven."""
 _ROUNDING = 1e-9
-_DEAF = 1 / 8
-"""Of an interval."""
+DEAF = 1 / 8
+"""Of an interval's weight, after so much a source that hears nothing of others levels its own part."""
 _NEVER = 2.0**60
 _COUNTERS = ("hashes", "counts", "errors", "begun")
 _TIMES = ("since", "hot_since", "widened")
@@ -126,7 +128,8 @@ class Arrays(NamedTuple):
     keys: NDArray[Any]
     """KEY of each counter; of tracked keys only."""
     pool: Workers
-    """Members of tracked keys; the first INLINE x counters places belong to the counters."""
+    """Members of tracked keys; the first INLINE x counters places belong to the counters, the others are enough for as
+    many keys on all workers as there are workers."""
     owners: Workers
     """The worker of each bucket of hashes; their number is a power of two."""
     cold: Weights
@@ -160,7 +163,7 @@ class Arrays(NamedTuple):
             np.zeros(slots),
             np.zeros(slots, np.bool_),
             np.zeros(slots, KEY),
-            np.zeros(INLINE * (slots + workers), np.int32),
+            np.zeros(INLINE * slots + workers * max(INLINE, workers), np.int32),
             owners,
             np.zeros(len(owners)),
             np.zeros(workers),
@@ -184,6 +187,12 @@ class Arrays(NamedTuple):
         state = self.state[0]
         leveled = max(0.0, state["mass"] + state["others"] - state["aside_mass"])
         return float(leveled / (len(self.loads) - state["aside_workers"]))
+
+    @property
+    def most_noise(self) -> float:
+        """The most of a load that is allowed for chance; in the first interval that is not known."""
+        weight = float(self.state["deaf_after"][0] / DEAF * self.state["scope"][0])
+        return MOST_NOISE * weight / len(self.loads) if weight else np.inf
 
     def bear(self, outside: Weights, added: float) -> None:
         """`added` more weight was routed by others, `outside` is all of that in this interval, by worker."""
@@ -220,13 +229,13 @@ class Arrays(NamedTuple):
         poured: NDArray[np.bool_] = self.tracked & ((self.keys["width"] > 1) | self.keys["hot"])
         return poured
 
-    def beside(self, others: Weights, outside: Weights, part: float, gaps: Weights) -> None:
+    def beside(self, others: Weights, outside: Weights, part: Weights, gaps: Weights) -> None:
         """Other sources have brought so much to each worker: from now on the whole stream is leveled.
 
-        `outside`: see `bear`, of all sources; `part`: of what is off the level, this source evens out as much, so that
-        all of them together don't do it several times. What it brings to a worker itself it can keep away from there.
-        `gaps`: this part of what all sources have brought of keys that have one worker, less what it has brought of
-        them itself. That goes on as before, so it is expected before it is heard of.
+        `outside`: see `bear`, of all sources; `part`: of how far each worker is off the level, this source evens out as
+        much, so that all of them together don't do it several times. `gaps`: its part of what all sources have brought
+        of keys that have one worker, less what it has brought of them itself. That goes on as before, so it is expected
+        before it is heard of.
         """
         own = self.loads - self.brought
         filled = own + others * self.slowness
@@ -235,8 +244,7 @@ class Arrays(NamedTuple):
             self.state["scope"] = 1.0 + others.sum() / self.mass
         aside = self._leave_out(outside)
         off = filled - self.average
-        mine = np.divide(own, filled, where=filled > 0, out=np.zeros(len(own)))
-        self.left[:] = off * (1 - np.where(off > 0, np.maximum(part, mine), part))
+        self.left[:] = off * (1 - part)
         self.brought[:] = others * self.slowness - self.left
         self.loads[:] = own + self.brought
         self.state["expected_at"] = self.mass
@@ -283,7 +291,7 @@ class Arrays(NamedTuple):
 
     def begin_interval(self) -> None:
         """Count from zero; tracked keys stay."""
-        self.state["deaf_from"] = self.state["deaf_after"] = _DEAF * self.state["mass"]
+        self.state["deaf_from"] = self.state["deaf_after"] = DEAF * self.state["mass"]
         for column in (self.counts, self.errors, self.begun, self.cold, self.loads, self.brought, self.left):
             column[:] = 0.0
         self.hashes[~self.tracked] = 0

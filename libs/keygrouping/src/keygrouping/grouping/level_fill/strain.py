@@ -27,22 +27,25 @@ def above(arrays: Arrays, outside: Weights) -> Weights:
 
 
 def strain(arrays: Arrays, outside: Weights, settings: LevelFillSettings) -> float:
-    """The strain of this interval so far; above 1 nothing explains it, 0: none, or too few events to tell.
+    """The strain of this interval so far; above 1 nothing explains it.
 
     Light keys explain `eps`, `noise`, and the least `slack` of those on the worker, as one of them would have spilled
     by now; cold keys explain what chance makes of them.
     """
     average, mass, workers = arrays.average, arrays.mass, len(arrays.loads)
-    deviation = np.sqrt(float(arrays.state["unit"][0]) / average) if average else np.inf
-    if not mass or settings.noise * deviation > settings.eps:
+    if not mass or not average:
         return 0.0
+    deviation = np.sqrt(float(arrays.state["unit"][0]) / average)
     light = np.flatnonzero(arrays.tracked & ~arrays.keys["hot"])
     slack = np.full(workers, np.inf)
     np.minimum.at(slack, arrays.keys["current"][light], arrays.keys["slack"][light])
     slack[np.isinf(slack)] = 0.0
     cold = min(1.0, float(np.maximum(arrays.cold, 0.0).sum()) / mass)
-    by_chance = np.sqrt(2 * np.log(workers) * cold * arrays.slowness)  # The fullest of them all, if each has the same.
-    explained = settings.eps + (settings.noise + by_chance) * deviation + slack / average
+    # The fullest of all workers, if each has the same; the second part counts where they have few events.
+    tail = np.log(workers) * cold * arrays.slowness
+    by_chance = np.sqrt(2 * tail) * deviation + tail * deviation**2 / 3
+    noise = min(settings.noise * deviation, arrays.most_noise / average)
+    explained = settings.eps + noise + by_chance + slack / average
     return max(0.0, float((above(arrays, outside) / np.maximum(explained, _ROUNDING)).max()))
 
 

@@ -1,0 +1,166 @@
+"""Level-fill's drift: keys of a stream whose shares change keep their workers; those of a steady one do not."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from keygrouping.grouping import create
+from keygrouping.grouping.level_fill import LevelFill
+from keygrouping.grouping.level_fill.shares import Counts, Seen
+from keygrouping.grouping.level_fill.state import INLINE, LIGHT
+from keygrouping.grouping.protocol import Hashes
+from keygrouping.hashing import hash_keys
+
+INTERVAL = 40_000
+DRIFTING = 1.4
+HASHES = hash_keys([b"key%d" % number for number in range(5_000)])
+
+
+def sources(count: int, workers: int = 10, **given: object) -> list[LevelFill]:
+    made = [create("level-fill", workers, {"interval": None, **given}) for _ in range(count)]
+    assert all(isinstance(each, LevelFill) for each in made)
+    return made  # type: ignore[return-value]
+
+
+def drawn(seed: int, z: float, first: int = 0, keys: int = 1_000, size: int = INTERVAL) -> Hashes:
+    """Events of an interval by Zipf's law; the heaviest key is number `first`."""
+    weights = 1 / np.arange(1, keys + 1) ** z
+    chosen = np.random.default_rng(seed).choice(keys, size, p=weights / weights.sum())
+    found: Hashes = HASHES[(first + chosen) % len(HASHES)]
+    return found
+
+
+def route(all_: Sequence[LevelFill], events: Hashes) -> None:
+    """Dealt by key, as Kafka does."""
+    owner = (events[:, 0] >> 7) % len(all_)
+    for number, source in enumerate(all_):
+        source.route_batch(events[owner == number], None, 0.0)
+
+
+def next_plan(all_: Sequence[LevelFill]) -> dict[str, Any]:
+    plan: dict[str, Any] = json.loads(json.dumps(all_[0].plan([each.statistics() for each in all_])))
+    for each in all_:
+        each.apply(plan)
+    return plan
+
+
+def drift_of(plan: dict[str, Any]) -> float:
+    return float(plan["estimates"]["drift"])
+
+
+@pytest.mark.parametrize("workers", [10, 50])
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("z", [0.5, 1.0, 2.0])
+def test_a_steady_stream_drifts_by_chance_only(z: float, count: int, workers: int) -> None:
+    """Also in the first intervals, in which sources have counted some keys for a part of the time."""
+    made = sources(count, workers)
+    for seed in range(8):
+        route(made, drawn(seed, z))
+        assert 0.6 < drift_of(next_plan(made)) < DRIFTING
+
+
+def test_a_stream_that_changes_once_is_steady_again_two_intervals_later() -> None:
+    made, seen = sources(1), []
+    for interval in range(10):
+        route(made, drawn(interval, 1.0, first=0 if interval < 5 else 100))
+        seen.append(drift_of(next_plan(made)) >= DRIFTING)
+    assert seen[:6] == [False] * 5 + [True] and not any(seen[7:])
+
+
+def test_one_key_tells_less_than_many() -> None:
+    found = []
+    for keys in (1, 30):
+        made = sources(1)
+        for number, share in enumerate((0.5, 0.515)):  # Six standard deviations of one key's share.
+            events = np.random.default_rng(number).integers(-(2**63), 2**63, (INTERVAL, 1))
+            hot = round(share * INTERVAL)
+            events[:hot] = HASHES[np.arange(hot) % keys]
+            made[0].route_batch(events, None, 0.0)
+            plan = next_plan(made)
+        found.append(drift_of(plan))
+    assert found[1] < DRIFTING and found[0] < 3.0
+    assert drift_of(next_plan(sources(1))) == 1.0
+
+
+def test_where_keys_drift_none_loses_a_worker() -> None:
+    made, compared = sources(1), 0
+    for interval in range(6):
+        for part in range(4):
+            route(made, drawn(interval, 1.0, first=300 * (4 * interval + part), size=INTERVAL // 4))
+        counts = made[0].interim_statistics()
+        before = {key: width for key, width in zip(counts["hashes"], counts["width"], strict=True) if width > 1}
+        plan = next_plan(made)
+        if interval < 2:
+            continue
+        assert drift_of(plan) >= DRIFTING
+        after = dict(zip(plan["hashes"], plan["width"], strict=True))
+        kept = [key for key in before if key in after]
+        assert all(after[key] >= before[key] for key in kept)
+        compared += len(kept)
+    assert compared > 20
+
+
+def counted(source: LevelFill, **columns: object) -> Counts:
+    counts = Counts.parsed(source.statistics(), 10, len(source._arrays.owners), source._fingerprint)
+    return replace(counts, **columns)  # type: ignore[arg-type]
+
+
+def test_a_key_that_one_source_has_counted_late_is_as_frequent_as_there() -> None:
+    """Its source has 100 of the last 500 events of 1,000, so a fifth of a source that has a quarter of the stream."""
+    (source,) = sources(1)
+    late = {
+        "mass": 1_000.0,
+        "hashes": HASHES[0],
+        "counts": np.array([100.0]),
+        "counted": np.array([500.0]),
+        "tracked": np.array([True]),
+        "known": np.array([1]),
+        "width": np.array([1]),
+        "members": np.array([3], np.int32),
+    }
+    seen = Seen.merged([counted(source, **late), counted(source, mass=3_000.0)], source._arrays.owners, 10)
+    assert seen.keys.shares == pytest.approx([0.05])
+    seen = Seen.merged([counted(source, **late), counted(source)], source._arrays.owners, 10)
+    assert seen.keys.shares == pytest.approx([0.2])
+
+
+def test_a_hot_key_may_have_all_workers_though_it_has_less_than_a_fair_share() -> None:
+    (source,) = sources(1, 50)
+    for seed in range(2):
+        source.route_batch(drawn(seed, 1.0, keys=5_000), None, 0.0)
+        next_plan([source])
+    keys = source._arrays.keys[source._arrays.tracked]
+    light = keys["hot"] & (50 * keys["share"] < 1 / LIGHT[1])
+    assert np.any(light)
+    assert np.all(keys["cap"][keys["hot"]] == 50)
+    assert np.all(keys["cap"][~keys["hot"]] <= 6)
+
+
+@pytest.mark.parametrize("events", [20, 160, 800, 20_000])
+def test_what_is_allowed_for_chance_is_little_of_what_an_interval_brings(events: int) -> None:
+    """Of the first one nobody knows that; and early in an interval there is more chance than in the end."""
+    (source,) = sources(1)
+    for part in (1.0, 0.25, 1.0):
+        source.route_batch(drawn(1, 0.5, size=round(10 * events * part)), None, 0.0)
+        state = source._arrays.state[0]
+        level, noise = state["level"], 0.5 * np.sqrt(state["level"])
+        allowed = min(noise, source._arrays.most_noise)
+        assert state["light_limit"] == pytest.approx(1.02 * level + allowed)
+        assert state["hot_limit"] == pytest.approx(level + allowed)
+        if part == 1.0:
+            next_plan([source])
+    assert source._arrays.most_noise == pytest.approx(0.02 * 1.25 * events)
+
+
+def test_as_many_keys_as_workers_may_all_have_all_of_them() -> None:
+    workers = 50
+    (source,) = sources(1, workers, planned=False)
+    assert len(source._arrays.pool) - INLINE * len(source._arrays.hashes) >= workers**2
+    for seed in range(3):
+        chosen = source.route_batch(drawn(seed, 0.5, keys=16), None, 0.0)
+        loads = np.bincount(chosen, minlength=workers)
+        next_plan([source])
+    assert loads.max() <= 1.02 * loads.mean()

@@ -11,22 +11,23 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from keygrouping_service.testing import Cluster, until
+from keygrouping_service.testing import Cluster, notes, until
 
 pytestmark = pytest.mark.kafka
 
 MODULE = """
 import logging, os, time
 from keygrouping.app import TEXT, App, Event, Output, Topic
+from keygrouping_service.testing import note
 
 app = App("{prefix}-group", dead_letters="{prefix}-dead", session_timeout=6)
 
 @app.lifespan
 async def log():
     file = os.open("log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(file, f"up {{os.getpid()}} {{os.getppid()}}\\n".encode())
+    note(file, "up", os.getpid(), os.getppid())
     yield file
-    os.write(file, f"down {{os.getpid()}} 0\\n".encode())
+    note(file, "down", os.getpid(), 0)
 
 @app.on("{prefix}-in", processes=2, retries=1, exactly_once=True)
 def work(event: Event, log: int) -> Output:
@@ -34,7 +35,7 @@ def work(event: Event, log: int) -> Output:
         os.kill(os.getpid(), 9)
     time.sleep(0.003)
     logging.getLogger("shop").info("sold at %d", event.offset)
-    os.write(log, f"end {{event.key}} {{event.offset}}\\n".encode())
+    note(log, "end", event.key, event.offset)
     return Output(Topic("{prefix}-out", value=TEXT), event.identity, key=event.key)
 """
 
@@ -47,7 +48,7 @@ class Log:
 
     def lines(self) -> list[list[str]]:
         """All of it."""
-        return [line.split() for line in self._path.read_text().splitlines()] if self._path.exists() else []
+        return notes(self._path.read_text().splitlines()) if self._path.exists() else []
 
     def processes(self, member: int) -> list[int]:
         """Those of a member that have begun."""

@@ -10,7 +10,7 @@ import pytest
 from keygrouping.grouping import create
 from keygrouping.grouping.level_fill import LevelFill
 from keygrouping.grouping.level_fill.shares import Counts, Seen
-from keygrouping.grouping.level_fill.state import INLINE, LIGHT
+from keygrouping.grouping.level_fill.state import LIGHT
 from keygrouping.grouping.protocol import Hashes
 from keygrouping.hashing import hash_keys
 
@@ -70,19 +70,31 @@ def test_a_stream_that_changes_once_is_steady_again_two_intervals_later() -> Non
     assert seen[:6] == [False] * 5 + [True] and not any(seen[7:])
 
 
-def test_one_key_tells_less_than_many() -> None:
+@pytest.mark.parametrize(("deviations", "drifts"), [(3.0, True), (6.0, True), (0.0, False)])
+def test_many_keys_tell_more_than_one(deviations: float, drifts: bool) -> None:
+    """One share that changes by six deviations may be chance among all keys that there are; 30 that do so aren't."""
     found = []
     for keys in (1, 30):
-        made = sources(1)
-        for number, share in enumerate((0.5, 0.515)):  # Six standard deviations of one key's share.
+        (source,) = sources(1)
+        for number in range(2):
+            part = INTERVAL // 60  # Half of the events are of cold keys.
+            change = round(number * deviations * np.sqrt(2 * part))
+            hot = [part + change * (1 if key % 2 else -1) for key in range(keys)]
             events = np.random.default_rng(number).integers(-(2**63), 2**63, (INTERVAL, 1))
-            hot = round(share * INTERVAL)
-            events[:hot] = HASHES[np.arange(hot) % keys]
-            made[0].route_batch(events, None, 0.0)
-            plan = next_plan(made)
+            events[: sum(hot)] = HASHES[np.repeat(np.arange(keys), hot)]
+            source.route_batch(np.random.default_rng(number).permutation(events), None, 0.0)
+            plan = next_plan([source])
         found.append(drift_of(plan))
-    assert found[1] < DRIFTING and found[0] < 3.0
-    assert drift_of(next_plan(sources(1))) == 1.0
+    assert (found[1] >= DRIFTING) == drifts
+    assert deviations > 3 or found[0] < DRIFTING
+
+
+@pytest.mark.parametrize("sizes", [[1, 40, 40, 40], [10, 20, 40, 80, 160, 160, 80, 40], [40, 40, 40, 0.1, 40, 40]])
+def test_more_or_fewer_events_of_the_same_stream_are_no_drift(sizes: list[float]) -> None:
+    made = sources(1)
+    for seed, thousands in enumerate(sizes):
+        route(made, drawn(seed, 1.0, size=round(1000 * thousands)))
+        assert drift_of(next_plan(made)) < DRIFTING
 
 
 def test_where_keys_drift_none_loses_a_worker() -> None:
@@ -156,11 +168,28 @@ def test_what_is_allowed_for_chance_is_little_of_what_an_interval_brings(events:
 
 
 def test_as_many_keys_as_workers_may_all_have_all_of_them() -> None:
+    """One after the other becomes hot; the last one, too, finds places for so many workers."""
     workers = 50
     (source,) = sources(1, workers, planned=False)
-    assert len(source._arrays.pool) - INLINE * len(source._arrays.hashes) >= workers**2
-    for seed in range(3):
-        chosen = source.route_batch(drawn(seed, 0.5, keys=16), None, 0.0)
-        loads = np.bincount(chosen, minlength=workers)
+    for key in range(workers):
+        chosen = source.route_batch(np.repeat(HASHES[key : key + 1], 4_000, axis=0), None, 0.0)
+        assert len(np.unique(chosen)) >= 0.75 * workers
+
+
+def test_places_of_thousands_of_workers_are_not_one_for_each_pair() -> None:
+    (source,) = sources(1, 3_000)
+    assert len(source._arrays.pool) < 3_000**2
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.02, 0.5), (0.5, 0.02)])
+def test_other_settings_change_how_many_workers_a_key_may_have(before: float, after: float) -> None:
+    (source,) = sources(1, 20, eps=before)
+    for seed in range(2):
+        route([source], drawn(seed, 1.0))
         next_plan([source])
-    assert loads.max() <= 1.02 * loads.mean()
+    (other,) = sources(1, 20, eps=after)
+    assert other.adopt(source)
+    keys = other._arrays.keys[other._arrays.tracked]
+    assert np.all(keys["cap"][keys["hot"]] == 20)
+    light = ~keys["hot"] & (20 * keys["share"] < 1 / LIGHT[0])
+    assert np.any(light) and np.all(keys["cap"][light] == 2)

@@ -81,6 +81,16 @@ def test_chance_is_none_where_events_are_few_either(workers: int) -> None:
     assert strain_of(source) > 5
 
 
+@pytest.mark.parametrize(("keys", "events"), [(1, 21), (1, 45), (1, 101), (5, 200)])
+def test_one_event_is_none(keys: int, events: int) -> None:
+    source = built()
+    for seed in range(5):  # In the first interval a key is not known before it has had 16 events.
+        hashes = HASHES[np.random.default_rng(seed).integers(0, keys, events)]
+        source.route_batch(hashes, None, 0.0)
+        assert not seed or strain_of(source) <= 1.0
+        next_plan(source)
+
+
 def test_no_events_have_none() -> None:
     assert strain_of(built()) == 0.0
 

@@ -53,7 +53,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     `interim_statistics` in place of `statistics`, they leave counts, loads and level alone.
 
     Memory: per worker up to 64 counters with their keys (180 bytes each) and 128 buckets (12 bytes each), of them at
-    least 4096 in all; 4 bytes for each pair of workers; and the plan in force.
+    least 4096 in all; 8 bytes for each pair of workers, up to 4096 per worker, and twice that while a
+    plan is applied; and the plan in force.
     """
 
     name: ClassVar[str] = "level-fill"
@@ -358,7 +359,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         before = self._arrays
         if plan.together and not self._together:  # Light in the whole stream is what the plan has left out.
             before.keys["planned"][before.tracked] = True
-        self._arrays = before._replace(owners=plan.placement.owners, pool=np.zeros_like(before.pool))
+        self._arrays = before._replace(owners=plan.placement.owners, pool=np.zeros(len(before.pool), np.int32))
         self._take(plan)
         self._arrays.state["now"] = self._now
         install(self._arrays, before.pool, plan.placement.keys)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from keygrouping.compiled import kernel
 from keygrouping.grouping.level_fill.keys import Keys
-from keygrouping.grouping.level_fill.route_kernel import classify, crowded, find, set_of, smallest, track
+from keygrouping.grouping.level_fill.route_kernel import cap_of, classify, crowded, find, set_of, smallest, track
 from keygrouping.grouping.level_fill.state import BY_PLAN, INLINE, MOST_TRACKED, WAYS, Arrays
 from keygrouping.grouping.protocol import Workers
 
@@ -95,7 +95,7 @@ def renew(slot: int, share: float, width: int, members: Workers, arrays: Arrays)
     key, pool, state, workers = arrays.keys[slot], arrays.pool, arrays.state[0], len(arrays.loads)
     room = min(INLINE, workers)
     start = slot * INLINE
-    while room < width and state.pool_used + 2 * room <= len(pool):
+    while room < width and state.pool_used + min(2 * room, workers) <= len(pool):
         room = min(2 * room, workers)
         start = state.pool_used
     if room > INLINE:
@@ -133,8 +133,7 @@ def refit(slots: Numbers, arrays: Arrays, slack: bool) -> None:
         hot, cap, before, share = key.hot, key.cap, key.slack, key.share
         classify(key, arrays.hashes[slot], share, workers, state, rules)
         key.hot = hot and (key.hot or rules.split_light)
-        if not (key.hot or rules.split_light):
-            key.cap = 1
+        key.cap = cap_of(key, workers, rules)
         if not slack:
             key.slack = before
         heavy = rules.split_light and share * workers >= 1.0

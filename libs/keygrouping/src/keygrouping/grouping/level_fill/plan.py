@@ -7,7 +7,8 @@
    several.
 4. Hot keys are poured up to one common water level above the rocks: first where they already are.
 
-After an interval that was far from level (see `strain`) keys keep all workers that they have got.
+While keys drift (see `shares.Estimates`), and after an interval that was far from level (see `strain`), they keep all
+workers that they have got.
 
 So few keys change their workers, and K keys on W workers need at most K + W - 1 pairs.
 """
@@ -44,7 +45,7 @@ class Shares:
     events: float
     """How many typical events the shares were estimated from: how exact they are."""
     interval: float
-    """How many of them a source has in an interval: how much its loads vary by chance."""
+    """How many of them there are in an interval: how much loads vary by chance."""
     outside: Weights
     """Share of each worker that others have routed there, such as that of a pinned key."""
     bursts: float

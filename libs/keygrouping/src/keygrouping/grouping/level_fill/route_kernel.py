@@ -90,21 +90,32 @@ def raise_level(state: Any, rules: Any, workers: int) -> None:
 
 
 @kernel
-def classify(key: Any, hashed: np.int64, share: float, workers: int, state: Any, rules: Any) -> None:
-    """What follows from a key's share: heavier keys spill first and may be wider."""
-    lightness = 1.0 / (workers * share) if share > 0.0 else 1e9
-    key.share = share
-    key.slack = rules.slack * lightness * (0.5 + unit(mix(np.uint64(hashed)))) * state.unit
-    key.cap = workers
+def lightness_of(share: float, workers: int) -> Any:
+    """A fair share over that of a key."""
+    return 1.0 / (workers * share) if share > 0.0 else 1e9
+
+
+@kernel
+def cap_of(key: Any, workers: int, rules: Any) -> Any:
+    """The most workers of a key: all for a hot one, one for a light one that may not be split."""
+    if key.hot:
+        return workers
+    if not rules.split_light:
+        return 1
+    lightness = lightness_of(key.share, workers)
     for i in range(3):
         if lightness > LIGHT[i]:
-            key.cap = min(workers, rules.caps[i])
-            break
+            return min(workers, rules.caps[i])
+    return workers
+
+
+@kernel
+def classify(key: Any, hashed: np.int64, share: float, workers: int, state: Any, rules: Any) -> None:
+    """What follows from a key's share: heavier keys spill first and may be wider."""
+    key.share = share
+    key.slack = rules.slack * lightness_of(share, workers) * (0.5 + unit(mix(np.uint64(hashed)))) * state.unit
     key.hot = share > rules.hot_share
-    if key.hot:
-        key.cap = workers
-    elif not rules.split_light:
-        key.cap = 1
+    key.cap = cap_of(key, workers, rules)
 
 
 @kernel

@@ -19,11 +19,11 @@ _JUMP = 4.0
 """Standard deviations from which on an estimate restarts."""
 _HEAVIEST = 1e150
 """Weight whose square is still a number."""
-_NUMBERS = ("events", "interval", "intervals", "bursts", "compared", "drift")
+_NUMBERS = ("events", "interval", "intervals", "bursts", "compared", "chance", "drift")
 _DRIFTING = 1.4
 """Drift from which on keys keep their workers."""
 _MOST_DRIFT = 3.0
-"""Of one interval, so that a stream that changes once counts as steady again two intervals later."""
+"""Of one interval, so that a stream that changes once, and much, counts as steady again soon."""
 _STEADY_KEYS = 10
 """So many keys whose shares change as by chance are added, as one or two alone tell nothing."""
 _TELLING = 16.0
@@ -176,13 +176,15 @@ class Estimates:
     events: float
     """Typical events of these intervals."""
     interval: float
-    """Typical events that a source has in an interval."""
+    """Typical events of the last of them."""
     intervals: float
     bursts: float
     """Variance of the buckets' shares from interval to interval over that of independent events: more than 1 where keys
     come in runs, or come and go; 0: not known yet."""
     compared: float
     """Intervals that `bursts` is the mean of: those whose buckets could be compared with the ones before."""
+    chance: float
+    """Mean of 1 over the typical events of these intervals: how much shares vary by chance."""
     drift: float
     """Variance of the tracked keys' shares from interval to interval over that of independent events, the last interval
     counting as much as all before it; 1: by chance only."""
@@ -251,7 +253,8 @@ class Estimates:
         if not whole:
             return self, planned
         hashes = seen.keys.hashes[kept]
-        numbers = (events, seen.events, intervals, bursts, compared, drift)
+        chance = self.chance + (1 / seen.events - self.chance) / intervals
+        numbers = (events, seen.events, intervals, bursts, compared, chance, drift)
         return Estimates(hashes, new[kept], new_ages[kept], new_cold, new_cold_ages, strains, *numbers), planned
 
     def folded(self, buckets: int) -> "Estimates":
@@ -283,7 +286,7 @@ class Estimates:
         told = (ages > 0) & (np.maximum(shares, seen.keys.shares) * seen.events >= _TELLING)
         before, age, now = shares[told], ages[told], seen.keys.shares[told]
         likely = np.maximum((before * age + now) / (age + 1), 1 / seen.events)
-        squares = float(((now - before) ** 2 / (likely / seen.events * (1 + 1 / age))).sum())
+        squares = float(((now - before) ** 2 / (likely * (1 / seen.events + self.chance / age))).sum())
         latest = (squares + _STEADY_KEYS) / (len(now) + _STEADY_KEYS)
         return (self.drift + min(latest, _MOST_DRIFT)) / 2
 

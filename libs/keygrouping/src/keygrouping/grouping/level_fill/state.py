@@ -106,6 +106,8 @@ of keys lighter than 1/1.5, 1/1.05 and 1/.6 of a fair share; whether light keys 
 
 MOST_NOISE = 0.02
 """Of the last interval's average, the most that is allowed for chance: with few events that would be uneven."""
+_MOST_WIDE = 1024
+"""Places per worker for the members of wide keys: with thousands of workers all that could be needed were gigabytes."""
 _ROUNDING = 1e-9
 DEAF = 1 / 8
 """Of an interval's weight, after so much a source that hears nothing of others levels its own part."""
@@ -128,8 +130,8 @@ class Arrays(NamedTuple):
     keys: NDArray[Any]
     """KEY of each counter; of tracked keys only."""
     pool: Workers
-    """Members of tracked keys; the first INLINE x counters places belong to the counters, the others are enough for as
-    many keys on all workers as there are workers."""
+    """Members of tracked keys; the first INLINE x counters places belong to the counters. With up to 512 workers the
+    others are enough for as many keys on all workers as there are workers: a key takes twice as many each time."""
     owners: Workers
     """The worker of each bucket of hashes; their number is a power of two."""
     cold: Weights
@@ -163,7 +165,7 @@ class Arrays(NamedTuple):
             np.zeros(slots),
             np.zeros(slots, np.bool_),
             np.zeros(slots, KEY),
-            np.zeros(INLINE * slots + workers * max(INLINE, workers), np.int32),
+            np.zeros(INLINE * slots + workers * min(2 * max(INLINE, workers), _MOST_WIDE), np.int32),
             owners,
             np.zeros(len(owners)),
             np.zeros(workers),
@@ -233,7 +235,7 @@ class Arrays(NamedTuple):
         """Other sources have brought so much to each worker: from now on the whole stream is leveled.
 
         `outside`: see `bear`, of all sources; `part`: of how far each worker is off the level, this source evens out as
-        much, so that all of them together don't do it several times. `gaps`: its part of what all sources have brought
+        much, so that all of them together hardly do it twice. `gaps`: its part of what all sources have brought
         of keys that have one worker, less what it has brought of them itself. That goes on as before, so it is expected
         before it is heard of.
         """

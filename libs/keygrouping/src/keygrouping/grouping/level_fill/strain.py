@@ -30,7 +30,7 @@ def strain(arrays: Arrays, outside: Weights, settings: LevelFillSettings) -> flo
     """The strain of this interval so far; above 1 nothing explains it.
 
     Light keys explain `eps`, `noise`, and the least `slack` of those on the worker, as one of them would have spilled
-    by now; cold keys explain what chance makes of them.
+    by now; cold keys explain what chance makes of them; and nothing is more level than by one event.
     """
     average, mass, workers = arrays.average, arrays.mass, len(arrays.loads)
     if not mass or not average:
@@ -44,8 +44,8 @@ def strain(arrays: Arrays, outside: Weights, settings: LevelFillSettings) -> flo
     # The fullest of all workers, if each has the same; the second part counts where they have few events.
     tail = np.log(workers) * cold * arrays.slowness
     by_chance = np.sqrt(2 * tail) * deviation + tail * deviation**2 / 3
-    noise = min(settings.noise * deviation, arrays.most_noise / average)
-    explained = settings.eps + noise + by_chance + slack / average
+    noise, event = min(settings.noise * deviation, arrays.most_noise / average), deviation**2
+    explained = settings.eps + noise + event + by_chance + slack / average
     return max(0.0, float((above(arrays, outside) / np.maximum(explained, _ROUNDING)).max()))
 
 

@@ -1,11 +1,12 @@
 """End-to-end speed and latency of both runners, beside a plain Spark aggregation straight from `events`.
 
-    python benchmarks/pipeline.py [--events 500000] [--rate 2000] [--seconds 30] [--workers 4] [--runners native ...]
+    python benchmarks/pipeline.py [--events 500000] [--rate 2000] [--seconds 30] [--warm-up 60] [--runners native ...]
 
-Throughput: a backlog, from the first routed event until all partials (plain Spark: all batches) are written, without
-start-up. Latency: a steady rate, after a warm-up; from an event's sending to the partial that holds it, and to the
-final result of its window (the first and the last event of each). All contestants share one broker, in turn; `combine`
-is the native runner without a router. `--events 0` measures latencies only.
+Throughput: a backlog, from the first routed event until all results are final (plain Spark: all batches are written),
+without the start of processes; that a JVM compiles what it runs for the first time is in it. Latency: a steady rate,
+after a warm-up; from an event's sending to the partial that holds it, and to the final result of its window (the first
+and the last event of each). All contestants share one broker, in turn; `combine` is the native runner without a router.
+`--events 0` measures latencies only.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 import numpy as np
 import psutil
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from keygrouping.partial import Partial, Result
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Event, Shape
@@ -36,9 +37,10 @@ from keygrouping_local.jars import default_jars_dir
 from keygrouping_local.process import spawn, terminate
 
 NATIVE = ["worker-0", "worker-1", "aggregator-0"]
+JAVA = {"spark-0": {"java_options": "-XX:+UseSerialGC"}}
+"""The job's own default; a deployment of tests has options with which Spark starts soon and computes slowly."""
 STAGES = {"native": NATIVE, "combine": NATIVE, "spark": ["spark-0"]}
 PARTITIONS = 4
-WARM_UP_SECONDS = 15
 _LISTENING = re.compile(r"listening on (http://\S+)")
 JOB = {
     "window": "5s",
@@ -116,7 +118,7 @@ def events(count: int, seed: int = 1) -> Iterator[Event]:
 async def start(deployment: Deployment, runner: str, workers: int) -> None:
     """Starts the stages, and when they are ready the router."""
     for name in STAGES[runner]:
-        deployment.start(name, **({"stages": "combine"} if runner == "combine" else {}))
+        deployment.start(name, **JAVA.get(name, {}), **({"stages": "combine"} if runner == "combine" else {}))
     await ready(deployment, STAGES[runner])
     if runner != "combine":
         deployment.start("router-0", workers=workers, grouping="pkg", idle_timeout=3600)
@@ -145,7 +147,7 @@ def usage_of(deployment: Deployment) -> dict[str, Usage]:
 
 
 async def throughput(deployment: Deployment, figures: Figures, count: int, runner: str, workers: int) -> None:
-    """Events per second from the first routed event to the last partial."""
+    """Events per second from the first routed event to the last final result."""
     await deployment.write(events(count))
     await start(deployment, runner, workers)
     figures.usage = usage_of(deployment)
@@ -155,30 +157,29 @@ async def throughput(deployment: Deployment, figures: Figures, count: int, runne
 
     await deployment.until(has_begun)
     began, done = time.monotonic(), sum(entry.offset or 0 for entry in (await deployment.committed("router")).values())
-    while not (await deployment.is_routed() and await _is_aggregated(deployment)):
-        for usage in figures.usage.values():
-            usage.look()
-        await asyncio.sleep(0.1)
+    await _watched(figures, deployment.is_routed)
+    await deployment.finish()
+    await _watched(figures, deployment.is_final)
     figures.events_per_second = (count - done) / (time.monotonic() - began)
 
 
-async def _is_aggregated(deployment: Deployment) -> bool:
-    """Whether the partials of everything in `routed` have been committed."""
-    committed = await deployment.committed("worker")
-    consumer = AIOKafkaConsumer(bootstrap_servers=deployment.settings.bootstrap_servers)
-    async with consumer:
-        tps = await _partitions(consumer, deployment.settings.routed_topic)
-        ends = await consumer.end_offsets(tps)
-    return all((committed[tp.partition].offset or 0) >= end for tp, end in ends.items())
+async def _watched(figures: Figures, condition: Callable[[], Awaitable[bool]]) -> None:
+    while not await condition():
+        for usage in figures.usage.values():
+            usage.look()
+        await asyncio.sleep(0.1)
 
 
-async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
-    await consumer.topics()
-    return [TopicPartition(topic, partition) for partition in consumer.partitions_for_topic(topic) or ()]
+async def send(deployment: Deployment, rate: int, seconds: int) -> None:
+    """Sends at a steady rate."""
+    pause, stream = 0.02, events(rate * seconds)
+    for _ in range(int(seconds / pause)):
+        chunk = itertools.islice(stream, int(rate * pause))
+        await asyncio.gather(deployment.write(chunk), asyncio.sleep(pause))
 
 
 async def latency(deployment: Deployment, figures: Figures, rate: int, seconds: int) -> None:
-    """Sends at a steady rate and watches when partials and final results come."""
+    """Watches when partials and final results of a steady rate come."""
     settings = deployment.settings
     consumer = AIOKafkaConsumer(
         settings.partials_topic,
@@ -189,10 +190,7 @@ async def latency(deployment: Deployment, figures: Figures, rate: int, seconds: 
     )
     async with consumer:
         watching = asyncio.create_task(_watch(consumer, settings.partials_topic, figures, time.time() * 1000))
-        pause, stream = 0.02, events(rate * seconds)
-        for _ in range(int(seconds / pause)):
-            chunk = itertools.islice(stream, int(rate * pause))
-            await asyncio.gather(deployment.write(chunk), asyncio.sleep(pause))
+        await send(deployment, rate, seconds)
         await asyncio.sleep(5)
         watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -200,12 +198,13 @@ async def latency(deployment: Deployment, figures: Figures, rate: int, seconds: 
 
 
 async def _watch(consumer: AIOKafkaConsumer, partials_topic: str, figures: Figures, since: float) -> None:
-    """Takes the latencies; the windows that the warm-up has begun wait for its pause and do not count."""
+    """Takes the latencies of what was sent `since` then; windows that the warm-up has begun do not count."""
     async for record in consumer:
         now = time.time() * 1000
         if record.topic == partials_topic:
             partial = Partial.decode(record.value)
-            figures.to_partial += [now - partial.aggregates[name]["whole"] for name in ("first", "last")]
+            sent = [partial.aggregates[name]["whole"] for name in ("first", "last")]
+            figures.to_partial += [now - one for one in sent if one >= since]
             continue
         result = Result.decode(record.value)
         if result.start >= since:
@@ -227,8 +226,7 @@ async def measure(broker: EmbeddedBroker, runner: str, options: argparse.Namespa
                     await throughput(deployment, figures, options.events, runner, options.workers)
                 else:
                     await start(deployment, runner, options.workers)
-                    await deployment.write(events(options.rate))
-                    await asyncio.sleep(WARM_UP_SECONDS)
+                    await send(deployment, options.rate, options.warm_up)
                     await latency(deployment, figures, options.rate, options.seconds)
     return figures
 
@@ -241,7 +239,7 @@ spark = (SparkSession.builder.master("local[2]").config("spark.jars", jars).conf
          .config("spark.sql.shuffle.partitions", "4").config("spark.driver.memory", "1g").getOrCreate())
 spark.sparkContext.setLogLevel("ERROR")
 events = (spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", source)
-          .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "500000").load())
+          .option("startingOffsets", "earliest").load())
 sent = F.get_json_object(F.col("value").cast("string"), "$.sent").cast("double")
 counted = (events.withWatermark("timestamp", "0 seconds").groupBy(F.window("timestamp", "5 seconds"), "key")
            .agg(F.count("*").alias("events"), F.min(sent).alias("first"), F.max(sent).alias("last")))
@@ -307,6 +305,7 @@ if __name__ == "__main__":
     parser.add_argument("--events", type=int, default=500_000)
     parser.add_argument("--rate", type=int, default=2000)
     parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--warm-up", type=int, default=60, help="seconds at the same rate; a JVM compiles meanwhile")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--runners", nargs="+", default=list(STAGES), choices=list(STAGES))
     asyncio.run(main(parser.parse_args()))

@@ -5,6 +5,7 @@ micro-batches. λ is the most over the average of the tasks of the stage that do
 from the shuffle, and by their seconds, both from Spark's event log.
 
     .venv/bin/python benchmarks/spark_skew.py --rows 1000000 --cores 2 [--picture tasks.png]
+    .venv/bin/python benchmarks/spark_skew.py --skews "80 %" --works "with state x5" --keys 100
 
 The picture has the tasks of one work on the cores, plain and spread, on one scale of time.
 """
@@ -30,28 +31,25 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 TASKS_PER_CORE = 4
-KEYS = 1000
-ROUNDS = 3
 FILES = 4
 COSTLY = "applyInPandas x5"
 PICTURED = ("80 %", COSTLY)
 """Keys and work of the picture."""
+SKEWS = ("80 %", "zipf 1.2", "uniform")
+WORKS = ("built-in sums", "applyInPandas", COSTLY, "with state x5", "join, costly rows")
 STEPS = {"applyInPandas": (300, 1.0), COSTLY: (1500, 0.2)}
 """Steps of Python a row, some ten microseconds and some fifty, and the share of the rows: they take as long."""
 SCHEMA = "user long, total double, rows long"
 
 
-def keys() -> dict[str, Column]:
-    """Skews by name: the key of each row, a number."""
-    uniform = F.pmod(F.xxhash64("id"), F.lit(KEYS))
-    # Inverse of the distribution function of a Pareto law that ends at KEYS: its integer part is near Zipf's with 1.2.
-    least = KEYS**-0.2
+def keys(number: int) -> dict[str, Column]:
+    """Skews by name: the key of each row, one of so many numbers."""
+    uniform = F.pmod(F.xxhash64("id"), F.lit(number))
+    # Inverse of the distribution function of a Pareto law that ends at `number`: its integer part is near Zipf's.
+    least = number**-0.2
     fraction = least + (1 - least) * (F.pmod(F.xxhash64("id"), F.lit(1_000_000)) + 0.5) / 1_000_000
-    return {
-        "80 %": F.when(F.pmod(F.hash("id"), F.lit(5)) > 0, F.lit(-1)).otherwise(uniform),
-        "zipf 1.2": F.pow(fraction, -5.0).cast("long"),
-        "uniform": uniform,
-    }
+    hot = F.when(F.pmod(F.hash("id"), F.lit(5)) > 0, F.lit(-1)).otherwise(uniform)
+    return dict(zip(SKEWS, (hot, F.pow(fraction, -5.0).cast("long"), uniform), strict=True))
 
 
 def slow_sum(steps: int) -> Callable[[Any], Any]:
@@ -123,13 +121,14 @@ def works(
         )
     stream = streamed(frame.sample(STEPS[COSTLY][1], seed=1), folder)
     yield "with state x5", *stateful(stream, widths, tasks)
+    left = frame.sample(STEPS[COSTLY][1], seed=1)
     right = frame.select("user").distinct().withColumn("factor", F.lit(2.0)).hint("shuffle_hash")
     costly = F.aggregate(
         F.sequence(F.lit(1), F.lit(300)), F.lit(0.0), lambda a, n: a + n * F.col("amount") * F.col("factor")
     )
     plain, salted = (
         joined.select("user", costly.alias("cost"))
-        for joined in (frame.join(right, "user"), skewed_join(frame, right, "user", widths=widths, partitions=tasks))
+        for joined in (left.join(right, "user"), skewed_join(left, right, "user", widths=widths, partitions=tasks))
     )
     yield "join, costly rows", plain, salted
 
@@ -192,14 +191,14 @@ def evenness(tasks: Mapping[str, list[Task]]) -> dict[str, tuple[float, float]]:
     return found
 
 
-def picture(tasks: Mapping[str, list[Task]], cores: int, path: Path) -> None:
+def picture(tasks: Mapping[str, list[Task]], cores: int, rounds: int, path: Path) -> None:
     """The tasks of the last round of the work that is pictured, a row per core, plain above spread."""
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, 1, sharex=True)
     for one, how in zip(axes, ("plain", "spread"), strict=True):
         found = tasks["|".join((*PICTURED, how))]
-        last = sorted({task.query for task in found})[ROUNDS - 1]  # What runs after the rounds has their name, too.
+        last = sorted({task.query for task in found})[rounds - 1]  # What runs after the rounds has their name, too.
         draw(one, sorted((task for task in found if task.query == last), key=lambda task: task.begun), cores)
         one.set_title({"plain": "plain Spark", "spread": "skewed"}[how], loc="left", fontsize=10)
     axes[1].set_xlabel("seconds")
@@ -229,6 +228,13 @@ def lam(loads: Sequence[int]) -> float:
     return max(loads) * len(loads) / max(sum(loads), 1)
 
 
+def both(plain: DataFrame, spread: DataFrame, name: str) -> tuple[float, float]:
+    """Seconds of both in turn."""
+    first, second = seconds(plain, f"{name}|plain"), seconds(spread, f"{name}|spread")
+    print(f"  {name}: {first:.2f} s, spread {second:.2f} s", flush=True)
+    return first, second
+
+
 def measured(
     given: argparse.Namespace, session: Callable[[], SparkSession], folder: Path
 ) -> list[tuple[str, str, float, float]]:
@@ -236,7 +242,9 @@ def measured(
     spark = session()
     found = []
     tasks = TASKS_PER_CORE * given.cores
-    for skew, key in keys().items():
+    for skew, key in keys(given.keys).items():
+        if skew not in given.skews:
+            continue
         rows = spark.range(given.rows, numPartitions=2 * given.cores).select(
             key.alias("user"), F.rand(1).alias("amount")
         )
@@ -246,11 +254,9 @@ def measured(
         widths = learned_widths(frame, "user", partitions=tasks)
         print(f"{skew}: {len(widths)} hot keys learned in {time.perf_counter() - begun:.1f} s")
         for work, plain, spread in works(frame, widths, tasks, folder / skew.split()[0]):
-            pairs = [
-                (seconds(plain, f"{skew}|{work}|plain"), seconds(spread, f"{skew}|{work}|spread"))
-                for _ in range(ROUNDS)
-            ]
-            found.append((skew, work, min(first for first, _ in pairs), min(second for _, second in pairs)))
+            if work in given.works:
+                pairs = [both(plain, spread, f"{skew}|{work}") for _ in range(given.rounds)]
+                found.append((skew, work, *(min(column) for column in zip(*pairs, strict=True))))
         frame.unpersist()
     spark.stop()
     return found
@@ -261,6 +267,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--keys", type=int, default=1000, help="how many there are beside the hot one, or in all")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--skews", nargs="+", choices=SKEWS, default=SKEWS)
+    parser.add_argument("--works", nargs="+", choices=WORKS, default=WORKS)
     parser.add_argument("--picture", type=Path, metavar="FILE", help="PNG of the tasks")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -286,7 +296,7 @@ def main() -> None:
         found = measured(given, session, Path(folder))
         tasks = tasks_of(log)
     if given.picture:
-        picture(tasks, given.cores, given.picture)
+        picture(tasks, given.cores, given.rounds, given.picture)
     even = evenness(tasks)
     for name, (steps, _) in STEPS.items():
         print(f"{name}: {microseconds(steps):.0f} µs of Python a row")

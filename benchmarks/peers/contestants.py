@@ -74,7 +74,7 @@ CONTESTANTS = (
     Contestant("kafka-streams", "count", "eos", 2, exactly_once=True),
     Contestant("kafka-streams", "count", "at-least-once", 2),
     Contestant("quixstreams", "count", "eos", exactly_once=True, records=250_000),
-    Contestant("bytewax", "count", "at-least-once"),
+    Contestant("bytewax", "count", "at-least-once", records=1_000_000),
     Contestant("spark", "count", "at-least-once", 2),
 )
 

@@ -11,7 +11,7 @@ import csv
 import json
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -24,6 +24,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from peers.capacity import CURVES, INSTANCES, SKEWS, WAYS, Point
+from peers.contestants import CONTESTANTS
 from peers.report import Run, table
 
 PAGE = CURVES.parents[1] / "comparison.md"
@@ -38,8 +39,9 @@ def conditions(runs: Sequence[Run]) -> str:
     """Under which the runs were made, in a sentence."""
     loads = [run.load for run in runs]
     counts = sorted({run.records for run in runs})
-    sizes = f"{counts[-1]:,} records" + (f" ({counts[0]:,} where the row says so)" if len(counts) > 1 else "")
-    rounds = len({run.round for run in runs})
+    sizes = f"{counts[-1]:,} records" + (" (fewer where the row says so)" if len(counts) > 1 else "")
+    rounds = sorted(Counter(run.name for run in runs).values())
+    times = f"{rounds[0]} to {rounds[-1]} times" if rounds[0] < rounds[-1] else f"{rounds[0]} times"
     busy = max(loads) > _BUSY
     doubts = [
         *(
@@ -49,7 +51,7 @@ def conditions(runs: Sequence[Run]) -> str:
         *(["With so few records a JVM still compiles while it is measured."] * (counts[-1] < _FEW)),
     ]
     said = (
-        f"{sizes}, the hottest key with {runs[0].skew:.0%} of them, {rounds} round{'s' if rounds > 1 else ''}; load "
+        f"{sizes}, the hottest key with {runs[0].skew:.0%} of them, each run {times}; load "
         f"average of the machine while they ran, contestant and broker in it: {min(loads):.0f} to {max(loads):.0f}."
     )
     return " ".join([said, *doubts])
@@ -97,7 +99,7 @@ def draw_rates(runs: Sequence[Run]) -> None:
 def _bars(axes: Axes, title: str, values: Mapping[str, float]) -> None:
     colors = ["C3" if name.startswith("keygrouping") else "C0" for name in values]
     bars = axes.barh(list(values), list(values.values()), color=colors)
-    axes.bar_label(bars, fmt="%.3g", padding=2, fontsize=8)
+    axes.bar_label(bars, [f"{value:.0f}" if value >= 100 else f"{value:.3g}" for value in values.values()], fontsize=8)
     axes.set_title(title, fontsize=10)
     axes.tick_params(labelsize=8)
     axes.invert_yaxis()
@@ -127,7 +129,10 @@ def put(text: str, name: str, content: str) -> str:
 
 def main(path: Path) -> None:
     """Writes all of it."""
-    runs = [Run(**json.loads(line)) for line in path.read_text().splitlines()]
+    order = [one.name for one in CONTESTANTS]
+    runs = sorted(
+        (Run(**json.loads(line)) for line in path.read_text().splitlines()), key=lambda run: order.index(run.name)
+    )
     with CURVES.open(newline="") as file:
         points = [
             Point(int(r["skew"]), r["way"], int(r["instances"]), float(r["rate"]), float(r["workers_per_key"]))

@@ -50,7 +50,7 @@ public class Streams {
         } else {
             // >count
             events.groupBy((key, value) -> new String(key), Grouped.with(Serdes.String(), Serdes.ByteArray()))
-                .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofSeconds(10), Duration.ofSeconds(200)))
+                .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofSeconds(10), Duration.ofSeconds(2000)))
                 .aggregate(() -> new byte[24], Streams::add, Materialized.with(Serdes.String(), Serdes.ByteArray()))
                 .toStream()
                 .map((window, sums) -> KeyValue.pair(window.key(), text(window.window().start(), sums)))

@@ -15,6 +15,8 @@ from common import APPLICATION, BROKERS, FOLDER, MODE, SOURCE, TARGET, WORK, fir
 from keygrouping_local.deployment import Deployment, Shape
 
 WORKERS = 10
+JAVA = {"spark-0": {"java_options": "-XX:+UseSerialGC"}}
+"""The job's own default; a deployment of tests has options with which Spark starts soon and computes slowly."""
 STAGES = {"none": [], "native": ["worker-0", "worker-1", "aggregator-0"], "spark": ["spark-0"]}
 # >count
 JOB = {
@@ -52,7 +54,7 @@ async def is_ready(deployment: Deployment, name: str) -> bool:
 async def route(deployment: Deployment) -> None:
     """Starts the stages, and then the router, which has begun to read when this returns."""
     for name in STAGES[runner]:
-        deployment.start(name)
+        deployment.start(name, **JAVA.get(name, {}))
     for name in STAGES[runner]:
         await until(lambda: is_ready(deployment, name))  # noqa: B023 -- awaited at once
     deployment.start("router-0", workers=WORKERS, grouping=grouping, idle_timeout=3600)

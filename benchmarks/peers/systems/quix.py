@@ -28,7 +28,7 @@ else:
     frame = app.dataframe(source).update(lambda _: first())
     frame = frame.group_by("key", key_serializer="string", key_deserializer="string")
     window = frame.tumbling_window(WINDOW_MS, grace_ms=GRACE_MS)
-    rows = window.agg(n=Count(), a=Sum("a"), b=Sum("b")).final()
+    rows = window.agg(n=Count(), a=Sum("a"), b=Sum("b")).current()
     rows.apply(lambda row: json.dumps([row["start"], row["n"], row["a"], row["b"]])).to_topic(target)
     # <count
 app.run()

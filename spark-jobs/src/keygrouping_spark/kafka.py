@@ -13,6 +13,11 @@ _FETCH_WAIT_MS = 20
 """A task seeks in a consumer that the last batch has used. What it fetches then waits behind the fetch that was on its
 way, which the broker holds for this long at the end of a partition: 500 ms by default, in each task."""
 
+_POLL_RECORDS, _FETCH_BYTES = 20_000, 2 << 20
+"""After each poll Spark asks the broker for the first and the last offset of the partition. With Kafka's defaults, 500
+records of 1 MiB, that takes longer than everything else that is done with them. A consumer is kept for each partition,
+with what it has fetched and polled."""
+
 LARGEST_REQUEST = 4 << 20
 """Bytes: a partial or result holds the event's key, which alone may fill a record of the usual limit."""
 
@@ -26,6 +31,8 @@ def source_options(settings: SparkSettings, topic: str) -> dict[str, str]:
         "maxOffsetsPerTrigger": str(settings.batch_records),
         "failOnDataLoss": "true",
         "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
+        "kafka.max.poll.records": str(_POLL_RECORDS),
+        "kafka.max.partition.fetch.bytes": str(_FETCH_BYTES),
     }
 
 

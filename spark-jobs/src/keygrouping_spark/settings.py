@@ -36,7 +36,7 @@ class SparkSettings(JobSettings, PurgeSettings):
     )
     shuffle_partitions: int = Field(default=4, ge=1, le=10_000, description="parallelism of the state, fixed at birth")
     trigger_seconds: float = Field(default=1.0, ge=0, description="least time between the starts of two batches")
-    batch_records: int = Field(default=500_000, ge=1, description="most records of one batch")
+    batch_records: int = Field(default=2_000_000, ge=1, description="most records of one batch")
     progress_seconds: float = Field(default=0.5, gt=0, description="how often progress is read and committed")
     progress_topic: TopicName = Field(
         default="progress", description="one partition; tells the aggregator what is final"

@@ -35,10 +35,11 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.jars import default_jars_dir
 from keygrouping_local.process import spawn, terminate
+from keygrouping_spark.settings import SparkSettings
 
 NATIVE = ["worker-0", "worker-1", "aggregator-0"]
-JAVA = {"spark-0": {"java_options": "-XX:+UseSerialGC"}}
-"""The job's own default; a deployment of tests has options with which Spark starts soon and computes slowly."""
+JAVA = {"spark-0": {"java_options": SparkSettings.model_fields["java_options"].default}}
+"""The job's own; a deployment of tests has options with which Spark starts soon and computes slowly."""
 STAGES = {"native": NATIVE, "combine": NATIVE, "spark": ["spark-0"]}
 PARTITIONS = 4
 _LISTENING = re.compile(r"listening on (http://\S+)")

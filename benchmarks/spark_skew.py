@@ -36,9 +36,9 @@ COSTLY = "applyInPandas x5"
 PICTURED = ("80 %", COSTLY)
 """Keys and work of the picture."""
 SKEWS = ("80 %", "zipf 1.2", "uniform")
-WORKS = ("built-in sums", "applyInPandas", COSTLY, "with state x5", "join, costly rows")
 STEPS = {"applyInPandas": (300, 1.0), COSTLY: (1500, 0.2)}
 """Steps of Python a row, some ten microseconds and some fifty, and the share of the rows: they take as long."""
+WORKS = ("built-in sums", *STEPS, "with state x5", "join, costly rows")
 SCHEMA = "user long, total double, rows long"
 
 
@@ -104,33 +104,29 @@ def stateful(stream: DataFrame, widths: dict[Any, int], tasks: int) -> tuple[Dat
     return stream.groupBy("user").applyInPandasWithState(*asked), groups.applyInPandasWithState(*asked, merge=added)
 
 
-def works(
-    frame: DataFrame, widths: dict[Any, int], tasks: int, folder: Path
-) -> Iterator[tuple[str, DataFrame, DataFrame]]:
-    """Kinds of work: plain, and spread."""
+def works(frame: DataFrame, widths: dict[Any, int], tasks: int, folder: Path) -> Iterator[tuple[DataFrame, DataFrame]]:
+    """Those of `WORKS`, in their order: plain, and spread."""
     groups = skewed(frame, "user", widths=widths, partitions=tasks).groupBy("user")
     sums = (F.sum("amount"), F.count("*"))
-    yield "built-in sums", frame.groupBy("user").agg(*sums), groups.agg(*sums)
-    for name, (steps, share) in STEPS.items():
+    yield frame.groupBy("user").agg(*sums), groups.agg(*sums)
+    for steps, share in STEPS.values():
         rows = frame.sample(share, seed=1) if share < 1 else frame
         spread = skewed(rows, "user", widths=widths, partitions=tasks).groupBy("user")
         yield (
-            name,
             rows.groupBy("user").applyInPandas(slow_sum(steps), SCHEMA),
             spread.applyInPandas(slow_sum(steps), SCHEMA, merge=added),
         )
     stream = streamed(frame.sample(STEPS[COSTLY][1], seed=1), folder)
-    yield "with state x5", *stateful(stream, widths, tasks)
-    left = frame.sample(STEPS[COSTLY][1], seed=1)
+    yield stateful(stream, widths, tasks)
     right = frame.select("user").distinct().withColumn("factor", F.lit(2.0)).hint("shuffle_hash")
     costly = F.aggregate(
         F.sequence(F.lit(1), F.lit(300)), F.lit(0.0), lambda a, n: a + n * F.col("amount") * F.col("factor")
     )
     plain, salted = (
         joined.select("user", costly.alias("cost"))
-        for joined in (left.join(right, "user"), skewed_join(left, right, "user", widths=widths, partitions=tasks))
+        for joined in (frame.join(right, "user"), skewed_join(frame, right, "user", widths=widths, partitions=tasks))
     )
-    yield "join, costly rows", plain, salted
+    yield plain, salted
 
 
 def seconds(frame: DataFrame, group: str) -> float:
@@ -253,7 +249,7 @@ def measured(
         begun = time.perf_counter()
         widths = learned_widths(frame, "user", partitions=tasks)
         print(f"{skew}: {len(widths)} hot keys learned in {time.perf_counter() - begun:.1f} s")
-        for work, plain, spread in works(frame, widths, tasks, folder / skew.split()[0]):
+        for work, (plain, spread) in zip(WORKS, works(frame, widths, tasks, folder / skew.split()[0]), strict=True):
             if work in given.works:
                 pairs = [both(plain, spread, f"{skew}|{work}") for _ in range(given.rounds)]
                 found.append((skew, work, *(min(column) for column in zip(*pairs, strict=True))))
@@ -273,6 +269,8 @@ def main() -> None:
     parser.add_argument("--works", nargs="+", choices=WORKS, default=WORKS)
     parser.add_argument("--picture", type=Path, metavar="FILE", help="PNG of the tasks")
     given = parser.parse_args()
+    if given.picture and (PICTURED[0] not in given.skews or PICTURED[1] not in given.works):
+        parser.error(f"the picture is of {PICTURED[1]!r} with {PICTURED[0]!r}: measure it, or leave out --picture")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         log.mkdir()

@@ -13,10 +13,11 @@ from pathlib import Path
 import httpx
 from common import APPLICATION, BROKERS, FOLDER, MODE, SOURCE, TARGET, WORK, first
 from keygrouping_local.deployment import Deployment, Shape
+from keygrouping_spark.settings import SparkSettings
 
 WORKERS = 10
-JAVA = {"spark-0": {"java_options": "-XX:+UseSerialGC"}}
-"""The job's own default; a deployment of tests has options with which Spark starts soon and computes slowly."""
+JAVA = {"spark-0": {"java_options": SparkSettings.model_fields["java_options"].default}}
+"""The job's own; a deployment of tests has options with which Spark starts soon and computes slowly."""
 STAGES = {"none": [], "native": ["worker-0", "worker-1", "aggregator-0"], "spark": ["spark-0"]}
 # >count
 JOB = {

@@ -99,6 +99,15 @@ def test_without_a_terminal_lines_come_at_intervals_and_without_codes() -> None:
     assert output(target) == line_of(snapshot()) + "\n"
 
 
+def test_without_a_terminal_the_addresses_are_told_once_they_are_known() -> None:
+    target = console(terminal=False)
+    with PlainView(target) as view:
+        for url in (None, "http://127.0.0.1:8080", "http://127.0.0.1:8080"):
+            view.show(ABOUT, snapshot(), url)
+    (told,) = [line for line in output(target).splitlines() if "API" in line]
+    assert "http://127.0.0.1:8080" in told and ABOUT.broker in told and ABOUT.logs in told
+
+
 def test_the_console_decides_on_the_view() -> None:
     assert isinstance(view_for(console(terminal=True)), LiveView)
     assert isinstance(view_for(console(terminal=False)), PlainView)

@@ -83,6 +83,7 @@ class PlainView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._next = 0.0
+        self._told: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -93,8 +94,10 @@ class PlainView:
         del kind, error, trace
 
     def show(self, about: About, snapshot: Snapshot, router_url: str | None) -> None:
-        """Prints a line if it is time for one."""
-        del about, router_url
+        """Prints a line if it is time for one, and where the router is as soon as that is known."""
+        if router_url and router_url != self._told:
+            self._told = router_url
+            self.say(_places(about, router_url))
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PLAIN_SECONDS
             self.say(line_of(snapshot))
@@ -122,9 +125,12 @@ def page(about: About, snapshot: Snapshot, router_url: str | None) -> Renderable
     """The pipeline as a page."""
     columns = Table.grid(padding=(0, 4))
     columns.add_row(_loads(snapshot), _hot_keys(snapshot))
-    footer = f"API {router_url or 'starting'}   Kafka {about.broker}   logs {about.logs}   Ctrl-C stops"
     parts: list[RenderableType] = [_numbers(snapshot), "", columns, "", _results(snapshot.latest)]
-    return Panel(Group(*parts), title=about.title, subtitle=footer, padding=(1, 2))
+    return Panel(Group(*parts), title=about.title, subtitle=_places(about, router_url), padding=(1, 2))
+
+
+def _places(about: About, router_url: str | None) -> str:
+    return f"API {router_url or 'starting'}   Kafka {about.broker}   logs {about.logs}   Ctrl-C stops"
 
 
 def comparison_table(comparison: Comparison) -> Table:

@@ -400,6 +400,19 @@ def test_an_edit_after_the_trial_must_be_tried_again(site: Site, opens: Opens) -
     expect(page.get_by_label("check_interval")).to_have_value("60")
 
 
+def test_thresholds_can_be_tried_once_they_are_read(site: Site, opens: Opens) -> None:
+    page = opens(site.url)
+    held: list[Route] = []
+    page.route("**/thresholds", lambda route: held.append(route))  # Playwright looks into the function
+    page.reload()
+    expect(page.locator("#pill")).to_have_text("Live")
+    expect(page.locator("#thresholds-try")).to_be_hidden()
+    for route in held:
+        route.continue_()
+    page.unroute("**/thresholds")
+    expect(page.locator("#thresholds-try")).to_be_visible()
+
+
 def test_faults_in_thresholds_are_said_at_the_form(site: Site, opens: Opens) -> None:
     page = opens(site.url)
     outcome = page.locator("#thresholds-outcome")

@@ -507,3 +507,37 @@ async def test_a_transaction_that_is_given_up_is_aborted_and_counted(
     assert rows_of(await cluster.read(target)) == [(b"k", b"v2")]
     assert aborts._value.get() == 1
     assert committed == [2], "only who is committed is told so"
+
+
+async def test_a_commit_that_is_done_counts_even_if_its_session_ends_before_the_answer(
+    cluster: Cluster, settings: StageSettings, topic_prefix: str
+) -> None:
+    source, target = await topics(cluster, topic_prefix, 1)
+    await cluster.write(source, [(b"k", b"v")])
+    committed: list[int] = []
+    answer = asyncio.Event()
+
+    async def ends_in_mid_commit(owned: OwnedPartition) -> None:
+        if owned.offset == 0:
+            records = await owned.poll(1, 5)
+            producer = owned._clients.producer
+            commit = producer.commit_transaction
+
+            async def answered_late() -> None:
+                await commit()
+                await answer.wait()
+
+            producer.commit_transaction = answered_late
+            outbox = owned.outbox()
+            outbox.pass_on(target, 0, records)
+            await owned.submit(outbox, owned.position, Progress(), lambda: committed.append(len(records)))
+            await until(lambda: copied(cluster, target, 1))
+            asyncio.get_running_loop().call_later(0.1, answer.set)
+            raise KafkaError("as if the partition had gone to another member")
+        while not owned.stopping:
+            await owned.poll(1, 0.1)
+
+    runner = PartitionRunner(settings, STAGE, source, ends_in_mid_commit)
+    async with running(runner):
+        await until(lambda: runner.owned and runner.owned[0].offset > 0)
+    assert committed == [1]

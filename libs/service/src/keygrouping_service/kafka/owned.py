@@ -31,6 +31,7 @@ from keygrouping_service.records.record import DeadLetter, UndecodableError, tru
 log = logging.getLogger(__name__)
 
 _ABORT_TIMEOUT = 2.0
+_ENDING_SECONDS = 1.0
 _MOST_TAKEN = 100
 
 
@@ -290,9 +291,14 @@ class OwnedPartition:
             show_watermark(self._group, self.partition, progress)
 
     async def abandon(self) -> None:
-        """Gives up what is under way, so that readers of committed records needn't wait for a timeout."""
+        """Ends what is under way, or gives it up, so that readers of committed records needn't wait for a timeout.
+
+        A transaction gets a moment to end: who cancels a commit doesn't know whether it was done, so what is counted
+        with it would be lost, and its work would often be done twice.
+        """
         hide_watermark(self._group, self.partition)
         if self._pending is not None:
+            await asyncio.wait([self._pending], timeout=_ENDING_SECONDS)
             self._pending.cancel()
             await asyncio.wait([self._pending])
             if not self._pending.cancelled():

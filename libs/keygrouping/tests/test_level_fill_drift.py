@@ -115,6 +115,25 @@ def test_where_keys_drift_none_loses_a_worker() -> None:
     assert compared > 20
 
 
+def test_where_keys_drift_no_plan_is_urgent() -> None:
+    """What a part of the interval tells is past by then; of a steady stream with the same loads it is not."""
+    made = sources(1)
+    for interval in range(4):
+        route(made, drawn(interval, 1.0, first=300 * interval))
+        plan = next_plan(made)
+    flood = HASHES[np.concatenate([np.zeros(3_000, int), np.arange(3_000)])]
+    steady = {**plan, "estimates": {**plan["estimates"], "drift": 1.0}}
+    asked = []
+    for each in (plan, steady):
+        (source,) = sources(1)
+        source.apply(each)
+        source.bear(np.array([3_000.0, *[0.0] * 9]))
+        source.route_batch(flood, None, 0.0)
+        asked.append(source.urgent)
+    assert drift_of(plan) >= DRIFTING
+    assert asked == [False, True]
+
+
 def counted(source: LevelFill, **columns: object) -> Counts:
     counts = Counts.parsed(source.statistics(), 10, len(source._arrays.owners), source._fingerprint)
     return replace(counts, **columns)  # type: ignore[arg-type]

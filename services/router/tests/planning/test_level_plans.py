@@ -92,8 +92,8 @@ async def test_one_replica_that_finds_a_plan_urgent_gets_one_of_what_all_have_se
     planes = await replicas(MemoryStore(clock=lambda: time.passed), time, 3)
     for number in range(2):
         time.passed += 10
-        for plane in planes:
-            route(plane, skewed(6000, 0.0, number), time.passed)
+        for place, plane in enumerate(planes):  # The same events at each would look like a stream that drifts.
+            route(plane, skewed(6000, 0.0, 3 * number + place), time.passed)
         await end_interval(planes, time)
     before = planes[0].replica.epoch
     active = planes[1].replica.active

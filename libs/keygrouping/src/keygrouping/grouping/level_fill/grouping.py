@@ -90,10 +90,11 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         """Whether a plan is wanted inside of the interval.
 
         There is none yet, the present one is made of fewer events than this interval has had, or loads show that it is
-        wrong.
+        wrong. Never while keys drift: what a part of the interval tells of them is past when the plan is there, and
+        keys that are full have got more workers by themselves.
         """
         arrays = self._arrays
-        if not self._settings.planned or not arrays.mass:
+        if not self._settings.planned or not arrays.mass or self._estimates.drifts:
             return False
         factor, noise = _URGENT
         average, unit = arrays.average, float(arrays.state["unit"][0])

@@ -208,6 +208,11 @@ class Estimates:
             raise ValueError("estimates that are too large")
         return cls(hashes, shares, ages, cold, cold_ages, Strains.parsed(data["strains"]), *numbers)
 
+    @property
+    def drifts(self) -> bool:
+        """Whether keys change from interval to interval by more than chance."""
+        return _drifts(self.drift)
+
     def to_data(self) -> dict[str, Any]:
         """As plain JSON data."""
         columns = {name: getattr(self, name).tolist() for name in ("hashes", "shares", "ages", "cold", "cold_ages")}
@@ -248,7 +253,7 @@ class Estimates:
             max(self.interval, seen.events / max(1, seen.sources)),
             np.minimum(seen.outside / seen.mass, 1.0) if seen.mass else np.zeros(len(seen.outside)),
             bursts,
-            drift >= _DRIFTING or strains.keeps(0.0 if whole else seen.strain),
+            _drifts(drift) or strains.keeps(0.0 if whole else seen.strain),
         )
         if not whole:
             return self, planned
@@ -296,6 +301,10 @@ class Estimates:
         at = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
         found = self.hashes[at] == hashes
         return np.where(found, self.shares[at], 0.0), np.where(found, self.ages[at], 0.0)
+
+
+def _drifts(drift: float) -> bool:
+    return drift >= _DRIFTING
 
 
 def _updated(before: Weights, ages: Weights, seen: Weights, events: float, memory: int) -> tuple[Weights, Weights]:

@@ -1,8 +1,9 @@
 """Every expression of rules and dashboards, asked of a real Prometheus: it is understood, and gives data.
 
-Once it watches an exporter that shows all metrics there are; then two live pipelines, each with late and unusable
-events, lost ones, a refused request and aborted transactions. One has native stages; the other has Spark for them, and
-two routers that share a Redis. All must give data of either, but for what asks about the stages of the other alone.
+Once it watches an exporter that shows all metrics there are; then three live pipelines, each with late and unusable
+events, lost ones and aborted transactions. One has a router and native stages; one has two routers that share a Redis,
+and Spark for the stages; in one workers combine without a router. All must give data of each, but for what asks about
+those alone that it does not have.
 """
 
 from __future__ import annotations
@@ -54,6 +55,16 @@ SERVICE_OF = {d.name + suffix: d.service for d in (*DEFINITIONS, *PROCESS) for s
 SERVICE_OF |= dict.fromkeys(NAMES_OF_APPS, "app")
 EXPORTERS = {"inspect"}
 """Of topics that nobody routes: test_keda.py and test_provoked.py have them."""
+ROUTERS = {"router"}
+WHAT_ROUTERS_TELL = (
+    "keygrouping-overview: λ",
+    "keygrouping-keyspace: Load by overrides",
+    "keygrouping-router: Lag of the event loop",
+    "keygrouping-router: Refused requests B",
+    "keygrouping:imbalance",
+    "keygrouping:overridden:",
+)
+"""Begins of the names of expressions that need routers, though they ask for metrics of others, too."""
 NATIVE_STAGES = {"worker", "aggregator"}
 SPARK_STAGES = {"spark"}
 HELD = (
@@ -98,11 +109,11 @@ def expressions() -> list[Named]:
 
 
 def about(services: set[str]) -> set[Named]:
-    """The expressions that ask for metrics of these services and of no others."""
+    """The expressions that ask for metrics of these services and of no others, or need their routers all the same."""
     found = set()
     for name, expr in expressions():
         whose = {SERVICE_OF.get(metric) for metric in re.findall(r"\bkeygrouping_\w+", expr)}
-        if whose and whose <= services:
+        if (whose and whose <= services) or ("router" in services and name.startswith(WHAT_ROUTERS_TELL)):
             found.add((name, expr))
     return found
 
@@ -127,7 +138,7 @@ async def keep_writing(deployment: Deployment) -> None:
 
 
 async def lose_an_event(deployment: Deployment) -> None:
-    """Retention deletes an event that the routers have yet to read."""
+    """Retention deletes an event that the routers, or the workers in their place, have yet to read."""
     settings, admin = deployment.settings, deployment.admin
     tp = TopicPartition(settings.events_topic, 0)
     await deployment.write([Event(0, b"lost", b"{}", int(time.time() * 1000))])
@@ -159,19 +170,24 @@ async def steer(router: str) -> None:
 async def pipeline(
     deployment: Deployment, stages: Sequence[str], routers: int, store: Mapping[str, str]
 ) -> AsyncIterator[list[str]]:
-    """A pipeline under load, with these processes for its stages; gives the addresses of its metrics."""
+    """A pipeline under load, with these processes for its stages; gives the addresses of its metrics.
+
+    Without routers these combine.
+    """
     await lose_an_event(deployment)
     for name in stages:
-        deployment.start(name)
+        combining = {"stages": "combine"} | ({"idle_timeout": 1} if name.startswith("worker") else {})
+        deployment.start(name, **({} if routers else combining))
     names = [f"router-{number}" for number in range(routers)]
     for name in names:
         deployment.start(name, workers=4, grouping="w-choices", sharing="shared", interval=1, idle_timeout=1, **store)
-    router = f"http://{await address_of(deployment.log(names[0]))}"
+    urls = [f"http://{await address_of(deployment.log(name))}" for name in names]
     deployment.start("producer-0")
-    deployment.start("observer-0", interval=1, idle_timeout=0.5, router_url=router)
+    deployment.start("observer-0", interval=1, idle_timeout=0.5, **({"router_url": urls[0]} if urls else {}))
     writing = asyncio.create_task(keep_writing(deployment))
     try:
-        await steer(router)
+        for url in urls[:1]:
+            await steer(url)
         yield [await address_of(deployment.log(name)) for name in deployment.names]
     finally:
         writing.cancel()
@@ -250,11 +266,8 @@ async def check_live(
 
             await until(aborted, TIMEOUT)
             held = [f"max(max_over_time({metric}[5m])) > 0" for metric in HELD if SERVICE_OF[metric] not in lacks]
-            for sign in (
-                "keygrouping:results:rate5m > 0",
-                f"min(keygrouping_router_replicas) == {routers}",
-                *held,
-            ):
+            all_there = [f"min(keygrouping_router_replicas) == {routers}"] * bool(routers)
+            for sign in ("keygrouping:results:rate5m > 0", *all_there, *held):
                 await until(partial(prometheus.query, sign), TIMEOUT)
             await check(prometheus, lacks)
     assert deployment.dead() == {}
@@ -282,6 +295,15 @@ async def test_every_expression_gives_data_where_all_metrics_are(tmp_path: Path)
 async def test_every_expression_gives_data_of_a_live_native_pipeline(deploy: Deploy, tmp_path: Path) -> None:
     deployment = await deploy(JOB, Shape(partitions=2, max_workers=4))
     await check_live(deployment, tmp_path, ["worker-0", "worker-1", "aggregator-0"], lacks=SPARK_STAGES | EXPORTERS)
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+@pytest.mark.usefixtures("prometheus")
+async def test_every_expression_gives_data_of_a_live_pipeline_without_a_router(deploy: Deploy, tmp_path: Path) -> None:
+    deployment = await deploy(JOB, Shape(partitions=2, max_workers=4))
+    lacks = ROUTERS | SPARK_STAGES | EXPORTERS
+    await check_live(deployment, tmp_path, ["worker-0", "worker-1", "aggregator-0"], lacks, routers=0)
 
 
 @pytest.mark.kafka

@@ -173,7 +173,7 @@ def test_a_hot_key_may_have_all_workers_though_it_has_less_than_a_fair_share() -
 @pytest.mark.parametrize("events", [20, 160, 800, 20_000])
 def test_what_is_allowed_for_chance_is_little_of_what_an_interval_brings(events: int) -> None:
     """Of the first one nobody knows that; and early in an interval there is more chance than in the end."""
-    (source,) = sources(1)
+    (source,) = sources(1, eps=0.02)
     for part in (1.0, 0.25, 1.0):
         source.route_batch(drawn(1, 0.5, size=round(10 * events * part)), None, 0.0)
         state = source._arrays.state[0]

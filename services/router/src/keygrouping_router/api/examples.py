@@ -48,8 +48,8 @@ _HEAD: dict[str, Any] = {
 
 _SETTING = {
     "name": "eps",
-    "value": 0.01,
-    "default": 0.02,
+    "value": 0.03,
+    "default": 0.01,
     "meaning": "how far a worker may be above the average for a light key to stay whole",
     "unit": "",
     "kind": "a number",
@@ -177,7 +177,7 @@ EXAMPLES: dict[type[shapes.Model], dict[str, Any]] = {
     shapes.WorkersChange: {"workers": 6, "capacities": {"0": 2.0}},
     shapes.GroupingReport: {
         "name": "level-fill",
-        "settings": {"eps": 0.01},
+        "settings": {"eps": 0.03},
         "version": 7,
         "done": None,
         "epoch": 3,

@@ -29,6 +29,8 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 ROCK = 1.1
 """A rock may exceed a worker's limit by a tenth, as its share is an estimate."""
 _LEAST_ROCK = 0.1
+_IDLE = 0.05
+"""How far below the average a worker may be for want of keys."""
 _NOISE = 3.0
 _MARGIN = 3.0
 _LEAST_ROOM = 0.5
@@ -123,6 +125,8 @@ def place(
         least = min(tolerance, _LEAST_ROOM * float(free.mean()))
         steps.pour(poured, wanted, members, free, least)
         loads = loads - free
+    else:
+        steps.fill_up(order[stays[order]], keys.shares, members, loads, (1 - _IDLE) * fair)
     pool, taken = _gathered(members.pool, known, start), _gathered(members.taken, known, start)
     placed = _left_wide(keys, Keys(keys.hashes, keys.shares, width, known, pool, taken), hot & shares.keep)
     moved_buckets = int(np.count_nonzero(relieved != owners))

@@ -139,6 +139,30 @@ def pull(rocks: Numbers, wanted: Wanted, members: Members, loads: Weights, limit
 
 
 @kernel
+def fill_up(split: Numbers, shares: Weights, members: Members, loads: Weights, least: Weights) -> None:
+    """A worker that could not have its `least` of all keys that stay split gets more of them, the heaviest first.
+
+    The routing fills members that are below the level; but one that has too few keys stays there, as nobody gives it
+    any while no other worker is above its limit. `loads` are those with equal parts of each key.
+    """
+    pool, start, width, most = members.pool, members.start, members.width, loads.copy()
+    for k in split:
+        for i in range(start[k], start[k] + width[k]):
+            most[pool[i]] += shares[k] - members.taken[i]
+    for worker in range(len(loads)):
+        for k in split:
+            first, used = start[k], width[k]
+            if most[worker] >= least[worker]:
+                break
+            if used < members.space[k] and position(pool, first, used, worker) == used:
+                at = remember(members, k, worker)
+                pool[first + at], pool[first + used] = pool[first + used], pool[first + at]
+                members.taken[first + used] = 0.0
+                width[k] += 1
+                most[worker] += shares[k]
+
+
+@kernel
 def first_fit(k: int, hashed: np.int64, share: float, members: Members, loads: Weights, limit: Weights) -> int:
     """The first remembered member with room for all of a key, else the first worker of its ring; -1: there is none."""
     workers = len(loads)

@@ -24,7 +24,7 @@ class LevelFillSettings(Settings):
         10.0, "time between two plans; null: the owner plans and applies", unit="s", least=0.001
     )
     eps: float = setting(
-        0.02, "how far a worker may be above the average for a light key to stay whole", least=0, most=1
+        0.01, "how far a worker may be above the average for a light key to stay whole", least=0, most=1
     )
     noise: float = setting(
         0.5,

@@ -95,12 +95,34 @@ def test_what_has_stopped_or_burst_inside_of_an_interval_is_evened_out_in_it() -
     assert not together(sources), "a part of the stream has changed its source"
 
 
-@pytest.mark.parametrize("by_key", [True, False])
-def test_without_a_hot_key_or_with_the_same_stream_each_source_levels_its_own_part(by_key: bool) -> None:
+def test_with_the_same_stream_each_source_levels_its_own_part() -> None:
     random, sources, alone = np.random.default_rng(2), sources_of(3), sources_of(3)
     for _ in range(3):
-        keys = skewed(random, 0.0 if by_key else 0.5)
-        assert interval(sources, keys, by_key=by_key) == interval(alone, keys, by_key=by_key, tell=silence)
+        keys = skewed(random, 0.5)
+        assert interval(sources, keys, by_key=False) == interval(alone, keys, by_key=False, tell=silence)
+        assert not together(sources)
+
+
+@pytest.mark.parametrize("count", [2, 5, 10])
+def test_equal_keys_that_are_light_in_each_source_stay_whole_as_one_plan_has_them(count: int) -> None:
+    """Ten sources have two keys per worker, which at most two workers share: none can level its own part."""
+    random, sources, alone = np.random.default_rng(2), sources_of(count), sources_of(count)
+    figures = []
+    for _ in range(6):
+        keys = skewed(random, 0.0)
+        figures.append((*interval(sources, keys), *interval(alone, keys, tell=silence)))
+    (lambda_, cost, lambda_alone, cost_alone) = np.array(figures[3:]).mean(axis=0)
+    assert together(sources) and not together(alone)
+    assert cost <= 1.1 and cost <= cost_alone - 0.1
+    assert lambda_ <= 1.02 and lambda_ <= lambda_alone + 0.01
+
+
+def test_equal_keys_that_are_not_light_in_each_source_are_leveled_there() -> None:
+    """Twenty sources have one key per worker: each of them may have many workers, which are level then."""
+    random, sources, alone = np.random.default_rng(2), sources_of(20), sources_of(20)
+    for _ in range(4):
+        keys = skewed(random, 0.0)
+        assert interval(sources, keys) == interval(alone, keys, tell=silence)
         assert not together(sources)
 
 

@@ -823,7 +823,7 @@ def test_it_works_with_the_router_itself(router: RouterSite, opens: Opens) -> No
     page.locator("#keys-rows button").first.click()
     expect(page.locator("#explain-facts")).to_contain_text(re.compile(r"one of \d(, \d){3}"))
     page.keyboard.press("Escape")
-    page.get_by_label("eps", exact=True).fill("0.01")
+    page.get_by_label("eps", exact=True).fill("0.03")
     page.locator("#thresholds-try").click()
     expect(page.locator("#thresholds-outcome")).to_contain_text("Nothing is changed yet.")
     page.locator("#thresholds-apply").click()

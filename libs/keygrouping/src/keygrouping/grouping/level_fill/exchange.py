@@ -14,6 +14,7 @@ import numpy as np
 
 from keygrouping.grouping.base import loads_from
 from keygrouping.grouping.level_fill.shares import Counts
+from keygrouping.grouping.level_fill.state import LIGHT
 from keygrouping.grouping.protocol import Weights
 
 _APART = 0.5
@@ -27,6 +28,11 @@ _HEAVY = 0.2
 _UNEVEN = 0.05
 """Of the stream: where sources without such a key bring less, each levels its own part more evenly than all together,
 as each knows at once what it has brought itself."""
+_FEW_HOT = 0.1
+"""Share of hot keys that fill the gaps of all others."""
+_LIGHT = 0.5
+"""Where there are less of them: part of the stream that has to come from sources whose keys are all light, so that none
+can level its own part."""
 _REMEMBERED = 2
 """Intervals: a stream that has changed may do so again."""
 _FULL = 1.5
@@ -145,11 +151,24 @@ class Swing:
         return {**weights, "fullest": self.fullest, "before": self.before, "past": list(self.past)}
 
 
-def level_together(sources: Sequence[Counts]) -> bool:
-    """Whether sources that have counted this had better level the whole stream than each its own part."""
+def may_level_together(sources: Sequence[Counts]) -> bool:
+    """Whether sources that have counted this tell each other, and in time, what they don't know of the stream."""
     if len(sources) < 2 or _swinging(sources) > _STEADY:
         return False
     return _uneven(sources) >= _UNEVEN and _apart(sources) >= _APART
+
+
+def better_together(sources: Sequence[Counts], hot: float, workers: int) -> bool:
+    """Whether the whole stream can be leveled more evenly, or with fewer pairs, than the part of each source.
+
+    `hot`: the share of its hot keys. Without them light keys are as even as a plan for all can make them. The same keys
+    are too few, and may have too few workers, to be as even in each source; if they are not light there, they are more
+    even.
+    """
+    if hot >= _FEW_HOT:
+        return True
+    light = sum(source.mass for source in sources if source.counts.max(initial=0.0) * LIGHT[0] * workers < source.mass)
+    return light >= _LIGHT * sum(source.mass for source in sources)
 
 
 def _swinging(sources: Sequence[Counts]) -> float:

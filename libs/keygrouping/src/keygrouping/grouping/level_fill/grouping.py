@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping.base import NO_WEIGHTS, BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.level_fill.buckets import resized
-from keygrouping.grouping.level_fill.exchange import Report, Swing, level_together
+from keygrouping.grouping.level_fill.exchange import Report, Swing, better_together, may_level_together
 from keygrouping.grouping.level_fill.keys import Keys
 from keygrouping.grouping.level_fill.message import Plan
 from keygrouping.grouping.level_fill.plan import Placement, Shares, moved, place, rock_share
@@ -171,8 +171,10 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         sets = len(arrays.hashes) // WAYS
         chosen = self._settings
         estimates, shares = self._estimates.next(seen, chosen.memory, self._threshold(), chosen.evidence, sets)
-        together = level_together(counts) if seen.whole else self._together
-        return self._planned(shares.keys, self._placed(shares), estimates, together).to_data()
+        placement = self._placed(shares)
+        together = may_level_together(counts) if seen.whole else self._together
+        together = together and better_together(counts, placement.hot, self._workers)
+        return self._planned(shares.keys, placement, estimates, together).to_data()
 
     def apply(self, plan: Mapping[str, Any]) -> None:
         parsed = Plan.parsed(plan, self._workers, len(self._arrays.owners), self._fingerprint)

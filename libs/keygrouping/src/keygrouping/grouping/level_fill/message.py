@@ -46,12 +46,7 @@ class Plan:
         together: bool,
         fingerprint: int,
     ) -> "Plan":
-        """Out of what was planned; `fair`: share that each worker should have.
-
-        `together`: the stream is such that its sources may level it together; they do where hot keys fill the gaps.
-        """
-        shares = placement.keys.shares
-        few_hot = float(shares[shares > placement.heaviest_rock].sum()) < _FEW_HOT
+        """Out of what was planned; `fair`: share that each worker should have."""
         largest = float((placement.loads / fair).max())
         return cls(
             placement,
@@ -59,8 +54,8 @@ class Plan:
             moved_keys,
             largest,
             feasible=largest <= 1 + eps + _ROUNDING,
-            flexible=few_hot,
-            together=together and not few_hot,
+            flexible=placement.hot < _FEW_HOT,
+            together=together,
             fingerprint=fingerprint,
         )
 

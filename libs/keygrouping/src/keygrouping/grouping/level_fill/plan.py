@@ -75,6 +75,11 @@ class Placement:
     """The water level, in fair shares; None without hot keys."""
     moved_buckets: int
 
+    @property
+    def hot(self) -> float:
+        """Share of all hot keys."""
+        return float(self.keys.shares[self.keys.shares > self.heaviest_rock].sum())
+
 
 def place(
     shares: Shares,

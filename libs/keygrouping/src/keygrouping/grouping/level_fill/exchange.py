@@ -3,7 +3,8 @@
 A topic that is partitioned by key gives each source keys that no other one has. If each leveled its own part, light
 keys would be split in one source to fill gaps that a hot key of another one fills. So they tell each other what they
 have brought to each worker, and level the whole stream, where that is steady: where each source brings the same part of
-it all the time, but for chance. Else what is known of the others is past too soon.
+it all the time, but for chance. Else what is known of the others is past too soon. They do so, too, where no key is hot
+and all are too light to level the part of one source.
 """
 
 from collections.abc import Mapping, Sequence

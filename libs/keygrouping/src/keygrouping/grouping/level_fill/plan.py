@@ -8,7 +8,7 @@
 4. Hot keys are poured up to one common water level above the rocks: first where they already are.
 
 While keys drift (see `shares.Estimates`), and after an interval that was far from level (see `strain`), they keep all
-workers that they have got.
+workers that they have got. Where no key is hot then, a worker that is a member of too few of them gets more.
 
 So few keys change their workers, and K keys on W workers need at most K + W - 1 pairs.
 """
@@ -124,18 +124,26 @@ def place(
     steps.pull(rocks, wanted, members, loads, limit, tolerance)
     room, level = np.maximum(0.0, limit - loads), None
     if len(poured):
-        level = steps.water_level(loads, fair, float(keys.shares[hot].sum()))
-        free = np.maximum(0.0, level * fair - loads)
-        loads = loads + free
-        least = min(tolerance, _LEAST_ROOM * float(free.mean()))
-        steps.pour(poured, wanted, members, free, least)
-        loads = loads - free
+        level, loads = _poured(poured, wanted, members, loads, fair, tolerance)
     else:
         steps.fill_up(order[stays[order]], keys.shares, members, loads, (1 - _IDLE) * fair)
     pool, taken = _gathered(members.pool, known, start), _gathered(members.taken, known, start)
     placed = _left_wide(keys, Keys(keys.hashes, keys.shares, width, known, pool, taken), hot & shares.keep)
     moved_buckets = int(np.count_nonzero(relieved != owners))
     return Placement(relieved, home, placed, heaviest_rock, loads, room, level, moved_buckets)
+
+
+def _poured(
+    hot: Numbers, wanted: Wanted, members: Members, loads: Weights, fair: Weights, tolerance: float
+) -> tuple[float, Weights]:
+    """Step 4: the water level of these keys, in fair shares, and the loads with them."""
+    from keygrouping.grouping.level_fill import plan_kernel as steps
+
+    level = steps.water_level(loads, fair, float(wanted.shares[hot].sum()))
+    free = np.maximum(0.0, level * fair - loads)
+    filled = loads + free
+    steps.pour(hot, wanted, members, free, min(tolerance, _LEAST_ROOM * float(free.mean())))
+    return level, filled - free
 
 
 def _keep_split(rocks: NDArray[np.intp], shares: Weights, members: Members, loads: Weights) -> None:

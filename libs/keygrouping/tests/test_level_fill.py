@@ -267,7 +267,7 @@ class TestPlans:
         keys = placement.keys
         assert np.all((keys.width >= 1) & (keys.width <= keys.known))
         hot = keys.shares > placement.heaviest_rock
-        free = hot | (shares.keep & ((keys.width <= shares.keys.width) | (shares.keys.width > 1)))
+        free = hot | (shares.keep & ((keys.width <= shares.keys.width) | ((shares.keys.width > 1) & ~hot.any())))
         assert np.all((keys.width <= 2) | (keys.shares >= 1 / 1.5 / workers) | free)
         assert np.all((keys.width <= 3) | (keys.shares >= 1 / 1.05 / workers) | free)
         key_of = np.repeat(np.arange(len(keys.known)), keys.known)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping.grouping import CHECKS, EXCHANGES, Exchanging, create_shared
 from keygrouping.grouping.level_fill import LevelFill
-from keygrouping.grouping.level_fill.exchange import Swing
+from keygrouping.grouping.level_fill.exchange import Swing, light_in_each
+from keygrouping.grouping.level_fill.shares import Counts
 from keygrouping.hashing import hash_keys
 from keygrouping.simulate import exchange
 from numpy.typing import NDArray
@@ -72,7 +73,9 @@ def share_plan(sources: Sequence[LevelFill], whole: bool) -> None:
 
 def together(sources: Sequence[LevelFill]) -> bool:
     """Whether the plan in force says that the whole stream is leveled."""
-    return bool(sources[0].plan([source.interim_statistics() for source in sources])["together"])
+    told = {source._together for source in sources}
+    assert len(told) == 1
+    return told.pop()
 
 
 @pytest.mark.parametrize("share", [0.4, 0.8])
@@ -115,6 +118,31 @@ def test_equal_keys_that_are_light_in_each_source_stay_whole_as_one_plan_has_the
     assert together(sources) and not together(alone)
     assert cost <= 1.1 and cost <= cost_alone - 0.1
     assert lambda_ <= 1.02 and lambda_ <= lambda_alone + 0.01
+
+
+def test_what_a_part_of_an_interval_tells_of_light_keys_changes_no_level() -> None:
+    """A hundred events have keys that seem heavy; only a whole interval tells."""
+    random, sources = np.random.default_rng(3), sources_of(5)
+    for _ in range(4):
+        interval(sources, skewed(random, 0.0))
+    assert together(sources)
+    for source in sources:
+        source.route_batch(KEYS[np.repeat(random.integers(0, len(KEYS), 10), 10)], None, 0.0)
+    share_plan(sources, whole=False)
+    assert together(sources)
+
+
+@pytest.mark.parametrize(("share", "begins", "goes_on"), [(0.06, True, True), (0.08, False, True), (0.1, False, False)])
+def test_sources_go_on_with_the_whole_stream_where_they_would_not_begin(
+    share: float, begins: bool, goes_on: bool
+) -> None:
+    """With one limit for both, chance would change it in every few intervals where keys are near to it."""
+    (source,) = sources_of(1)
+    source.route_batch(KEYS[np.arange(10_000) % 100], None, 0.0)
+    source.route_batch(np.repeat(KEYS[150:151], round(10_000 * share / (1 - share)), axis=0), None, 0.0)
+    told = Counts.parsed(source.interim_statistics(), 10, len(source._arrays.owners), source._fingerprint)
+    assert light_in_each([told, told], 10, already=False) == begins
+    assert light_in_each([told, told], 10, already=True) == goes_on
 
 
 def test_equal_keys_that_are_not_light_in_each_source_are_leveled_there() -> None:

@@ -29,11 +29,9 @@ _HEAVY = 0.2
 _UNEVEN = 0.05
 """Of the stream: where sources without such a key bring less, each levels its own part more evenly than all together,
 as each knows at once what it has brought itself."""
-_FEW_HOT = 0.1
-"""Share of hot keys that fill the gaps of all others."""
 _LIGHT = 0.5
-"""Where there are less of them: part of the stream that has to come from sources whose keys are all light, so that none
-can level its own part."""
+"""Where hot keys are few: part of the stream that has to come from sources whose keys are all light, so that none of
+them can level its own part."""
 _REMEMBERED = 2
 """Intervals: a stream that has changed may do so again."""
 _FULL = 1.5
@@ -159,16 +157,14 @@ def may_level_together(sources: Sequence[Counts]) -> bool:
     return _uneven(sources) >= _UNEVEN and _apart(sources) >= _APART
 
 
-def better_together(sources: Sequence[Counts], hot: float, workers: int) -> bool:
-    """Whether the whole stream can be leveled more evenly, or with fewer pairs, than the part of each source.
+def light_in_each(sources: Sequence[Counts], workers: int, *, already: bool) -> bool:
+    """Whether most sources have but light keys, by the part of each, so that one plan for all needs fewer pairs.
 
-    `hot`: the share of its hot keys. Without them light keys are as even as a plan for all can make them. The same keys
-    are too few, and may have too few workers, to be as even in each source; if they are not light there, they are more
-    even.
+    Light keys of one source are few and may have two workers each, so its part stays uneven. Heavier ones may have
+    more, and level it. `already`: they level the whole stream, and go on until a key has nearly a fair share.
     """
-    if hot >= _FEW_HOT:
-        return True
-    light = sum(source.mass for source in sources if source.counts.max(initial=0.0) * LIGHT[0] * workers < source.mass)
+    limit = (LIGHT[1] if already else LIGHT[0]) * workers
+    light = sum(source.mass for source in sources if source.counts.max(initial=0.0) * limit < source.mass)
     return light >= _LIGHT * sum(source.mass for source in sources)
 
 

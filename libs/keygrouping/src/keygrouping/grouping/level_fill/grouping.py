@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from keygrouping.grouping._ticks import Ticks
 from keygrouping.grouping.base import NO_WEIGHTS, BaseGrouping, kernel_arrays, loads_from
 from keygrouping.grouping.level_fill.buckets import resized
-from keygrouping.grouping.level_fill.exchange import Report, Swing, better_together, may_level_together
+from keygrouping.grouping.level_fill.exchange import Report, Swing, light_in_each, may_level_together
 from keygrouping.grouping.level_fill.keys import Keys
 from keygrouping.grouping.level_fill.message import Plan
 from keygrouping.grouping.level_fill.plan import Placement, Shares, moved, place, rock_share
@@ -172,8 +172,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         chosen = self._settings
         estimates, shares = self._estimates.next(seen, chosen.memory, self._threshold(), chosen.evidence, sets)
         placement = self._placed(shares)
-        together = may_level_together(counts) if seen.whole else self._together
-        together = together and better_together(counts, placement.hot, self._workers)
+        together = self._next_together(counts, placement) if seen.whole else _still_together(self._plan, placement)
         return self._planned(shares.keys, placement, estimates, together).to_data()
 
     def apply(self, plan: Mapping[str, Any]) -> None:
@@ -386,6 +385,11 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         """Whether the sources level the whole stream."""
         return self._plan is not None and self._plan.together
 
+    def _next_together(self, counts: Sequence[Counts], placement: Placement) -> bool:
+        """Whether the sources, which have counted this in an interval, level the whole stream in the next one."""
+        fills = not placement.few_hot or light_in_each(counts, self._workers, already=self._together)
+        return fills and may_level_together(counts)
+
     @property
     def _fixed(self) -> Weights:
         """Weight of this interval that went where no level could have moved it."""
@@ -416,7 +420,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             keys = plan.placement.keys.within(self._workers, owners)
             known = (estimates.cold, estimates.events, estimates.interval)
             shares = Shares(keys, *known, self._outside, bursts=0.0, keep=False)
-            self._install(self._planned(keys, self._placed(shares), estimates, plan.together))
+            placement = self._placed(shares)
+            self._install(self._planned(keys, placement, estimates, _still_together(plan, placement)))
             self._remember(before, counted=False)
             if self._together:
                 self._arrays.state["scope"] = before.state["scope"]
@@ -485,6 +490,14 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         from keygrouping.grouping.level_fill.install_kernel import refit
 
         refit(np.flatnonzero(self._arrays.tracked), self._arrays, slack)
+
+
+def _still_together(plan: Plan | None, placement: Placement) -> bool:
+    """Whether sources that level the whole stream by a plan go on so with the next one, inside of an interval.
+
+    Not if hot keys have filled the gaps, and are few now. That light keys do, only whole intervals tell.
+    """
+    return plan is not None and plan.together and (plan.placement.few_hot or not placement.few_hot)
 
 
 def _around(arrays: Arrays, hashed: int) -> Arrays:

@@ -12,8 +12,6 @@ from keygrouping.grouping.level_fill.plan import Placement
 from keygrouping.grouping.level_fill.shares import Estimates
 from keygrouping.grouping.protocol import Weights, Workers
 
-_FEW_HOT = 0.1
-"""Share of hot keys below which balance is up to the cold ones."""
 _ROUNDING = 1e-9
 
 
@@ -54,7 +52,7 @@ class Plan:
             moved_keys,
             largest,
             feasible=largest <= 1 + eps + _ROUNDING,
-            flexible=placement.hot < _FEW_HOT,
+            flexible=placement.few_hot,
             together=together,
             fingerprint=fingerprint,
         )

@@ -31,6 +31,8 @@ ROCK = 1.1
 _LEAST_ROCK = 0.1
 _IDLE = 0.05
 """How far below the average a worker may be for want of keys."""
+_FEW_HOT = 0.1
+"""Of all weight."""
 _NOISE = 3.0
 _MARGIN = 3.0
 _LEAST_ROOM = 0.5
@@ -76,9 +78,9 @@ class Placement:
     moved_buckets: int
 
     @property
-    def hot(self) -> float:
-        """Share of all hot keys."""
-        return float(self.keys.shares[self.keys.shares > self.heaviest_rock].sum())
+    def few_hot(self) -> bool:
+        """Whether hot keys are too few to fill up all workers, so that balance is up to the others."""
+        return float(self.keys.shares[self.keys.shares > self.heaviest_rock].sum()) < _FEW_HOT
 
 
 def place(
@@ -126,7 +128,8 @@ def place(
     if len(poured):
         level, loads = _poured(poured, wanted, members, loads, fair, tolerance)
     else:
-        steps.fill_up(order[stays[order]], keys.shares, members, loads, (1 - _IDLE) * fair)
+        least = np.where(aside, 0.0, (1 - _IDLE) * level_of_rest * fair)
+        steps.fill_up(np.flatnonzero(width > 1), order[stays[order]], keys.shares, members, loads, least)
     pool, taken = _gathered(members.pool, known, start), _gathered(members.taken, known, start)
     placed = _left_wide(keys, Keys(keys.hashes, keys.shares, width, known, pool, taken), hot & shares.keep)
     moved_buckets = int(np.count_nonzero(relieved != owners))

@@ -139,18 +139,18 @@ def pull(rocks: Numbers, wanted: Wanted, members: Members, loads: Weights, limit
 
 
 @kernel
-def fill_up(split: Numbers, shares: Weights, members: Members, loads: Weights, least: Weights) -> None:
-    """A worker that could not have its `least` of all keys that stay split gets more of them, the heaviest first.
+def fill_up(split: Numbers, kept: Numbers, shares: Weights, members: Members, loads: Weights, least: Weights) -> None:
+    """A worker that all events of its split keys could not fill to its `least` gets more of the `kept` ones.
 
-    The routing fills members that are below the level; but one that has too few keys stays there, as nobody gives it
-    any while no other worker is above its limit. `loads` are those with equal parts of each key.
+    The routing fills members that are below the level; but a worker that has too few keys stays there, as nobody gives
+    it any while no other worker is above its limit. The first of `kept` come first. `loads`: as planned so far.
     """
     pool, start, width, most = members.pool, members.start, members.width, loads.copy()
     for k in split:
         for i in range(start[k], start[k] + width[k]):
             most[pool[i]] += shares[k] - members.taken[i]
     for worker in range(len(loads)):
-        for k in split:
+        for k in kept:
             first, used = start[k], width[k]
             if most[worker] >= least[worker]:
                 break

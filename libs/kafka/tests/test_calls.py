@@ -9,7 +9,7 @@ import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaConnectionError, NodeNotReadyError
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping_kafka.calls import backoff, cancel, given_up_calls, start
+from keygrouping_kafka.calls import backoff, cancel, given_up_calls, start, together
 from keygrouping_kafka.errors import can_be_retried
 
 
@@ -120,3 +120,44 @@ async def test_who_has_lost_a_cancellation_gets_one_more() -> None:
         await cancel(tasks, again=0.01)
     assert lost == 3 and all(task.cancelled() for task in tasks)
     await cancel([])
+
+
+async def test_the_first_of_several_calls_that_fails_ends_the_others_and_is_told_as_it_is() -> None:
+    """Also where all of them fail, and no sooner than while they are waited for, as in an outage."""
+    ended: list[str] = []
+
+    async def fails(after: float) -> None:
+        await asyncio.sleep(after)
+        raise KafkaConnectionError("no broker")
+
+    async def works() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append("works")
+
+    task = asyncio.current_task()
+    assert task is not None
+    for calls in ([fails(0.01), works()], [fails(0.01), fails(0.01)], [fails(0.0)]):
+        with pytest.raises(KafkaConnectionError, match="no broker"), given_up_calls():
+            await together(calls)
+        assert not task.cancelling()
+    assert ended == ["works"]
+    await together([])
+
+
+async def test_several_calls_end_with_the_task_that_waits_for_them() -> None:
+    ended = 0
+
+    async def works() -> None:
+        nonlocal ended
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended += 1
+
+    waiting = asyncio.create_task(together([works(), works()]))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled() and ended == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,6 +52,19 @@ async def cancel(tasks: Iterable[asyncio.Future[Any]], again: float = 5.0) -> No
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=again)
+
+
+async def together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Returns when all have ended; the first one that fails ends the others, and its error is raised.
+
+    Unlike `asyncio.TaskGroup` up to Python 3.12, which leaves a task that waits for it as if somebody had cancelled it:
+    `given_up_calls` would make CancelledError of the error.
+    """
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await cancel(tasks)
 
 
 async def start(client: Any) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from aiokafka import TopicPartition
 from aiokafka.errors import UnknownTopicOrPartitionError
+from keygrouping_kafka.calls import together
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.positions import Positions
 from keygrouping_service.kafka.progress import partitions_of, read_offsets
@@ -71,9 +72,4 @@ async def fence_predecessors(settings: ProducerSettings, first: int) -> None:
         async with at_once, clients.started(clients.producer(settings, transactional_id=identity)):
             pass
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for slot in range(first, min(partitions, MOST_PROCESSES)):
-                group.create_task(fence(slot))
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
+    await together(fence(slot) for slot in range(first, min(partitions, MOST_PROCESSES)))

@@ -87,7 +87,7 @@ class Figures:
     """What was measured of one contestant."""
 
     name: str
-    events_per_second: float = 0.0
+    events_per_second: float | None = None
     to_partial: list[float] = field(default_factory=list)
     to_result: list[float] = field(default_factory=list)
     usage: dict[str, Usage] = field(default_factory=dict)
@@ -95,7 +95,8 @@ class Figures:
     def print(self) -> None:
         """One line, and one per process."""
         latency = [_percentiles(values) for values in (self.to_partial, self.to_result)]
-        print(f"{self.name:<14}{self.events_per_second:>12,.0f}{latency[0]:>22}{latency[1]:>22}")
+        rate = "-" if self.events_per_second is None else f"{self.events_per_second:,.0f}"
+        print(f"{self.name:<14}{rate:>12}{latency[0]:>22}{latency[1]:>22}")
         for name, usage in self.usage.items():
             print(f"    {name:<24}{usage.cpu:>8.1f} s CPU{usage.peak:>8.0f} MiB")
 
@@ -161,7 +162,10 @@ async def throughput(deployment: Deployment, figures: Figures, count: int, runne
     await _watched(figures, deployment.is_routed)
     await deployment.finish()
     await _watched(figures, deployment.is_final)
-    figures.events_per_second = (count - done) / (time.monotonic() - began)
+    if done < count:
+        figures.events_per_second = (count - done) / (time.monotonic() - began)
+    else:
+        print(f"{runner}: all events were read before the first look; give it more with --events", file=sys.stderr)
 
 
 async def _watched(figures: Figures, condition: Callable[[], Awaitable[bool]]) -> None:

@@ -342,6 +342,8 @@ def test_the_published_imbalance_at_80_per_cent_skew(name: str, low: float, high
     [
         ("pgk", {}, f"unknown grouping 'pgk'; choose from {', '.join(names())}"),
         ("key", {"x": 1}, "grouping 'key': unknown setting x; choose from none"),
+        ("pkg", {"choices": 0, "d": 3}, "grouping 'pkg': choices must be from 2 to 256, not 0; "
+         "unknown setting d; choose from choices, distinct_choices"),
         ("pkg", {"d": 3}, "grouping 'pkg': unknown setting d; choose from choices, distinct_choices"),
         ("pkg", {"distinct_choices": 1}, "grouping 'pkg': distinct_choices must be true or false, not 1"),
         ("dkg", {"half_life": "x"}, "grouping 'dkg': half_life must be a number or null, not 'x'"),

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -77,12 +77,18 @@ class Settings:
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> typing.Self:
-        """The settings with these values, and defaults for the others; SettingsError names unknown ones."""
+        """The settings with these values, and defaults for the others; SettingsError with all faults."""
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(given.keys() - set(known))
+        try:
+            settings = cls(**{name: value for name, value in given.items() if name in known})
+        except SettingsError as error:
+            if not unknown:
+                raise
+            raise SettingsError(f"{error}; {_unknown(unknown, known)}") from error
         if unknown:
-            raise SettingsError(f"unknown setting {', '.join(unknown)}; choose from {', '.join(known) or 'none'}")
-        return cls(**given)
+            raise SettingsError(_unknown(unknown, known))
+        return settings
 
     @classmethod
     def describe(cls) -> tuple[Description, ...]:
@@ -104,6 +110,10 @@ class Settings:
     def schema(cls) -> dict[str, dict[str, Any]]:
         """JSON schemas of all settings, by name: what a value of each must be, as far as a schema can say it."""
         return {name: kind.json_schema() for name, kind in _types(cls).items()}
+
+
+def _unknown(names: Sequence[str], known: Sequence[str]) -> str:
+    return f"unknown setting {', '.join(names)}; choose from {', '.join(known) or 'none'}"
 
 
 def _types_of(kind: type[Settings]) -> dict[str, TypeAdapter[Any]]:

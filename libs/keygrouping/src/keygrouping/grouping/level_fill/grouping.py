@@ -133,13 +133,13 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
     def statistics(self, now: float | None = None) -> dict[str, Any]:
         """Columns of keys and buckets, see `Counts`; a new interval begins."""
         self._advance(self._now if now is None else now)
-        seen = self._seen(whole=True)
+        counts = self._counts(whole=True)
         self._begin_interval()
-        return seen
+        return counts.to_data(self._workers, self._fingerprint)
 
     def interim_statistics(self) -> dict[str, Any]:
         """As `statistics`, of the interval so far, which goes on: for an urgent plan."""
-        return self._seen(whole=False)
+        return self._counts(whole=False).to_data(self._workers, self._fingerprint)
 
     def report(self) -> dict[str, Any]:
         """See `protocol.Exchanging`, and `exchange.Report` for what it tells."""
@@ -165,19 +165,25 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def plan(self, statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The next plan; see `protocol.Planned`, and `message.Plan` for what else it tells."""
+        buckets = len(self._arrays.owners)
+        counts = [Counts.parsed(source, self._workers, buckets, self._fingerprint) for source in statistics]
+        return self._plan_by(counts).to_data()
+
+    def _plan_by(self, counts: Sequence[Counts]) -> Plan:
         arrays = self._arrays
-        counts = [Counts.parsed(source, self._workers, len(arrays.owners), self._fingerprint) for source in statistics]
         seen = Seen.merged(counts, arrays.owners, self._workers)
         sets = len(arrays.hashes) // WAYS
         chosen = self._settings
         estimates, shares = self._estimates.next(seen, chosen.memory, self._threshold(), chosen.evidence, sets)
         placement = self._placed(shares)
         together = self._next_together(counts, placement) if seen.whole else _still_together(self._plan, placement)
-        return self._planned(shares.keys, placement, estimates, together).to_data()
+        return self._planned(shares.keys, placement, estimates, together)
 
     def apply(self, plan: Mapping[str, Any]) -> None:
-        parsed = Plan.parsed(plan, self._workers, len(self._arrays.owners), self._fingerprint)
-        self._install(parsed)
+        self._follow(Plan.parsed(plan, self._workers, len(self._arrays.owners), self._fingerprint))
+
+    def _follow(self, plan: Plan) -> None:
+        self._install(plan)
         self._epoch += 1
 
     def explain(self, key: bytes | str) -> Explanation:
@@ -294,11 +300,11 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         ended = self._ticks.passed(self._now)
         due = sum(self._ticks.part(self._now) >= check for check in CHECKS)
         if ended:
-            counts = self.interim_statistics() | {"whole": True}
+            counts = self._counts(whole=True)
             self._begin_interval()
-            self._apply_own(counts)
+            self._follow_own(counts)
         elif due > self._checked and self.urgent:
-            self._apply_own(self.interim_statistics())
+            self._follow_own(self._counts(whole=False))
         self._checked = due
 
     def _begin_interval(self) -> None:
@@ -306,38 +312,37 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._swing = self._swing.ended()
         self._outside = np.zeros(self._workers)
 
-    def _apply_own(self, counts: dict[str, Any]) -> None:
-        if counts["mass"]:
-            self.apply(self.plan([counts]))
+    def _follow_own(self, counts: Counts) -> None:
+        """Plan alone; not by way of messages, which take as long to write and to read as the plan does to make."""
+        if counts.mass:
+            self._follow(self._plan_by([counts]))
 
-    def _seen(self, whole: bool) -> dict[str, Any]:
+    def _counts(self, whole: bool) -> Counts:
         arrays = self._arrays
         certain = arrays.counts - arrays.errors
         least = max(self._settings.evidence * float(arrays.state["unit"][0]), self._threshold() * arrays.mass)
         slots = np.flatnonzero(arrays.tracked | (certain >= _REPORTED * least) & (certain > 0))
         slots = slots[np.argsort(arrays.hashes[slots])]
         tracked, keys = arrays.tracked[slots], arrays.keys[slots]
-        known = np.where(tracked, keys["known"], 0)
+        known = np.where(tracked, keys["known"], 0).astype(np.int64)
         places = np.repeat(keys["start"] - np.cumsum(known) + known, known) + np.arange(int(known.sum()))
-        return {
-            "workers": self._workers,
-            "fingerprint": self._fingerprint,
-            "whole": whole,
-            "mass": arrays.mass,
-            "squares": float(arrays.state["squares"][0]),
-            "hashes": arrays.hashes[slots].tolist(),
-            "counts": certain[slots].tolist(),
-            "counted": (arrays.mass - arrays.begun[slots]).tolist(),
-            "tracked": tracked.tolist(),
-            "known": known.tolist(),
-            "width": np.where(tracked, keys["width"], 0).tolist(),
-            "members": arrays.pool[places].tolist(),
-            "cold": np.maximum(arrays.cold, 0.0).tolist(),
-            "outside": self._outside.tolist(),
-            "strain": strain(arrays, self._outside, self._settings),
-            "swing": self._swing.most,
-            "part": self._swing.part,
-        }
+        return Counts(
+            whole,
+            arrays.mass,
+            float(arrays.state["squares"][0]),
+            arrays.hashes[slots],
+            certain[slots],
+            arrays.mass - arrays.begun[slots],
+            np.maximum(arrays.cold, 0.0),
+            tracked,
+            known,
+            np.where(tracked, keys["width"], 0).astype(np.int64),
+            arrays.pool[places],
+            self._outside.copy(),
+            strain(arrays, self._outside, self._settings),
+            self._swing.most,
+            self._swing.part,
+        )
 
     def _placed(self, shares: Shares) -> Placement:
         owners, fair = self._arrays.owners, self._fair()

@@ -297,13 +297,14 @@ def wants_more(key: Any, loads: Weights, left: Weights, state: Any) -> Any:
 def go_on(key: Any, pool: Workers, loads: Weights) -> None:
     """Use the next member where that has less: so all of them stay alike above the level.
 
-    Without branches, which nobody could predict: a key with one worker has itself for the next.
+    Without branches, which nobody could predict: a key with one worker has itself for the next. The compiler would make
+    one of a conditional expression here.
     """
     at = key.at + 1 if key.at + 1 < key.width else 0
-    worker, current = pool[key.start + at], key.current
-    less = loads[worker] < loads[current]
-    key.at = at if less else key.at
-    key.current = worker if less else current
+    worker, current = pool[np.uint32(key.start + at)], key.current
+    changed = -np.int32(loads[np.uint32(worker)] < loads[np.uint32(current)])  # All bits or none.
+    key.at ^= (key.at ^ at) & changed
+    key.current = current ^ ((current ^ worker) & changed)
 
 
 @kernel
@@ -314,7 +315,8 @@ def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one lo
 
     What every event needs is in this one loop or in functions of few arrays: passing all of them on would take longer
     than to route. The words that every event changes are local variables, and so in registers; `state` has them
-    whenever somebody else looks: at a new level and at the end.
+    whenever somebody else looks: at a new level and at the end. Indices are unsigned where every event needs them: else
+    the compiler would look whether they are negative, and count from the end then.
     """
     routed = np.empty(len(events), np.int32)
     weighted = len(weights) > 0
@@ -344,17 +346,18 @@ def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one lo
                 errors[slot], hashes[slot], begun[slot] = counts[slot], hashed, mass
         known = False
         if slot >= 0:
-            counts[slot] += weight
-            known = tracked[slot]
+            counts[np.uint64(slot)] += weight
+            known = tracked[np.uint64(slot)]
             if not known:
                 certain = counts[slot] - errors[slot]
                 if certain >= rules.evidence * state.unit and certain >= threshold * mass:
                     known = promote(slot, hashed, weight, mass, arrays)
         if known:
             # A tracked key fills one member after the other up to the level. That all are full holds until it rises.
-            key = keys[slot]
-            whole, others = key.width == 1 and not key.hot, left[key.current]  # A choice of numbers, not of ways.
-            if loads[key.current] >= (light_limit - others if whole else level):
+            key = keys[np.uint64(slot)]
+            current = np.uint32(key.current)
+            whole, others = (key.width == 1) & (not key.hot), left[current]  # A choice of numbers, not of ways.
+            if loads[current] >= (light_limit - others if whole else level):
                 if key.full != state.number and not turn(key, pool, loads, level):
                     key.full = state.number
                     certain, counted = counts[slot] - errors[slot], mass + weight - begun[slot]
@@ -373,7 +376,8 @@ def route_levels(  # noqa: C901, PLR0915 -- what one event needs stays in one lo
                 second = choice(hashed, 1, workers)
                 if loads[second] < loads[worker]:
                     worker = second
-        loads[worker] += weight * slowness[worker]
+        used = np.uint32(worker)
+        loads[used] += weight * slowness[used]
         mass += weight
         squares += weight * weight
         routed[i] = worker

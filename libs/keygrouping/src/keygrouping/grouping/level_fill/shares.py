@@ -108,6 +108,28 @@ class Counts:
             raise ValueError("statistics with a key of no, or too many, members")
         return parts
 
+    def to_data(self, workers: int, fingerprint: int) -> dict[str, Any]:
+        """As plain JSON data, for `parsed`."""
+        return {
+            "workers": workers,
+            "fingerprint": fingerprint,
+            "whole": self.whole,
+            "mass": self.mass,
+            "squares": self.squares,
+            "hashes": self.hashes.tolist(),
+            "counts": self.counts.tolist(),
+            "counted": self.counted.tolist(),
+            "tracked": self.tracked.tolist(),
+            "known": self.known.tolist(),
+            "width": self.width.tolist(),
+            "members": self.members.tolist(),
+            "cold": self.cold.tolist(),
+            "outside": self.outside.tolist(),
+            "strain": self.strain,
+            "swing": self.swing,
+            "part": self.part,
+        }
+
     def order(self) -> tuple[object, ...]:
         """Sorts sources, so that their sums are the same whatever order they come in."""
         columns = (self.hashes, self.counts, self.cold, self.counted, self.members, self.outside)

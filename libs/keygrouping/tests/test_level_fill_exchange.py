@@ -27,9 +27,9 @@ def sources_of(count: int, workers: int = 10, **settings: object) -> list[LevelF
     return [grouping for grouping in groupings if isinstance(grouping, LevelFill)]
 
 
-def skewed(random: np.random.Generator, share: float) -> NDArray[np.int64]:
+def skewed(random: np.random.Generator, share: float, events: int = INTERVAL) -> NDArray[np.int64]:
     """One key with this share, all others alike."""
-    return np.where(random.random(INTERVAL) < share, 0, random.integers(1, len(KEYS), INTERVAL))
+    return np.where(random.random(events) < share, 0, random.integers(1, len(KEYS), events))
 
 
 def origins(keys: NDArray[np.int64], sources: int, by_key: bool) -> NDArray[np.int64]:
@@ -86,6 +86,50 @@ def test_sources_with_other_keys_split_no_more_of_them_than_one_plan_needs(share
     lambdas, costs = np.array(figures[2:]).T
     assert together(sources)
     assert costs.max() <= 1.05 and lambdas.max() <= 1.01
+
+
+def test_keys_that_an_interval_has_split_are_whole_in_the_next_one() -> None:
+    """Nor does a hot key, before its source hears of them, fill the gaps that they had left where they were split."""
+    random, sources = np.random.default_rng(1), sources_of(20, 50)
+    figures = [interval(sources, skewed(random, 0.4, 100_000)) for _ in range(6)]
+    lambdas, costs = np.array(figures[1:]).T
+    assert together(sources)
+    assert costs.mean() <= 1.3 and lambdas.max() <= 1.015
+
+
+def test_a_new_plan_tells_what_others_bring_before_they_do() -> None:
+    """By its columns, key by key: the part of each source that it can level out, less what it brings itself."""
+    random, sources = np.random.default_rng(1), sources_of(3, 12)
+    for _ in range(2):
+        interval(sources, skewed(random, 0.4))
+    for keys in np.split(skewed(random, 0.4), 8):
+        for number, source in enumerate(sources):
+            source.route_batch(KEYS[keys[origins(keys, 3, by_key=True) == number]], None, 0.0)
+        exchange(sources)
+    whole = [json.loads(json.dumps(source.statistics())) for source in sources]
+    plan = sources[0].plan(whole)
+    fixed, single, at = np.array(plan["loads"]), {}, 0
+    for hashed, share, width, known in zip(
+        plan["hashes"], plan["shares"], plan["width"], plan["known"], strict=True
+    ):
+        members, taken = (plan[name][at : at + known] for name in ("members", "taken"))
+        at += known
+        if width == 1 and share <= plan["heaviest_rock"]:
+            single[hashed] = members[0]
+        else:
+            np.subtract.at(fixed, members, taken)
+    parts = [source._part for source in sources]
+    assert plan["together"] and sum(parts) == pytest.approx(1.0) and max(parts) > 0.9
+    for source, part, told in zip(sources, parts, whole, strict=True):
+        own = np.zeros(12)
+        for bucket, weight in zip(plan["owner"], told["cold"], strict=True):
+            own[bucket] += weight
+        for hashed, weight, tracked in zip(told["hashes"], told["counts"], told["tracked"], strict=True):
+            if tracked and hashed in single:
+                own[single[hashed]] += weight
+        source.apply(plan)
+        expected = part * np.maximum(fixed, 0.0) / told["part"] - own / told["mass"]
+        assert source._arrays.expected == pytest.approx(expected, abs=1e-12)
 
 
 def test_what_has_stopped_or_burst_inside_of_an_interval_is_evened_out_in_it() -> None:

@@ -74,6 +74,10 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._outside = np.zeros(workers)
         """Weight of this interval that others have routed to each worker."""
         self._swing = Swing()
+        self._part = 1.0
+        """Of all that can be leveled out, what this source can."""
+        self._counted: Counts | None = None
+        """What this source told last."""
         self._take(None)
 
     @property
@@ -154,9 +158,10 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         due = np.maximum(every / self._workers, outside * arrays.slowness)
         filled = (arrays.own + others.loads) * arrays.slowness
         self._swing = self._swing.saw(arrays.mass, every, float((filled / due).max()) if every else 1.0)
+        own = arrays.movable
+        part = self._part = own / (own + others.movable) if own + others.movable else 1.0
         if self._together:
-            own, fixed = arrays.movable, self._fixed
-            part = own / (own + others.movable) if own + others.movable else 1.0
+            fixed = self._fixed
             mine, theirs = np.maximum(0.0, arrays.own - fixed), np.maximum(0.0, others.loads - others.fixed)
             there = np.divide(mine, mine + theirs, where=mine + theirs > 0, out=np.zeros(self._workers))
             gaps = part * (fixed + others.fixed) - fixed
@@ -184,6 +189,8 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
 
     def _follow(self, plan: Plan) -> None:
         self._install(plan)
+        if self._together and not plan.placement.few_hot:
+            self._expect(plan)
         self._epoch += 1
 
     def explain(self, key: bytes | str) -> Explanation:
@@ -326,7 +333,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         tracked, keys = arrays.tracked[slots], arrays.keys[slots]
         known = np.where(tracked, keys["known"], 0).astype(np.int64)
         places = np.repeat(keys["start"] - np.cumsum(known) + known, known) + np.arange(int(known.sum()))
-        return Counts(
+        self._counted = Counts(
             whole,
             arrays.mass,
             float(arrays.state["squares"][0]),
@@ -343,6 +350,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             self._swing.most,
             self._swing.part,
         )
+        return self._counted
 
     def _placed(self, shares: Shares) -> Placement:
         owners, fair = self._arrays.owners, self._fair()
@@ -370,6 +378,19 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._take(plan)
         self._arrays.state["now"] = self._now
         install(self._arrays, before.pool, plan.placement.keys)
+
+    def _expect(self, plan: Plan) -> None:
+        """Let loads grow by what others should bring of keys with one worker by this plan, until they are heard.
+
+        What they brought before it is past: where light keys had several workers and get one again, hot keys of other
+        sources would be filled into their place, and so light ones spill at once, for ever.
+        """
+        counted = self._counted
+        if counted is None or not counted.mass or not counted.part:
+            return
+        own = plan.placement.fixed_of(counted.hashes, np.where(counted.tracked, counted.counts, 0.0), counted.cold)
+        gaps = self._part * plan.placement.fixed / counted.part - own / counted.mass
+        self._arrays.expect(gaps, 1.0 / counted.part)
 
     def _take(self, plan: Plan | None) -> None:
         """Know a plan, without any change of the tracked keys."""

@@ -82,6 +82,28 @@ class Placement:
         """Whether hot keys are too few to fill up all workers, so that balance is up to the others."""
         return float(self.keys.shares[self.keys.shares > self.heaviest_rock].sum()) < _FEW_HOT
 
+    @property
+    def fixed(self) -> Weights:
+        """Planned share of each worker that has no other one: of its buckets and of the keys that have but this one."""
+        several = np.repeat(~self._single, self.keys.known)
+        shared = np.bincount(self.keys.members[several], self.keys.taken[several], len(self.loads))
+        fixed: Weights = np.maximum(0.0, self.loads - shared)
+        return fixed
+
+    def fixed_of(self, hashes: Numbers, weights: Weights, cold: Weights) -> Weights:
+        """As `fixed`, of the weights of keys, by hash, and of buckets."""
+        at = np.minimum(np.searchsorted(hashes, self.keys.hashes), max(0, len(hashes) - 1))
+        known = self._single & (hashes[at] == self.keys.hashes) if len(hashes) else np.zeros(len(at), np.bool_)
+        first = np.cumsum(self.keys.known) - self.keys.known
+        counted = np.bincount(self.keys.members[first[known]], weights[at[known]], len(self.loads))
+        fixed: Weights = counted + np.bincount(self.owners, cold, len(self.loads))
+        return fixed
+
+    @property
+    def _single(self) -> NDArray[np.bool_]:
+        single: NDArray[np.bool_] = (self.keys.width == 1) & (self.keys.shares <= self.heaviest_rock)
+        return single
+
 
 def place(
     shares: Shares,

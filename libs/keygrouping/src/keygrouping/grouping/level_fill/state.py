@@ -255,6 +255,15 @@ class Arrays(NamedTuple):
             self.expected[:] = np.where(aside, 0.0, gaps) * self.slowness / self.mass
         self.state["until"] = 0
 
+    def expect(self, gaps: Weights, scope: float) -> None:
+        """Others should bring so much to each worker per weight of this source; less than nothing fills gaps of it.
+
+        `scope`: all weight over that of this source.
+        """
+        self.expected[:] = gaps * self.slowness
+        self.state["scope"] = scope
+        self.state["until"] = 0
+
     def alone(self, outside: Weights) -> None:
         """From now on the source levels its own part; `outside`: see `bear`, of this source only."""
         if self.state["scope"][0] == 1.0 and self.state["others"][0] <= 0.0:

@@ -109,9 +109,7 @@ def test_a_new_plan_tells_what_others_bring_before_they_do() -> None:
     whole = [json.loads(json.dumps(source.statistics())) for source in sources]
     plan = sources[0].plan(whole)
     fixed, single, at = np.array(plan["loads"]), {}, 0
-    for hashed, share, width, known in zip(
-        plan["hashes"], plan["shares"], plan["width"], plan["known"], strict=True
-    ):
+    for hashed, share, width, known in zip(plan["hashes"], plan["shares"], plan["width"], plan["known"], strict=True):
         members, taken = (plan[name][at : at + known] for name in ("members", "taken"))
         at += known
         if width == 1 and share <= plan["heaviest_rock"]:
@@ -338,14 +336,25 @@ def test_how_far_a_source_s_part_of_the_stream_swings() -> None:
     assert steady.most == pytest.approx(0.0) and bursts.most == pytest.approx(0.25)
 
 
-def test_what_swung_in_an_interval_or_between_two_is_remembered_for_two_more() -> None:
+def swings(parts: Sequence[Sequence[float]]) -> list[float | None]:
+    """What a source tells of each interval that has these parts of the stream one after the other."""
     swing, found = Swing(), []
-    for part in (0.25, 0.5, 0.5, 0.5, 0.5):
-        for number in range(1, 9):
-            swing = swing.saw(part * number, number)
+    for interval_ in parts:
+        own = np.cumsum(np.repeat(interval_, 8 // len(interval_)))
+        for number, brought in enumerate(own.tolist(), 1):
+            swing = swing.saw(brought, number)
         found.append(swing.most)
         swing = swing.ended()
-    assert found == pytest.approx([0.0, 0.25, 0.25, 0.25, 0.0])
+    return found
+
+
+def test_what_swung_inside_of_an_interval_is_remembered_for_two_more() -> None:
+    assert swings([[0.5], [0.25, 0.75], [0.5], [0.5], [0.5]]) == pytest.approx([0.0, 0.125, 0.125, 0.125, 0.0])
+
+
+def test_what_swung_from_one_interval_to_the_next_is_not_remembered() -> None:
+    """It happens once where the sources have shared the partitions anew."""
+    assert swings([[0.25], [0.5], [0.5]]) == pytest.approx([0.0, 0.25, 0.0])
 
 
 @pytest.mark.parametrize("change", ["settings", "counters", "workers"])

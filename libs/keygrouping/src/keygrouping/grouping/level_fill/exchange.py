@@ -33,7 +33,7 @@ _LIGHT = 0.5
 """Where hot keys are few: part of the stream that has to come from sources whose keys are all light, so that none of
 them can level its own part."""
 _REMEMBERED = 2
-"""Intervals: a stream that has changed may do so again."""
+"""Intervals: a stream that has changed inside of one may do so again."""
 _FULL = 1.5
 """Of a worker over the average, by keys that no plan can move: the others are to share at least the rest alike."""
 _MOST = 2.0**53
@@ -83,7 +83,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Swing:
-    """By how much a source's part of the stream changes."""
+    """By how much a source's part of the stream changes, inside of intervals and from one to the next."""
 
     own: tuple[float, ...] = ()
     """Weight that this source brought up to each exchange of the interval."""
@@ -94,7 +94,8 @@ class Swing:
     before: float | None = None
     """Its part in the last interval; None: not known, as it heard nobody."""
     past: tuple[float, ...] = ()
-    """By how much it changed in each of the last `_REMEMBERED` intervals."""
+    """By how much it changed inside of each of the last `_REMEMBERED` intervals; not from one to the next, as it does
+    once where partitions change their source, or a skew ends."""
 
     def saw(self, own: float, all_: float, fullest: float = 1.0) -> Self:
         """After another exchange."""
@@ -106,16 +107,19 @@ class Swing:
 
     def ended(self) -> "Swing":
         """In the next interval."""
-        changed = self._changed
-        past = self.past if changed is None else (*self.past, changed)
+        inside = self._inside
+        past = self.past if inside is None else (*self.past, inside)
         alone = not self.all or self.own[-1] == self.all[-1]
         return Swing(before=None if alone else self.part, past=past[-_REMEMBERED:])
 
     @property
     def most(self) -> float | None:
         """The largest change of this and the last intervals; None: not known of this one, or nothing can be leveled."""
-        changed = self._changed
-        return None if changed is None or self.fullest > _FULL else max(changed, *self.past, 0.0)
+        inside = self._inside
+        if inside is None or self.part is None or self.fullest > _FULL:
+            return None
+        since = 0.0 if self.before is None else abs(self.part - self.before)
+        return max(inside + since, *self.past, 0.0)
 
     @property
     def part(self) -> float | None:
@@ -123,18 +127,15 @@ class Swing:
         return self.own[-1] / self.all[-1] if self.all and self.all[-1] else None
 
     @property
-    def _changed(self) -> float | None:
-        """Inside of this interval and since the last one.
-
-        Half the mean change, so that the sum over the sources is what changes hands.
-        """
+    def _inside(self) -> float | None:
+        """Half the mean change between two exchanges of this interval, so that the sum over the sources is what changes
+        hands; None: not known."""
         own, total = np.diff([0.0, *self.own]), np.diff([0.0, *self.all])
         told = total > 0
         if self.part is None or np.count_nonzero(told) < 2:
             return None
         own, total = own[told], total[told]
-        inside = float(np.abs(own / total - own.sum() / total.sum()).mean() / 2)
-        return inside + (0.0 if self.before is None else abs(self.part - self.before))
+        return float(np.abs(own / total - own.sum() / total.sum()).mean() / 2)
 
     @classmethod
     def parsed(cls, data: Mapping[str, Any]) -> Self:

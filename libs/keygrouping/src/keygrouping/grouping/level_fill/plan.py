@@ -96,7 +96,7 @@ class Placement:
         known = self._single & (hashes[at] == self.keys.hashes) if len(hashes) else np.zeros(len(at), np.bool_)
         first = np.cumsum(self.keys.known) - self.keys.known
         counted = np.bincount(self.keys.members[first[known]], weights[at[known]], len(self.loads))
-        fixed: Weights = counted + np.bincount(self.owners, cold, len(self.loads))
+        fixed: Weights = np.bincount(self.owners, cold, len(self.loads)).astype(np.float64) + counted
         return fixed
 
     @property

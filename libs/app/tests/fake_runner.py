@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -30,6 +31,7 @@ class FakeRunner:
     until: str = ""
     seen: float = 1.7e9
     restoring: dict[TopicPartition, Restoring] = field(default_factory=dict)
+    standbys: Any = field(default_factory=lambda: SimpleNamespace(left={}))
     sharing: Any = None
 
     @property

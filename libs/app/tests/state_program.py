@@ -1,6 +1,6 @@
 """An app with state as its users run it.
 
-state_program.py BROKERS PREFIX LOG SECONDS STORE
+state_program.py BROKERS PREFIX LOG SECONDS STORE STANDBYS
 
 Each key's state is the chain of its events: whoever leaves one out, has one twice or in another order, has another
 digest. Calls fail at random, before and after they have changed the state; events with a negative value are refused.
@@ -17,7 +17,7 @@ from typing import Any
 
 from keygrouping.app import App, Event, Output, Reject, Retries, State
 
-brokers, prefix, log, seconds, store = sys.argv[1:]
+brokers, prefix, log, seconds, store, standbys = sys.argv[1:]
 kind: Any = store
 app = App(
     f"{prefix}-group",
@@ -48,7 +48,7 @@ async def up() -> AsyncIterator[None]:
 
 @app.on(
     f"{prefix}-in",
-    state=State(Chain, store=kind),
+    state=State(Chain, store=kind, standbys=int(standbys)),
     retries=Retries(1000, 0.01, 0.05),
     breaker=None,
     timeout=20,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -17,50 +19,121 @@ PLACES = [*(("a", number) for number in range(5)), *(("b", number) for number in
 
 
 class Group:
-    """Members that come, go, and take their time to give up."""
+    """Members that come, go, and take their time to give up. States of the topic a have so many standby copies."""
 
-    def __init__(self) -> None:
+    def __init__(self, standbys: int = 0) -> None:
         self.members: dict[str, Claim] = {}
         self.number = 0
+        self.standbys = {"a": standbys}
+
+    def come(self, member: str) -> None:
+        self.members.setdefault(member, Claim(TOPICS, standbys=self.standbys))
 
     def rebalance(self) -> None:
         self.number += 1
         for member, share in shares(PLACES, self.members).items():
             before = self.members[member]
             assert share.gives_up <= share.gets
-            self.members[member] = Claim(TOPICS, self.number, frozenset(share.gets), frozenset(share.gives_up))
+            self.members[member] = replace(
+                before,
+                number=self.number,
+                holds=frozenset(share.gets),
+                leaving=frozenset(share.gives_up),
+                follows=frozenset(share.follows),
+            )
             assert before.holds <= share.gets
             assert before.leaving <= share.gives_up
         held = [place for claim in self.members.values() for place in claim.holds]
         assert len(held) == len(set(held))
+        assert not any(claim.holds & claim.follows for claim in self.members.values())
 
     def let_go(self, member: str) -> None:
         claim = self.members[member]
-        self.members[member] = Claim(TOPICS, claim.number, claim.holds - claim.leaving)
+        self.members[member] = replace(claim, holds=claim.holds - claim.leaving, leaving=frozenset())
+
+    def let_all_go(self) -> None:
+        for _ in range(3):
+            for member in self.members:
+                self.let_go(member)
+            self.rebalance()
 
 
-@given(st.lists(st.tuples(st.sampled_from(["come", "go", "let go"]), st.integers(0, 5)), max_size=25))
-def test_no_partition_has_two_owners_and_in_the_end_all_are_shared_evenly(steps: list[tuple[str, int]]) -> None:
-    group = Group()
-    group.members["m9"] = Claim(TOPICS)
+STEPS = st.lists(st.tuples(st.sampled_from(["come", "go", "let go"]), st.integers(0, 5)), max_size=25)
+
+
+@given(STEPS, st.integers(0, 3))
+def test_no_partition_has_two_owners_and_in_the_end_all_are_shared_evenly(
+    steps: list[tuple[str, int]], standbys: int
+) -> None:
+    group = Group(standbys)
+    group.come("m9")
     group.rebalance()
     for what, number in steps:
         member = f"m{number}"
         if what == "come":
-            group.members.setdefault(member, Claim(TOPICS))
+            group.come(member)
         elif what == "go":
             group.members.pop(member, None)
         elif member in group.members:
             group.let_go(member)
         group.rebalance()
-    for _ in range(3):
-        for member in group.members:
-            group.let_go(member)
-        group.rebalance()
+    group.let_all_go()
     counts = [len(claim.holds) for claim in group.members.values()]
     assert sum(counts) == len(PLACES)
     assert max(counts) - min(counts) <= 1
     assert not any(claim.leaving for claim in group.members.values())
+    copies = Counter(place for claim in group.members.values() for place in claim.follows)
+    wanted = min(standbys, len(group.members) - 1)
+    assert copies == {place: wanted for place in PLACES if place[0] == "a" and wanted}
+    before = dict(group.members)
+    group.rebalance()
+    assert {member: claim.follows for member, claim in group.members.items()} == {
+        member: claim.follows for member, claim in before.items()
+    }, "what need not move stays"
+
+
+@given(st.integers(2, 7), st.integers(1, 3), st.data())
+def test_who_has_a_copy_takes_over_and_all_have_their_even_share(
+    members: int, standbys: int, data: st.DataObject
+) -> None:
+    """A member has at most one more partition than another, so those of one that dies may be more than fit."""
+    group = Group(standbys)
+    for number in range(members):
+        group.come(f"m{number}")
+    group.rebalance()
+    group.let_all_go()
+    dead = group.members.pop(data.draw(st.sampled_from(sorted(group.members))))
+    before = dict(group.members)
+    group.rebalance()
+    counts = [len(claim.holds) for claim in group.members.values()]
+    assert max(counts) - min(counts) <= 1
+    for place in dead.holds:
+        (owner,) = (member for member, claim in group.members.items() if place in claim.holds)
+        copies = [member for member, claim in before.items() if place in claim.follows]
+        assert owner in copies or all(len(group.members[each].holds) >= len(PLACES) // (members - 1) for each in copies)
+
+
+def test_each_of_two_members_takes_over_what_it_has_a_copy_of() -> None:
+    places = [("a", number) for number in range(6)]
+    y, z = frozenset(places[2:4]), frozenset(places[4:])
+    claims = {
+        member: Claim(TOPICS, 3, holds, frozenset(), frozenset(follows), {"a": 1})
+        for member, holds, follows in [("y", y, [places[1], places[4]]), ("z", z, [places[0], places[2]])]
+    }
+    found = shares(places, claims)
+    assert found["y"].gets == y | {places[1]} and found["z"].gets == z | {places[0]}
+    assert found["y"].follows == z | {places[0]} and found["z"].follows == y | {places[1]}
+
+
+def test_members_of_an_older_version_follow_nothing() -> None:
+    leader = CooperativeAssignor(None, {"a": 1})
+    old = orjson.dumps({"number": 1, "holds": [("a", 0)], "leaving": []})
+    members = {"old": ConsumerProtocolMemberMetadata(0, ["a"], old), "new": leader.metadata(["a"])}
+    cluster = cast(ClusterMetadata, SimpleNamespace(partitions_for_topic={"a": range(2)}.get))
+    found = leader.assign(cluster, members)
+    leader.on_assignment(found["new"])
+    assert leader.follows == {("a", 0)}
+    assert orjson.loads(found["old"].user_data)["follows"] == [], "it would not know what to do"
 
 
 def test_members_that_cannot_take_the_topic_apart_have_no_part_in_its_even_share() -> None:

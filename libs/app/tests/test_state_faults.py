@@ -30,7 +30,7 @@ PROGRAM = Path(__file__).with_name("state_program.py")
 PARTITIONS = 4
 STUCK_SECONDS = 240.0
 Member = asyncio.subprocess.Process
-NewMember = Callable[[float, str], Awaitable[Member]]
+NewMember = Callable[[float, str, int], Awaitable[Member]]
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ async def new_member(cluster: Cluster, topic_prefix: str, tmp_path: Path) -> Asy
     """Starts a member; those that are left are killed."""
     started: list[Member] = []
 
-    async def start(seconds: float, store: str) -> Member:
-        arguments = (cluster.bootstrap_servers, topic_prefix, str(tmp_path / "log"), str(seconds), store)
+    async def start(seconds: float, store: str, standbys: int) -> Member:
+        arguments = (cluster.bootstrap_servers, topic_prefix, str(tmp_path / "log"), str(seconds), store, str(standbys))
         member = await asyncio.create_subprocess_exec(
             sys.executable, str(PROGRAM), *arguments, env={**os.environ}, stdout=asyncio.subprocess.PIPE
         )
@@ -108,14 +108,16 @@ def shuffled(kills: int, rebalances: int, sleeps: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("events", "faults", "seconds", "store"),
+    ("events", "faults", "seconds", "store", "standbys"),
     [
-        pytest.param(1_200, ["kill", "join", "leave"], 0.005, "memory", id="short"),
+        pytest.param(1_200, ["kill", "join", "leave"], 0.005, "memory", 0, id="short"),
+        pytest.param(1_200, ["kill", "join", "leave"], 0.005, "memory", 1, id="short-standbys"),
         pytest.param(
             20_000,
             shuffled(12, 6, 2),
             0.01,
             "memory",
+            0,
             marks=[pytest.mark.fault, pytest.mark.timeout(3600)],
             id="part-memory",
         ),
@@ -123,7 +125,17 @@ def shuffled(kills: int, rebalances: int, sleeps: int) -> list[str]:
             20_000,
             shuffled(12, 6, 2),
             0.01,
+            "memory",
+            2,
+            marks=[pytest.mark.fault, pytest.mark.timeout(3600)],
+            id="part-standbys",
+        ),
+        pytest.param(
+            20_000,
+            shuffled(12, 6, 2),
+            0.01,
             "disk",
+            1,
             marks=[pytest.mark.fault, pytest.mark.timeout(3600)],
             id="part-disk",
         ),
@@ -132,6 +144,7 @@ def shuffled(kills: int, rebalances: int, sleeps: int) -> list[str]:
             shuffled(100, 30, 10),
             0.01,
             "memory",
+            1,
             marks=[pytest.mark.fault, pytest.mark.timeout(0)],
             id="whole",
         ),
@@ -146,13 +159,14 @@ async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
     faults: list[str],
     seconds: float,
     store: str,
+    standbys: int,
 ) -> None:
     topic, chance, handled = f"{topic_prefix}-in", random.Random(9), tmp_path / "log"
     await cluster.create(**{topic: PARTITIONS, f"{topic_prefix}-out": 2, f"{topic_prefix}-dead": 1})
     truth = Truth(topic, events)
     for partition, rows in truth.rows.items():
         await cluster.write(topic, rows, partition)
-    members = [await new_member(seconds, store) for _ in range(2)]
+    members = [await new_member(seconds, store, standbys) for _ in range(2)]
 
     def calls() -> int:
         return handled.stat().st_size if handled.exists() else 0
@@ -168,7 +182,7 @@ async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
         await reach(0.9 * number / len(faults))
         log_it.info("%d calls: fault %d of %d: %s", calls(), number, len(faults), fault)
         if fault == "join" or len(members) == 1:
-            members.append(await new_member(seconds, store))
+            members.append(await new_member(seconds, store, standbys))
             continue
         member = members.pop(chance.randrange(len(members)))
         if fault == "sleep":
@@ -182,7 +196,7 @@ async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
         else:
             member.kill()
             await member.wait()
-            members.append(await new_member(seconds, store))
+            members.append(await new_member(seconds, store, standbys))
 
     async def all_committed() -> bool:
         found = await cluster.admin.list_consumer_group_offsets(f"{topic_prefix}-group", partitions=tps)

@@ -434,6 +434,7 @@ async def test_metrics_tell_of_states_and_of_restoring() -> None:
         states.keep(b"bc", None, b'{"balance":10}', 0)
         runner.held[0].states = states
         runner.restoring = {TopicPartition("orders", 4): Restoring(1, 6), TopicPartition("orders", 5): Restoring()}
+        runner.standbys.left = {TopicPartition("orders", 6): 7, TopicPartition("others", 7): 9}
         _, body = await get(port, "/metrics")
     found = {
         sample.name.removeprefix(PREFIX): sample.value
@@ -445,6 +446,8 @@ async def test_metrics_tell_of_states_and_of_restoring() -> None:
     assert found["largest_state_bytes"] == 14
     assert found["restoring_partitions"] == 2
     assert found["restore_left_offsets"] == 6
+    assert found["standby_partitions"] == 1
+    assert found["standby_left_offsets"] == 7
 
 
 async def test_what_is_shared_is_told_of_the_handler_that_shares() -> None:

@@ -353,7 +353,7 @@ def test_what_swung_inside_of_an_interval_is_remembered_for_two_more() -> None:
 
 
 def test_what_swung_from_one_interval_to_the_next_is_not_remembered() -> None:
-    """It happens once where the sources have shared the partitions anew."""
+    """It happens once where the sources have shared the partitions again."""
     assert swings([[0.25], [0.5], [0.5]]) == pytest.approx([0.0, 0.25, 0.0])
 
 

@@ -19,6 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from keygrouping_app.kafka.changelog import Restoring
+from keygrouping_app.kafka.standbys import Standbys
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.overview import RANKS, Held, Shares, Work, keys_at_work
 from keygrouping_app.states import States
@@ -104,6 +105,16 @@ DEFINITIONS: dict[str, tuple[Kind, str, tuple[str, ...]]] = {
         "Offsets of the changelog that are still to be read by these partitions.",
         ("topic",),
     ),
+    "standby_partitions": (
+        GaugeMetricFamily,
+        "Partitions of other members of whose states this one keeps a copy.",
+        ("topic",),
+    ),
+    "standby_left_offsets": (
+        GaugeMetricFamily,
+        "Offsets of the changelog that are still to be read by these copies.",
+        ("topic",),
+    ),
     "surplus_events_total": (
         CounterMetricFamily,
         "Events of hot keys that the member gave to others, by its handler with `split`.",
@@ -144,6 +155,8 @@ class Member(Protocol):
     @property
     def restoring(self) -> Mapping[TopicPartition, Restoring]: ...
     @property
+    def standbys(self) -> Standbys: ...
+    @property
     def sharing(self) -> Shares | None: ...
 
 
@@ -167,6 +180,9 @@ class Metrics(Collector):
             left = [each.left for tp, each in self._member.restoring.items() if tp.topic == topic]
             found.add("restoring_partitions", len(left), topic)
             found.add("restore_left_offsets", sum(left), topic)
+            behind = [left for tp, left in self._member.standbys.left.items() if tp.topic == topic]
+            found.add("standby_partitions", len(behind), topic)
+            found.add("standby_left_offsets", sum(behind), topic)
             _of_shares(found, topic, self._member.sharing)
         yield from found.families.values()
         seen = GaugeMetricFamily(

@@ -36,6 +36,8 @@ class State:
       change; None: never.
     - `largest`: bytes of one state; an event that makes it larger is a dead letter.
     - `store`: "memory", or "disk" (SQLite) where states are larger than memory.
+    - `standbys`: how many other members keep a copy of the states of each partition, in their own store: one of them
+      takes over without reading the whole changelog first when the owner ends, or dies.
     """
 
     of: Callable[[], Any]
@@ -45,6 +47,7 @@ class State:
     ttl: float | None = None
     largest: int = 1_000_000
     store: Literal["memory", "disk"] = "memory"
+    standbys: int = 0
 
     @property
     def name(self) -> str:
@@ -58,6 +61,7 @@ class State:
             ("ttl", self.ttl, self.ttl is None or self.ttl > 0, "seconds, more than 0, or None"),
             ("largest", self.largest, 1 <= self.largest <= LARGEST_STATE, f"bytes, 1 to {LARGEST_STATE}"),
             ("store", self.store, self.store in ("memory", "disk"), "'memory' or 'disk'"),
+            ("standbys", self.standbys, self.standbys >= 0, "0 or more"),
         ]
         found = [f"state.{name} is {value!r}: give {wanted}" for name, value, ok, wanted in checks if not ok]
         if self.version > 1 and self.upgrade is None:

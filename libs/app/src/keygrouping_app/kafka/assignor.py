@@ -7,6 +7,9 @@ and has joined again without it. So a handler may take longer than every timeout
 What members hold goes with their requests to join, what they are to give up with the answers, as user data (JSON). Each
 assignment has a number. A member that was away too long claims what it held under an old number: who holds it under a
 newer one keeps it.
+
+States may have standby copies on other members. The leader says who follows the states of which partition, and gives a
+partition whose owner has gone to a member that follows them, as long as all get the same number.
 """
 
 from __future__ import annotations
@@ -26,20 +29,26 @@ Place: TypeAlias = "tuple[str, int]"
 
 @dataclass(slots=True)
 class Claim:
-    """What a member says when it joins: what it holds, what of it it is giving up, and by which assignment."""
+    """What a member says when it joins: what it holds, what of it it is giving up, and by which assignment.
+
+    `follows`: places whose states it has copies of; `standbys`: how many such copies there are to be, by topic.
+    """
 
     topics: frozenset[str]
     number: int = 0
     holds: frozenset[Place] = frozenset()
     leaving: frozenset[Place] = frozenset()
+    follows: frozenset[Place] = frozenset()
+    standbys: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Share:
-    """What a member is given, and what of it it has to give up."""
+    """What a member is given, what of it it has to give up, and the places whose states it is to follow."""
 
     gets: set[Place] = field(default_factory=set)
     gives_up: set[Place] = field(default_factory=set)
+    follows: set[Place] = field(default_factory=set)
 
 
 def shares(places: Iterable[Place], claims: Mapping[str, Claim]) -> dict[str, Share]:
@@ -56,6 +65,8 @@ def shares(places: Iterable[Place], claims: Mapping[str, Claim]) -> dict[str, Sh
         found[owner].gets.add(place)
         if target[place] != owner or place in claims[owner].leaving:
             found[owner].gives_up.add(place)
+    for place, member in _standbys_of(wanted, claims, held, target):
+        found[member].follows.add(place)
     return found
 
 
@@ -81,12 +92,48 @@ def _targets(places: list[Place], claims: Mapping[str, Claim], held: Mapping[Pla
         for place in kept[member][: even + (rank < more)]:
             target[place] = member
             loads[member] += 1
-    for place in places:
-        if place not in target:
+    for ready in (True, False):
+        for place in places:
+            if place in target:
+                continue
             able = [member for member in loads if place[0] in claims[member].topics and _may_take(place, member, held)]
-            target[place] = min(able or [held[place]], key=lambda member: (loads[member], member))
-            loads[target[place]] += 1
+            if ready:  # Who has a copy of its states, unless others would have less than an even share.
+                full = sum(load > even for load in loads.values()) >= more
+                able = [each for each in able if place in claims[each].follows and loads[each] < even + (not full)]
+            if able or not ready:
+                target[place] = min(able or [held[place]], key=lambda member: (loads[member], member))
+                loads[target[place]] += 1
     return target
+
+
+def _standbys_of(
+    places: list[Place], claims: Mapping[str, Claim], held: Mapping[Place, str], target: Mapping[Place, str]
+) -> Iterable[tuple[Place, str]]:
+    """Who follows the states of which place: who does already, up to an even share, else who follows the fewest."""
+    copies: dict[str, int] = {}
+    for claim in claims.values():
+        for topic, number in claim.standbys.items():
+            copies[topic] = max(number, copies.get(topic, 0))
+    able = {
+        place: [
+            member
+            for member, claim in sorted(claims.items())
+            if place[0] in claim.standbys and member not in (target[place], held.get(place))
+        ]
+        for place in places
+        if copies.get(place[0])
+    }
+    wanted = {place: min(copies[place[0]], len(members)) for place, members in able.items()}
+    most = -(-sum(wanted.values()) // len(claims))
+    loads = dict.fromkeys(claims, 0)
+    for keeps in (True, False):
+        for place, members in able.items():
+            stays = [each for each in members if not keeps or (place in claims[each].follows and loads[each] < most)]
+            for member in sorted(stays, key=lambda member: (loads[member], member))[: wanted[place]]:
+                wanted[place] -= 1
+                loads[member] += 1
+                members.remove(member)
+                yield place, member
 
 
 def _may_take(place: Place, member: str, held: Mapping[Place, str]) -> bool:
@@ -97,22 +144,31 @@ def _may_take(place: Place, member: str, held: Mapping[Place, str]) -> bool:
 class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     """Of one member: says what it holds, and, if the group's leader, gives shares.
 
-    `holds` and `leaving` are the caller's to keep; `gives_up` is set by each assignment. The partitions of `apart`, a
-    topic, are shared by themselves, so that each member has some, whatever it has of others.
+    `holds` and `leaving` are the caller's to keep; `gives_up` and `follows` are set by each assignment. The partitions
+    of `apart`, a topic, are shared by themselves, so that each member has some, whatever it has of others. `standbys`:
+    see `Claim`.
     """
 
     name = "keygrouping-cooperative"
 
-    def __init__(self, apart: str | None = None) -> None:
+    def __init__(self, apart: str | None = None, standbys: Mapping[str, int] | None = None) -> None:
         self._apart = apart
+        self._standbys = dict(standbys or {})
         self.number = 0
         self.holds: set[Place] = set()
         self.leaving: set[Place] = set()
         self.gives_up: set[Place] = set()
+        self.follows: set[Place] = set()
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
         """What this member says when it joins."""
-        data = {"number": self.number, "holds": sorted(self.holds), "leaving": sorted(self.leaving)}
+        data = {
+            "number": self.number,
+            "holds": sorted(self.holds),
+            "leaving": sorted(self.leaving),
+            "follows": sorted(self.follows),
+            "standbys": self._standbys,
+        }
         return ConsumerProtocolMemberMetadata(0, sorted(topics), orjson.dumps(data))
 
     def assign(
@@ -136,20 +192,28 @@ class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         """Takes note of what this member has to give up."""
         data = orjson.loads(assignment.user_data)
         self.number = data["number"]
-        self.gives_up = {(topic, partition) for topic, partition in data["gives_up"]}
+        self.gives_up, self.follows = (
+            {(topic, partition) for topic, partition in data.get(name, ())} for name in ("gives_up", "follows")
+        )
 
 
 def _claim(metadata: ConsumerProtocolMemberMetadata) -> Claim:
     data: dict[str, Any] = orjson.loads(metadata.user_data)
-    holds, leaving = (frozenset((topic, number) for topic, number in data[name]) for name in ("holds", "leaving"))
-    return Claim(frozenset(metadata.subscription), data["number"], holds, leaving)
+    # Members of an older version say nothing of standby copies.
+    holds, leaving, follows = (
+        frozenset((topic, number) for topic, number in data.get(name, ())) for name in ("holds", "leaving", "follows")
+    )
+    topics = frozenset(metadata.subscription)
+    return Claim(topics, data["number"], holds, leaving, follows, data.get("standbys", {}))
 
 
 def _assignment(number: int, share: Share) -> ConsumerProtocolMemberAssignment:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(share.gets):
         by_topic.setdefault(topic, []).append(partition)
-    data = orjson.dumps({"number": number, "gives_up": sorted(share.gives_up)})
+    data = orjson.dumps(
+        {"number": number, "gives_up": sorted(share.gives_up), "follows": sorted(share.follows)},
+    )
     return ConsumerProtocolMemberAssignment(0, sorted(by_topic.items()), data)
 
 

@@ -166,40 +166,72 @@ class Restoring:
     left: int = 0
 
 
-async def restore(
-    settings: Settings, tp: TopicPartition, states: States, last: int | None, progress: Restoring
-) -> None:
-    """Fills states with all that the changelog of an input partition has.
+@dataclass(slots=True)
+class Copy:
+    """States as far as they were read from a changelog."""
+
+    states: States
+    position: int | None = None
+    """Where to read on; None: at the beginning."""
+    newest: int = -1
+    """Offset of the last record that had a state."""
+
+    @classmethod
+    def of(cls, handler: Handler) -> Copy:
+        """An empty one, of a handler that has a state."""
+        assert handler.state is not None
+        return cls(States(handler.state, by_field=handler.key is not None))
+
+    def read(self, raw: Raw) -> None:
+        """Takes the next record. UnusableStateError if it can't be kept here."""
+        assert raw.key is not None, "a compacted topic takes none without"
+        self.states.restore(raw.key, _kept(raw))
+        if raw.value is not None:
+            self.newest = raw.offset
+
+
+def new_reader(settings: Settings) -> AIOKafkaConsumer:
+    """A client for changelogs; to be started, see `started`."""
+    options = {"enable_auto_commit": False, "auto_offset_reset": "none", "isolation_level": "read_committed"}
+    return AIOKafkaConsumer(**settings.connection, **options, max_partition_fetch_bytes=_FETCH_BYTES)
+
+
+async def restore(settings: Settings, tp: TopicPartition, copy: Copy, last: int | None, progress: Restoring) -> None:
+    """Fills states with all that the changelog of an input partition has beyond what the copy has read.
 
     `last`: the offset of the last record that belongs to what is committed; None: there is none. AppError if states and
     offsets don't belong together, or states can't be read. KafkaError if the broker is away.
     """
     changelog = TopicPartition(changelog_of(settings.group, tp.topic), tp.partition)
-    options = {"enable_auto_commit": False, "auto_offset_reset": "none", "isolation_level": "read_committed"}
-    consumer = AIOKafkaConsumer(**settings.connection, **options, max_partition_fetch_bytes=_FETCH_BYTES)
     loop = asyncio.get_running_loop()
-    async with started(consumer):
+    async with started(new_reader(settings)) as consumer:
         end = await _end(consumer, settings.group, tp, changelog, last)
-        first = (await consumer.beginning_offsets([changelog]))[changelog]
+        beginning = (await consumer.beginning_offsets([changelog]))[changelog]
+        first = beginning if copy.position is None else copy.position
         consumer.assign([changelog])
         consumer.seek(changelog, first)
         began = told = loop.time()
-        while (position := await consumer.position(changelog)) < end:
+        while True:
+            if copy.newest > (-1 if last is None else last):
+                raise AppError([_apart(settings.group, tp, changelog)])
+            if (position := await consumer.position(changelog)) >= end:
+                break
             progress.done, progress.left = position - first, end - position
             if loop.time() > told + _TOLD_SECONDS:
                 told = loop.time()
                 share = 100 * progress.done / (end - first)
-                log.info("%s[%d]: %.0f %% of its states' changelog is read, %d states", *tp, share, len(states))
+                log.info("%s[%d]: %.0f %% of its states' changelog is read, %d states", *tp, share, len(copy.states))
             fetched = await consumer.getmany(changelog, timeout_ms=1000, max_records=_MOST_RECORDS)
             for raw in fetched.get(changelog, ()):
-                if raw.value is not None and raw.offset > (-1 if last is None else last):
-                    raise AppError([_apart(settings.group, tp, changelog)])
                 try:
-                    states.restore(raw.key, _kept(raw))
+                    copy.read(raw)
                 except UnusableStateError as error:
                     raise AppError([f"{changelog.topic}[{changelog.partition}]: {error}"]) from error
     if end > first:
-        log.info("%s[%d]: %d states restored in %.1f s", *tp, len(states), loop.time() - began)
+        log.info(
+            "%s[%d]: %d states restored in %.1f s, by %d offsets of the changelog",
+            *(*tp, len(copy.states), loop.time() - began, end - first),
+        )
 
 
 async def _end(

@@ -27,7 +27,15 @@ from keygrouping_kafka.errors import can_be_retried
 from keygrouping_app.events import Event, Outgoing, Raw
 from keygrouping_app.gaps import GapsError
 from keygrouping_app.handlers import AppError, Handler
-from keygrouping_app.kafka.changelog import Restoring, check_partitions, largest_record, prepare, records_of, restore
+from keygrouping_app.kafka.changelog import (
+    Copy,
+    Restoring,
+    check_partitions,
+    largest_record,
+    prepare,
+    records_of,
+    restore,
+)
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.fetched import give_bare_records
 from keygrouping_app.kafka.giving import keep_giving
@@ -45,6 +53,7 @@ from keygrouping_app.kafka.ranges import (
 )
 from keygrouping_app.kafka.refusals import instead_of, letters_of, records_in, refused_of
 from keygrouping_app.kafka.sharing import Sharing, board_of
+from keygrouping_app.kafka.standbys import Standbys
 from keygrouping_app.kafka.topics import Topics
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kafka.writing import RefusedError, Writer
@@ -91,7 +100,9 @@ class Runner:
             self._topic_of[overflow_of(settings.group)] = split
         self.sharing = None if split is None else Sharing(settings, self._lanes[split], self.partitions)
         """None: no handler has `split`."""
-        self._member = Member(settings, self._topic_of, self, overflow_of(settings.group))
+        self.standbys = Standbys(settings, self._handler_of)
+        wanted = {topic: state.standbys for topic, each in self._handler_of.items() if (state := each.state)}
+        self._member = Member(settings, self._topic_of, self, overflow_of(settings.group), wanted)
         self.restoring: dict[TopicPartition, Restoring] = {}
         """Partitions that are ours and wait for their states."""
         self._restores = asyncio.Semaphore(_MOST_RESTORES)
@@ -156,12 +167,16 @@ class Runner:
                 stack.push_async_exit(self._giver)
             for lanes in self._lanes.values():
                 stack.callback(lanes.close)
+            stack.callback(self.standbys.close)
             await self._work(stop)
 
     async def _work(self, stop: asyncio.Event) -> None:
         loops = [
             asyncio.create_task(each())
-            for each in (self._keep_reading, self._keep_committing, self._keep_looking, self._member.keep)
+            for each in (
+                *(self._keep_reading, self._keep_committing, self._keep_looking),
+                *(self._member.keep, self.standbys.keep),
+            )
         ]
         reading, *_ = loops
         telling: list[asyncio.Task[None]] = []
@@ -215,7 +230,11 @@ class Runner:
 
     def gain(self, tp: TopicPartition) -> None:
         """See `Owner`."""
-        self._start(tp, self._begin(tp))
+        self._start(tp, self._begin(tp, followed=self.standbys.take(tp)))
+
+    def follow(self, tps: set[TopicPartition]) -> None:
+        """See `Owner`."""
+        self.standbys.follow(tps)
 
     async def give_up(self, tp: TopicPartition) -> None:
         """See `Owner`."""
@@ -275,16 +294,20 @@ class Runner:
         del self.partitions[partition.tp]
         await self._begin(partition.tp, partition.refused)
 
-    async def _begin(self, tp: TopicPartition, refused: Mapping[int, Failure] | None = None) -> None:
+    async def _begin(
+        self, tp: TopicPartition, refused: Mapping[int, Failure] | None = None, followed: Copy | None = None
+    ) -> None:
         handler, _ = self._handlers[self._topic_of[tp.topic]]
         async with AsyncExitStack() as begun:
+            if followed is not None:
+                begun.callback(followed.states.close)
             transactions = None
             if handler.in_transactions:
                 largest = 0 if handler.state is None else largest_record(handler.state)
                 transactions = Transactions(self._settings, self._topics, tp, partial(self._find_start, tp), largest)
                 begun.push_async_callback(transactions.close)
             found, end = await self._found(tp, transactions)
-            states = None if handler.state is None else await self._restored(tp, handler, found)
+            states = None if handler.state is None else await self._restored(tp, handler, found, followed)
             begun.pop_all()
         dirty = self._dirty if transactions is None else asyncio.Event()
         partition = (
@@ -320,22 +343,24 @@ class Runner:
             await asyncio.sleep(pause)
         raise AssertionError
 
-    async def _restored(self, tp: TopicPartition, handler: Handler, found: OffsetAndMetadata) -> States:
-        """The states that belong to what is committed."""
-        assert handler.state is not None
+    async def _restored(
+        self, tp: TopicPartition, handler: Handler, found: OffsetAndMetadata, followed: Copy | None
+    ) -> States:
+        """The states that belong to what is committed; `followed`: those that were followed, if any."""
         progress = self.restoring[tp] = Restoring()
         try:
             for pause in backoff():
-                states = States(handler.state, by_field=handler.key is not None)
+                copy, fresh, followed = followed or Copy.of(handler), followed is None, None
                 try:
                     async with self._restores:
                         with given_up_calls():
                             await check_partitions(self._admin, self._settings.group, tp.topic)
-                            await restore(self._settings, tp, states, split_states(found.metadata)[1], progress)
-                    return states
+                            await restore(self._settings, tp, copy, split_states(found.metadata)[1], progress)
+                    return copy.states
                 except BaseException as error:
-                    states.close()
-                    if not can_be_retried(error):
+                    copy.states.close()
+                    # What was followed may be of a changelog that is there no more.
+                    if not can_be_retried(error) and (fresh or not isinstance(error, Exception)):
                         raise
                     log.warning("%s[%d]: cannot restore its states, trying again: %r", *tp, error)
                 await asyncio.sleep(pause)

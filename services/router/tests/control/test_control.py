@@ -59,6 +59,10 @@ async def set_workers(document: ControlDocument, workers: int, expected: int | N
     ("change", "fault"),
     [
         (lambda c: c.with_thresholds({"speed": 1}, partial=True), "unknown setting speed; w-choices has"),
+        (
+            lambda c: c.with_thresholds({"speed": 1, "threshold": 9}, partial=True),
+            r"unknown setting speed; w-choices has [^;]+; grouping 'w-choices': threshold must be",
+        ),
         (lambda c: c.with_thresholds({"threshold": 9}, partial=True), "threshold must be from|threshold must be above"),
         (lambda c: c.with_thresholds({"shared": True}, partial=True), "use sharing=shared"),
         (lambda c: c.with_thresholds({"half_life": 2**53}, partial=True), "half_life must be at most 9007199254740991"),

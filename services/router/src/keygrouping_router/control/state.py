@@ -177,11 +177,19 @@ class Control:
     def with_thresholds(self, values: Mapping[str, Any], *, partial: bool) -> Self:
         """With these settings of the grouping in force; those not named keep their value, or get their default."""
         known = {entry.name for entry in self.tunable}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise Refused(f"unknown setting {', '.join(unknown)}; {self.grouping} has {', '.join(sorted(known))}")
-        settings = {**self.settings, **values} if partial else dict(values)
-        return self._checked(settings=settings, generation=self.generation + 1)
+        given = {name: value for name, value in values.items() if name in known}
+        faults = []
+        if unknown := sorted(set(values) - known):
+            faults.append(f"unknown setting {', '.join(unknown)}; {self.grouping} has {', '.join(sorted(known))}")
+        settings = {**self.settings, **given} if partial else given
+        changed = replace(self, settings=settings, generation=self.generation + 1)
+        try:
+            changed.check()
+        except Refused as refused:
+            faults.append(str(refused))
+        if faults:
+            raise Refused("; ".join(faults))
+        return changed
 
     def with_grouping(self, change: GroupingChange) -> Self:
         """With another grouping, or other settings or manners of the same, which keeps those that aren't given."""

@@ -12,7 +12,7 @@ from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from hypothesis import given
 from hypothesis import strategies as st
-from keygrouping_app.kafka.assignor import Claim, CooperativeAssignor, Place, shares
+from keygrouping_app.kafka.assignor import Claim, CooperativeAssignor, Copies, Place, shares
 
 TOPICS = frozenset({"a", "b"})
 PLACES = [*(("a", number) for number in range(5)), *(("b", number) for number in range(3))]
@@ -125,8 +125,20 @@ def test_each_of_two_members_takes_over_what_it_has_a_copy_of() -> None:
     assert found["y"].follows == z | {places[0]} and found["z"].follows == y | {places[1]}
 
 
+def test_who_is_to_have_a_partition_keeps_its_copy_until_the_owner_has_let_go() -> None:
+    places = [("a", number) for number in range(4)]
+    claims = {
+        "x": Claim(TOPICS, 3, frozenset(places), standbys={"a": 1}),
+        "y": Claim(TOPICS, 3, follows=frozenset(places), standbys={"a": 1}),
+    }
+    found = shares(places, claims)
+    assert len(found["x"].gives_up) == 2 and found["y"].follows == set(places)
+    claims["x"] = replace(claims["x"], holds=claims["x"].holds - found["x"].gives_up)
+    assert shares(places, claims)["y"].gets == found["x"].gives_up
+
+
 def test_members_of_an_older_version_follow_nothing() -> None:
-    leader = CooperativeAssignor(None, {"a": 1})
+    leader = CooperativeAssignor(None, cast(Copies, SimpleNamespace(places=set(), wanted={"a": 1})))
     old = orjson.dumps({"number": 1, "holds": [("a", 0)], "leaving": []})
     members = {"old": ConsumerProtocolMemberMetadata(0, ["a"], old), "new": leader.metadata(["a"])}
     cluster = cast(ClusterMetadata, SimpleNamespace(partitions_for_topic={"a": range(2)}.get))

@@ -37,9 +37,6 @@ class Owner:
     def lose(self, tp: TopicPartition) -> None:
         self.has.discard(tp)
 
-    def follow(self, tps: set[TopicPartition]) -> None:
-        self.follows = tps
-
     def may_start(self, until: float) -> None:
         """Nothing runs here."""
 

@@ -12,19 +12,23 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import KafkaConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping_app import App, Event, Output, State
 from keygrouping_app.events import Record
 from keygrouping_app.handlers import Handler
-from keygrouping_app.kafka.changelog import Copy, changelog_of
+from keygrouping_app.kafka import runner
+from keygrouping_app.kafka.changelog import Copy, changelog_of, check_partitions
 from keygrouping_app.kafka.clients import Settings
+from keygrouping_app.kafka.runner import Runner
 from keygrouping_app.kafka.standbys import Standbys
 from keygrouping_service.testing import Cluster, until
 
 from .served import serving
 
 KEYS = 400
+ONE, TWO = ("in", 0), ("in", 2)
 
 
 @dataclass
@@ -91,8 +95,8 @@ async def test_whoever_takes_over_reads_only_what_its_copy_has_not(
 ) -> None:
     name, topic, out = f"{topic_prefix}-group", f"{topic_prefix}-in", f"{topic_prefix}-out"
     await cluster.create(**{topic: 4, out: 1, f"{name}-dead": 1})
-    members: list[Standbys] = []
-    monkeypatch.setattr(Standbys, "keep", _noting(members, Standbys.keep))
+    members: list[Runner] = []
+    monkeypatch.setattr(Runner, "run", _noting(members, Runner.run))
     caplog.set_level(logging.INFO)
 
     async def pay() -> None:
@@ -108,9 +112,10 @@ async def test_whoever_takes_over_reads_only_what_its_copy_has_not(
         return [record.value or b"" for record in await cluster.read(out)]
 
     def is_copied() -> bool:
-        """Whether each of both has all of two partitions of the other."""
-        copies = [copy for member in members for copy in member._copies.values()]
-        return len(copies) == 4 and all(len(copy.states) == KEYS for copy in copies) and len(members) == 2
+        """Whether each of both has its two partitions, and a copy of all of the other's."""
+        copies = [copy for member in members for copy in member.standbys._copies.values()]
+        counts = [len(member.partitions) for member in members]
+        return counts == [2, 2] and [len(copy.states) for copy in copies] == [KEYS] * 4
 
     def app() -> App:
         return app_of(name, topic, out, cluster.bootstrap_servers, standbys=1)
@@ -121,18 +126,32 @@ async def test_whoever_takes_over_reads_only_what_its_copy_has_not(
             await reach(4 * KEYS)
             await until(is_copied, timeout=120)
             caplog.clear()
+            monkeypatch.setattr(runner, "check_partitions", _failing_once(check_partitions))
         await pay()
         assert sorted(await reach(8 * KEYS))[-4 * KEYS :] == [b"2"] * (4 * KEYS)
         assert not [line for line in caplog.messages if "states restored" in line], "there was nothing left to read"
-        (stays,) = (member for member in members if not member.left)
-        assert stays.left == {}, "nobody else is there to be followed"
+        assert len([line for line in caplog.messages if "cannot restore its states" in line]) == 1
+        (stays,) = members
+        assert stays.standbys.left == {}, "nobody else is there to be followed"
 
 
-def _noting(members: list[Standbys], keep: Any) -> Any:
-    async def noted(self: Standbys) -> None:
+def _failing_once(check: Any) -> Any:
+    failures = [1]
+
+    async def checked(*given: Any) -> None:
+        if failures:
+            failures.clear()
+            raise KafkaConnectionError("the broker is away")
+        await check(*given)
+
+    return checked
+
+
+def _noting(members: list[Runner], run: Any) -> Any:
+    async def noted(self: Runner, stop: asyncio.Event) -> None:
         members.append(self)
         try:
-            await keep(self)
+            await run(self, stop)
         finally:
             members.remove(self)
 
@@ -159,12 +178,12 @@ async def copied(standbys: Standbys, tp: TopicPartition, wanted: dict[bytes, byt
 async def test_what_is_followed_changes_while_it_is_read(cluster: Cluster, topic_prefix: str) -> None:
     changelog = changelog_of(topic_prefix, "in")
     await cluster.create(**{changelog: 3})
-    one, two = TopicPartition("in", 0), TopicPartition("in", 2)
+    one, two = TopicPartition(*ONE), TopicPartition(*TWO)
     async with following(cluster, topic_prefix, handler_of()) as standbys:
-        standbys.follow({one})
+        standbys.follow({ONE})
         await cluster.write(changelog, [(b"a", b"1"), (b"b", b"2"), (b"a", None)], 0)
         await copied(standbys, one, {b"b": b"2"})
-        standbys.follow({one, two})
+        standbys.follow({ONE, TWO})
         await cluster.write(changelog, [(b"c", b"3")], 2)
         await copied(standbys, two, {b"c": b"3"})
         await until(lambda: standbys.left == {one: 0, two: 0})
@@ -175,7 +194,7 @@ async def test_what_is_followed_changes_while_it_is_read(cluster: Cluster, topic
         assert taken is not None and states_of(taken) == {b"b": b"2"} and taken.position == 3
         standbys.follow(set())
         await until(lambda: standbys.left == {})
-        standbys.follow({one})
+        standbys.follow({ONE})
         await copied(standbys, one, {b"b": b"4"})
 
 
@@ -183,11 +202,11 @@ async def test_what_is_followed_changes_while_it_is_read(cluster: Cluster, topic
 async def test_a_changelog_that_was_created_again_is_read_from_its_beginning(
     cluster: Cluster, topic_prefix: str
 ) -> None:
-    changelog, tp = changelog_of(topic_prefix, "in"), TopicPartition("in", 0)
+    changelog, tp = changelog_of(topic_prefix, "in"), TopicPartition(*ONE)
     await cluster.create(**{changelog: 1})
     await cluster.write(changelog, [(b"%d" % number, b"1") for number in range(9)])
     async with following(cluster, topic_prefix, handler_of()) as standbys:
-        standbys.follow({tp})
+        standbys.follow({ONE})
         await copied(standbys, tp, {b"%d" % number: b"1" for number in range(9)})
         await cluster.recreate(changelog)
         await cluster.write(changelog, [(b"a", b"2")])
@@ -195,14 +214,36 @@ async def test_a_changelog_that_was_created_again_is_read_from_its_beginning(
 
 
 @pytest.mark.kafka
+async def test_a_copy_that_may_have_missed_that_a_state_has_gone_begins_again(
+    cluster: Cluster, topic_prefix: str
+) -> None:
+    """A tombstone is in the changelog for a day, and this copy has not been there for two."""
+    changelog, tp = changelog_of(topic_prefix, "in"), TopicPartition(*ONE)
+    await cluster.create(**{changelog: 1})
+    await cluster.write(changelog, [(b"a", b"1")])
+    async with following(cluster, topic_prefix, handler_of()) as standbys:
+        standbys.follow({ONE})
+        await copied(standbys, tp, {b"a": b"1"})
+        away = standbys._copies[tp]
+        away.read(Record(changelog, 0, 0, 1_000, b"gone", b"2"))
+        away.seen_at -= 2 * 86_400
+        await copied(standbys, tp, {b"a": b"1"})
+        assert standbys._copies[tp] is not away
+        standbys._copies[tp].seen_at -= 2 * 86_400
+        assert standbys.take(tp) is None, "nor does it help who takes over"
+
+
+@pytest.mark.kafka
 async def test_states_of_a_newer_program_are_not_followed(
     cluster: Cluster, topic_prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    changelog, tp = changelog_of(topic_prefix, "in"), TopicPartition("in", 0)
+    changelog = changelog_of(topic_prefix, "in")
     await cluster.create(**{changelog: 1})
     await cluster.producer.send_and_wait(changelog, b"1", b"a", headers=[("keygrouping-version", b"2")])
     async with following(cluster, topic_prefix, handler_of()) as standbys:
-        standbys.follow({tp})
-        await until(lambda: "this member can't have a copy" in caplog.text)
-        assert "in[0]: this member can't have a copy of its states: states of version 2 are there" in caplog.text
-        assert standbys.left == {}
+        standbys.follow({ONE})
+        await until(lambda: "this member can't have copies" in caplog.text)
+        assert "in[0]: this member can't have copies of its states: states of version 2 are there" in caplog.text
+        assert (standbys.left, standbys.places, standbys.wanted) == ({}, set(), {}), "another is to have them"
+        standbys.follow({ONE})
+        assert not standbys.places, "it would fail again"

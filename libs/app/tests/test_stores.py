@@ -80,6 +80,18 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def test_keys_that_are_gone_take_no_memory_where_nobody_asks_for_the_oldest() -> None:
+    """As in a standby copy, which ends no state by its age."""
+    store = MemoryStore(timed=True)
+    for number in range(100_000):
+        store.put(b"%d" % number, Kept(b"", number, 1))
+        if number >= 60:
+            store.put(b"%d" % (number - 60), None)
+    assert len(store) == 60
+    assert len(store._times) <= 2000 and len(store._queued) <= 2000
+    assert store.before(99_950, 100) == [b"%d" % number for number in range(99_940, 99_950)]
+
+
 def test_states_on_disk_take_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And their file is gone as soon as it is open: nothing is left behind by a crash."""
     monkeypatch.setenv("SQLITE_TMPDIR", str(tmp_path))

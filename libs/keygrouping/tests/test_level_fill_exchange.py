@@ -125,9 +125,31 @@ def test_a_new_plan_tells_what_others_bring_before_they_do() -> None:
         for hashed, weight, tracked in zip(told["hashes"], told["counts"], told["tracked"], strict=True):
             if tracked and hashed in single:
                 own[single[hashed]] += weight
+        again = sources_of(1, 12)[0]
+        again.restore(json.loads(json.dumps(source.snapshot())))
+        assert again._part == part
         source.apply(plan)
         expected = part * np.maximum(fixed, 0.0) / told["part"] - own / told["mass"]
         assert source._arrays.expected == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_plan_for_another_number_of_workers_is_not_judged_by_what_was_counted_before() -> None:
+    """With 80 workers there are twice as many buckets as with 60."""
+    random, sources = np.random.default_rng(1), sources_of(3, 60)
+    for _ in range(2):
+        interval(sources, skewed(random, 0.4))
+    keys = skewed(random, 0.4)
+    for number, source in enumerate(sources):
+        source.route_batch(KEYS[keys[origins(keys, 3, by_key=True) == number]], None, 0.0)
+    exchange(sources)
+    for source in sources:
+        source.interim_statistics()
+        source.resize(80)
+    assert together(sources)
+    plan = sources[1].plan([source.interim_statistics() for source in sources[1:]])
+    before = sources[0].epoch
+    sources[0].apply(plan)
+    assert sources[0].epoch > before
 
 
 def test_what_has_stopped_or_burst_inside_of_an_interval_is_evened_out_in_it() -> None:

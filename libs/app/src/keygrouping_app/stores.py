@@ -12,6 +12,8 @@ from typing import Protocol
 
 from keygrouping_app.kept import Kept, UnusableStateError
 
+_FEW = 1000
+"""Entries in vain that are no burden."""
 _CACHE_KIB = 8192
 """Memory that the store of a partition takes on disk."""
 
@@ -103,6 +105,10 @@ class MemoryStore:
         if key not in self._queued or time < self._queued[key]:
             self._queued[key] = time
             heapq.heappush(self._times, (time, key))
+        if len(self._times) > 2 * len(self._states) + _FEW:  # Where nobody asks, those of keys that are gone are many.
+            self._queued = {key: kept.time for key, kept in self._states.items()}
+            self._times = [(time, key) for key, time in self._queued.items()]
+            heapq.heapify(self._times)
 
 
 class DiskStore:

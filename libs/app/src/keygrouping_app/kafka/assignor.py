@@ -14,9 +14,9 @@ partition whose owner has gone to a member that follows them, as long as all get
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import orjson
 from aiokafka import TopicPartition
@@ -114,15 +114,16 @@ def _standbys_of(
     for claim in claims.values():
         for topic, number in claim.standbys.items():
             copies[topic] = max(number, copies.get(topic, 0))
-    able = {
-        place: [
-            member
-            for member, claim in sorted(claims.items())
-            if place[0] in claim.standbys and member not in (target[place], held.get(place))
-        ]
-        for place in places
-        if copies.get(place[0])
-    }
+    able: dict[Place, list[str]] = {}
+    for place in places:
+        if not copies.get(place[0]):
+            continue
+        owner, following = held.get(place), target[place]
+        members = [member for member, claim in sorted(claims.items()) if place[0] in claim.standbys]
+        able[place] = [member for member in members if member not in (owner, following)]
+        # It has the place when the owner has let it go, and needs its copy then.
+        if owner not in (None, following) and place in claims[following].follows:
+            yield place, following
     wanted = {place: min(copies[place[0]], len(members)) for place, members in able.items()}
     most = -(-sum(wanted.values()) // len(claims))
     loads = dict.fromkeys(claims, 0)
@@ -141,19 +142,34 @@ def _may_take(place: Place, member: str, held: Mapping[Place, str]) -> bool:
     return held.get(place) != member
 
 
+class Copies(Protocol):
+    """Copies of the states of others' partitions."""
+
+    @property
+    def places(self) -> Set[Place]:
+        """Those that there are."""
+
+    @property
+    def wanted(self) -> Mapping[str, int]:
+        """How many copies there are to be of each topic's states that can be kept here."""
+
+    def follow(self, places: set[Place]) -> None:
+        """These are to be kept from now on, and no others."""
+
+
 class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     """Of one member: says what it holds, and, if the group's leader, gives shares.
 
     `holds` and `leaving` are the caller's to keep; `gives_up` and `follows` are set by each assignment. The partitions
-    of `apart`, a topic, are shared by themselves, so that each member has some, whatever it has of others. `standbys`:
-    see `Claim`.
+    of `apart`, a topic, are shared by themselves, so that each member has some, whatever it has of others. `copies`
+    tells which copies of states it has, and is to have.
     """
 
     name = "keygrouping-cooperative"
 
-    def __init__(self, apart: str | None = None, standbys: Mapping[str, int] | None = None) -> None:
+    def __init__(self, apart: str | None = None, copies: Copies | None = None) -> None:
         self._apart = apart
-        self._standbys = dict(standbys or {})
+        self._copies = copies
         self.number = 0
         self.holds: set[Place] = set()
         self.leaving: set[Place] = set()
@@ -166,8 +182,8 @@ class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
             "number": self.number,
             "holds": sorted(self.holds),
             "leaving": sorted(self.leaving),
-            "follows": sorted(self.follows),
-            "standbys": self._standbys,
+            "follows": sorted(self._copies.places) if self._copies else [],
+            "standbys": dict(self._copies.wanted) if self._copies else {},
         }
         return ConsumerProtocolMemberMetadata(0, sorted(topics), orjson.dumps(data))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -175,6 +176,8 @@ class Copy:
     """Where to read on; None: at the beginning."""
     newest: int = -1
     """Offset of the last record that had a state."""
+    seen_at: float = math.inf
+    """When the broker answered last what there is behind the position, s since 1970; infinite: not yet."""
 
     @classmethod
     def of(cls, handler: Handler) -> Copy:
@@ -214,7 +217,8 @@ async def restore(settings: Settings, tp: TopicPartition, copy: Copy, last: int 
         while True:
             if copy.newest > (-1 if last is None else last):
                 raise AppError([_apart(settings.group, tp, changelog)])
-            if (position := await consumer.position(changelog)) >= end:
+            position = copy.position = await consumer.position(changelog)
+            if position >= end:
                 break
             progress.done, progress.left = position - first, end - position
             if loop.time() > told + _TOLD_SECONDS:

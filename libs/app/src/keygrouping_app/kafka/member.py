@@ -18,7 +18,7 @@ from aiokafka.structs import OffsetAndMetadata
 from keygrouping_kafka.calls import backoff, given_up_calls
 from keygrouping_kafka.errors import can_be_retried
 
-from keygrouping_app.kafka.assignor import CooperativeAssignor, places_of
+from keygrouping_app.kafka.assignor import CooperativeAssignor, Copies, places_of
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.session import Session
 
@@ -48,9 +48,6 @@ class Owner(Protocol):
     def lose(self, tp: TopicPartition) -> None:
         """The partition is or may be somebody else's already: nothing of it may be committed."""
 
-    def follow(self, tps: set[TopicPartition]) -> None:
-        """Copies of the states of these partitions, which are others', are to be kept, and of no others."""
-
     def may_start(self, until: float) -> None:
         """What is ours is ours until this moment of the event loop's clock: no event may start from then on."""
 
@@ -58,7 +55,7 @@ class Owner(Protocol):
 class Member:
     """Keeps up a membership. `holds` are the partitions that nobody else has; `apart`: see `CooperativeAssignor`.
 
-    `topics` are those that there are when it joins; `standbys`: how many copies of states there are to be, by topic.
+    `topics` are those that there are when it joins; `copies`: of the states of others' partitions, if there are any.
     """
 
     def __init__(
@@ -67,12 +64,13 @@ class Member:
         topics: Iterable[str],
         owner: Owner,
         apart: str | None = None,
-        standbys: Mapping[str, int] | None = None,
+        copies: Copies | None = None,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._owner = owner
-        self._assignor = CooperativeAssignor(apart, standbys)
+        self._copies = copies
+        self._assignor = CooperativeAssignor(apart, copies)
         self._consumer: AIOKafkaConsumer | None = None
         self._session = self._new_session()
         self._silence: asyncio.TimerHandle | None = None
@@ -214,7 +212,8 @@ class Member:
         self._assignor.leaving &= self._assignor.holds
         for tp in sorted(fresh):
             self._owner.gain(tp)
-        self._owner.follow({TopicPartition(*place) for place in self._assignor.follows})
+        if self._copies is not None:
+            self._copies.follow(self._assignor.follows)
         for place in sorted(self._assignor.gives_up - self._assignor.leaving):
             tp = TopicPartition(*place)
             self._assignor.leaving.add(place)

@@ -101,8 +101,9 @@ class Runner:
         self.sharing = None if split is None else Sharing(settings, self._lanes[split], self.partitions)
         """None: no handler has `split`."""
         self.standbys = Standbys(settings, self._handler_of)
-        wanted = {topic: state.standbys for topic, each in self._handler_of.items() if (state := each.state)}
-        self._member = Member(settings, self._topic_of, self, overflow_of(settings.group), wanted)
+        self._copies: dict[TopicPartition, Copy] = {}
+        """Of partitions that are ours now, until that is begun with."""
+        self._member = Member(settings, self._topic_of, self, overflow_of(settings.group), self.standbys)
         self.restoring: dict[TopicPartition, Restoring] = {}
         """Partitions that are ours and wait for their states."""
         self._restores = asyncio.Semaphore(_MOST_RESTORES)
@@ -230,16 +231,13 @@ class Runner:
 
     def gain(self, tp: TopicPartition) -> None:
         """See `Owner`."""
-        self._start(tp, self._begin(tp, followed=self.standbys.take(tp)))
-
-    def follow(self, tps: set[TopicPartition]) -> None:
-        """See `Owner`."""
-        self.standbys.follow(tps)
+        if (copy := self.standbys.take(tp)) is not None:
+            self._copies[tp] = copy
+        self._start(tp, self._begin(tp))
 
     async def give_up(self, tp: TopicPartition) -> None:
         """See `Owner`."""
-        if (task := self._beginning.pop(tp, None)) is not None:
-            task.cancel()
+        self._stop_beginning(tp)
         if (partition := self.partitions.get(tp)) is not None:
             await self._drain(partition)
             self.partitions.pop(tp, None)
@@ -248,8 +246,7 @@ class Runner:
 
     def lose(self, tp: TopicPartition) -> None:
         """See `Owner`."""
-        if (task := self._beginning.pop(tp, None)) is not None:
-            task.cancel()
+        self._stop_beginning(tp)
         if (partition := self.partitions.pop(tp, None)) is not None:
             log.warning(
                 "%s[%d] is another member's, or may be: what runs of it is stopped if it can be, and runs again there",
@@ -294,10 +291,15 @@ class Runner:
         del self.partitions[partition.tp]
         await self._begin(partition.tp, partition.refused)
 
-    async def _begin(
-        self, tp: TopicPartition, refused: Mapping[int, Failure] | None = None, followed: Copy | None = None
-    ) -> None:
+    def _stop_beginning(self, tp: TopicPartition) -> None:
+        if (task := self._beginning.pop(tp, None)) is not None:
+            task.cancel()
+        if (copy := self._copies.pop(tp, None)) is not None:
+            copy.states.close()
+
+    async def _begin(self, tp: TopicPartition, refused: Mapping[int, Failure] | None = None) -> None:
         handler, _ = self._handlers[self._topic_of[tp.topic]]
+        followed = self._copies.pop(tp, None)
         async with AsyncExitStack() as begun:
             if followed is not None:
                 begun.callback(followed.states.close)
@@ -348,9 +350,9 @@ class Runner:
     ) -> States:
         """The states that belong to what is committed; `followed`: those that were followed, if any."""
         progress = self.restoring[tp] = Restoring()
+        copy = followed or Copy.of(handler)
         try:
             for pause in backoff():
-                copy, fresh, followed = followed or Copy.of(handler), followed is None, None
                 try:
                     async with self._restores:
                         with given_up_calls():
@@ -358,10 +360,12 @@ class Runner:
                             await restore(self._settings, tp, copy, split_states(found.metadata)[1], progress)
                     return copy.states
                 except BaseException as error:
-                    copy.states.close()
-                    # What was followed may be of a changelog that is there no more.
-                    if not can_be_retried(error) and (fresh or not isinstance(error, Exception)):
-                        raise
+                    if not can_be_retried(error) or isinstance(error, OffsetOutOfRangeError):
+                        copy.states.close()
+                        # What was followed may be of a changelog that is there no more.
+                        if not can_be_retried(error) and (followed is None or not isinstance(error, Exception)):
+                            raise
+                        copy, followed = Copy.of(handler), None
                     log.warning("%s[%d]: cannot restore its states, trying again: %r", *tp, error)
                 await asyncio.sleep(pause)
             raise AssertionError

@@ -389,7 +389,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         if counted is None or not counted.mass or not counted.part:
             return
         own = plan.placement.fixed_of(counted.hashes, np.where(counted.tracked, counted.counts, 0.0), counted.cold)
-        gaps = self._part * plan.placement.fixed / counted.part - own / counted.mass
+        gaps = self._part * plan.placement.fixed / counted.part - (own + counted.outside) / counted.mass
         self._arrays.expect(gaps, 1.0 / counted.part)
 
     def _take(self, plan: Plan | None) -> None:
@@ -435,7 +435,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         """New workers take an equal part of each old one's buckets, and the tracked keys are placed again."""
         before, plan = self._arrays, self._plan
         self._arrays, self._outside = empty_arrays(self._settings, self._workers), np.zeros(self._workers)
-        self._swing = self._swing.restarted()
+        self._swing, self._part, self._counted = self._swing.restarted(), 1.0, None
         owners = self._arrays.owners
         owners[:] = resized(before.owners, len(before.loads), len(owners), self._workers)
         self._home = resized(self._home, len(before.loads), len(owners), self._workers)
@@ -456,7 +456,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         began = None if self._ticks is None else self._ticks.began
         plan = None if self._plan is None else self._plan.to_data()
         own = {"began": began, "checked": self._checked, "plan": plan, "outside": self._outside.tolist()}
-        own |= {"swing": self._swing.to_data(), "fingerprint": self._fingerprint}
+        own |= {"swing": self._swing.to_data(), "part": self._part, "fingerprint": self._fingerprint}
         return own | self._arrays.to_data()
 
     def _restore_state(self, state: Any, shift: float) -> None:
@@ -468,8 +468,9 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
             loads_from(state["outside"], self._workers),
         )
         data, swing = state["plan"], Swing.parsed(state["swing"])
+        part = float(loads_from([state.get("part", 1.0)], 1)[0])
         plan = None if data is None else Plan.parsed(data, self._workers, len(arrays.owners), self._fingerprint)
-        self._arrays, self._outside, self._checked, self._swing = arrays, outside, checked, swing
+        self._arrays, self._outside, self._checked, self._swing, self._part = arrays, outside, checked, swing, part
         self._home = arrays.owners.copy()
         if self._ticks is not None:
             self._ticks.began = began
@@ -483,6 +484,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         own, before = empty_arrays(self._settings, self._workers), other._arrays
         self._now, self._epoch, self._checked = other._now, other._epoch, other._checked
         self._outside, self._swing, self._home = other._outside.copy(), other._swing.restarted(), other._home
+        self._part, self._counted = other._part, other._counted
         if self._ticks is not None:
             self._ticks.began = None if other._ticks is None else other._ticks.began
         if len(own.hashes) == len(before.hashes):

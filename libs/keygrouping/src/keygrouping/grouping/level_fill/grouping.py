@@ -131,7 +131,7 @@ class LevelFill(BaseGrouping[LevelFillSettings]):
         self._advance(now)
         self._arrays.state["now"] = self._now
         if self._together:
-            self._arrays.go_deaf(self._outside)
+            self._arrays.go_deaf(self._outside, levels=self._part > 0.0)
         return self._arrays
 
     def statistics(self, now: float | None = None) -> dict[str, Any]:

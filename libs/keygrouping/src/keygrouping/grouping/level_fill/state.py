@@ -274,15 +274,16 @@ class Arrays(NamedTuple):
         self._leave_out(outside)
         self.state["until"] = 0
 
-    def go_deaf(self, outside: Weights) -> None:
+    def go_deaf(self, outside: Weights, *, levels: bool) -> None:
         """Nothing has been heard for a part of an interval: from now on the source levels its own part.
 
-        `outside`: see `bear`, of this source. Where there is any, no level can begin here: it is no part of one.
-        Nor is anybody deaf before an interval has told how long that takes.
+        `outside`: see `bear`, of this source; where there is any, no level can begin here: it is no part of one.
+        `levels`: whether the source has keys of several workers, so that what it has brought was evened out with what
+        others were expected to bring. Nobody is deaf before an interval has told how long that takes.
         """
         if not self.state["deaf_after"][0] or self.mass <= self.state["deaf_from"][0]:
             return
-        if self.state["others"][0] > 0.0 and not (self.state["aside_mass"][0] or outside.any()):
+        if (levels or self.state["others"][0] > 0.0) and not (self.state["aside_mass"][0] or outside.any()):
             self._start_level()
         else:
             self.alone(outside)

@@ -107,38 +107,20 @@ def shuffled(kills: int, rebalances: int, sleeps: int) -> list[str]:
     return found
 
 
+def part(name: str, store: str, standbys: int) -> Any:
+    """A tenth of the whole form, of this name."""
+    marks = [pytest.mark.fault, pytest.mark.timeout(3600)]
+    return pytest.param(20_000, shuffled(12, 6, 2), 0.01, store, standbys, marks=marks, id=name)
+
+
 @pytest.mark.parametrize(
     ("events", "faults", "seconds", "store", "standbys"),
     [
         pytest.param(1_200, ["kill", "join", "leave"], 0.005, "memory", 0, id="short"),
         pytest.param(1_200, ["kill", "join", "leave"], 0.005, "memory", 1, id="short-standbys"),
-        pytest.param(
-            20_000,
-            shuffled(12, 6, 2),
-            0.01,
-            "memory",
-            0,
-            marks=[pytest.mark.fault, pytest.mark.timeout(3600)],
-            id="part-memory",
-        ),
-        pytest.param(
-            20_000,
-            shuffled(12, 6, 2),
-            0.01,
-            "memory",
-            2,
-            marks=[pytest.mark.fault, pytest.mark.timeout(3600)],
-            id="part-standbys",
-        ),
-        pytest.param(
-            20_000,
-            shuffled(12, 6, 2),
-            0.01,
-            "disk",
-            1,
-            marks=[pytest.mark.fault, pytest.mark.timeout(3600)],
-            id="part-disk",
-        ),
+        part("part-memory", "memory", 0),
+        part("part-standbys", "memory", 2),
+        part("part-disk", "disk", 1),
         pytest.param(
             200_000,
             shuffled(100, 30, 10),

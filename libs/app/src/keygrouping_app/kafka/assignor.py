@@ -227,10 +227,8 @@ def _assignment(number: int, share: Share) -> ConsumerProtocolMemberAssignment:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(share.gets):
         by_topic.setdefault(topic, []).append(partition)
-    data = orjson.dumps(
-        {"number": number, "gives_up": sorted(share.gives_up), "follows": sorted(share.follows)},
-    )
-    return ConsumerProtocolMemberAssignment(0, sorted(by_topic.items()), data)
+    data = {"number": number, "gives_up": sorted(share.gives_up), "follows": sorted(share.follows)}
+    return ConsumerProtocolMemberAssignment(0, sorted(by_topic.items()), orjson.dumps(data))
 
 
 def places_of(partitions: Iterable[TopicPartition]) -> set[Place]:

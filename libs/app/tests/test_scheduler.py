@@ -258,6 +258,21 @@ def test_nothing_of_a_withdrawn_source_starts_and_what_runs_ends_before_its_key_
     assert not scheduler._queues
 
 
+@pytest.mark.parametrize(("failure", "batch", "ends"), [(POISON, 1, 1), (BROKEN, 1, 0), (POISON, 2, 0), (None, 2, 2)])
+def test_what_fails_as_its_source_goes_ends_if_no_try_of_its_next_owner_can_help(
+    failure: Failure | None, batch: int, ends: int
+) -> None:
+    leaving = Source(Topic("t"))
+    scheduler = Scheduler(concurrency=1, batch=batch, retries=2)
+    scheduler.offer(events(["a"] * batch, leaving))
+    call = scheduler.start(0.0)
+    assert call is not None
+    scheduler.withdraw(leaving)
+    assert len(scheduler.finish(call, 1.0, failure)) == ends
+    assert leaving.events == leaving.running == 0
+    assert scheduler.idle
+
+
 @given(keys_of_events, keys_of_events, st.integers(1, 6), st.integers(0, 3), st.sampled_from([1, 2, 100]))
 def test_many_calls_at_once_start_and_end_as_they_would_one_after_another(
     first: Keys, then: Keys, lanes: int, ahead: int, batch: int

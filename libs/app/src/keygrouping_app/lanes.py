@@ -530,4 +530,4 @@ def _seconds(call: Call, now: float) -> float:
 
 _NO_OUTPUTS: list[Outgoing] = []
 """Never changed."""
-_WITHDRAWN = Failure("withdrawn", "its partition went to another member", retry=False)
+_WITHDRAWN = Failure("withdrawn", "its partition went to another member")

@@ -221,7 +221,7 @@ class Scheduler:
     def finish(self, call: Call, now: float, failure: Failure | None = None) -> list[Event]:
         """A call has ended. Gives the events that have ended with it: all, or none if they are tried again.
 
-        What has failed of a closed source has not ended: its next owner tries it again.
+        What has failed of a closed source has not ended: its next owner tries it again, unless that can't help.
         """
         del self.running[call]
         source = call.events[0].source
@@ -232,7 +232,9 @@ class Scheduler:
             return self._failed(call, now, failure)
         _let_go(source, call.events)
         self._free(call.queue)
-        return call.events if failure is None else []
+        # Of a batch each would be tried by itself, so one that can't be handled says nothing of the others.
+        final = failure is None or (not failure.retry and len(call.events) == 1)
+        return call.events if final else []
 
     def succeed(self, calls: Iterable[Call]) -> Iterable[list[Event]]:
         """Like `finish` for calls that have succeeded, while nothing has failed that the breaker counts.

@@ -483,6 +483,7 @@ _WAITS = 'max by (namespace, group, topic, pod, instance) (keygrouping_app_key_w
 _ENDED = "sum by (namespace, group, topic) (increase(keygrouping_app_events_total[15m]))"
 _IMBALANCE = 'max by (namespace, group, topic) (keygrouping_app_imbalance_ratio{{keys="{keys}"}})'
 _BUSY = "max by (namespace, group, topic) (avg_over_time(keygrouping_app_busy_lanes[10m]) / keygrouping_app_lanes)"
+_HELD = "max by (namespace, group, topic, pod, instance) (keygrouping_app_move_oldest_seconds)"
 _OF_APP = "{{ $labels.group }} in {{ $labels.namespace }}"
 
 APPS = (
@@ -552,6 +553,16 @@ APPS = (
         "A member has {{ $value | humanize }} times what members have on average, of hot keys that others could take, "
         "its lanes are full, and for ten minutes nobody has given anything away: what is given can't be written, or "
         "members don't hear of each other.",
+    ),
+    Alert(
+        "KeygroupingAppKeyHeld",
+        f"{_HELD} > 120",
+        "3m",
+        "warning",
+        f"A key of {{{{ $labels.topic }}}} has been held for {{{{ $value | humanizeDuration }}}} in app {_OF_APP}",
+        "In {{ $labels.instance }} a key is to be handed over with its state, and has been held for "
+        "{{ $value | humanizeDuration }}: a call of the key does not end, or the slot that has the key is not read. "
+        "Events of the key wait; once they fill the memory of their partition, other keys wait as well.",
     ),
     Alert(
         "KeygroupingAppDeadLetters",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import Path
 
 from keygrouping_local.ports import free_ports
@@ -38,6 +41,15 @@ class Members:
         process = self._running.pop(number)
         process.kill()
         process.wait()
+
+    def order(self, number: int, key: str, slot: int) -> bool:
+        """Has a key handed over; whether the member takes the order."""
+        url, body = f"http://127.0.0.1:{self.ports[number]}/keys/{key}/slot", json.dumps({"slot": slot}).encode()
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, body, method="PUT"), timeout=10) as answer:
+                return bool(answer.status == HTTPStatus.ACCEPTED)
+        except OSError:
+            return False
 
     def pid(self, number: int) -> int:
         return self._running[number].pid

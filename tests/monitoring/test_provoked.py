@@ -467,8 +467,8 @@ async def test_an_app_in_trouble_is_told_of(application: str, tmp_path: Path) ->
     with EmbeddedBroker(tmp_path / "broker") as broker:
         async with Cluster(broker.bootstrap_servers) as cluster:
             orders, pictures = f"{application}-orders", f"{application}-pictures"
-            clicks = f"{application}-clicks"
-            await cluster.create(**{orders: 2, pictures: 1, clicks: 2, f"{application}-dead": 1})
+            clicks, payments = f"{application}-clicks", f"{application}-payments"
+            await cluster.create(**{orders: 2, pictures: 1, clicks: 2, payments: 1, f"{application}-dead": 1})
             await cluster.create_small(f"{application}-app.overflow", LEAST_OVERFLOW, partitions=2)
             members, watch = Members(broker.bootstrap_servers, application, tmp_path), Watch()
             (tmp_path / "rules.yaml").write_text(hastened(prometheus_rules()))
@@ -478,6 +478,7 @@ async def test_an_app_in_trouble_is_told_of(application: str, tmp_path: Path) ->
                     watch.prometheus = found
                     await trouble(members, watch, cluster, orders, pictures)
                     await not_to_be_shared(watch, cluster, clicks)
+                    await held(members, watch, cluster, payments)
                     assert broker.pid is not None
                     with stopped(broker.pid):
                         await watch.fires("KeygroupingKafkaCutOff")
@@ -512,6 +513,18 @@ async def trouble(members: Members, watch: Watch, cluster: Cluster, orders: str,
         members.start(1)
         await watch.fires("KeygroupingAppNotReady", "KeygroupingTargetDown")
     await until(partial(watch.prometheus.query, ready.format(2)), TIMEOUT)
+
+
+async def held(members: Members, watch: Watch, cluster: Cluster, payments: str) -> None:
+    """A key whose call does not end is to go to another member."""
+    await cluster.write(payments, [(b"held", b""), (b"held", b"")])
+
+    async def is_ordered() -> bool:
+        return any([await asyncio.to_thread(members.order, number, "held", 0) for number in range(2)])
+
+    await cluster.write(payments, [(b"held", b"3600")])
+    await until(is_ordered, TIMEOUT)
+    await watch.fires("KeygroupingAppKeyHeld")
 
 
 async def not_to_be_shared(watch: Watch, cluster: Cluster, clicks: str) -> None:

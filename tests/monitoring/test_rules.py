@@ -867,6 +867,11 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("members have the same", app_shares("1.2", "1", "8"), "25m"),
         Case("it is not to be shared", of_app("busy_lanes", "8x60") | of_app("lanes", "8x60"), "25m"),
     ),
+    "KeygroupingAppKeyHeld": (
+        Case("a call hangs", of_app("move_oldest_seconds", "0+60x60"), "8m", {**ORDERS, "instance": "m"}, "8m 0s"),
+        Case("keys come and go", of_app("move_oldest_seconds", "0 3 0 130 0 2 " * 10), "20m"),
+        Case("none is held", of_app("move_oldest_seconds", "0x60"), "20m"),
+    ),
     "KeygroupingAppDeadLetters": (
         Case("many", app_dead("0x20 200x60", "0+1000x100"), "25m", {**ORDERS, "reason": "failed"}, "200"),
         Case(

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from keygrouping.app import BYTES, App, Event, Reject, Topic
+from keygrouping.app import BYTES, App, Event, Reject, State, Topic
 
 brokers, prefix, port, folder = sys.argv[1:]
 down = Path(folder) / "down"
@@ -31,6 +31,14 @@ def shrink(event: Event) -> None:
     """A picture that kills its process."""
     if event.value == b"die":
         os._exit(1)
+
+
+@app.on(Topic(f"{prefix}-payments", value=BYTES), state=State(dict, moves="ordered"), timeout=3600)
+async def book(event: Event, account: dict[str, int]) -> None:
+    """Its seconds, if it is a number; the state changes each time."""
+    account["events"] = account.get("events", 0) + 1
+    if event.value:
+        await asyncio.sleep(float(event.value))
 
 
 @app.on(Topic(f"{prefix}-clicks", value=BYTES), concurrency=4, split=True)

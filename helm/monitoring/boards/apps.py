@@ -7,6 +7,7 @@ _BREAKER, _KEY, _LAG = "KeygroupingAppBreakerOpen", "KeygroupingAppKeyBlocked", 
 _DEAD, _GAP, _MISSING = "KeygroupingAppDeadLetters", "KeygroupingAppGapFull", "KeygroupingAppMissing"
 _SHARED = "KeygroupingAppNotShared"
 _RESTARTING = "KeygroupingAppRestarting"
+_HELD = "KeygroupingAppKeyHeld"
 _OF_MEMBERS = "and on (namespace, instance) keygrouping_app_ready"
 _EACH = "{{group}}: {{topic}}"
 
@@ -200,6 +201,51 @@ APPS = Board(
                     "s",
                     one(by_process("max", "(keygrouping_app_slot_load_seconds)"), "{{process}}"),
                     alert=_SHARED,
+                ),
+            ),
+        ),
+        Row(
+            "Are keys handed over?",
+            (
+                Panel(
+                    "Keys at slots",
+                    "Keys that other members than those of their inputs have, with their states.",
+                    "short",
+                    one("sum by (group, topic) (keygrouping_app_moved_keys)", _EACH),
+                    alert=_HELD,
+                    width=6,
+                ),
+                Panel(
+                    "Keys handed over",
+                    "Keys per second that were handed over.",
+                    "cps",
+                    one("sum by (group, topic) (rate(keygrouping_app_moves_total[$__rate_interval]))", _EACH),
+                    alert=_HELD,
+                    width=6,
+                ),
+                Panel(
+                    "How long keys are held",
+                    "The key that is held longest now, and the mean of those that were handed over.",
+                    "s",
+                    (
+                        Query("max by (group, topic) (keygrouping_app_move_oldest_seconds)", f"{_EACH}, longest"),
+                        Query(
+                            "sum by (group, topic) (rate(keygrouping_app_move_held_seconds_total[$__rate_interval])) "
+                            "/ (sum by (group, topic) (rate(keygrouping_app_moves_total[$__rate_interval])) > 0)",
+                            f"{_EACH}, mean",
+                        ),
+                    ),
+                    limits=(10, 120),
+                    alert=_HELD,
+                    width=6,
+                ),
+                Panel(
+                    "States on their way",
+                    "Bytes of states per second that members sent.",
+                    "Bps",
+                    one("sum by (group, topic) (rate(keygrouping_app_moved_bytes_total[$__rate_interval]))", _EACH),
+                    alert=_HELD,
+                    width=6,
                 ),
             ),
         ),

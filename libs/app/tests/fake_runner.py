@@ -33,6 +33,7 @@ class FakeRunner:
     restoring: dict[TopicPartition, Restoring] = field(default_factory=dict)
     standbys: Any = field(default_factory=lambda: SimpleNamespace(left={}))
     sharing: Any = None
+    moving: Any = field(default_factory=lambda: SimpleNamespace(done={}))
 
     @property
     def held(self) -> list[Partition]:

@@ -1,6 +1,6 @@
 """An app with state as its users run it.
 
-state_program.py BROKERS PREFIX LOG SECONDS STORE STANDBYS
+state_program.py BROKERS PREFIX LOG SECONDS STORE STANDBYS MOVES PORT
 
 Each key's state is the chain of its events: whoever leaves one out, has one twice or in another order, has another
 digest. Calls fail at random, before and after they have changed the state; events with a negative value are refused.
@@ -17,7 +17,7 @@ from typing import Any
 
 from keygrouping.app import App, Event, Output, Reject, Retries, State
 
-brokers, prefix, log, seconds, store, standbys = sys.argv[1:]
+brokers, prefix, log, seconds, store, standbys, moves, port = sys.argv[1:]
 kind: Any = store
 app = App(
     f"{prefix}-group",
@@ -25,6 +25,7 @@ app = App(
     dead_letters=f"{prefix}-dead",
     session_timeout=6,  # the shortest that brokers take: what a killed member had waits for it
     max_events=2000,
+    port=int(port),
 )
 file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -48,7 +49,7 @@ async def up() -> AsyncIterator[None]:
 
 @app.on(
     f"{prefix}-in",
-    state=State(Chain, store=kind, standbys=int(standbys)),
+    state=State(Chain, store=kind, standbys=int(standbys), moves="ordered" if moves == "1" else None),
     retries=Retries(1000, 0.01, 0.05),
     breaker=None,
     timeout=20,

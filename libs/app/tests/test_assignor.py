@@ -138,7 +138,7 @@ def test_who_is_to_have_a_partition_keeps_its_copy_until_the_owner_has_let_go() 
 
 
 def test_members_of_an_older_version_follow_nothing() -> None:
-    leader = CooperativeAssignor(None, cast(Copies, SimpleNamespace(places=set(), wanted={"a": 1})))
+    leader = CooperativeAssignor((), cast(Copies, SimpleNamespace(places=set(), wanted={"a": 1})))
     old = orjson.dumps({"number": 1, "holds": [("a", 0)], "leaving": []})
     members = {"old": ConsumerProtocolMemberMetadata(0, ["a"], old), "new": leader.metadata(["a"])}
     cluster = cast(ClusterMetadata, SimpleNamespace(partitions_for_topic={"a": range(2)}.get))
@@ -150,7 +150,7 @@ def test_members_of_an_older_version_follow_nothing() -> None:
 
 def test_members_that_cannot_take_the_topic_apart_have_no_part_in_its_even_share() -> None:
     slots = [("app.overflow", number) for number in range(6)]
-    leader = CooperativeAssignor("app.overflow")
+    leader = CooperativeAssignor(["app.overflow"])
     holds = {"new": [], "old": [], "newer": slots}
     members = {
         member: ConsumerProtocolMemberMetadata(

@@ -19,6 +19,7 @@ from keygrouping_app import App, Breaker, Event, Topic
 from keygrouping_app.events import Outgoing, Record
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.lanes import LoopLanes
+from keygrouping_app.moves import Done
 from keygrouping_app.scheduler import Failure
 from keygrouping_app.telling import told
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
@@ -66,7 +67,14 @@ class Site:
         keys = ["alice"] * 1204 + [NASTY] * 30 + [f"customer-{number}" for number in range(20)]
         records = [Record("orders", 3, offset, 0, key.encode(), b"1") for offset, key in enumerate(keys)]
         lanes.offer(partition.take(records, len(keys)))
-        self.runner = SimpleNamespace(lanes=[lanes], held=[partition], joined=True, name="billing", sharing=None)
+        self.runner = SimpleNamespace(
+            lanes=[lanes],
+            held=[partition],
+            joined=True,
+            name="billing",
+            sharing=None,
+            moving=SimpleNamespace(done={"orders": Done(3, 2_500_000, 0.3, 0.2)}),
+        )
         with told(self.port, self.runner) as self.port:
             self._up.set()
             await self.stop.wait()
@@ -141,6 +149,13 @@ def test_it_shows_which_keys_block_and_what_a_split_would_give(site: Site, opens
     expect(page.locator("h2")).to_contain_text("orders · ")
     shown = {name: tile(page, name) for name in ("Lanes busy", "In memory", "Largest gap", "Breaker")}
     assert shown == {"Lanes busy": "2 of 8", "In memory": "1,234", "Largest gap": "1,254", "Breaker": "closed"}
+    moved = {name: tile(page, name) for name in ("Keys handed over", "States sent", "Held on average", "Events held")}
+    assert moved == {
+        "Keys handed over": "3",
+        "States sent": "2.5 MB",
+        "Held on average": "100 ms",
+        "Events held": "0",
+    }
     alice = page.get_by_role("row", name="alice")
     expect(alice).to_contain_text("1,203")
     expect(alice).to_contain_text("its call")

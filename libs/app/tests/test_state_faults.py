@@ -13,13 +13,18 @@ import os
 import random
 import signal
 import sys
+import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from keygrouping_app.kafka.clients import started
+from keygrouping_local.ports import free_ports
 from keygrouping_service.testing import Cluster, until
 
 pytestmark = pytest.mark.kafka
@@ -30,16 +35,19 @@ PROGRAM = Path(__file__).with_name("state_program.py")
 PARTITIONS = 4
 STUCK_SECONDS = 240.0
 Member = asyncio.subprocess.Process
-NewMember = Callable[[float, str, int], Awaitable[Member]]
+NewMember = Callable[..., Awaitable[Member]]
 
 
 @pytest.fixture
-async def new_member(cluster: Cluster, topic_prefix: str, tmp_path: Path) -> AsyncIterator[NewMember]:
+async def new_member(cluster: Cluster, topic_prefix: str, tmp_path: Path, ports: set[int]) -> AsyncIterator[NewMember]:
     """Starts a member; those that are left are killed."""
     started: list[Member] = []
 
-    async def start(seconds: float, store: str, standbys: int) -> Member:
-        arguments = (cluster.bootstrap_servers, topic_prefix, str(tmp_path / "log"), str(seconds), store, str(standbys))
+    async def start(seconds: float, store: str, standbys: int, moves: bool) -> Member:
+        (port,) = free_ports(1)
+        ports.add(port)
+        log, options = str(tmp_path / "log"), (str(seconds), store, str(standbys), "01"[moves], str(port))
+        arguments = (cluster.bootstrap_servers, topic_prefix, log, *options)
         member = await asyncio.create_subprocess_exec(
             sys.executable, str(PROGRAM), *arguments, env={**os.environ}, stdout=asyncio.subprocess.PIPE
         )
@@ -53,6 +61,39 @@ async def new_member(cluster: Cluster, topic_prefix: str, tmp_path: Path) -> Asy
         if member.returncode is None:
             member.kill()
             await member.wait()
+
+
+@pytest.fixture
+def ports() -> set[int]:
+    """Those of all members that were started."""
+    return set()
+
+
+class Mover:
+    """Has keys handed over at random, by any member that takes it."""
+
+    def __init__(self, ports: set[int], keys: list[str]) -> None:
+        self._ports = ports
+        self._keys = keys
+        self._chance = random.Random(3)
+        self.taken = 0
+
+    async def keep(self) -> None:
+        """Goes on until it is cancelled."""
+        while True:
+            key, slot = self._chance.choice(self._keys), self._chance.choice([None, *range(PARTITIONS)])
+            for port in list(self._ports):
+                self.taken += await asyncio.to_thread(self._ask, port, key, slot)
+
+    def _ask(self, port: int, key: str, slot: int | None) -> bool:
+        body = json.dumps({"slot": slot}).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/keys/{key}/slot", body, method="PUT")
+        try:
+            with urllib.request.urlopen(request, timeout=2) as answer:
+                return bool(answer.status == HTTPStatus.ACCEPTED)
+        except OSError as error:
+            assert getattr(error, "code", HTTPStatus.CONFLICT) in {404, 409, 503}
+            return False
 
 
 class Truth:
@@ -86,11 +127,25 @@ def text(data: bytes | None) -> str:
     return (data or b"").decode()
 
 
+async def states_in(cluster: Cluster, name: str) -> dict[str, Any]:
+    """What changelogs say at the end, of inputs and of slots; each key has a state in one of them."""
+    found: dict[str, bytes | None] = {}
+    at_home: dict[str, bytes | None] = {}
+    for record in await cluster.read(f"{name}.states"):
+        is_place = any(header == "keygrouping-place" for header, _ in record.headers)
+        at_home[text(record.key)] = None if is_place else record.value
+    if f"{name}.moved.states" in await cluster.admin.list_topics():
+        for record in await cluster.read(f"{name}.moved.states"):
+            found[f"{record.partition}:{text(record.key)}"] = record.value
+    moved = [(key.split(":", 2)[2], value) for key, value in found.items() if value is not None]
+    states = [*((key, value) for key, value in at_home.items() if value is not None), *moved]
+    assert len(dict(states)) == len(states)
+    return {key: json.loads(value) for key, value in states}
+
+
 async def compare(cluster: Cluster, prefix: str, truth: Truth) -> None:
     """What the broker holds with the truth; the order within each key, too."""
-    changelog = f"{prefix}-group.{prefix}-in.states"
-    states = {text(record.key): json.loads(text(record.value)) for record in await cluster.read(changelog)}
-    assert states == truth.states
+    assert await states_in(cluster, f"{prefix}-group.{prefix}-in") == truth.states
     outputs: defaultdict[str, list[list[Any]]] = defaultdict(list)
     for record in await cluster.read(f"{prefix}-out"):
         outputs[text(record.key)].append(json.loads(text(record.value)))
@@ -107,17 +162,43 @@ def shuffled(kills: int, rebalances: int, sleeps: int) -> list[str]:
     return found
 
 
-def part(name: str, store: str, standbys: int) -> Any:
+async def strike(
+    fault: str, members: list[Member], chance: random.Random, new: Callable[[], Awaitable[Member]]
+) -> None:
+    """One member is killed and replaced, ends, sleeps, or comes."""
+    if fault == "join" or len(members) == 1:
+        members.append(await new())
+        return
+    member = members.pop(chance.randrange(len(members)))
+    if fault == "sleep":
+        member.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(15)
+        member.send_signal(signal.SIGCONT)
+        members.append(member)
+    elif fault == "leave":
+        member.terminate()
+        assert await member.wait() == 0
+    else:
+        member.kill()
+        await member.wait()
+        members.append(await new())
+
+
+def part(name: str, store: str, standbys: int, *, moves: bool = False) -> Any:
     """A tenth of the whole form, of this name."""
     marks = [pytest.mark.fault, pytest.mark.timeout(3600)]
-    return pytest.param(20_000, shuffled(12, 6, 2), 0.01, store, standbys, marks=marks, id=name)
+    return pytest.param(20_000, shuffled(12, 6, 2), 0.01, store, standbys, moves, marks=marks, id=name)
 
 
 @pytest.mark.parametrize(
-    ("events", "faults", "seconds", "store", "standbys"),
+    ("events", "faults", "seconds", "store", "standbys", "moves"),
     [
-        pytest.param(1_200, ["kill", "join", "leave"], 0.005, "memory", 0, id="short"),
-        pytest.param(1_200, ["kill", "join", "leave"], 0.005, "memory", 1, id="short-standbys"),
+        pytest.param(1_200, ["kill", "join", "leave"], 0.005, "memory", 0, False, id="short"),
+        pytest.param(1_200, ["kill", "join", "leave"], 0.005, "memory", 1, False, id="short-standbys"),
+        pytest.param(4_000, [], 0.005, "memory", 0, True, id="calm-moves"),
+        pytest.param(4_000, ["kill", "join", "leave"], 0.005, "memory", 0, True, id="short-moves"),
+        part("part-moves", "memory", 0, moves=True),
+        part("part-moves-disk-standbys", "disk", 1, moves=True),
         part("part-memory", "memory", 0),
         part("part-standbys", "memory", 2),
         part("part-disk", "disk", 1),
@@ -127,6 +208,7 @@ def part(name: str, store: str, standbys: int) -> Any:
             0.01,
             "memory",
             1,
+            True,
             marks=[pytest.mark.fault, pytest.mark.timeout(0)],
             id="whole",
         ),
@@ -137,24 +219,28 @@ async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
     topic_prefix: str,
     tmp_path: Path,
     new_member: NewMember,
+    ports: set[int],
     events: int,
     faults: list[str],
     seconds: float,
     store: str,
     standbys: int,
+    moves: bool,
 ) -> None:
     topic, chance, handled = f"{topic_prefix}-in", random.Random(9), tmp_path / "log"
     await cluster.create(**{topic: PARTITIONS, f"{topic_prefix}-out": 2, f"{topic_prefix}-dead": 1})
     truth = Truth(topic, events)
     for partition, rows in truth.rows.items():
         await cluster.write(topic, rows, partition)
-    members = [await new_member(seconds, store, standbys) for _ in range(2)]
+    members = [await new_member(seconds, store, standbys, moves) for _ in range(2)]
+
+    mover = Mover(ports, list(truth.states))
+    moving = asyncio.create_task(mover.keep() if moves else asyncio.sleep(0))
 
     def calls() -> int:
         return handled.stat().st_size if handled.exists() else 0
 
     tps = [TopicPartition(topic, each) for each in range(PARTITIONS)]
-    each_has = events // PARTITIONS
 
     async def reach(part: float) -> None:
         wanted = part * sum(map(len, truth.outputs.values()))
@@ -163,30 +249,23 @@ async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
     for number, fault in enumerate(faults):
         await reach(0.9 * number / len(faults))
         log_it.info("%d calls: fault %d of %d: %s", calls(), number, len(faults), fault)
-        if fault == "join" or len(members) == 1:
-            members.append(await new_member(seconds, store, standbys))
-            continue
-        member = members.pop(chance.randrange(len(members)))
-        if fault == "sleep":
-            member.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(15)
-            member.send_signal(signal.SIGCONT)
-            members.append(member)
-        elif fault == "leave":
-            member.terminate()
-            assert await member.wait() == 0
-        else:
-            member.kill()
-            await member.wait()
-            members.append(await new_member(seconds, store, standbys))
+        await strike(fault, members, chance, partial(new_member, seconds, store, standbys, moves))
+
+    if moves:
+        await reach(0.95)
+        tps += [TopicPartition(f"{topic_prefix}-group.{topic}.moved", each) for each in range(PARTITIONS)]
+        moving.cancel()
+        assert mover.taken > events / 100
 
     async def all_committed() -> bool:
         found = await cluster.admin.list_consumer_group_offsets(f"{topic_prefix}-group", partitions=tps)
-        return [found[tp].offset for tp in tps if tp in found] == [each_has] * PARTITIONS
+        async with started(AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap_servers)) as reader:
+            ends = await reader.end_offsets(tps)
+        return all(tp in found and max(0, found[tp].offset) >= ends[tp] for tp in tps)
 
     await until(all_committed, timeout=STUCK_SECONDS)
     for member in members:
         member.terminate()
     assert [await member.wait() for member in members] == [0] * len(members)
     await compare(cluster, topic_prefix, truth)
-    log_it.warning("%d calls for %d events", calls(), events)
+    log_it.warning("%d calls for %d events, %d keys handed over", calls(), events, mover.taken)

@@ -11,7 +11,6 @@ import pytest
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_app import App, AppError, Event, Output, State
-from keygrouping_app.handlers import Handler
 from keygrouping_app.kafka.changelog import prepare
 from keygrouping_service.testing import Cluster, until
 
@@ -182,9 +181,8 @@ async def test_a_changelog_that_is_not_as_it_has_to_be_is_refused(
     bank: Bank, partitions: int, settings: dict[str, str], says: str
 ) -> None:
     await bank.cluster.admin.create_topics([NewTopic(bank.changelog, partitions, 1, topic_configs=settings)])
-    handlers: list[Handler] = bank.app().handlers
     with pytest.raises(AppError) as refused:
-        await prepare(bank.cluster.admin, bank.group, handlers)
+        await prepare(bank.cluster.admin, bank.group, {bank.topic: State(Account)})
     assert says in str(refused.value)
 
 

@@ -68,6 +68,14 @@ def test_what_members_share_is_shown_of_all() -> None:
     assert "200%" not in text
 
 
+def test_keys_that_are_handed_over_are_shown_of_all() -> None:
+    assert "handed over" not in shown(part())
+    told = {"done": 3, "bytes": 4_000_000, "seconds": 0.3, "longest": 0.2, "away": 2, "under_way": 1, "held_events": 40}
+    text = shown(part(moves={**told, "oldest": 1.5, "keys": []}), part(moves={**told, "oldest": 0.0, "keys": []}))
+    for words in ("handed over", "6", "8.0 MB", "100 ms", "at slots", "4", "80", "1.5 s"):
+        assert words in text
+
+
 def test_a_member_is_shown_with_its_hot_key() -> None:
     text = shown(part())
     for each in ("billing · 1 of 1 members", "orders · charge", "12.5", "2 of 16", "901", "32.5 s", "1,200", "closed"):

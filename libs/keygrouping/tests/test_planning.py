@@ -8,6 +8,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from keygrouping.grouping.protocol import Weights
 from keygrouping.grouping.table.interval import Interval, Numbers, Outcome, limited
+from keygrouping.grouping.table.placing import Planner as NamedPlanner
+from keygrouping.grouping.table.placing import planned_workers
 from keygrouping.grouping.table.planning import (
     highest_cost,
     llfd,
@@ -467,3 +469,34 @@ def test_readj_considers_fewer_keys_with_a_larger_sigma() -> None:
         interval = Interval(cost, state, home, home, np.zeros(10))
     fine, coarse = readj(interval, 0.01, 0.0005), readj(interval, 0.01, 0.02)
     assert interval.balanced(fine.worker, 0.01) and not interval.balanced(coarse.worker, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "planner"),
+    [
+        ("llfd", lambda interval: llfd(interval, 0.08)),
+        ("mintable", lambda interval: mintable(interval, 0.08)),
+        ("minmig", lambda interval: minmig(interval, 0.08, 1.5)),
+        ("mixed", lambda interval: mixed(interval, 0.08, 1.5, 3000)),
+    ],
+)
+@given(
+    st.lists(st.tuples(st.floats(0.01, 9), st.floats(1, 99), st.integers(0, 2), st.integers(0, 2)), max_size=12),
+    st.lists(st.floats(0, 9), min_size=3, max_size=3),
+)
+def test_a_plan_by_itself_is_that_of_the_grouping_with_its_defaults(
+    name: NamedPlanner,
+    planner: Callable[[Interval], Outcome],
+    keys: list[tuple[float, float, int, int]],
+    rest: list[float],
+) -> None:
+    cost, state, home, worker = (list(column) for column in zip(*keys, strict=True)) if keys else ([], [], [], [])
+    interval = Interval(
+        np.array(cost, np.float64),
+        np.array(state, np.float64),
+        np.array(home, np.int64),
+        np.array(worker, np.int64),
+        np.array(rest),
+    )
+    found = planned_workers(name, cost=cost, state=state, home=home, worker=worker, background=rest)
+    assert found == planner(interval).worker.tolist()

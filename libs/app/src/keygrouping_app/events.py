@@ -75,6 +75,24 @@ class Source:
         self.running = 0
         self.closed = False
 
+    def hold(self, events: Sequence[Event]) -> None:
+        """These events of it are held."""
+        self.events += len(events)
+        self.bytes += sum([event.size for event in events])
+
+    def let_go(self, events: Sequence[Event]) -> None:
+        """These events of it are held no longer."""
+        self.events -= len(events)
+        self.bytes -= sum([event.size for event in events])
+
+    def group_of(self, event: Event) -> Hashable:
+        """What orders an event of it."""
+        return event.group
+
+    def here(self, events: list[Event]) -> list[Event]:
+        """Those that are handled here: all, but for keys that were handed over."""
+        return events
+
 
 class Event(msgspec.Struct, eq=False):
     """One record of a topic, read when it is asked for.

@@ -108,6 +108,11 @@ class Handler:
         return self.exactly_once or self.state is not None
 
     @property
+    def moves(self) -> bool:
+        """Whether its keys may be handed over with their states."""
+        return self.state is not None and self.state.moves is not None
+
+    @property
     def is_async(self) -> bool:
         """Whether it is a coroutine function, or an object that is called like one."""
         called = vars(type(self.function)).get("__call__")

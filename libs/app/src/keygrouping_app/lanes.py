@@ -65,20 +65,27 @@ class Lanes:
         self.close()
 
     def offer(self, events: Iterable[Event]) -> list[Event]:
-        """Takes events, and gives them; those of which the key can't be read end at once."""
+        """Takes events of one source, and gives them; those of which the key can't be read end at once."""
         events, now = list(events), self._loop.time()
         for event in events:
             event.since = now
         taken = events if self.handler.key is None and self._form is None else self._readable(events)
-        self.scheduler.offer(taken)
-        self._rouse()
+        if taken and self._form is not None:
+            taken = taken[0].source.here(taken)
+        self.resume(taken)
         return taken
+
+    def resume(self, events: Iterable[Event]) -> None:
+        """Takes events that it was offered before."""
+        self.scheduler.offer(events)
+        self._rouse()
 
     def _readable(self, events: Iterable[Event]) -> list[Event]:
         good = []
         for event in events:
             try:
                 self.handler.set_group(event)
+                event.group = event.source.group_of(event)
                 if event.source.states is not None:
                     event.source.states.key_of(event.group)
                 hash(event.group)  # its queue is found by it

@@ -92,6 +92,11 @@ class Group:
         """What members tell of the hot keys that they share; empty if they don't."""
         return [told for part in self.parts if (told := part.get("sharing")) is not None]
 
+    @property
+    def moves(self) -> list[dict[str, Any]]:
+        """What members tell of keys that they hand over; empty if they don't."""
+        return [told for part in self.parts if (told := part.get("moves")) is not None]
+
     def by_need(self) -> list[Key]:
         """Those that need most first."""
         found: dict[str | None, Key] = {}

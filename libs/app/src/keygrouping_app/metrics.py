@@ -21,7 +21,8 @@ from prometheus_client.registry import Collector
 from keygrouping_app.kafka.changelog import Restoring
 from keygrouping_app.kafka.standbys import Standbys
 from keygrouping_app.lanes import Lanes
-from keygrouping_app.overview import RANKS, Held, Shares, Work, keys_at_work
+from keygrouping_app.moves import Done
+from keygrouping_app.overview import RANKS, Held, Moving, Shares, Work, keys_at_work
 from keygrouping_app.states import States
 from keygrouping_app.tally import BUCKETS, Tally
 
@@ -115,6 +116,33 @@ DEFINITIONS: dict[str, tuple[Kind, str, tuple[str, ...]]] = {
         "Offsets of the changelog that are still to be read by these copies.",
         ("topic",),
     ),
+    "moved_keys": (
+        GaugeMetricFamily,
+        "Keys of the member's inputs that are at slots, with their states.",
+        ("topic",),
+    ),
+    "moving_keys": (
+        GaugeMetricFamily,
+        "Keys of the member's inputs that are being handed over.",
+        ("topic",),
+    ),
+    "move_held_events": (
+        GaugeMetricFamily,
+        "Events that wait until the state of their key is where it is to be.",
+        ("topic",),
+    ),
+    "move_oldest_seconds": (
+        GaugeMetricFamily,
+        "For how long the key is held that is held longest; 0 if none is.",
+        ("topic",),
+    ),
+    "moves_total": (CounterMetricFamily, "Keys of the member's inputs that were handed over.", ("topic",)),
+    "move_held_seconds_total": (
+        CounterMetricFamily,
+        "For how long these keys were held, from the order to what was committed, all together.",
+        ("topic",),
+    ),
+    "moved_bytes_total": (CounterMetricFamily, "Bytes of states that the member has sent elsewhere.", ("topic",)),
     "surplus_events_total": (
         CounterMetricFamily,
         "Events of hot keys that the member gave to others, by its handler with `split`.",
@@ -135,6 +163,12 @@ DEFINITIONS: dict[str, tuple[Kind, str, tuple[str, ...]]] = {
 """Kind, meaning and labels by name, without prefix; all have the label `group` besides."""
 
 _STATES = ("closed", "open", "probing")
+
+
+class HandsOver(Protocol):
+    """What a member has done for keys that move, by topic."""
+
+    done: dict[str, Done]
 
 
 class Member(Protocol):
@@ -158,6 +192,8 @@ class Member(Protocol):
     def standbys(self) -> Standbys: ...
     @property
     def sharing(self) -> Shares | None: ...
+    @property
+    def moving(self) -> HandsOver: ...
 
 
 class Metrics(Collector):
@@ -184,6 +220,8 @@ class Metrics(Collector):
             found.add("standby_partitions", len(behind), topic)
             found.add("standby_left_offsets", sum(behind), topic)
             _of_shares(found, topic, self._member.sharing)
+            mine = [each for each in held if each.topic.name == topic]
+            _of_moves(found, topic, Moving.of(mine), self._member.moving.done.get(topic) or Done())
         yield from found.families.values()
         seen = GaugeMetricFamily(
             SEEN, "When the member last saw its partitions in Kafka, s since 1970.", labels=["group"]
@@ -264,6 +302,16 @@ def _of_shares(found: _Found, topic: str, shares: Shares | None) -> None:
     if mine is not None:
         found.add("imbalance_ratio", mine.plan.before, topic, "whole")
         found.add("imbalance_ratio", mine.plan.after, topic, "shared")
+
+
+def _of_moves(found: _Found, topic: str, now: Moving, done: Done) -> None:
+    found.add("moved_keys", now.away, topic)
+    found.add("moving_keys", now.under_way, topic)
+    found.add("move_held_events", now.held, topic)
+    found.add("move_oldest_seconds", now.oldest, topic)
+    found.add("moves_total", done.moves, topic)
+    found.add("move_held_seconds_total", done.seconds, topic)
+    found.add("moved_bytes_total", done.bytes, topic)
 
 
 def _of_tally(found: _Found, topic: str, tally: Tally) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nlargest
+from types import MappingProxyType
 from typing import Protocol
 
 import orjson
@@ -14,9 +15,10 @@ import orjson
 from keygrouping_app.codecs import Topic
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.leveling import Plan
+from keygrouping_app.moves import HOME, Done, Moves
 from keygrouping_app.scheduler import Waiting
 from keygrouping_app.split import Load, split_of, split_words
-from keygrouping_app.states import States
+from keygrouping_app.states import States, Visitor
 
 RANKS = 10
 """Keys that metrics tell of, by rank."""
@@ -31,6 +33,7 @@ class Held(Protocol):
     states: States | None
     topic: Topic
     """Of its events: where they come from is its place, which is another topic if it is a slot."""
+    moves: Moves | None
 
     @property
     def place(self) -> tuple[str, int]: ...
@@ -56,6 +59,28 @@ class Shares(Protocol):
     def slots(self) -> int: ...
     @property
     def waiting_seconds(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """Keys of a handler that are handed over. `held`: events that wait for the state of their key; `oldest`: seconds
+    for which the key is held that is held longest."""
+
+    away: int
+    under_way: int
+    held: int
+    oldest: float
+
+    @classmethod
+    def of(cls, held: Iterable[Held]) -> Moving:
+        """Of inputs in a member."""
+        moves = [each.moves for each in held if each.moves is not None]
+        return cls(
+            sum(len(each.places) for each in moves),
+            sum(len(each.asked) + len(each.called) for each in moves),
+            sum(each.held for each in moves),
+            max((each.oldest for each in moves), default=0.0),
+        )
 
 
 @dataclass(slots=True)
@@ -131,11 +156,60 @@ def load_of(lanes: Lanes, keys: Iterable[Demand], now: float) -> Load:
 
 
 def as_json(
-    lanes: Iterable[Lanes], held: Iterable[Held], now: float, shares: Shares | None = None
+    lanes: Iterable[Lanes],
+    held: Iterable[Held],
+    now: float,
+    shares: Shares | None = None,
+    done: Mapping[str, Done] = MappingProxyType({}),
 ) -> list[dict[str, object]]:
-    """What a member does now, of each handler: which keys wait or run, which are hot, and what a split would give."""
+    """What a member does now, of each handler: which keys wait or run, which are hot, and what a split would give.
+
+    `done`: what it has done for keys that move, by topic.
+    """
     held = list(held)
-    return [_handler(each, held, now) | {"sharing": _sharing(each, shares)} for each in lanes]
+    return [
+        _handler(each, held, now) | {"sharing": _sharing(each, shares), "moves": _moves(each, held, done)}
+        for each in lanes
+    ]
+
+
+def _moves(lanes: Lanes, held: Iterable[Held], done: Mapping[str, Done]) -> dict[str, object] | None:
+    """None: its keys stay where they are."""
+    topic = lanes.handler.topic.name
+    if (mine := done.get(topic)) is None:
+        return None
+    inputs = [each for each in held if each.topic.name == topic and each.moves is not None]
+    now = Moving.of(inputs)
+    return {
+        "done": mine.moves,
+        "bytes": mine.bytes,
+        "seconds": round(mine.seconds, 3),
+        "longest": round(mine.longest, 3),
+        "away": now.away,
+        "under_way": now.under_way,
+        "held_events": now.held,
+        "oldest": round(now.oldest, 3),
+        "keys": [told for each in inputs for told in _places(each)][:_MOST_KEYS],
+    }
+
+
+def _places(held: Held) -> Iterator[dict[str, object]]:
+    assert held.moves is not None
+    for group, target in held.moves.asked.items():
+        yield {
+            "key": _text(group),
+            "partition": held.place[1],
+            "slot": _slot(held.moves.of(group)),
+            "to": _slot(target),
+        }
+    for group, place in held.moves.places.items():
+        if group not in held.moves.asked:
+            to = {} if place.target is None else {"to": _slot(place.target)}
+            yield {"key": _text(group), "partition": held.place[1], "slot": place.slot, **to}
+
+
+def _slot(place: int) -> int | None:
+    return None if place == HOME else place
 
 
 def _sharing(lanes: Lanes, shares: Shares | None) -> dict[str, object] | None:
@@ -251,6 +325,8 @@ def _together(one: Waiting, other: Waiting) -> Waiting:
 
 
 def _text(key: object) -> str | None:
+    if isinstance(key, Visitor):
+        key = key.key
     if isinstance(key, bytes):
         return key.decode(errors="backslashreplace")
     return None if key is None else str(key)

@@ -230,7 +230,7 @@ class Scheduler:
             self._tell(self.circuit, call, now, failure)
         if failure is not None and not source.closed:
             return self._failed(call, now, failure)
-        _let_go(source, call.events)
+        source.let_go(call.events)
         self._free(call.queue)
         # Of a batch each would be tried by itself, so one that can't be handled says nothing of the others.
         final = failure is None or (not failure.retry and len(call.events) == 1)
@@ -252,7 +252,7 @@ class Scheduler:
             else:
                 ended[source] = [*call.events]
         for source, events in ended.items():
-            _let_go(source, events)
+            source.let_go(events)
         return ended.values()
 
     def withdraw(self, source: Source) -> None:
@@ -271,7 +271,7 @@ class Scheduler:
                 queue.events = self._events_of(event for event in queue.events if event.source is not source)
                 self._waiting -= len(here)
         self._drop_empty_turns()
-        _let_go(source, gone)
+        source.let_go(gone)
 
     def take_back(self, wanted: Mapping[Hashable, int], may: Callable[[Event], bool]) -> list[Event]:
         """Takes waiting events without order of these groups that have not been tried yet, up to so many of each.
@@ -292,9 +292,27 @@ class Scheduler:
         events.extend(reversed(kept))
         self._waiting -= len(taken)
         for event in taken:
-            _let_go(event.source, [event])
+            event.source.let_go([event])
         if not events:
             self._drop_empty_turns()
+        return taken
+
+    def take_key(self, key: Hashable) -> list[Event]:
+        """Takes all events of a key that wait, those that have been tried first. What runs of it may end, see `has`."""
+        queue = self._queues.get(key)
+        if queue is None:
+            return []
+        later = [event for *_, other, event in self._later if other is queue]
+        self._later = [entry for entry in self._later if entry[2] is not queue]
+        heapq.heapify(self._later)
+        taken = [*later, *queue.events]
+        self._waiting -= len(queue.events)
+        queue.events = self._events_of()
+        self._drop_empty_turns()
+        if later and key in self._queues:
+            del self._queues[key]
+        for event in taken:
+            event.source.let_go([event])
         return taken
 
     def wake(self, now: float) -> None:
@@ -366,8 +384,7 @@ class Scheduler:
         """These events of a source wait."""
         if source is not None:
             self._waiting += len(events)
-            source.events += len(events)
-            source.bytes += sum([event.size for event in events])
+            source.hold(events)
 
     def _free(self, queue: _Queue) -> None:
         """A call of it has ended."""
@@ -462,7 +479,7 @@ class Scheduler:
         (event,) = call.events
         event.tries += 1
         if not failure.retry or event.tries > self._retries:
-            _let_go(event.source, call.events)
+            event.source.let_go(call.events)
             self._go_on(queue)
             return call.events
         self.retried += 1
@@ -507,9 +524,3 @@ class Scheduler:
                 del self._queues[queue.key]
         self._limited = [entry for entry in self._limited if entry[2].events]
         heapq.heapify(self._limited)
-
-
-def _let_go(source: Source, events: list[Event]) -> None:
-    """These events of it are held no longer."""
-    source.events -= len(events)
-    source.bytes -= sum([event.size for event in events])

@@ -1,4 +1,5 @@
-"""What an app tells over HTTP: the page, `/healthz`, `/readyz`, `/metrics`, `/keys` and `/state/KEY`.
+"""What an app tells over HTTP: the page, `/healthz`, `/readyz`, `/metrics`, `/keys` and `/state/KEY`; and what it is
+told: `PUT /keys/KEY/slot`.
 
 The server is the standard library's, on a thread; what it tells is read on the event loop, between two of its turns. So
 an event loop that is stuck is seen: nothing but 503 comes from it.
@@ -11,7 +12,7 @@ import ipaddress
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _SECONDS = 5.0
 _REQUEST_SECONDS = 10.0
+_MOST_BODY = 10_000
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -38,6 +40,9 @@ _HEADERS = {
 Answer = tuple[HTTPStatus, str, bytes]
 """Status, content type and body."""
 
+Puts = Mapping[tuple[str, str], Callable[[bytes, bytes], Answer]]
+"""By what stands before and behind a key in the path: takes the key, of which the escapes are undone, and the body."""
+
 
 def text(status: HTTPStatus, body: str) -> Answer:
     """A line for people."""
@@ -45,6 +50,10 @@ def text(status: HTTPStatus, body: str) -> Answer:
 
 
 _NOT_OURS = text(HTTPStatus.MISDIRECTED_REQUEST, "this server has no such name: ask for it by its address")
+
+_NO_BODY = text(
+    HTTPStatus.LENGTH_REQUIRED, f"give a body of at most {_MOST_BODY} bytes, and its length by Content-Length"
+)
 
 _NO_QUERY = text(HTTPStatus.UNPROCESSABLE_ENTITY, "no query is taken here: leave it out")
 
@@ -76,42 +85,66 @@ def _answer_of(
     return answers.get(path)
 
 
+def _put_of(path: str, body: bytes, puts: Puts) -> Callable[[], Answer] | None:
+    for (start, end), answer in puts.items():
+        if path.startswith(start) and path.endswith(end) and len(path) > len(start) + len(end):
+            return partial(answer, unquote_to_bytes(path[len(start) : -len(end)]), body)
+    return None
+
+
+def _asked(
+    loop: asyncio.AbstractEventLoop, path: str, answer: Callable[[], Answer] | None, there: Iterable[str]
+) -> Answer:
+    """What is answered on the event loop, within seconds; None: there is nothing at this path."""
+    if answer is None:
+        return text(HTTPStatus.NOT_FOUND, f"no {path}: there are {', '.join(there)}")
+    answering = answer
+
+    async def on_loop() -> Answer:
+        return answering()
+
+    asked = asyncio.run_coroutine_threadsafe(on_loop(), loop)
+    try:
+        return asked.result(_SECONDS)
+    except TimeoutError:
+        asked.cancel()
+        return text(HTTPStatus.SERVICE_UNAVAILABLE, f"the event loop has not answered for {_SECONDS:.0f} s")
+
+
 @contextmanager
 def serving(
     port: int,
     answers: Mapping[str, Callable[[], Answer]],
     below: Mapping[str, Callable[[bytes], Answer]] = MappingProxyType({}),
+    puts: Puts = MappingProxyType({}),
 ) -> Iterator[int]:
-    """Answers GET by path, on all addresses, while it is entered; gives the port. OSError if it is taken.
+    """Answers GET and PUT by path, on all addresses, while it is entered; gives the port. OSError if it is taken.
 
     `answers` are called on the event loop that it is entered on; so are those `below` a path, with the rest of it, of
-    which the escapes are undone.
+    which the escapes are undone, and `puts`.
     """
-    loop = asyncio.get_running_loop()
-
-    def ask(path: str) -> Answer:
-        answer = _answer_of(path, answers, below)
-
-        async def on_loop() -> Answer:
-            assert answer is not None
-            return answer()
-
-        if answer is None:
-            return text(HTTPStatus.NOT_FOUND, f"no {path}: there are {', '.join([*answers, *below])}")
-        asked = asyncio.run_coroutine_threadsafe(on_loop(), loop)
-        try:
-            return asked.result(_SECONDS)
-        except TimeoutError:
-            asked.cancel()
-            return text(HTTPStatus.SERVICE_UNAVAILABLE, f"the event loop has not answered for {_SECONDS:.0f} s")
+    ask = partial(_asked, asyncio.get_running_loop())
 
     class Handler(BaseHTTPRequestHandler):
         timeout = _REQUEST_SECONDS
 
         def do_GET(self) -> None:
-            path, _, query = self.path.partition("?")
+            path = self.path.partition("?")[0]
+            self._tell(lambda: ask(path, _answer_of(path, answers, below), [*answers, *below]))
+
+        def do_PUT(self) -> None:
+            path, length = self.path, self.headers.get("Content-Length", "")
+            if not length.isdecimal() or int(length) > _MOST_BODY:
+                self.close_connection = True  # what it sends all the same is no request
+                self._tell(lambda: _NO_BODY)
+                return
+            given = self.rfile.read(int(length))
+            there = [f"{start}KEY{end}" for start, end in puts]
+            self._tell(lambda: ask(path, _put_of(path, given, puts), there))
+
+        def _tell(self, answer: Callable[[], Answer]) -> None:
             known = is_ours(self.headers.get("Host", ""))
-            status, kind, body = _NOT_OURS if not known else _NO_QUERY if query else ask(path)
+            status, kind, body = _NOT_OURS if not known else _NO_QUERY if "?" in self.path else answer()
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))

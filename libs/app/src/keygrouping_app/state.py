@@ -17,6 +17,7 @@ import orjson
 from keygrouping_app.codecs import JSON, Codec
 from keygrouping_app.kept import Kept, StateError, UnusableStateError
 
+_MOVES = (None, "ordered", "llfd", "mintable", "minmig", "mixed")
 LARGEST_STATE = 64 << 20
 """Bytes that a state may be allowed to have at most: it is one record of the changelog."""
 
@@ -38,6 +39,8 @@ class State:
     - `store`: "memory", or "disk" (SQLite) where states are larger than memory.
     - `standbys`: how many other members keep a copy of the states of each partition, in their own store: one of them
       takes over without reading the whole changelog first when the owner ends, or dies.
+    - `moves`: whether keys may be handed over to other members with their states, while the stream runs: None, they
+      don't; "ordered", when the API is told to; or by that and by plan, "llfd", "mintable", "minmig" or "mixed".
     """
 
     of: Callable[[], Any]
@@ -48,6 +51,7 @@ class State:
     largest: int = 1_000_000
     store: Literal["memory", "disk"] = "memory"
     standbys: int = 0
+    moves: Literal["ordered", "llfd", "mintable", "minmig", "mixed"] | None = None
 
     @property
     def name(self) -> str:
@@ -61,6 +65,7 @@ class State:
             ("ttl", self.ttl, self.ttl is None or self.ttl > 0, "seconds, more than 0, or None"),
             ("largest", self.largest, 1 <= self.largest <= LARGEST_STATE, f"bytes, 1 to {LARGEST_STATE}"),
             ("store", self.store, self.store in ("memory", "disk"), "'memory' or 'disk'"),
+            ("moves", self.moves, self.moves in _MOVES, f"None, {', '.join(map(repr, _MOVES[1:]))}"),
             ("standbys", self.standbys, self.standbys >= 0, "0 or more"),
         ]
         found = [f"state.{name} is {value!r}: give {wanted}" for name, value, ok, wanted in checks if not ok]

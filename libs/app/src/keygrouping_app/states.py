@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator
+from typing import NamedTuple
 
 import orjson
 
@@ -18,13 +19,22 @@ LARGEST_KEY = 16_384
 """Bytes of a key that has a state."""
 
 
+class Visitor(NamedTuple):
+    """What orders the events of a key that is at a slot: the number of its input, and the key there."""
+
+    source: int
+    key: Hashable
+
+
 class States:
     """Of one partition. What has changed is taken by a transaction, which gives it back if it fails.
 
-    `by_field`: whether keys are what `key=` says, and not the bytes of the records' keys.
+    `by_field`: whether keys are what `key=` says, and not the bytes of the records' keys. `by_input`: whether keys of
+    several inputs are there, each with its input's number.
     """
 
-    def __init__(self, state: State, *, by_field: bool = False) -> None:
+    def __init__(self, state: State, *, by_field: bool = False, by_input: bool = False) -> None:
+        self._by_input = by_input
         self._version = state.version
         self._ttl = math.inf if state.ttl is None else state.ttl * 1000
         self._by_field = by_field
@@ -46,7 +56,7 @@ class States:
     def __iter__(self) -> Iterator[tuple[Hashable, Kept]]:
         """All of them, by what orders their keys' events."""
         for key, kept in self._store.items():
-            yield self._group_of(key), kept
+            yield self.group_of(key), kept
 
     @property
     def size(self) -> int:
@@ -77,7 +87,7 @@ class States:
         if self._ttl == math.inf:
             return
         for key in self._store.before(math.ceil(self._newest - self._ttl), _MOST_ENDED):
-            if not is_busy(self._group_of(key)):
+            if not is_busy(self.group_of(key)):
                 self._put(key, None)
 
     def take(self) -> dict[bytes, Kept | None]:
@@ -91,13 +101,25 @@ class States:
 
     def restore(self, key: bytes, kept: Kept | None) -> None:
         """Takes what the changelog says of a key. UnusableStateError if a newer program has written it."""
-        if kept is not None and kept.version > self._version:
-            raise UnusableStateError(
-                f"states of version {kept.version} are there, and this program has version {self._version}: it is an "
-                "older one, run the newer"
-            )
+        if kept is not None:
+            self._check_version(kept)
         self._store.put(key, kept)
         self._note_size(kept)
+
+    def peek(self, group: Hashable) -> Kept | None:
+        """The state of a key, however old it is."""
+        return self._store.get(self.key_of(group))
+
+    def arrive(self, group: Hashable, kept: Kept) -> None:
+        """A state has come from elsewhere, to be written by the next transaction."""
+        self._check_version(kept)
+        self._put(self.key_of(group), kept)
+
+    def drop(self, group: Hashable) -> None:
+        """A state has gone elsewhere, and what the changelog has to say of it is written."""
+        key = self.key_of(group)
+        self._changed.pop(key, None)
+        self._store.put(key, None)
 
     def close(self) -> None:
         """Frees what it takes. What is kept from now on is forgotten."""
@@ -107,18 +129,62 @@ class States:
 
     def key_of(self, group: Hashable) -> bytes:
         """The key in the changelog. StateError if there can't be one."""
+        if self._by_input:
+            assert isinstance(group, Visitor)
+            return b"%d:%s" % (group.source, self.plain_key_of(group))
+        return self._plain_key_of(group)
+
+    def group_of(self, key: bytes) -> Hashable:
+        """What orders the events of a key in the changelog."""
+        if self._by_input:
+            source, _, plain = key.partition(b":")
+            return Visitor(int(source), self.plain_group_of(plain))
+        return self.plain_group_of(key)
+
+    def plain_key_of(self, group: Visitor) -> bytes:
+        """The key in the changelog of its input."""
+        return self._plain_key_of(group.key)
+
+    def plain_group_of(self, key: bytes) -> Hashable:
+        """What orders the events of a key in its input's changelog within that input."""
+        group: Hashable = orjson.loads(key) if self._by_field else key
+        return group
+
+    def look(self, text: bytes) -> list[tuple[Hashable, Kept]]:
+        """The states of keys that are written so: a number's is that of the text, too."""
+        found = [(key, self._store.get(key)) for key in self._keys_written(text)]
+        return [(self.group_of(key), kept) for key, kept in found if kept is not None]
+
+    def groups_written(self, text: bytes) -> list[Hashable]:
+        """What may order the events of a key that is written so."""
+        found = []
+        for key in self._keys_written(text):
+            try:
+                found.append(self.group_of(key))
+            except ValueError:
+                continue  # no JSON
+        return found
+
+    def _keys_written(self, text: bytes) -> list[bytes]:
+        keys = list(dict.fromkeys([orjson.dumps(text.decode(errors="replace")), text] if self._by_field else [text]))
+        if self._by_input:
+            return [key for key, _ in self._store.items() if key.partition(b":")[2] in keys]
+        return keys
+
+    def _check_version(self, kept: Kept) -> None:
+        if kept.version > self._version:
+            raise UnusableStateError(
+                f"states of version {kept.version} are there, and this program has version {self._version}: it is an "
+                "older one, run the newer"
+            )
+
+    def _plain_key_of(self, group: Hashable) -> bytes:
         if group is None:
             raise StateError("an event without a key has no state: give it one, or take it by a handler without state")
         key = self._encoded(group)
         if len(key) > LARGEST_KEY:
             raise StateError(f"a key with state has at most {LARGEST_KEY} bytes, not {len(key)}: use a digest of it")
         return key
-
-    def look(self, text: bytes) -> list[tuple[Hashable, Kept]]:
-        """The states of keys that are written so: a number's is that of the text, too."""
-        keys = dict.fromkeys([orjson.dumps(text.decode(errors="replace")), text] if self._by_field else [text])
-        found = [(key, self._store.get(key)) for key in keys]
-        return [(self._group_of(key), kept) for key, kept in found if kept is not None]
 
     def _encoded(self, group: Hashable) -> bytes:
         if not self._by_field:
@@ -132,10 +198,6 @@ class States:
         except (TypeError, ValueError):
             pass  # too large for JSON, or half a character
         raise StateError(f"a key with state is a text or a number, not {group!r:.200}: let key= give one")
-
-    def _group_of(self, key: bytes) -> Hashable:
-        group: Hashable = orjson.loads(key) if self._by_field else key
-        return group
 
     def _put(self, key: bytes, kept: Kept | None) -> None:
         self._store.put(key, kept)

@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from keygrouping_app.kafka.moved import NotHereError
 from keygrouping_app.metrics import Metrics
+from keygrouping_app.moves import BusyError
 from keygrouping_app.overview import as_json, states_of
 from keygrouping_app.serving import Answer, serving, text
 
 if TYPE_CHECKING:
+    from keygrouping_app.kafka.moving import Moving
     from keygrouping_app.kafka.runner import Runner
 
 
+_NOT_HERE = (
+    "no input partition of this member has a state of this key that may be handed over: another member may have it, it "
+    "may be as a new one, or its handler has no State(moves=...)"
+)
 _PAGE = Path(__file__).with_name("page")
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -42,7 +49,9 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
         )
 
     def keys() -> Answer:
-        handlers = as_json(runner.lanes, runner.held, asyncio.get_running_loop().time(), runner.sharing)
+        handlers = as_json(
+            runner.lanes, runner.held, asyncio.get_running_loop().time(), runner.sharing, runner.moving.done
+        )
         found = {"app": runner.name, "ready": runner.joined, "handlers": handlers}
         return HTTPStatus.OK, "application/json", orjson.dumps(found)
 
@@ -65,7 +74,27 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
             **_page(),
         },
         {"/state/": state},
+        {("/keys/", "/slot"): partial(_moved, runner.moving)},
     )
+
+
+def _moved(moving: Moving, key: bytes, body: bytes) -> Answer:
+    """Has a key handed over, as the body says."""
+    try:
+        given = orjson.loads(body)["slot"]
+        if not isinstance(given, int | None) or isinstance(given, bool):
+            raise TypeError
+    except (ValueError, TypeError, KeyError):
+        return text(HTTPStatus.UNPROCESSABLE_ENTITY, 'give {"slot": NUMBER}, or {"slot": null} for home')
+    try:
+        found = moving.move(key, given)
+    except NotHereError:
+        return text(HTTPStatus.NOT_FOUND, _NOT_HERE)
+    except BusyError:
+        return text(HTTPStatus.CONFLICT, "the key is on its way: ask again when it is there, see /keys")
+    except ValueError as wrong:
+        return text(HTTPStatus.UNPROCESSABLE_ENTITY, str(wrong))
+    return HTTPStatus.ACCEPTED, "application/json", orjson.dumps({"slot": given, "partitions": found})
 
 
 def _page() -> dict[str, Callable[[], Answer]]:

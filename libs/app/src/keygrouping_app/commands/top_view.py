@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from keygrouping.printable import printable
 from rich.box import SIMPLE_HEAD
 from rich.console import Group as Lines
 from rich.console import RenderableType
+from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
@@ -54,10 +56,27 @@ def _numbers(group: Group) -> Table:
         fields["load of slots"] = seconds(sum(each["slot_seconds"] for each in shares))
         before, after = (max(each["imbalance"][name] for each in shares) for name in ("before", "after"))
         fields["λ whole, shared"] = f"{before:.2f}, {after:.2f}"
+    fields |= _moves(group.moves)
     table = Table.grid(padding=(0, 2))
     table.add_row(*(f"[dim]{name}[/dim]" for name in fields))
     table.add_row(*(f"[bold]{value}[/bold]" for value in fields.values()))
     return table
+
+
+def _moves(told: list[dict[str, Any]]) -> dict[str, str]:
+    if not told:
+        return {}
+    done = sum(each["done"] for each in told)
+    oldest = max(each["oldest"] for each in told)
+    return {
+        "handed over": f"{done:,}",
+        "states sent": decimal(sum(each["bytes"] for each in told)),
+        "held": seconds(sum(each["seconds"] for each in told) / done) if done else "-",
+        "at slots": f"{sum(each['away'] for each in told):,}",
+        "on their way": f"{sum(each['under_way'] for each in told):,}",
+        "events held": f"{sum(each['held_events'] for each in told):,}",
+        "longest": seconds(oldest) if oldest else "-",
+    }
 
 
 def _keys(group: Group, keys: list[Key]) -> Table:

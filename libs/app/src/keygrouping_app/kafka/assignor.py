@@ -161,14 +161,14 @@ class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     """Of one member: says what it holds, and, if the group's leader, gives shares.
 
     `holds` and `leaving` are the caller's to keep; `gives_up` and `follows` are set by each assignment. The partitions
-    of `apart`, a topic, are shared by themselves, so that each member has some, whatever it has of others. `copies`
+    of each topic of `apart` are shared by themselves, so that each member has some, whatever it has of others. `copies`
     tells which copies of states it has, and is to have.
     """
 
     name = "keygrouping-cooperative"
 
-    def __init__(self, apart: str | None = None, copies: Copies | None = None) -> None:
-        self._apart = apart
+    def __init__(self, apart: Iterable[str] = (), copies: Copies | None = None) -> None:
+        self._apart = frozenset(apart)
         self._copies = copies
         self.number = 0
         self.holds: set[Place] = set()
@@ -195,13 +195,15 @@ class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         topics = frozenset[str]().union(*(claim.topics for claim in claims.values()))
         places = [(topic, number) for topic in topics for number in cluster.partitions_for_topic(topic) or ()]
         number = 1 + max(claim.number for claim in claims.values())
-        found = shares([place for place in places if place[0] != self._apart], claims)
-        # Who has not asked for it, as members of an older version, has no part in an even share.
-        able = {member: claim for member, claim in claims.items() if self._apart in claim.topics}
-        apart = shares([place for place in places if place[0] == self._apart], able) if able else {}
-        for member, share in apart.items():
-            found[member].gets |= share.gets
-            found[member].gives_up |= share.gives_up
+        found = shares([place for place in places if place[0] not in self._apart], claims)
+        for topic in self._apart:
+            # Who has not asked for it, as members of an older version, has no part in an even share.
+            able = {member: claim for member, claim in claims.items() if topic in claim.topics}
+            apart = shares([place for place in places if place[0] == topic], able) if able else {}
+            for member, share in apart.items():
+                found[member].gets |= share.gets
+                found[member].gives_up |= share.gives_up
+                found[member].follows |= share.follows
         return {member: _assignment(number, share) for member, share in found.items()}
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -22,13 +22,13 @@ from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.ranges import partitions_of
 from keygrouping_app.kept import Kept, UnusableStateError
+from keygrouping_app.moves import VERSION, Place, is_answer, kept_of, place_of
 from keygrouping_app.state import State
 from keygrouping_app.states import LARGEST_KEY, States
 
 log = logging.getLogger(__name__)
 
-_VERSION = "keygrouping-version"
-"""Header of a record: the version of the state."""
+_SLOTS = ".moved"
 _USUAL_BYTES = 1_048_588
 """What brokers take as `max.message.bytes` by default."""
 _ROOM = LARGEST_KEY + 16_384
@@ -43,9 +43,14 @@ _MOST_RECORDS = 2000
 _FETCH_BYTES = 4 << 20
 
 
+def slots_of(group: str, topic: str) -> str:
+    """The name of the topic of slots to which keys of an input are handed over."""
+    return f"{group}.{topic}{_SLOTS}"
+
+
 def changelog_of(group: str, topic: str) -> str:
-    """Its name."""
-    return f"{group}.{topic}.states"
+    """Its name, for an input or such slots."""
+    return f"{topic}.states" if topic.startswith(f"{group}.") and topic.endswith(_SLOTS) else f"{group}.{topic}.states"
 
 
 def largest_record(state: State) -> int:
@@ -53,12 +58,11 @@ def largest_record(state: State) -> int:
     return max(_USUAL_BYTES, state.largest + _ROOM)
 
 
-async def prepare(admin: AIOKafkaAdminClient, group: str, handlers: Iterable[Handler]) -> None:
-    """Creates the changelogs that are missing. AppError if one can't be, or is not as it has to be."""
+async def prepare(admin: AIOKafkaAdminClient, group: str, states: Mapping[str, State]) -> None:
+    """Creates the changelogs of topics that are missing. AppError if one can't be, or is not as it has to be."""
     faults: list[str] = []
-    for handler in handlers:
-        if handler.state is not None:
-            faults += await _prepare(admin, group, handler.topic.name, handler.state)
+    for topic, state in states.items():
+        faults += await _prepare(admin, group, topic, state)
     if faults:
         raise AppError(faults)
 
@@ -147,16 +151,9 @@ def records_of(changed: Mapping[bytes, Kept | None], group: str, tp: TopicPartit
         # A tombstone's time is when it is written: brokers keep it for a while from then on.
         Outgoing(topic, tp.partition, -1, key, None)
         if kept is None
-        else Outgoing(topic, tp.partition, kept.time, key, kept.data, ((_VERSION, b"%d" % kept.version),))
+        else Outgoing(topic, tp.partition, kept.time, key, kept.data, ((VERSION, b"%d" % kept.version),))
         for key, kept in changed.items()
     ]
-
-
-def _kept(raw: Raw) -> Kept | None:
-    if raw.value is None:
-        return None
-    versions = [int(value) for name, value in raw.headers if name == _VERSION and value is not None and value.isdigit()]
-    return Kept(raw.value, raw.timestamp, versions[0] if versions else 1)
 
 
 @dataclass(slots=True)
@@ -178,19 +175,26 @@ class Copy:
     """Offset of the last record that had a state."""
     seen_at: float = math.inf
     """When the broker answered last what there is behind the position, s since 1970; infinite: not yet."""
+    places: dict[Hashable, Place] = field(default_factory=dict)
+    """Of keys that are at slots."""
 
     @classmethod
-    def of(cls, handler: Handler) -> Copy:
-        """An empty one, of a handler that has a state."""
+    def of(cls, handler: Handler, topic: str) -> Copy:
+        """An empty one, of a handler that has a state; `topic`: its own, or that of its slots."""
         assert handler.state is not None
-        return cls(States(handler.state, by_field=handler.key is not None))
+        by_input = topic != handler.topic.name
+        return cls(States(handler.state, by_field=handler.key is not None, by_input=by_input))
 
     def read(self, raw: Raw) -> None:
         """Takes the next record. UnusableStateError if it can't be kept here."""
         assert raw.key is not None, "a compacted topic takes none without"
-        self.states.restore(raw.key, _kept(raw))
-        if raw.value is not None:
+        self.states.restore(raw.key, kept_of(raw))
+        if raw.value is not None and not is_answer(raw.headers):
             self.newest = raw.offset
+        if (place := place_of(raw.headers)) is not None:
+            self.places[self.states.group_of(raw.key)] = place
+        elif self.places:
+            self.places.pop(self.states.group_of(raw.key), None)
 
 
 def new_reader(settings: Settings) -> AIOKafkaConsumer:

@@ -63,7 +63,7 @@ class Member:
         settings: Settings,
         topics: Iterable[str],
         owner: Owner,
-        apart: str | None = None,
+        apart: Iterable[str] = (),
         copies: Copies | None = None,
     ) -> None:
         self._settings = settings

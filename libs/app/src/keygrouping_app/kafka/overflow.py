@@ -22,12 +22,20 @@ from keygrouping_app.kafka.ranges import committed_of, partitions_of
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.surplus import LARGEST, source_of, surplus_of
 
+_SHARES = "by which members share hot keys"
 MOST_SLOTS = 64
 """Unless the topic was created with more."""
 _WEEK_MS = 7 * 86_400_000
+# Retention counts from when a record is written, by the brokers' clocks and not by that of each member.
+_WRITTEN = {"retention.ms": str(_WEEK_MS), "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
+KEPT = {"cleanup.policy": "delete", **_WRITTEN}
+"""Settings of a topic of slots."""
 _HOUR_MS = 3_600_000
 _SEGMENT_BYTES = 4 << 20
 _SAFE_COPIES = 3
+# Reports are old after seconds; only the last of a member says anything.
+TOLD = {"cleanup.policy": "compact,delete", "retention.ms": str(_HOUR_MS), "segment.bytes": str(_SEGMENT_BYTES)}
+"""Settings of a topic of reports."""
 _LEAST_BYTES = 32_768
 """Of `max.message.bytes`: clients write batches of half as many."""
 _FETCH_MS = 500
@@ -55,28 +63,25 @@ async def prepare_sharing(admin: AIOKafkaAdminClient, settings: Settings, topic:
     slots, copies = min(MOST_SLOTS, len(described["partitions"])), len(described["partitions"][0]["replicas"])
     safe = {"min.insync.replicas": "2"} if copies >= _SAFE_COPIES else {}
     overflow, sharing = overflow_of(settings.group), sharing_of(settings.group)
-    # Retention counts from when a record is written, by the brokers' clocks and not by that of each member.
-    written = {"retention.ms": str(_WEEK_MS), "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
-    kept = {"cleanup.policy": "delete", **written, **safe}
-    # Reports are old after seconds; only the last of a member says anything.
-    told = {"cleanup.policy": "compact,delete", "retention.ms": str(_HOUR_MS), "segment.bytes": str(_SEGMENT_BYTES)}
+    kept = KEPT | safe
     faults = [
-        *await _create(admin, NewTopic(overflow, slots, copies, topic_configs=kept)),
-        *await _create(admin, NewTopic(sharing, 1, copies, topic_configs=told)),
+        *await create(admin, NewTopic(overflow, slots, copies, topic_configs=kept), _SHARES),
+        *await create(admin, NewTopic(sharing, 1, copies, topic_configs=TOLD), _SHARES),
     ]
     for _ in range(_LOOKS):  # until the brokers that clients ask have heard of them
         if faults or (await partitions_of(admin, [overflow]) and await partitions_of(admin, [sharing])):
             break
         await asyncio.sleep(_LOOK_SECONDS)
-    found = {} if faults else await _config(admin, overflow)
-    faults = faults or _faults(overflow, found)
+    found = {} if faults else await config_of(admin, overflow)
+    faults = faults or faults_of(overflow, found)
     if faults:
         raise AppError(faults)
     limits = settings.connection.get("max_request_size", LARGEST), found.get("max.message.bytes", LARGEST)
     return min(LARGEST, *map(int, limits))
 
 
-async def _create(admin: AIOKafkaAdminClient, topic: NewTopic) -> list[str]:
+async def create(admin: AIOKafkaAdminClient, topic: NewTopic, why: str) -> list[str]:
+    """Creates a topic unless it exists; gives what is wrong. `why`: what it is for."""
     if topic.name in await admin.list_topics():
         return []
     answer = await admin.create_topics([topic])
@@ -85,21 +90,22 @@ async def _create(admin: AIOKafkaAdminClient, topic: NewTopic) -> list[str]:
         if code and error is not TopicAlreadyExistsError:
             configs = " ".join(f"--config {name}={value}" for name, value in topic.topic_configs.items())
             return [
-                f"topic {topic.name!r}, by which members share hot keys, can't be created: "
+                f"topic {topic.name!r}, {why}, can't be created: "
                 f"{(reason or [None])[0] or error.__name__}. Create it: kafka-topics --create --topic {topic.name} "
                 f"--partitions {topic.num_partitions} {configs}"
             ]
     return []
 
 
-async def _config(admin: AIOKafkaAdminClient, name: str) -> dict[str, str]:
-    """Empty if we may not know it."""
+async def config_of(admin: AIOKafkaAdminClient, name: str) -> dict[str, str]:
+    """A topic's settings; empty if we may not know them."""
     (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
     ((code, _, _, _, entries),) = answer.resources
     return {} if code else {entry[0]: entry[1] for entry in entries}
 
 
-def _faults(name: str, found: Mapping[str, str]) -> list[str]:
+def faults_of(name: str, found: Mapping[str, str]) -> list[str]:
+    """What is wrong with the settings of a topic of slots, each with what to do."""
     alter = f"kafka-configs --alter --entity-type topics --entity-name {name} --add-config"
     faults = []
     if "compact" in found.get("cleanup.policy", ""):
@@ -175,9 +181,9 @@ class SlotPartition(Partition):
         }
 
 
-async def slots_are_over(admin: AIOKafkaAdminClient, settings: Settings) -> bool:
+async def slots_are_over(admin: AIOKafkaAdminClient, settings: Settings, topics: Iterable[str]) -> bool:
     """Whether the group has committed all slots up to their ends; of one that has no records, there is nothing."""
-    tps = await partitions_of(admin, [overflow_of(settings.group)])
+    tps = await partitions_of(admin, topics)
     # Their ends are those of all that was written there, whatever is open.
     options = {**settings.connection, "isolation_level": "read_uncommitted"}
     async with started(AIOKafkaConsumer(**options, enable_auto_commit=False)) as reader:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from aiokafka import TopicPartition
@@ -16,6 +17,7 @@ from keygrouping_app.events import Event, Outgoing, Raw, Source, events_of
 from keygrouping_app.gaps import MOST_METADATA, Ended, Gaps, GapsError, decode
 from keygrouping_app.kafka.ranges import MOST_END, MOST_STATES, End, split_end, split_states, with_end, with_states
 from keygrouping_app.kafka.transactions import Transactions
+from keygrouping_app.moves import Moves, Step, Waiting
 from keygrouping_app.scheduler import Failure
 from keygrouping_app.states import States
 
@@ -58,6 +60,11 @@ class Given:
 
 class Partition(Source):
     """An owned partition from the commit on that it was found with, up to its end if it has one."""
+
+    moves: Moves | None = None
+    """Where its keys are, if they may be handed over."""
+    urgent: asyncio.Event | None = None
+    """Set when the next transaction is for a key that is held, and waits for no interval."""
 
     def __init__(
         self,
@@ -144,6 +151,14 @@ class Partition(Source):
     def _events(self, records: Iterable[Raw]) -> list[Event]:
         return events_of(records, self)
 
+    def here(self, events: list[Event]) -> list[Event]:
+        """See `Source`. The others are held until the state of their key is where it is to be, or forwarded."""
+        if self.moves is None:
+            return events
+        here, held = self.moves.here(events)
+        self.hold(held)
+        return here
+
     def room(self, events: int, size: int) -> int:
         """How many records may be read of it, given how many events and bytes of it may be held.
 
@@ -174,6 +189,10 @@ class Partition(Source):
         self.giving += 1
         self.unwritten += 1
         self.unwritten_bytes += given.size
+
+    def give_again(self, given: list[Given]) -> None:
+        """These were not written: they are to be, before all others."""
+        self._given = given + self._given
 
     def take_given(self) -> list[Given]:
         """What is to be written to slots now. It is held until `gave` or `keep_here`."""
@@ -212,21 +231,22 @@ class Partition(Source):
         self.unwritten -= sum(each.count for each in returned)
         self.unwritten_bytes -= sum(each.size for each in returned)
 
-    def due(self, given: Sequence[Given] = ()) -> OffsetAndMetadata | None:
+    def due(self, given: Sequence[Given] = (), step: Step | None = None) -> OffsetAndMetadata | None:
         """What is to be committed now; None if nothing has changed since the last commit.
 
-        `given`: what is written to slots in the same transaction.
+        `given`: what is written to slots in the same transaction. `step`: what it does for keys that move, if anything.
         """
         if self._changed:
             self._now = self._commit_of(self.gaps)
             self._changed = False
         first, metadata = self._now
-        if given:
-            first, metadata = self._commit_of(self.gaps.once_ended([each.event.raw.offset for each in given]))
+        offsets = [*(each.event.raw.offset for each in given), *(step.ended if step else ())]
+        if offsets:
+            first, metadata = self._commit_of(self.gaps.once_ended(offsets))
         if self.states is not None:
             metadata = with_states(metadata, split_states(self._committed.metadata)[1])
         now = OffsetAndMetadata(first, metadata)
-        return None if now == self._committed else now
+        return None if now == self._committed and not step else now
 
     def _commit_of(self, gaps: Gaps) -> tuple[int, str]:
         return gaps.first, with_end(gaps.encode(), self._end)
@@ -234,6 +254,60 @@ class Partition(Source):
     def committed(self, what: OffsetAndMetadata) -> None:
         """A commit was answered."""
         self._committed = what
+
+    @property
+    def changelog_end(self) -> int:
+        """Behind the last record of the changelog that belongs to what is committed; 0 if none does."""
+        last = split_states(self._committed.metadata)[1]
+        return 0 if last is None else last + 1
+
+    def step(self, lanes: Waiting) -> Step:
+        """What the next transaction does for keys that move."""
+        if self.moves is None or self.closed:
+            return Step()
+        step, held = self.moves.step(lanes)
+        self.hold(held)
+        return step
+
+    def move(self, key: bytes, target: int) -> bool:
+        """Has a key that is written so go to a slot, or HOME; False if it has no state. BusyError."""
+        if self.moves is None or self.states is None:
+            return False
+        found = [group for group in self.states.groups_written(key) if self.moves.knows(group)]
+        for group in found:
+            self.ask(group, target)
+        return bool(found)
+
+    def ask(self, group: Hashable, target: int) -> None:
+        """Has a key go to a slot, or HOME. BusyError."""
+        if self.moves is not None and self.moves.ask(group, target):
+            self.hurry()
+
+    def hurry(self) -> None:
+        """Has the next transaction begin at once."""
+        self.dirty.set()
+        if self.urgent is not None:
+            self.urgent.set()
+
+    async def rest(self, seconds: float) -> None:
+        """Between two transactions."""
+        if self.urgent is None:
+            await asyncio.sleep(seconds)
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.urgent.wait(), seconds)
+        self.urgent.clear()
+
+    @property
+    def waits_to_move(self) -> bool:
+        """Whether keys are to be handed over."""
+        return self.moves is not None and bool(self.moves.asked)
+
+    def stepped(self, step: Step) -> None:
+        """That is committed."""
+        for done in step.done:
+            done()
+        self._end_offsets(step.ended)
 
 
 def _offsets(records: Sequence[Raw]) -> Sequence[int]:

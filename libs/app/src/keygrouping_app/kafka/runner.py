@@ -32,7 +32,6 @@ from keygrouping_app.kafka.changelog import (
     Restoring,
     check_partitions,
     largest_record,
-    prepare,
     records_of,
     restore,
 )
@@ -40,6 +39,7 @@ from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.fetched import give_bare_records
 from keygrouping_app.kafka.giving import keep_giving
 from keygrouping_app.kafka.member import Member, NotNowError
+from keygrouping_app.kafka.moving import Moving
 from keygrouping_app.kafka.overflow import SlotPartition, handler_of_slots, overflow_of, prepare_sharing, slots_are_over
 from keygrouping_app.kafka.partition import Given, Partition, Returned
 from keygrouping_app.kafka.ranges import (
@@ -58,8 +58,8 @@ from keygrouping_app.kafka.topics import Topics
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kafka.writing import RefusedError, Writer
 from keygrouping_app.lanes import Lanes, OnEnd
+from keygrouping_app.moves import Step
 from keygrouping_app.scheduler import Failure
-from keygrouping_app.states import States
 
 log = logging.getLogger(__name__)
 
@@ -94,16 +94,18 @@ class Runner:
         self._topics = Topics()
         self._lanes: dict[str, Lanes] = {topic: lanes_with(self._on_end) for topic, (_, lanes_with) in handlers.items()}
         split = next((topic for topic, (handler, _) in handlers.items() if handler.split), None)
-        self._topic_of = {topic: topic for topic in handlers}
+        self.moving = Moving(settings, self._handler_of, self.partitions, self._resume)
+        self._topic_of = {topic: topic for topic in handlers} | self.moving.inputs
         """The topic whose handler works on the events of each topic that is read."""
         if split is not None:
             self._topic_of[overflow_of(settings.group)] = split
         self.sharing = None if split is None else Sharing(settings, self._lanes[split], self.partitions)
         """None: no handler has `split`."""
-        self.standbys = Standbys(settings, self._handler_of)
+        self.standbys = Standbys(settings, self.moving.states)
         self._copies: dict[TopicPartition, Copy] = {}
         """Of partitions that are ours now, until that is begun with."""
-        self._member = Member(settings, self._topic_of, self, overflow_of(settings.group), self.standbys)
+        apart = {overflow_of(settings.group), *self.moving.inputs}
+        self._member = Member(settings, self._topic_of, self, apart, self.standbys)
         self.restoring: dict[TopicPartition, Restoring] = {}
         """Partitions that are ours and wait for their states."""
         self._restores = asyncio.Semaphore(_MOST_RESTORES)
@@ -166,17 +168,18 @@ class Runner:
                 # Begun when there is something to be given.
                 self._giver = Writer(self._settings, self._topics, _GIVE_SECONDS)
                 stack.push_async_exit(self._giver)
+            moving = await self.moving.begin(stack, self._lanes)
             for lanes in self._lanes.values():
                 stack.callback(lanes.close)
             stack.callback(self.standbys.close)
-            await self._work(stop)
+            await self._work(stop, moving)
 
-    async def _work(self, stop: asyncio.Event) -> None:
+    async def _work(self, stop: asyncio.Event, moving: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
         loops = [
             asyncio.create_task(each())
             for each in (
                 *(self._keep_reading, self._keep_committing, self._keep_looking),
-                *(self._member.keep, self.standbys.keep),
+                *(self._member.keep, self.standbys.keep, *moving),
             )
         ]
         reading, *_ = loops
@@ -209,7 +212,7 @@ class Runner:
         """Returns when the group has committed all up to the end; never if there is none."""
         while True:
             await asyncio.sleep(_END_SECONDS)
-            inputs = [each for each in self.partitions.values() if not isinstance(each, SlotPartition)]
+            inputs = [each for each in self.partitions.values() if each.tp.topic in self._handlers]
             if self._settings.until is None or not all(each.read for each in inputs):
                 continue
             try:
@@ -224,8 +227,8 @@ class Runner:
 
     async def _are_slots_over(self) -> bool:
         """To be asked when the inputs are over: then nothing more comes to slots."""
-        reads = overflow_of(self._settings.group) in self._topic_of
-        return not reads or await slots_are_over(self._admin, self._settings)
+        slots = self._topic_of.keys() - self._handlers.keys()
+        return not slots or await slots_are_over(self._admin, self._settings, slots)
 
     # Which partitions are ours.
 
@@ -309,14 +312,9 @@ class Runner:
                 transactions = Transactions(self._settings, self._topics, tp, partial(self._find_start, tp), largest)
                 begun.push_async_callback(transactions.close)
             found, end = await self._found(tp, transactions)
-            states = None if handler.state is None else await self._restored(tp, handler, found, followed)
+            copy = None if handler.state is None else await self._restored(tp, handler, found, followed)
             begun.pop_all()
-        dirty = self._dirty if transactions is None else asyncio.Event()
-        partition = (
-            Partition(tp, handler.topic, found, dirty, end, transactions, states)
-            if tp.topic in self._handlers
-            else SlotPartition(tp, handler.topic, found, dirty, self._handler_of, transactions)
-        )
+        partition = self._partition(tp, found, end, transactions, copy)
         partition.refused |= refused or {}
         if transactions is not None:
             task = asyncio.create_task(self._keep_transacting(partition, transactions))
@@ -329,6 +327,22 @@ class Runner:
         self._room.set()
         if end is not None:
             partition.dirty.set()  # from now on it stays
+
+    def _partition(
+        self,
+        tp: TopicPartition,
+        found: OffsetAndMetadata,
+        end: End | None,
+        transactions: Transactions | None,
+        copy: Copy | None,
+    ) -> Partition:
+        if copy is not None:
+            return self.moving.partition(tp, found, end, transactions, copy)
+        handler = self._handler_of[self._topic_of[tp.topic]]
+        dirty = self._dirty if transactions is None else asyncio.Event()
+        if tp.topic not in self._handlers:
+            return SlotPartition(tp, handler.topic, found, dirty, self._handler_of, transactions)
+        return Partition(tp, handler.topic, found, dirty, end, transactions)
 
     async def _found(
         self, tp: TopicPartition, transactions: Transactions | None
@@ -347,10 +361,10 @@ class Runner:
 
     async def _restored(
         self, tp: TopicPartition, handler: Handler, found: OffsetAndMetadata, followed: Copy | None
-    ) -> States:
+    ) -> Copy:
         """The states that belong to what is committed; `followed`: those that were followed, if any."""
         progress = self.restoring[tp] = Restoring()
-        copy = followed or Copy.of(handler)
+        copy = followed or Copy.of(handler, tp.topic)
         try:
             for pause in backoff():
                 try:
@@ -358,14 +372,14 @@ class Runner:
                         with given_up_calls():
                             await check_partitions(self._admin, self._settings.group, tp.topic)
                             await restore(self._settings, tp, copy, split_states(found.metadata)[1], progress)
-                    return copy.states
+                    return copy
                 except BaseException as error:
                     if not can_be_retried(error) or isinstance(error, OffsetOutOfRangeError):
                         copy.states.close()
                         # What was followed may be of a changelog that is there no more.
                         if not can_be_retried(error) and (followed is None or not isinstance(error, Exception)):
                             raise
-                        copy, followed = Copy.of(handler), None
+                        copy, followed = Copy.of(handler, tp.topic), None
                     log.warning("%s[%d]: cannot restore its states, trying again: %r", *tp, error)
                 await asyncio.sleep(pause)
             raise AssertionError
@@ -687,7 +701,7 @@ class Runner:
                     pause = next(pauses)
                     partition.dirty.set()
                     log.warning("%s[%d]: trying again in %.1f s: %r", *partition.tp, pause, error)
-                await asyncio.sleep(pause)
+                await partition.rest(pause)
         finally:
             del self._transacting[partition]
             if partition.states is not None:
@@ -697,10 +711,10 @@ class Runner:
     async def _transact(self, partition: Partition, transactions: Transactions) -> None:
         # Taken in one go: a transaction speaks of nothing whose outputs and states are not in it.
         given, states = partition.take_given(), partition.states
-        what = partition.due(given)
+        step = partition.step(self._lanes_of(partition.tp).scheduler)
+        what = partition.due(given, step)
         if what is None:
-            if given and self.sharing is not None:
-                self.sharing.keep_here(partition, given, GapsError("the commit's metadata has no room for them"))
+            self._keep_given(partition, given, GapsError("the commit's metadata has no room for them"))
             return
         returned = partition.take_returned()
         changed = {}
@@ -708,15 +722,17 @@ class Runner:
             if not partition.closed:  # or events that its next owner handles have gone from memory
                 states.end_old(self._lanes_of(partition.tp).scheduler.has)
             changed = states.take()
-        records = records_of(changed, self._settings.group, partition.tp)
+        told = {key: kept for key, kept in changed.items() if key not in step.keys}
+        records = [*records_of(told, self._settings.group, partition.tp), *step.marks]
+        surplus = [*(each.record for each in given), *step.records]
         try:
-            committed, refused = await self._commit_without_refused(transactions, what, returned, given, records)
+            committed, refused = await self._commit_without_refused(transactions, what, returned, surplus, records)
         except BaseException as error:
             partition.keep(returned)
             # Fenced or cancelled, the partition is another's, and so are its events.
-            ours = isinstance(error, Exception) and not isinstance(error, ProducerFenced)
-            if given and ours and self.sharing is not None:
-                self.sharing.keep_here(partition, given, error)
+            if isinstance(error, Exception) and not isinstance(error, ProducerFenced):
+                self._keep_given(partition, given, error)
+                self._give_up_moves(partition, step, error)
             if states is not None:
                 states.give_back(changed)
             raise
@@ -724,32 +740,59 @@ class Runner:
             self._spoil(partition, {event.raw.offset: why for each, why in refused for event in each.events})
             return
         partition.wrote(returned)
-        if given and self.sharing is not None:
+        if given and partition.moves is not None:
+            partition.gave(given)
+        elif given and self.sharing is not None:
             self.sharing.gave(partition, given)
         partition.committed(committed)
+        self._stepped(partition, step)
         self._wrote(refused)
         self._committed.set()
+
+    def _keep_given(self, partition: Partition, given: list[Given], error: Exception) -> None:
+        """These are not in their slots."""
+        if partition.moves is not None:
+            partition.give_again(given)
+        elif given and self.sharing is not None:
+            self.sharing.keep_here(partition, given, error)
+
+    def _give_up_moves(self, partition: Partition, step: Step, error: Exception) -> None:
+        """Of keys of which no slot takes the state: they stay where they are."""
+        if partition.moves is not None and step and isinstance(error, RefusedError):
+            log.warning("%s[%d]: %d keys can't be handed over: %r", *partition.tp, len(step.done), error)
+            self._resume(partition, partition.moves.forget())
+
+    def _stepped(self, partition: Partition, step: Step) -> None:
+        partition.stepped(step)
+        self.moving.follow(partition, partition.changelog_end)
+        if step:
+            partition.hurry()  # what was held is sent on
+        if partition.waits_to_move:  # until what runs of a key has ended, or is to be tried again
+            partition.dirty.set()
+
+    def _resume(self, partition: Partition, events: list[Event]) -> None:
+        if events and not partition.closed and not partition.lost:
+            self._lanes_of(partition.tp).resume(events)
 
     async def _commit_without_refused(
         self,
         transactions: Transactions,
         what: OffsetAndMetadata,
         returned: Sequence[Returned],
-        given: Sequence[Given],
+        surplus: Sequence[Outgoing],
         states: list[Outgoing],
     ) -> tuple[OffsetAndMetadata | None, list[tuple[Returned, Failure]]]:
         """What was committed, and what was refused, of which dead letters are in the transaction instead.
 
         None for what was committed, if something refused has changed a state: nothing was. RefusedError if it is
-        something of `given`.
+        something of `surplus`, which goes to slots.
         """
         left, alone, refused = list(returned), frozenset[str](), list[tuple[Returned, Failure]]()
-        surplus = [each.record for each in given]
         while True:
             try:
                 return await transactions.commit(what, [*records_in(left), *surplus], states, alone), refused
             except RefusedError as error:
-                if surplus and surplus[0].topic in error.topics:
+                if not error.topics.isdisjoint(each.topic for each in surplus):
                     raise
                 why = refused_of(left, error.why)
                 if not why and error.topics <= alone:
@@ -784,7 +827,7 @@ class Runner:
                 f"(kafka-topics --create --topic {topic})"
                 for topic in missing
             )
-        await prepare(self._admin, self._settings.group, [handler for handler, _ in self._handlers.values()])
+        await self.moving.prepare(self._admin)
         for topic, (handler, _) in self._handlers.items():
             if handler.split and self.sharing is not None:
                 self.sharing.largest = await prepare_sharing(self._admin, self._settings, topic)

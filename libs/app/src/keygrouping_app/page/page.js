@@ -41,6 +41,25 @@ function shares(sharing) {
   };
 }
 
+function bytes(count) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  const power = count < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(count) / 3));
+  return `${number.format(count / 1000 ** power)} ${units[power]}`;
+}
+
+function moves(told) {
+  if (!told) return {};
+  return {
+    "Keys handed over": number.format(told.done),
+    "States sent": bytes(told.bytes),
+    "Held on average": told.done ? time(told.seconds / told.done) : "–",
+    "Keys at slots": number.format(told.away),
+    "On their way": number.format(told.under_way),
+    "Events held": number.format(told.held_events),
+    "Held longest now": told.oldest ? time(told.oldest) : "–",
+  };
+}
+
 function tiles(handler) {
   const gap = Math.max(0, ...Object.values(handler.gaps));
   const figures = {
@@ -53,6 +72,7 @@ function tiles(handler) {
     "Dead letters": number.format(handler.dead_letters),
     "Breaker": handler.breaker,
     ...shares(handler.sharing),
+    ...moves(handler.moves),
   };
   return Object.entries(figures).map(([name, value]) => {
     const tile = element("div");

@@ -1,0 +1,211 @@
+"""Keys that are handed over, in Kafka: the topics of slots, a slot in its owner's hands, and the answers of slots."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.structs import OffsetAndMetadata
+from keygrouping_kafka.calls import backoff, given_up_calls
+from keygrouping_kafka.errors import can_be_retried
+
+from keygrouping_app.codecs import Topic
+from keygrouping_app.events import Event, Raw
+from keygrouping_app.handlers import AppError, Handler
+from keygrouping_app.kafka.changelog import changelog_of, largest_record, new_reader, slots_of
+from keygrouping_app.kafka.clients import Settings, started
+from keygrouping_app.kafka.overflow import KEPT, MOST_SLOTS, config_of, create, faults_of
+from keygrouping_app.kafka.partition import Given, Partition
+from keygrouping_app.kafka.transactions import Transactions
+from keygrouping_app.moves import Step, Topics, Visits, Waiting
+from keygrouping_app.states import States, Visitor
+from keygrouping_app.surplus import record_of, surplus_of
+
+log = logging.getLogger(__name__)
+
+_WHY = "to which keys are handed over"
+_SAFE_COPIES = 3
+_ROOM = 65_536
+"""Bytes of an event's record in a slot beyond those of the input's largest."""
+_POLL_MS = 100
+_IDLE_SECONDS = 30.0
+"""For which the reader of answers stays, as it takes as long to begin as a move does."""
+
+
+class NotHereError(LookupError):
+    """No input partition of this member has the key."""
+
+
+def topics_of(group: str, topic: str) -> Topics:
+    """By which keys of an input move."""
+    slots = slots_of(group, topic)
+    return Topics(slots, changelog_of(group, topic), changelog_of(group, slots))
+
+
+async def prepare_slots(admin: AIOKafkaAdminClient, settings: Settings, handlers: Iterable[Handler]) -> dict[str, int]:
+    """Creates the topics of slots that are missing; gives how many slots each input has. AppError if one can't be."""
+    faults: list[str] = []
+    found: dict[str, int] = {}
+    for handler in handlers:
+        topic, state = handler.topic.name, handler.state
+        assert state is not None
+        (described,) = await admin.describe_topics([topic])
+        found[topic] = slots = min(MOST_SLOTS, len(described["partitions"]))
+        copies = len(described["partitions"][0]["replicas"])
+        name = slots_of(settings.group, topic)
+        of_input = int((await config_of(admin, topic)).get("max.message.bytes", 0))
+        wanted = max(largest_record(state), of_input + _ROOM)
+        options = {**KEPT, "max.message.bytes": str(wanted)}
+        if copies >= _SAFE_COPIES:
+            options["min.insync.replicas"] = "2"
+        if wrong := await create(admin, NewTopic(name, slots, copies, topic_configs=options), _WHY):
+            faults += wrong
+            continue
+        config = await config_of(admin, name)
+        faults += faults_of(name, config)
+        if int(config.get("max.message.bytes", wanted)) < wanted:
+            faults.append(
+                f"topic {name!r} takes {config['max.message.bytes']} bytes, and states and events may have more: "
+                f"kafka-configs --alter --entity-type topics --entity-name {name} "
+                f"--add-config max.message.bytes={wanted}"
+            )
+    if faults:
+        raise AppError(faults)
+    return found
+
+
+class MovedPartition(Partition):
+    """A slot in its owner's hands: an input of keys that were handed over to it, with their states."""
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        topic: Topic,
+        found: OffsetAndMetadata,
+        dirty: asyncio.Event,
+        visits: Visits,
+        transactions: Transactions | None,
+        states: States,
+    ) -> None:
+        super().__init__(tp, topic, found, dirty, None, transactions, states)
+        self.visits = visits
+
+    def group_of(self, event: Event) -> Hashable:
+        """See `Source`: inputs may have the same key, and each has a state of it."""
+        return Visitor(event.partition, event.group)
+
+    def _events(self, records: Iterable[Raw]) -> list[Event]:
+        found: list[Event] = []
+        ended: list[int] = []
+        for raw in records:
+            try:
+                offset = self.visits.take(raw)
+            except KeyError:
+                found.append(surplus_of(raw, self, self.tp.topic))
+            else:
+                ended += [] if offset is None else [offset]
+                self.hurry()
+        self._end_offsets(ended)
+        return found
+
+    @property
+    def waits_to_move(self) -> bool:
+        """See `Partition`."""
+        return self.visits.called > 0
+
+    def step(self, lanes: Waiting) -> Step:
+        """See `Partition`."""
+        return Step() if self.closed else self.visits.step(lanes)
+
+
+def forwards(partition: Partition, slots: str) -> Callable[[Event, int], None]:
+    """Has an event of a partition written to a slot by its next transaction."""
+
+    def forward(event: Event, slot: int) -> None:
+        partition.give(Given(event, record_of(event, slots, slot), slot))
+        partition.dirty.set()
+
+    return forward
+
+
+class Answers:
+    """What slots write to the changelogs of this member's inputs, while keys are called.
+
+    `resume` is given events that are to be handled at home again.
+    """
+
+    def __init__(self, settings: Settings, resume: Callable[[Partition, list[Event]], None]) -> None:
+        self._settings = settings
+        self._resume = resume
+        self._positions: dict[Partition, int] = {}
+        self._changed = asyncio.Event()
+
+    def follow(self, partition: Partition, position: int) -> None:
+        """A partition has keys that are called; what comes from this offset of its changelog on is read."""
+        if partition not in self._positions:
+            self._positions[partition] = position
+            self._changed.set()
+
+    async def keep(self) -> None:
+        """Reads for ever; raises what can't be retried."""
+        pauses = backoff()
+        while True:
+            await self._changed.wait()
+            try:
+                with given_up_calls():
+                    await self._read_all()
+                pauses = backoff()
+            except Exception as error:
+                if not can_be_retried(error):
+                    raise
+                log.warning("answers of slots can't be read, trying again: %r", error)
+                self._changed.set()
+                await asyncio.sleep(next(pauses))
+
+    async def _read_all(self) -> None:
+        """While there is something to be waited for."""
+        idle_since = asyncio.get_running_loop().time()
+        async with started(new_reader(self._settings)) as reader:
+            while True:
+                self._positions = {each: at for each, at in self._positions.items() if self._waits(each)}
+                if not self._positions:
+                    if asyncio.get_running_loop().time() > idle_since + _IDLE_SECONDS:
+                        self._changed.clear()
+                        return
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._changed.wait(), _POLL_MS / 1000)
+                    continue
+                idle_since = asyncio.get_running_loop().time()
+                if self._changed.is_set():
+                    self._changed.clear()
+                    await self._assign(reader)
+                by_changelog = {self._changelog(each): each for each in self._positions}
+                for tp, raws in (await reader.getmany(timeout_ms=_POLL_MS)).items():
+                    if (partition := by_changelog.get(tp)) is not None:
+                        self._take(partition, raws)
+
+    def _waits(self, partition: Partition) -> bool:
+        return (
+            not partition.lost and not partition.closed and partition.moves is not None and bool(partition.moves.called)
+        )
+
+    async def _assign(self, reader: AIOKafkaConsumer) -> None:
+        reader.assign([self._changelog(each) for each in self._positions])
+        for each, position in self._positions.items():
+            reader.seek(self._changelog(each), position)
+
+    def _take(self, partition: Partition, raws: Sequence[Raw]) -> None:
+        assert partition.moves is not None
+        self._positions[partition] = raws[-1].offset + 1
+        if partition.lost or partition.closed:
+            return
+        events = [event for raw in raws for event in partition.moves.answered(raw)]
+        self._resume(partition, events)
+        partition.hurry()
+
+    def _changelog(self, partition: Partition) -> TopicPartition:
+        return TopicPartition(changelog_of(self._settings.group, partition.tp.topic), partition.tp.partition)

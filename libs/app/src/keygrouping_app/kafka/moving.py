@@ -1,0 +1,142 @@
+"""One member's part in handing keys over: what handlers with `State(moves=...)` need besides lanes and partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.structs import OffsetAndMetadata
+
+from keygrouping_app.events import Event
+from keygrouping_app.handlers import AppError, Handler
+from keygrouping_app.kafka.changelog import Copy, prepare, slots_of
+from keygrouping_app.kafka.clients import Settings
+from keygrouping_app.kafka.moved import (
+    Answers,
+    MovedPartition,
+    NotHereError,
+    forwards,
+    prepare_slots,
+    topics_of,
+)
+from keygrouping_app.kafka.partition import Partition
+from keygrouping_app.kafka.planner import Planning, planning_board, prepare_planning
+from keygrouping_app.kafka.ranges import End
+from keygrouping_app.kafka.transactions import Transactions
+from keygrouping_app.lanes import Lanes
+from keygrouping_app.moves import HOME, Done, Moves, Visits
+from keygrouping_app.planning import PLANNERS, check
+
+
+class Moving:
+    """Of one member. `handlers` by topic; `resume` is given events that are to be handled at home again."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        handlers: Mapping[str, Handler],
+        partitions: Mapping[TopicPartition, Partition],
+        resume: Callable[[Partition, list[Event]], None],
+    ) -> None:
+        self._settings = settings
+        self._handlers = handlers
+        self._partitions = partitions
+        self._able = {topic: handler for topic, handler in handlers.items() if handler.moves}
+        self.inputs = {slots_of(settings.group, topic): topic for topic in self._able}
+        """The topic whose handler works on the events of each topic of slots."""
+        self._slots: dict[str, int] = {}
+        """Of each input, how many slots there are."""
+        self._answers = Answers(settings, resume)
+        self.plannings: dict[str, Planning] = {}
+        """By topic, of those of which keys are handed over by plan."""
+        self.done: dict[str, Done] = {topic: Done() for topic in self._able}
+        """What has been done, by topic."""
+
+    @property
+    def states(self) -> dict[str, Handler]:
+        """The handlers by topics that have a changelog, those of slots among them."""
+        found = {topic: handler for topic, handler in self._handlers.items() if handler.state is not None}
+        return found | {slots: self._handlers[topic] for slots, topic in self.inputs.items()}
+
+    async def prepare(self, admin: AIOKafkaAdminClient) -> None:
+        """Creates all topics that are missing, changelogs among them. AppError."""
+        planned = [each for each in self._able.values() if each.state is not None and each.state.moves in PLANNERS]
+        for handler in planned:
+            check(handler)
+        self._slots = await prepare_slots(admin, self._settings, self._able.values())
+        for handler in planned:
+            await prepare_planning(admin, self._settings, handler.topic.name)
+        states = {topic: handler.state for topic, handler in self.states.items() if handler.state is not None}
+        await prepare(admin, self._settings.group, states)
+
+    async def begin(
+        self, stack: AsyncExitStack, lanes: Mapping[str, Lanes]
+    ) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        """What is to be kept going while the member works. `stack`: of what it opens."""
+        loops: list[Callable[[], Coroutine[Any, Any, None]]] = [self._answers.keep]
+        for topic, handler in self._able.items():
+            if handler.state is None or handler.state.moves not in PLANNERS:
+                continue
+            board = await stack.enter_async_context(planning_board(self._settings, topic))
+            planning = self.plannings[topic] = Planning(handler.state.moves, lanes[topic], self._partitions, board)
+            loops.append(planning.keep)
+        return loops
+
+    def partition(
+        self,
+        tp: TopicPartition,
+        found: OffsetAndMetadata,
+        end: End | None,
+        transactions: Transactions | None,
+        copy: Copy,
+    ) -> Partition:
+        """One with states, of an input or a slot."""
+        topic = self.inputs.get(tp.topic, tp.topic)
+        handler, topics, dirty = self._handlers[topic], topics_of(self._settings.group, topic), asyncio.Event()
+        if tp.topic == topics.slots:
+            visits = Visits(topics, tp.partition, copy.states, self.done[topic])
+            slot = MovedPartition(tp, handler.topic, found, dirty, visits, transactions, copy.states)
+            slot.urgent = asyncio.Event()
+            return slot
+        partition = Partition(tp, handler.topic, found, dirty, end, transactions, copy.states)
+        if handler.moves:
+            partition.urgent = asyncio.Event()
+            forward = forwards(partition, topics.slots)
+            partition.moves = Moves(topics, tp.partition, copy.states, copy.places, forward, self.done[topic])
+            self.follow(partition, copy.position or 0)
+        elif copy.places:
+            raise AppError([_away(tp, len(copy.places), handler)])
+        return partition
+
+    def follow(self, partition: Partition, position: int) -> None:
+        """Has answers read from this offset of a partition's changelog on, if it waits for some."""
+        if partition.moves is not None and partition.moves.called:
+            self._answers.follow(partition, position)
+
+    def move(self, key: bytes, slot: int | None) -> list[str]:
+        """Has a key handed over to a slot with its state, or home if it is None; gives the partitions that it is of.
+
+        NotHereError, BusyError, or ValueError if there is no such slot.
+        """
+        able = [each for each in self._partitions.values() if each.moves is not None and not each.closed]
+        most = min((self._slots[each.tp.topic] for each in able), default=0)
+        if slot is not None and able and not 0 <= slot < most:
+            raise ValueError(f"there are slots 0 to {most - 1}")
+        found = []
+        for partition in able:
+            if partition.move(key, HOME if slot is None else slot):
+                found.append(f"{partition.tp.topic}[{partition.tp.partition}]")
+        if not found:
+            raise NotHereError
+        return found
+
+
+def _away(tp: TopicPartition, keys: int, handler: Handler) -> str:
+    return (
+        f"{tp.topic}[{tp.partition}]: {keys} keys are at slots, and {handler.name} has no State(moves=...) any more: "
+        "run it with moves='ordered', and have them go home by PUT /keys/KEY/slot, before you leave it out"
+    )

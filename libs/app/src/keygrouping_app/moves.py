@@ -1,0 +1,371 @@
+"""Keys that are handed over with their states: where those of an input are, and what is still to be done for them.
+
+A key is at home, where its input is read, or at a slot, a partition of a topic to which its events are forwarded. Its
+state goes before its events, in the same log, so whoever owns the slot finds it there first. Where a key is, is said by
+the input's changelog, and changes in the transaction that sends the state. To leave its slot a key is called: the
+input holds its events until the slot, which has handled all before the call, has sent the state and answered.
+
+Pure bookkeeping: it knows no Kafka but the names of topics. `libs/app/tests/model` explores the protocol.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from keygrouping_app.events import Event, Headers, Outgoing, Raw
+from keygrouping_app.kept import Kept
+from keygrouping_app.states import States, Visitor
+
+HOME = -1
+"""The place of a key that is handled where its input is read."""
+VERSION = "keygrouping-version"
+"""Header of a record with a state: the version of the program that has written it."""
+_PLACE = "keygrouping-place"
+"""Header in a changelog instead of a state: the slot where the key is and, if it is called, where to."""
+_ANSWER = "keygrouping-answer"
+"""Header in a changelog of what a slot has written."""
+_STATE = "keygrouping-state"
+"""Header of a slot's record that is a state: number of the input's partition, its time."""
+_CALL = "keygrouping-call"
+"""Header of a slot's record that calls a key: number of the input's partition, and where it is to go."""
+
+
+class Place(NamedTuple):
+    """Where a key is that is not at home. `target`: where it is called to; None: it stays."""
+
+    slot: int
+    target: int | None = None
+
+
+class BusyError(Exception):
+    """The key is on its way already."""
+
+
+class Topics(NamedTuple):
+    """The names of those that a handler's keys move by."""
+
+    slots: str
+    changelog: str
+    """Of the input."""
+    changelog_of_slots: str
+
+
+class Waiting(Protocol):
+    """As much of a scheduler as moves need."""
+
+    def has(self, key: Hashable) -> bool: ...
+    def take_key(self, key: Hashable) -> list[Event]: ...
+
+
+@dataclass(slots=True)
+class Step:
+    """What a transaction does for keys that move.
+
+    `records` go to slots and to the inputs' changelogs, `marks` to the partition's own; events at `ended` have ended
+    with it. `done` is to be called when it is committed.
+    """
+
+    records: list[Outgoing] = field(default_factory=list)
+    marks: list[Outgoing] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    done: list[Callable[[], None]] = field(default_factory=list)
+    keys: set[bytes] = field(default_factory=set)
+    """Keys in the changelog of which the states are told by `marks`."""
+
+    def __bool__(self) -> bool:
+        return bool(self.done)
+
+
+@dataclass(slots=True)
+class Done:
+    """What a member has done for a handler: moves that have ended, bytes of states that it has sent, and how long keys
+    were held, in seconds of all together and of the longest."""
+
+    moves: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """A move has ended that held its key for so long."""
+        self.moves += 1
+        self.seconds += seconds
+        self.longest = max(self.longest, seconds)
+
+
+class Moves:
+    """Of one partition of an input in its owner's hands. `places`: of keys that are not at home, by what orders them.
+
+    `forward` is given events that are for a slot.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        partition: int,
+        states: States,
+        places: Mapping[Hashable, Place],
+        forward: Callable[[Event, int], None],
+        done: Done,
+    ) -> None:
+        self.places = dict(places)
+        self.asked: dict[Hashable, int] = {}
+        """Where keys are to go, until that is committed."""
+        self._done = done
+        self._since = dict.fromkeys(self.called, time.monotonic())
+        """When keys began to be held."""
+        self._topics = topics
+        self._partition = partition
+        self._states = states
+        self._held: dict[Hashable, list[Event]] = {}
+        self._forward = forward
+
+    @property
+    def called(self) -> list[Hashable]:
+        """The keys that a slot is to send on."""
+        return [group for group, place in self.places.items() if place.target is not None]
+
+    @property
+    def held(self) -> int:
+        """How many events wait for the state of their key."""
+        return sum(map(len, self._held.values()))
+
+    @property
+    def oldest(self) -> float:
+        """For how many seconds the key has been held that is held longest; 0: none is."""
+        return time.monotonic() - min(self._since.values()) if self._since else 0.0
+
+    def knows(self, group: Hashable) -> bool:
+        """Whether a key is not at home, is to go, or has a state here."""
+        return group in self.places or group in self.asked or self._states.peek(group) is not None
+
+    def of(self, group: Hashable) -> int:
+        """The slot where a key is, or HOME."""
+        place = self.places.get(group)
+        return HOME if place is None else place.slot
+
+    def ask(self, group: Hashable, target: int) -> bool:
+        """Has a key go to a slot, or HOME; False if it is there already. BusyError while it is under way."""
+        place = self.places.get(group)
+        if group in self.asked or (place is not None and place.target is not None):
+            raise BusyError
+        if self.of(group) == target:
+            return False
+        self.asked[group] = target
+        self._since[group] = time.monotonic()
+        return True
+
+    def forget(self) -> list[Event]:
+        """Has nothing done that was asked for and is not committed; gives events that are to be handled here now."""
+        asked, self.asked = self.asked, {}
+        here: list[Event] = []
+        for group in asked:
+            del self._since[group]
+            events = self._held.pop(group, [])
+            place = self.places.get(group)
+            here += events if place is None else self._sent_on(events, place.slot)
+        return _let_go(here)
+
+    def here(self, events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
+        """Those that are handled here, and those that are held from now on; others are forwarded."""
+        here, held = [], list[Event]()
+        for event in events:
+            place = self.places.get(event.group)
+            if event.group in self.asked or (place is not None and place.target is not None):
+                self._held.setdefault(event.group, []).append(event)
+                held.append(event)
+            elif place is not None:
+                self._forward(event, place.slot)
+            else:
+                here.append(event)
+        return here, held
+
+    def step(self, lanes: Waiting) -> tuple[Step, list[Event]]:
+        """What is due, and the events that are held from now on: those that have waited for their calls."""
+        step, held = Step(), list[Event]()
+        for group, target in self.asked.items():
+            if taken := lanes.take_key(group):
+                held += taken
+                waiting = [*taken, *self._held.get(group, ())]
+                self._held[group] = sorted(waiting, key=lambda event: event.offset)
+            if lanes.has(group):
+                continue  # what runs of it ends first
+            key = self._states.key_of(group)
+            place = self.places.get(group)
+            if place is None:
+                kept = self._states.peek(group)
+                step.records.append(_state_record(self._topics.slots, target, self._partition, key, kept))
+                after = Place(target)
+            else:
+                told = ((_CALL, b"%d:%d" % (self._partition, target)),)
+                step.records.append(Outgoing(self._topics.slots, place.slot, -1, key, None, told))
+                after = Place(place.slot, target)
+            step.keys.add(key)
+            step.marks.append(_place_record(self._topics.changelog, self._partition, key, after))
+            step.done.append(lambda group=group, after=after: self._went(group, after))  # type: ignore[misc]
+        return step, held
+
+    def answered(self, raw: Raw) -> list[Event]:
+        """A slot has written this to the input's changelog; gives events that are to be handled here now."""
+        if raw.key is None or not is_answer(raw.headers):
+            return []
+        group = self._states.group_of(raw.key)
+        place = self.places.get(group)
+        if place is None or place.target is None:
+            return []  # read once more
+        after = place_of(raw.headers)
+        if after is None:
+            self._states.restore(raw.key, kept_of(raw))
+            del self.places[group]
+        else:
+            self.places[group] = after
+        self._ended(group)
+        events = self._held.pop(group, [])
+        return _let_go(events) if after is None else self._sent_on(events, after.slot)
+
+    def _went(self, group: Hashable, after: Place) -> None:
+        """What was asked for is committed."""
+        is_from_home = group not in self.places
+        self.places[group] = after
+        del self.asked[group]
+        if is_from_home:
+            self._done.bytes += _size(self._states.peek(group))
+            self._states.drop(group)
+            self._ended(group)
+        if after.target is None:
+            self._sent_on(self._held.pop(group, []), after.slot)
+
+    def _ended(self, group: Hashable) -> None:
+        self._done.add(time.monotonic() - self._since.pop(group))
+
+    def _sent_on(self, events: list[Event], slot: int) -> list[Event]:
+        for event in _let_go(events):
+            self._forward(event, slot)
+        return []
+
+
+class Visits:
+    """Keys of inputs that are at a slot, in its owner's hands."""
+
+    def __init__(self, topics: Topics, slot: int, states: States, done: Done) -> None:
+        self._done = done
+        self._topics = topics
+        self._slot = slot
+        self._states = states
+        self._calls: dict[Visitor, tuple[int, int]] = {}
+        """Keys that are to go, with the offset of the call and where to."""
+
+    @property
+    def called(self) -> int:
+        """How many keys are to go."""
+        return len(self._calls)
+
+    def take(self, raw: Raw) -> int | None:
+        """Takes a record that is no event; gives its offset if that has ended. KeyError if it is an event."""
+        name, value = raw.headers[-1] if raw.headers else ("", None)
+        first, _, second = (value or b"").partition(b":")
+        if name not in (_STATE, _CALL) or raw.key is None:
+            raise KeyError
+        group = Visitor(int(first), self._states.plain_group_of(raw.key))
+        if name == _CALL:
+            self._calls[group] = (raw.offset, int(second))
+            return None
+        if raw.value is not None:
+            self._states.arrive(group, Kept(raw.value, int(second), version_of(raw.headers)))
+        return raw.offset
+
+    def step(self, lanes: Waiting) -> Step:
+        """What is due: states of keys that were called, and of which nothing is left to be handled."""
+        step = Step()
+        for group, (offset, target) in self._calls.items():
+            if lanes.has(group):
+                continue
+            source, key = group.source, self._states.plain_key_of(group)
+            kept = self._states.peek(group)
+            answer = ((_ANSWER, b"%d" % self._slot),)
+            if target == HOME:
+                step.records.append(_home_record(self._topics.changelog, source, key, kept, answer))
+            else:
+                step.records.append(_state_record(self._topics.slots, target, source, key, kept))
+                place = _place_record(self._topics.changelog, source, key, Place(target), answer)
+                step.records.append(place)
+            own = self._states.key_of(group)
+            if kept is not None:
+                step.marks.append(Outgoing(self._topics.changelog_of_slots, self._slot, -1, own, None))
+                step.keys.add(own)
+            step.ended.append(offset)
+            step.done.append(lambda group=group: self._left(group))  # type: ignore[misc]
+        return step
+
+    def _left(self, group: Visitor) -> None:
+        self._done.bytes += _size(self._states.peek(group))
+        self._states.drop(group)
+        del self._calls[group]
+
+
+def _size(kept: Kept | None) -> int:
+    return 0 if kept is None else len(kept.data)
+
+
+def _let_go(events: list[Event]) -> list[Event]:
+    for event in events:
+        event.source.let_go([event])
+    return events
+
+
+def place_of(headers: Headers) -> Place | None:
+    """What a record of an input's changelog says of where its key is; None: at home, it is a state."""
+    for name, value in headers:
+        if name == _PLACE and value is not None:
+            slot, _, target = value.partition(b":")
+            return Place(int(slot), int(target) if target else None)
+    return None
+
+
+def is_answer(headers: Headers) -> bool:
+    """Whether a slot has written this record of a changelog."""
+    return any(name == _ANSWER for name, _ in headers)
+
+
+def version_of(headers: Headers) -> int:
+    """The version that a state was written by."""
+    found = [int(value) for name, value in headers if name == VERSION and value is not None and value.isdigit()]
+    return found[0] if found else 1
+
+
+def kept_of(raw: Raw) -> Kept | None:
+    """The state that a record of a changelog says; None: the key has none, or is not there."""
+    if raw.value is None or place_of(raw.headers) is not None:
+        return None
+    return Kept(raw.value, raw.timestamp, version_of(raw.headers))
+
+
+def _versions(kept: Kept) -> Iterator[tuple[str, bytes]]:
+    yield VERSION, b"%d" % kept.version
+
+
+def _state_record(topic: str, slot: int, source: int, key: bytes, kept: Kept | None) -> Outgoing:
+    """A state on its way; without value if the key has none. Its time is that of the write: old ones are deleted."""
+    if kept is None:
+        return Outgoing(topic, slot, -1, key, None, ((_STATE, b"%d:0" % source),))
+    told = (*_versions(kept), (_STATE, b"%d:%d" % (source, kept.time)))
+    return Outgoing(topic, slot, -1, key, kept.data, told)
+
+
+def _place_record(
+    topic: str, partition: int, key: bytes, place: Place, more: tuple[tuple[str, bytes], ...] = ()
+) -> Outgoing:
+    slot, target = place
+    said = b"%d" % slot if target is None else b"%d:%d" % (slot, target)
+    return Outgoing(topic, partition, -1, key, b"", ((_PLACE, said), *more))
+
+
+def _home_record(
+    topic: str, partition: int, key: bytes, kept: Kept | None, more: tuple[tuple[str, bytes], ...]
+) -> Outgoing:
+    if kept is None:
+        return Outgoing(topic, partition, -1, key, None, more)
+    return Outgoing(topic, partition, kept.time, key, kept.data, (*_versions(kept), *more))

@@ -1,0 +1,150 @@
+"""Which keys are to be handed over, by what they cost and what state they have: the plan of `State(moves="mixed")`.
+
+Each member tells what its keys have cost of late, and where its inputs' keys are; one of them plans for all. The
+planners are those of the library's groupings by a routing table: Fang et al., "Parallel Stream Processing Against
+Workload Skewness and Variance" (HPDC 2017, arXiv 1610.05121), with members as workers, and a key's home where its
+input is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from keygrouping_app.handlers import AppError, Handler
+from keygrouping_app.moves import HOME
+
+PLANNERS = ("llfd", "mintable", "minmig", "mixed")
+LEAST_BUSY = 0.5
+"""Of a member's lanes: while none is busier, keys wait no longer where they are than anywhere else."""
+_TOLERANCE = 0.08
+"""As in the library's settings: what is no overload."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A key that a member has, or had of late: seconds of its calls per second, and bytes of the state that it has."""
+
+    seconds: float
+    bytes: int
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a member tells of a handler. `held`: the keys that cost most, by name, and `rest` seconds per second of all
+    others; `places`: the slots of its inputs' keys among the costly ones, or HOME; `slots`: those that it owns."""
+
+    member: str
+    lanes: float
+    rest: float = 0.0
+    held: dict[str, Held] = {}
+    places: dict[str, int] = {}
+    slots: list[int] = []
+    moving: int = 0
+    """How many keys of its inputs are on their way."""
+    plan: dict[str, int] = {}
+    """If it plans: where keys are to be."""
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """Where keys are to be, a slot or HOME, by name: those that are to move. λ of members' loads before and after."""
+
+    targets: dict[str, int]
+    before: float
+    after: float
+    bytes: int
+    """Of the states that move."""
+
+
+def check(handler: Handler) -> None:
+    """AppError if nothing can be planned here."""
+    try:
+        import keygrouping.grouping.table.placing  # noqa: F401
+    except ModuleNotFoundError:
+        raise AppError(
+            [f"{handler.name}: its State(moves=...) plans by the library's groupings: pip install keygrouping"]
+        ) from None
+
+
+def plan_of(reports: Iterable[Report], planner: str) -> Planned:
+    """A plan by these reports, of one member at least: the same, whatever their order."""
+    members = sorted(reports, key=lambda each: each.member)
+    number = {each.member: place for place, each in enumerate(members)}
+    owners = {slot: number[each.member] for each in members for slot in each.slots}
+    keys = _keys(members, owners)
+    loads = _loads(members, keys, [key.worker for key in keys])
+    before = _imbalance(loads)
+    busiest = max(load / max(each.lanes, 1e-9) for load, each in zip(loads, members, strict=True))
+    if not keys or busiest < LEAST_BUSY or before <= 1 + _TOLERANCE:
+        return Planned({}, before, before, 0)
+    after: list[int] = []
+    targets: dict[str, int] = {}
+    for key, to in zip(keys, _chosen(members, keys, planner), strict=True):
+        target = None if to == key.worker else _target(key, members[to], to)
+        after.append(key.worker if target is None else to)
+        if target is not None:
+            targets[key.name] = target
+    moved = sum(key.bytes for key in keys if key.name in targets)
+    return Planned(targets, before, _imbalance(_loads(members, keys, after)), moved)
+
+
+def _loads(members: Sequence[Report], keys: Sequence[_Key], workers: Sequence[int]) -> list[float]:
+    loads = [each.rest for each in members]
+    for key, worker in zip(keys, workers, strict=True):
+        loads[worker] += key.seconds
+    return loads
+
+
+def _imbalance(loads: Sequence[float]) -> float:
+    """λ: the largest over the mean."""
+    total = sum(loads)
+    return max(loads) * len(loads) / total if total else 1.0
+
+
+class _Key(msgspec.Struct):
+    name: str
+    seconds: float
+    bytes: int
+    home: int
+    """The number of the member that reads its input."""
+    worker: int
+    """And of the one that has it."""
+
+
+def _keys(members: Sequence[Report], owners: Mapping[int, int]) -> list[_Key]:
+    """Those of which is known who has them and who reads their input."""
+    found: dict[str, _Key] = {}
+    for home, member in enumerate(members):
+        for name, slot in member.places.items():
+            worker = home if slot == HOME else owners.get(slot)
+            if worker is not None:
+                found[name] = _Key(name, 0.0, 0, home, worker)
+    for member in members:
+        for name, held in member.held.items():
+            if (key := found.get(name)) is not None:
+                key.seconds += held.seconds
+                key.bytes = max(key.bytes, held.bytes)
+    return [found[name] for name in sorted(found)]
+
+
+def _chosen(members: Sequence[Report], keys: Sequence[_Key], planner: Any) -> list[int]:
+    from keygrouping.grouping.table.placing import planned_workers
+
+    return planned_workers(
+        planner,
+        cost=[key.seconds for key in keys],
+        state=[float(max(1, key.bytes)) for key in keys],
+        home=[key.home for key in keys],
+        worker=[key.worker for key in keys],
+        background=[each.rest for each in members],
+    )
+
+
+def _target(key: _Key, member: Report, worker: int) -> int | None:
+    """A slot of the member, or HOME if it reads the key's input; None if it has no slot."""
+    if worker == key.home:
+        return HOME
+    if not member.slots:
+        return None
+    return sorted(member.slots)[crc32(key.name.encode()) % len(member.slots)]

@@ -1,0 +1,194 @@
+"""Keys that are handed over between members on Kafka: by the API and by plan."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import urllib.request
+from collections import Counter
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+from aiokafka.admin import NewTopic
+from keygrouping.app import App, AppError, Event, Output, State
+from keygrouping_app.kafka import planner
+from keygrouping_app.kafka.moved import prepare_slots
+from keygrouping_local.ports import free_ports
+from keygrouping_service.testing import Cluster, until
+
+from .served import serving
+
+pytestmark = pytest.mark.kafka
+
+LANES = 2
+
+
+class Shop:
+    """An app with a state, and what is told of its members."""
+
+    def __init__(self, cluster: Cluster, prefix: str) -> None:
+        self.cluster, self.name = cluster, f"{prefix}-group"
+        self.topic, self.out, self.dead = f"{prefix}-in", f"{prefix}-out", f"{prefix}-dead"
+        self.handled: Counter[tuple[int, str]] = Counter()
+        """By member and key."""
+
+    def app(self, number: int, port: int, moves: Any, seconds: float = 0.0) -> App:
+        app = App(
+            self.name, brokers=self.cluster.bootstrap_servers, dead_letters=self.dead, session_timeout=6, port=port
+        )
+
+        @app.on(self.topic, state=State(dict, moves=moves), concurrency=LANES)
+        async def count(event: Event, counts: dict[str, int]) -> Output:
+            counts["n"] = counts.get("n", 0) + 1
+            self.handled[number, event.key] += 1
+            await asyncio.sleep(seconds)
+            return Output(self.out, counts["n"], key=event.key)
+
+        return app
+
+    async def write(self, partition: int, *keys: str) -> None:
+        await self.cluster.write(self.topic, [(key.encode(), b"1") for key in keys], partition)
+
+    async def counts(self) -> list[tuple[str, int]]:
+        return [((each.key or b"").decode(), int(each.value or b"0")) for each in await self.cluster.read(self.out)]
+
+
+@pytest.fixture
+async def shop(cluster: Cluster, topic_prefix: str) -> Shop:
+    shop = Shop(cluster, topic_prefix)
+    await cluster.create(**{shop.topic: 2, shop.out: 1, shop.dead: 1})
+    return shop
+
+
+def asked(port: int, path: str, body: bytes | None = None) -> tuple[int, str]:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, method="GET" if body is None else "PUT")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+async def told(port: int) -> dict[str, Any]:
+    _, body = await asyncio.to_thread(asked, port, "/keys")
+    found: dict[str, Any] = json.loads(body)["handlers"][0]["moves"]
+    return found
+
+
+async def test_a_key_goes_where_it_is_ordered_and_home_again_with_its_state(shop: Shop) -> None:
+    ports = free_ports(2)
+    async with serving(shop.app(0, ports[0], "ordered")), serving(shop.app(1, ports[1], "ordered")):
+        await shop.write(0, "a", "b")
+        await shop.write(1, "a")
+        await until(lambda: len(shop.handled) == 3, timeout=120)
+
+        async def ordered(slot: int | None) -> int:
+            """The owner of partition 0, which took the order."""
+            body = json.dumps({"slot": slot}).encode()
+            for _ in range(100):
+                for number, port in enumerate(ports):
+                    status, _ = await asyncio.to_thread(asked, port, "/keys/b/slot", body)
+                    if status == HTTPStatus.ACCEPTED:
+                        return number
+                await asyncio.sleep(0.1)
+            raise AssertionError
+
+        async def rests(owner: int, *keys: dict[str, Any]) -> None:
+            async def does() -> bool:
+                found = await told(ports[owner])
+                return not found["under_way"] and found["keys"] == list(keys)
+
+            await until(does, timeout=60)
+
+        places = [0, 1, 1, None, None, 1, None]
+        for number, slot in enumerate(places, 2):
+            owner = await ordered(slot)
+            await rests(owner, *([] if slot is None else [{"key": "b", "partition": 0, "slot": slot}]))
+            await shop.write(0, "b")
+            await until(lambda number=number: sum(shop.handled.values()) == number + 2, timeout=60)  # type: ignore[misc]
+        counts = [n for key, n in await until_read(shop, 3 + len(places)) if key == "b"]
+        assert counts == list(range(1, len(places) + 2))
+        assert {number for number, key in shop.handled if key == "b"} == {0, 1}, "slots are on both members"
+        assert (await told(ports[owner]))["done"] == 5, "where it is already it does not go"
+
+
+async def until_read(shop: Shop, count: int) -> list[tuple[str, int]]:
+    async def is_read() -> bool:
+        return len(await shop.counts()) == count
+
+    await until(is_read, timeout=60)
+    return await shop.counts()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("/keys/nobody/slot", b'{"slot": 1}', 404, "no input partition of this member has a state of this key"),
+        ("/keys/a/slot", b'{"slot": 2}', 422, "there are slots 0 to 1"),
+        ("/keys/a/slot", b'{"slot": -1}', 422, "there are slots 0 to 1"),
+        ("/keys/a/slot", b'{"slot": true}', 422, "NUMBER"),
+        ("/keys/a/slot", b"slot", 422, "NUMBER"),
+        ("/keys/a/slot?to=1", b'{"slot": 1}', 422, "no query"),
+        ("/keys//slot", b'{"slot": 1}', 404, "/keys/KEY/slot"),
+        ("/state/a", b'{"slot": 1}', 404, "/keys/KEY/slot"),
+        ("/keys/a/slot", b"x" * 20_000, 411, "a body of at most"),
+    ],
+)
+async def test_what_can_t_be_ordered_is_told(shop: Shop, path: str, body: bytes, status: int, says: str) -> None:
+    (port,) = free_ports(1)
+    async with serving(shop.app(0, port, "ordered")):
+        await shop.write(0, "a")
+        await until_read(shop, 1)
+        found, text = await asyncio.to_thread(asked, port, path, body)
+    assert (found, says in text) == (status, True), text
+
+
+async def test_keys_of_a_member_with_too_much_to_do_go_to_others_by_plan(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two keys of one partition fill the lanes of its owner, while the other member has nothing to do."""
+    monkeypatch.setattr(planner, "_SPAN", 2.0)
+    caplog.set_level(logging.INFO, "keygrouping_app.kafka.planner")
+    ports = free_ports(2)
+    async with (
+        serving(shop.app(0, ports[0], "mixed", 0.05)),
+        serving(shop.app(1, ports[1], "mixed", 0.05)),
+    ):
+        await shop.write(0, *("a", "b") * 300)
+        await until_read(shop, 600)
+        read = await shop.counts()
+    for key in "ab":
+        assert [n for name, n in read if name == key] == list(range(1, 301))
+    by_member = {key: {number for number, name in shop.handled if name == key} for key in "ab"}
+    assert sorted(map(len, by_member.values())) == [1, 2], "one key has moved"
+    (line,) = [line for line in caplog.messages if "are to be handed over" in line]
+    assert "1 keys" in line
+    assert "imbalance 2.0" in line
+
+
+async def test_a_member_without_moves_does_not_begin_with_keys_that_are_away(shop: Shop) -> None:
+    (port,) = free_ports(1)
+    async with serving(shop.app(0, port, "ordered")):
+        await shop.write(0, "a")
+        await until_read(shop, 1)
+        await asyncio.to_thread(asked, port, "/keys/a/slot", b'{"slot": 1}')
+
+        async def is_away() -> bool:
+            found = await told(port)
+            return bool(found["away"]) and not found["under_way"]
+
+        await until(is_away, timeout=60)
+    with pytest.raises(AppError, match=r"1 keys are at slots, and .* has no State"):
+        await asyncio.wait_for(shop.app(0, port, None).serve(asyncio.Event()), 120)
+
+
+async def test_a_topic_of_slots_that_would_lose_events_is_refused(shop: Shop) -> None:
+    settings = {"retention.ms": "1000", "max.message.bytes": "100000"}
+    await shop.cluster.admin.create_topics([NewTopic(f"{shop.name}.{shop.topic}.moved", 2, 1, topic_configs=settings)])
+    app = shop.app(0, 0, "ordered")
+    with pytest.raises(AppError) as refused:
+        await prepare_slots(shop.cluster.admin, app.settings(), app.handlers)
+    assert "retention.ms=1000" in str(refused.value)
+    assert "takes 100000 bytes" in str(refused.value)

@@ -1,0 +1,85 @@
+"""Plans of which keys are handed over: they level what members have to do, and move no more than that takes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from keygrouping_app.moves import HOME
+from keygrouping_app.planning import PLANNERS, Held, Planned, Report, plan_of
+
+LANES = 4.0
+TOLERANCE = 0.08
+
+
+def report(name: str, keys: dict[str, tuple[float, int]], slots: list[int], rest: float = 0.0) -> Report:
+    """Of a member that has these keys of its own inputs, with seconds per second and bytes."""
+    held = {key: Held(*each) for key, each in keys.items()}
+    return Report(name, LANES, rest, held, dict.fromkeys(keys, HOME), slots)
+
+
+def test_a_key_goes_to_the_member_with_less_to_do_if_it_can_be_evened_out_so() -> None:
+    reports = [report("one", {"a": (2.0, 10), "b": (2.0, 1000)}, [0]), report("two", {}, [1])]
+    assert plan_of(reports, "mixed") == Planned({"a": 1}, 2.0, 1.0, 10)
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        [report("one", {"a": (0.5, 10), "b": (0.5, 10)}, [0]), report("two", {}, [1])],
+        [report("one", {"a": (2.0, 10)}, [0]), report("two", {"b": (2.0, 10)}, [1])],
+        [report("one", {"a": (2.0, 10), "b": (2.0, 10)}, [0]), report("two", {}, [])],
+        [report("one", {}, [0], rest=4.0), report("two", {}, [1])],
+    ],
+    ids=["lanes to spare", "even", "no slot", "no heavy key"],
+)
+def test_nothing_moves_where_that_would_help_nobody(reports: list[Report]) -> None:
+    assert plan_of(reports, "mixed").targets == {}
+
+
+def test_a_key_goes_home_rather_than_to_a_slot_of_the_same_member() -> None:
+    away = Report("two", LANES, 0.0, {"a": Held(2.0, 1), "b": Held(2.0, 1)}, {"b": HOME}, [1])
+    home = Report("one", LANES, 0.0, {}, {"a": 1}, [0])
+    assert plan_of([away, home], "mixed").targets == {"a": HOME}
+
+
+def test_a_key_of_which_nobody_owns_the_slot_stays() -> None:
+    reports = [Report("one", LANES, 0.0, {"a": Held(2.0, 1), "b": Held(2.0, 1)}, {"a": 7, "b": 7}, [0])]
+    assert plan_of([*reports, report("two", {}, [1])], "mixed").targets == {}
+
+
+def test_what_a_key_cost_where_it_was_before_counts_where_it_is_now() -> None:
+    before = Report("one", LANES, 0.0, {"a": Held(2.0, 0), "b": Held(2.0, 9)}, {"a": 1, "b": HOME}, [0])
+    assert plan_of([before, Report("two", LANES, 0.0, {"a": Held(0.1, 9)}, {}, [1])], "mixed").targets == {}
+
+
+loads = st.lists(st.floats(0.01, 3.0), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+@given(st.lists(loads, min_size=2, max_size=5), st.randoms())
+def test_any_plan_is_the_same_for_any_order_names_what_there_is_and_makes_nothing_worse(
+    planner: str, members: list[list[float]], chance: random.Random
+) -> None:
+    reports = [
+        report(f"m{number}", {f"k{number}-{place}": (load, 1 + place) for place, load in enumerate(keys)}, [number])
+        for number, keys in enumerate(members)
+    ]
+    plan = plan_of(reports, planner)
+    chance.shuffle(reports)
+    assert plan_of(reports, planner) == plan
+    assert plan.after <= plan.before + 1e-9
+    loads = [sum(keys) for keys in members]
+    for key, target in plan.targets.items():
+        number, place = map(int, key[1:].split("-"))
+        assert 0 <= target < len(members)
+        assert target != number
+        loads[number] -= members[number][place]
+        loads[target] += members[number][place]
+    assert max(loads) * len(loads) / sum(loads) == pytest.approx(plan.after)
+    heaviest = max(load for keys in members for load in keys)
+    busy = max(sum(keys) for keys in members) / LANES >= 0.5
+    if busy and heaviest * len(loads) / sum(loads) <= TOLERANCE:  # theorem 1 of the paper: light keys can be leveled
+        assert plan.after <= 1 + TOLERANCE + 1e-6

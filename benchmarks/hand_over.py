@@ -1,6 +1,6 @@
 """How long a key is held while it is handed over with its state, and what other keys notice of it.
 
-    python benchmarks/hand_over.py [--bytes 1000 10000000] [--rate 5000] [--moves 20]
+    python benchmarks/hand_over.py [--bytes 1000 10000000] [--rate 5000] [--moves 21] [--pause 1.5]
 
 An embedded broker, a topic of two partitions, and an app of two members, each a process, exactly once. Events of 1,000
 keys come at the rate, with states of 100 bytes, and 50 events per second of one key with a state of so many bytes.
@@ -36,8 +36,8 @@ _MOVED = b"moved"
 _MOVED_RATE = 50
 _TICK_SECONDS = 0.01
 _CALM_SECONDS = 20.0
-_PAUSE_SECONDS = 1.5
-"""Between orders."""
+_MOVE_SECONDS = 1.4
+"""After an order, in which events of the key are looked at."""
 _LONGEST = 300.0
 
 
@@ -100,7 +100,7 @@ class Run:
             moving_from = time.monotonic_ns()
             orders = [await self._move(number) for number in range(self._arguments.moves)]
             writing.cancel()
-        await asyncio.sleep(_PAUSE_SECONDS)
+        await asyncio.sleep(self._arguments.pause)
         for each in members:
             each.terminate()
         assert [await each.wait() for each in members] == [0, 0]
@@ -136,7 +136,7 @@ class Run:
 
         at = time.monotonic_ns()
         await until(is_taken, timeout=_LONGEST)
-        await asyncio.sleep(_PAUSE_SECONDS)
+        await asyncio.sleep(self._arguments.pause)
         return at
 
     def _tell(self, moving_from: int, orders: list[int]) -> None:
@@ -145,11 +145,14 @@ class Run:
         calm = [latency for at, latency in others if moving_from - int(0.75e9 * _CALM_SECONDS) < at < moving_from]
         moving = [latency for at, latency in others if at >= moving_from]
         mine = [(at, latency / 1e6) for is_moved, at, latency in seen if is_moved]
-        held = [max(latency for at, latency in mine if order <= at < order + 1_400_000_000) for order in orders]
+        held = [
+            max(latency for at, latency in mine if order <= at < order + int(1e9 * _MOVE_SECONDS)) for order in orders
+        ]
+        rate, pause = self._arguments.rate, self._arguments.pause
         print(
-            f"{self._size:,} bytes, {self._arguments.rate:,} events/s, {len(orders)} moves: events of the key waited "
-            f"{statistics.median(held):.0f} ms at most in the middle, {max(held):.0f} ms in the worst; others p50 and "
-            f"p99 {_quantile(calm, 0.5):.1f} and {_quantile(calm, 0.99):.1f} ms in the calm, "
+            f"{self._size:,} bytes, {rate:,} events/s, {len(orders)} moves, one each {pause:g} s: events of the key "
+            f"waited {statistics.median(held):.0f} ms at most in the middle, {max(held):.0f} ms in the worst; others "
+            f"p50 and p99 {_quantile(calm, 0.5):.1f} and {_quantile(calm, 0.99):.1f} ms in the calm, "
             f"{_quantile(moving, 0.5):.1f} and {_quantile(moving, 0.99):.1f} ms meanwhile",
             flush=True,
         )
@@ -193,6 +196,7 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, nargs="+", default=[1000, 10_000_000], help="of the key's state")
     parser.add_argument("--rate", type=int, default=5000, help="events per second of the other keys")
     parser.add_argument("--moves", type=int, default=21)
+    parser.add_argument("--pause", type=float, default=1.5, help="seconds between two moves")
     asyncio.run(_measure_all(parser.parse_args()))
 
 

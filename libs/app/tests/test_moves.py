@@ -11,8 +11,8 @@ import random
 from collections import defaultdict
 from collections.abc import Container, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import orjson
 import pytest
@@ -24,9 +24,14 @@ from hypothesis import strategies as st
 from keygrouping_app import App, Event, Output, Reject, Retries, State
 from keygrouping_app.events import Outgoing, Record
 from keygrouping_app.kafka.changelog import Copy, changelog_of, slots_of
+from keygrouping_app.kafka.moved import Slots
 from keygrouping_app.kafka.ranges import split_states, with_states
 from keygrouping_app.kafka.runner import Runner
-from keygrouping_app.moves import BusyError, place_of
+from keygrouping_app.kafka.writing import RefusedError
+from keygrouping_app.kept import Kept
+from keygrouping_app.moves import BusyError, Done, Moves, Topics, place_of
+from keygrouping_app.scheduler import Scheduler
+from keygrouping_app.states import InputKey, States
 from keygrouping_app.virtual_time import VirtualTime
 
 INPUTS, SLOTS, KEYS = 2, 2, "ab"
@@ -58,7 +63,7 @@ Step: TypeAlias = tuple[str, int, int]
 """What happens, and two numbers for it."""
 STEPS = [
     *("read", "read", "wait", "commit", "commit", "commit", "answers", "order", "order"),
-    *("refused", "crash", "lost answer"),
+    *("refused", "too large", "crash", "lost answer"),
 ]
 
 
@@ -110,7 +115,7 @@ class Transactions:
     def __init__(self, world: World, tp: TopicPartition) -> None:
         self._world = world
         self._tp = tp
-        self.end: Literal["committed", "refused", "lost answer"] = "committed"
+        self.end = "committed"
 
     async def commit(
         self, what: OffsetAndMetadata, outgoing: Sequence[Outgoing], states: Sequence[Outgoing], _: Container[str]
@@ -119,6 +124,8 @@ class Transactions:
         await asyncio.sleep(0.01)
         if self.end == "refused":
             raise KafkaConnectionError
+        if self.end == "too large" and any(each.topic == SLOT for each in outgoing):
+            raise RefusedError({}, [], frozenset({SLOT}), sent=True)
         offsets = [self._world.append(each) for each in [*outgoing, *states]]
         if states:
             last = max(offsets[-len(states) :])
@@ -130,24 +137,22 @@ class Transactions:
 
 
 class Owner:
-    """A member with one partition, from what is committed on."""
+    """A partition in a member's hands, from what is committed on."""
 
-    def __init__(self, app: App, world: World, tp: TopicPartition) -> None:
-        (handler,) = app.handlers
+    def __init__(self, runner: Runner, world: World, tp: TopicPartition) -> None:
         self._world = world
         self._tp = tp
-        self._runner = Runner(app.settings(), {IN: (handler, app._lanes(handler, {}))})
-        self._runner.moving._slots = {IN: SLOTS}
-        (self._lanes,) = self._runner.lanes
+        self._runner = runner
+        (self._lanes,) = runner.lanes
         self.transactions: Any = Transactions(world, tp)
-        copy = Copy.of(handler, tp.topic)
+        copy = Copy.of(self._lanes.handler, tp)
         found = world.committed[tp]
         for each in world.changelog(tp):
             copy.read(each)
             copy.position = each.offset + 1
         assert copy.newest <= (split_states(found.metadata)[1] or 0), "states that belong to no commit"
-        self.partition = self._runner.moving.partition(tp, found, None, None, copy)
-        self._runner.partitions[tp] = self.partition
+        self.partition = runner.moving.partition(tp, found, None, None, copy)
+        runner.partitions[tp] = self.partition
 
     def read(self, most: int) -> None:
         """Takes some of the records that are next."""
@@ -190,9 +195,15 @@ class Owner:
 
     def end(self) -> None:
         """It is gone, and with it all that is in its memory."""
-        self._lanes.close()
         assert self.partition.states is not None
         self.partition.states.close()
+
+
+def new_runner(app: App) -> Runner:
+    (handler,) = app.handlers
+    runner = Runner(app.settings(), {IN: (handler, app._lanes(handler, {}))})
+    runner.moving.slots = {IN: Slots(SLOTS, 1_000_000)}
+    return runner
 
 
 def app_of(given: Sequence[Given]) -> App:
@@ -213,12 +224,21 @@ def app_of(given: Sequence[Given]) -> App:
 
 
 class Group:
-    """The owners of all partitions."""
+    """Members, each with some of the partitions."""
 
-    def __init__(self, app: App, world: World) -> None:
+    def __init__(self, app: App, world: World, members: list[list[TopicPartition]]) -> None:
         self._app = app
         self.world = world
-        self.owners = {tp: Owner(app, world, tp) for tp in PLACES}
+        self._members = members
+        self.owners: dict[TopicPartition, Owner] = {}
+        self._runners: list[Runner] = []
+        for tps in members:
+            self._runners.append(self._begin(tps))
+
+    def _begin(self, tps: list[TopicPartition]) -> Runner:
+        runner = new_runner(self._app)
+        self.owners |= {tp: Owner(runner, self.world, tp) for tp in tps}
+        return runner
 
     async def step(self, what: str, first: int, second: int) -> None:
         """Lets something happen."""
@@ -236,7 +256,7 @@ class Group:
             case "order":
                 slot = [None, *range(SLOTS)][second % (SLOTS + 1)]
                 self.owners[INPUT_PLACES[first % INPUTS]].order(KEYS[first // INPUTS % len(KEYS)], slot)
-            case "refused" | "lost answer":
+            case "refused" | "too large" | "lost answer":
                 await self._fail(tp, what)
             case "crash":
                 self._replace(tp)
@@ -244,22 +264,37 @@ class Group:
     async def _fail(self, tp: TopicPartition, what: str) -> None:
         owner = self.owners[tp]
         owner.transactions.end = what
-        with suppress(KafkaConnectionError):
+        with suppress(KafkaConnectionError, RefusedError):
             await owner.commit()
         owner.transactions.end = "committed"
         if what == "lost answer":
             self._replace(tp)
 
     def _replace(self, tp: TopicPartition) -> None:
-        self.owners[tp].end()
-        self.owners[tp] = Owner(self._app, self.world, tp)
+        """The member that has the partition dies, and another one has all of its partitions."""
+        (number,) = [number for number, tps in enumerate(self._members) if tp in tps]
+        self._end(number)
+        self._runners[number] = self._begin(self._members[number])
+
+    def _end(self, number: int) -> None:
+        for lanes in self._runners[number].lanes:
+            lanes.close()
+        for tp in self._members[number]:
+            self.owners[tp].end()
+
+    def end(self) -> None:
+        """All of them, when nothing is left to be done."""
+        for owner in self.owners.values():
+            owner.check()
+        for number in range(len(self._members)):
+            self._end(number)
 
 
-async def play(given: list[Given], steps: list[Step]) -> World:
+async def play(given: list[Given], steps: list[Step], members: list[list[TopicPartition]]) -> World:
     """What is written in the end, when all of it has been handled."""
     world = World(given)
     with VirtualTime():
-        group = Group(app_of(given), world)
+        group = Group(app_of(given), world, members)
         for step in steps:
             await group.step(*step)
         for _ in range(END_ROUNDS):
@@ -272,9 +307,7 @@ async def play(given: list[Given], steps: list[Step]) -> World:
             await asyncio.sleep(1)
         else:
             raise AssertionError("it comes to no end")
-        for owner in group.owners.values():
-            owner.check()
-            owner.end()
+        group.end()
     return world
 
 
@@ -295,7 +328,10 @@ def states_in(world: World) -> dict[tuple[int, str], list[int]]:
 def look_at(seed: int) -> None:
     chance = random.Random(seed)
     given, steps = events_by(chance), steps_by(chance)
-    world = asyncio.run(play(given, steps))
+    members: list[list[TopicPartition]] = [[] for _ in range(chance.randrange(1, len(PLACES) + 1))]
+    for tp in PLACES:
+        chance.choice(members).append(tp)
+    world = asyncio.run(play(given, steps, members))
     wanted: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     outputs: defaultdict[tuple[int, str], list[bytes]] = defaultdict(list)
     for number, each in enumerate(given):
@@ -324,3 +360,69 @@ def test_states_and_outputs_are_those_of_one_thread(seed: int) -> None:
 @pytest.mark.timeout(3600)
 def test_states_and_outputs_are_those_of_one_thread_at_length(seed: int) -> None:
     look_at(seed)
+
+
+async def test_an_event_that_no_slot_takes_is_a_dead_letter_and_others_go_on() -> None:
+    given = [Given(0, "a", 0.0, 0, rejected=False) for _ in range(3)]
+    world = World(given)
+    app = app_of(given)
+    runner = new_runner(app)
+    runner.moving.slots = {IN: Slots(SLOTS, 600)}
+    owner = Owner(runner, world, INPUT_PLACES[0])
+    owner.read(1)
+    await asyncio.sleep(0.05)
+    await owner.commit()
+    owner.order("a", 1)
+    await owner.commit()
+    large = world.logs[INPUT_PLACES[0]][1]
+    world.logs[INPUT_PLACES[0]][1] = replace(large, value=b" " * 600 + (large.value or b""))
+    owner.read(2)
+    await owner.commit()
+    owner.check()
+    owner.end()
+    assert world.committed[INPUT_PLACES[0]].offset == 3
+    (letter,) = world.read("dead-letters")
+    assert dict(letter.headers)["keygrouping-reason"] == b"refused_output"
+    assert [each.value for each in world.logs[TopicPartition(SLOT, 1)]] == [b'{"events":[0]}', b"2"]
+
+
+def test_a_state_at_a_slot_is_old_by_the_events_of_its_own_input() -> None:
+    states = States(State(Chain, ttl=10.0), by_input=True)
+    lags, leads = InputKey(0, b"a"), InputKey(1, b"a")
+    states.arrive(lags, Kept(b"1", 1_000, 1))
+    states.keep(leads, None, b"2", 100_000)
+    states.end_old(lambda _: False)
+    assert states.peek(lags) is not None
+    states.keep(InputKey(0, b"b"), None, b"3", 12_000)
+    states.end_old(lambda group: group == lags)
+    assert states.peek(lags) is not None, "it is busy"
+    states.end_old(lambda _: False)
+    assert states.peek(lags) is None
+    assert states.peek(leads) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(b"alice", ["alice"]), (b"7", ["7", 7]), (b"true", ["true"]), (b"[1]", ["[1]"]), (b'{"a":1}', ['{"a":1}'])],
+)
+def test_a_key_that_is_written_is_a_text_or_a_number(text: bytes, found: list[Any]) -> None:
+    states = States(State(Chain), by_field=True, source=3)
+    assert states.groups_written(text) == [InputKey(3, each) for each in found]
+
+
+def test_many_states_go_in_several_transactions() -> None:
+    states = States(State(Chain), source=0)
+    moves = Moves(Topics("slots", "changelog", "others"), 0, states, {}, lambda *_: None, Done())
+    groups = [InputKey(0, b"%d" % number) for number in range(5)]
+    for group in groups:
+        states.keep(group, None, bytes(10 << 20), 1)
+        moves.ask(group, 1)
+    rounds = []
+    scheduler = Scheduler(concurrency=1)
+    while moves.asked:
+        step, _ = moves.step(scheduler)
+        rounds.append(len(step.records))
+        for done in step.done:
+            done()
+    assert rounds == [2, 2, 1]
+    assert len(moves.places) == 5

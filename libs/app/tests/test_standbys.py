@@ -67,7 +67,7 @@ def test_a_copy_that_follows_a_changelog_is_as_one_that_reads_it_in_the_end(
 ) -> None:
     """What is compacted meanwhile is of keys that have a later record."""
     chance, written = random.Random(seed), list[Record]()
-    following, fresh = Copy.of(handler_of(store=store), "in"), Copy.of(handler_of(store=store), "in")
+    following, fresh = (Copy.of(handler_of(store=store), TopicPartition("in", 0)) for _ in range(2))
     for offset, (key, balance) in enumerate(changes):
         value = None if balance is None else b'{"balance":%d}' % balance
         written.append(Record("changelog", 0, offset, 1_000 + offset, key.encode(), value))

@@ -134,8 +134,9 @@ async def states_in(cluster: Cluster, name: str) -> dict[str, Any]:
     for record in await cluster.read(f"{name}.states"):
         is_place = any(header == "keygrouping-place" for header, _ in record.headers)
         at_home[text(record.key)] = None if is_place else record.value
-    if f"{name}.moved.states" in await cluster.admin.list_topics():
-        for record in await cluster.read(f"{name}.moved.states"):
+    group, _, _ = name.partition(".")
+    if (of_slots := f"{group}.{name}.moved.states") in await cluster.admin.list_topics():
+        for record in await cluster.read(of_slots):
             found[f"{record.partition}:{text(record.key)}"] = record.value
     moved = [(key.split(":", 2)[2], value) for key, value in found.items() if value is not None]
     states = [*((key, value) for key, value in at_home.items() if value is not None), *moved]

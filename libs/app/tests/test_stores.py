@@ -50,6 +50,11 @@ def test_it_is_a_dictionary_that_knows_its_size_and_its_oldest(
         assert len(store) == len(model)
         assert store.size == sum(len(key) + len(kept.data) for key, kept in model.items())
         assert [store.get(key) for key in model] == list(model.values())
+        assert sorted(store.keys()) == sorted(model)
+        assert {key: store.length(key) for key in [*model, b"nobody"]} == {
+            **{key: len(kept.data) for key, kept in model.items()},
+            b"nobody": None,
+        }
     store.close()
 
 

@@ -220,7 +220,12 @@ class App:
             given.add(name)
         found += self._faults_of_split()
         for handler in self.handlers:
-            if handler.state is not None and not _TOPIC.fullmatch(f"{self.name}.{handler.topic.name}.states"):
+            kept = (
+                f"{handler.topic.name}.states"
+                if not handler.moves
+                else f"{self.name}.{handler.topic.name}.moved.states"
+            )
+            if handler.state is not None and not _TOPIC.fullmatch(f"{self.name}.{kept}"):
                 found.append(
                     f"{handler.name} on {handler.topic.name!r}: its states are kept in a topic named by app and topic, "
                     f"and {self.name!r} can't be part of one: use letters, digits, '.', '_', '-', up to 249 together"

@@ -52,6 +52,8 @@ class Lanes:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self.costs = Costs(self._loop.time())
+        self.costs_here = Costs(self._loop.time()) if handler.moves else None
+        """Of keys that may be handed over, since the member's partitions have changed."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self.failure: asyncio.Future[None] = self._loop.create_future()
@@ -206,6 +208,8 @@ class Lanes:
     def _charge(self, call: Call, seconds: float, ended: int, now: float) -> None:
         if not self.handler.split:
             self.costs.add(call.queue.key, seconds, ended, now)
+            if self.costs_here is not None:
+                self.costs_here.add(call.queue.key, seconds, ended, now)
             return
         count = len(call.events)
         for event in call.events:

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from keygrouping_app.events import Event, Headers, Outgoing, Raw
 from keygrouping_app.kept import Kept
-from keygrouping_app.states import States, Visitor
+from keygrouping_app.states import InputKey, States
 
 HOME = -1
 """The place of a key that is handled where its input is read."""
@@ -29,6 +29,8 @@ _ANSWER = "keygrouping-answer"
 """Header in a changelog of what a slot has written."""
 _STATE = "keygrouping-state"
 """Header of a slot's record that is a state: number of the input's partition, its time."""
+_MOST_BYTES = 16 << 20
+"""Of states in one transaction: the first one may be larger."""
 _CALL = "keygrouping-call"
 """Header of a slot's record that calls a key: number of the input's partition, and where it is to go."""
 
@@ -73,7 +75,9 @@ class Step:
     ended: list[int] = field(default_factory=list)
     done: list[Callable[[], None]] = field(default_factory=list)
     keys: set[bytes] = field(default_factory=set)
-    """Keys in the changelog of which the states are told by `marks`."""
+    """Keys in the changelog of which the states are told by `marks`: they need not be written besides."""
+    bytes: int = 0
+    """Of states."""
 
     def __bool__(self) -> bool:
         return bool(self.done)
@@ -140,7 +144,12 @@ class Moves:
 
     def knows(self, group: Hashable) -> bool:
         """Whether a key is not at home, is to go, or has a state here."""
-        return group in self.places or group in self.asked or self._states.peek(group) is not None
+        return group in self.places or group in self.asked or self._states.length(group) is not None
+
+    def is_held(self, group: Hashable) -> bool:
+        """Whether a key is to go, or is called."""
+        place = self.places.get(group)
+        return group in self.asked or (place is not None and place.target is not None)
 
     def of(self, group: Hashable) -> int:
         """The slot where a key is, or HOME."""
@@ -149,8 +158,7 @@ class Moves:
 
     def ask(self, group: Hashable, target: int) -> bool:
         """Has a key go to a slot, or HOME; False if it is there already. BusyError while it is under way."""
-        place = self.places.get(group)
-        if group in self.asked or (place is not None and place.target is not None):
+        if self.is_held(group):
             raise BusyError
         if self.of(group) == target:
             return False
@@ -171,10 +179,12 @@ class Moves:
 
     def here(self, events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
         """Those that are handled here, and those that are held from now on; others are forwarded."""
+        if not (self.places or self.asked):
+            return list(events), []
         here, held = [], list[Event]()
         for event in events:
             place = self.places.get(event.group)
-            if event.group in self.asked or (place is not None and place.target is not None):
+            if self.is_held(event.group):
                 self._held.setdefault(event.group, []).append(event)
                 held.append(event)
             elif place is not None:
@@ -187,17 +197,18 @@ class Moves:
         """What is due, and the events that are held from now on: those that have waited for their calls."""
         step, held = Step(), list[Event]()
         for group, target in self.asked.items():
-            if taken := lanes.take_key(group):
-                held += taken
-                waiting = [*taken, *self._held.get(group, ())]
-                self._held[group] = sorted(waiting, key=lambda event: event.offset)
-            if lanes.has(group):
-                continue  # what runs of it ends first
-            key = self._states.key_of(group)
             place = self.places.get(group)
+            if place is None:  # Else what waits or runs of it is of a slot, which this member may have, too.
+                held += self._held_back(group, lanes)
+                if lanes.has(group):
+                    continue  # what runs of it ends first
+            if step.bytes > _MOST_BYTES:
+                break
+            key = self._states.key_of(group)
             if place is None:
                 kept = self._states.peek(group)
                 step.records.append(_state_record(self._topics.slots, target, self._partition, key, kept))
+                step.bytes += _size(kept)
                 after = Place(target)
             else:
                 told = ((_CALL, b"%d:%d" % (self._partition, target)),)
@@ -207,6 +218,13 @@ class Moves:
             step.marks.append(_place_record(self._topics.changelog, self._partition, key, after))
             step.done.append(lambda group=group, after=after: self._went(group, after))  # type: ignore[misc]
         return step, held
+
+    def _held_back(self, group: Hashable, lanes: Waiting) -> list[Event]:
+        """Events of a key at home that have waited for their calls."""
+        if taken := lanes.take_key(group):
+            waiting = [*taken, *self._held.get(group, ())]
+            self._held[group] = sorted(waiting, key=lambda event: event.offset)
+        return taken
 
     def answered(self, raw: Raw) -> list[Event]:
         """A slot has written this to the input's changelog; gives events that are to be handled here now."""
@@ -255,13 +273,18 @@ class Visits:
         self._topics = topics
         self._slot = slot
         self._states = states
-        self._calls: dict[Visitor, tuple[int, int]] = {}
+        self._calls: dict[InputKey, tuple[int, int]] = {}
         """Keys that are to go, with the offset of the call and where to."""
+        self.here: set[Hashable] = set(states.groups())
 
     @property
     def called(self) -> int:
         """How many keys are to go."""
         return len(self._calls)
+
+    def is_held(self, group: Hashable) -> bool:
+        """Whether a key is to go."""
+        return group in self._calls
 
     def take(self, raw: Raw) -> int | None:
         """Takes a record that is no event; gives its offset if that has ended. KeyError if it is an event."""
@@ -269,7 +292,8 @@ class Visits:
         first, _, second = (value or b"").partition(b":")
         if name not in (_STATE, _CALL) or raw.key is None:
             raise KeyError
-        group = Visitor(int(first), self._states.plain_group_of(raw.key))
+        group = self._states.of_input(int(first), raw.key)
+        self.here.add(group)
         if name == _CALL:
             self._calls[group] = (raw.offset, int(second))
             return None
@@ -283,8 +307,11 @@ class Visits:
         for group, (offset, target) in self._calls.items():
             if lanes.has(group):
                 continue
-            source, key = group.source, self._states.plain_key_of(group)
+            if step.bytes > _MOST_BYTES:
+                break
+            source, key = group.source, self._states.in_input(group)
             kept = self._states.peek(group)
+            step.bytes += _size(kept)
             answer = ((_ANSWER, b"%d" % self._slot),)
             if target == HOME:
                 step.records.append(_home_record(self._topics.changelog, source, key, kept, answer))
@@ -300,9 +327,10 @@ class Visits:
             step.done.append(lambda group=group: self._left(group))  # type: ignore[misc]
         return step
 
-    def _left(self, group: Visitor) -> None:
+    def _left(self, group: InputKey) -> None:
         self._done.bytes += _size(self._states.peek(group))
         self._states.drop(group)
+        self.here.discard(group)
         del self._calls[group]
 
 

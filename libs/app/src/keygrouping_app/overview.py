@@ -18,7 +18,7 @@ from keygrouping_app.leveling import Plan
 from keygrouping_app.moves import HOME, Done, Moves
 from keygrouping_app.scheduler import Waiting
 from keygrouping_app.split import Load, split_of, split_words
-from keygrouping_app.states import States, Visitor
+from keygrouping_app.states import InputKey, States
 
 RANKS = 10
 """Keys that metrics tell of, by rank."""
@@ -325,7 +325,7 @@ def _together(one: Waiting, other: Waiting) -> Waiting:
 
 
 def _text(key: object) -> str | None:
-    if isinstance(key, Visitor):
+    if isinstance(key, InputKey):
         key = key.key
     if isinstance(key, bytes):
         return key.decode(errors="backslashreplace")

@@ -43,8 +43,12 @@ class Report(msgspec.Struct, frozen=True):
     slots: list[int] = []
     moving: int = 0
     """How many keys of its inputs are on their way."""
+    known: bool = True
+    """Whether it has had its partitions for long enough to know what their keys cost."""
     plan: dict[str, int] = {}
-    """If it plans: where keys are to be."""
+    """If it has planned just now: where keys are to be."""
+    number: int = 0
+    """Of that plan: each is followed once."""
 
 
 class Planned(msgspec.Struct, frozen=True):

@@ -109,6 +109,9 @@ def _asked(
     except TimeoutError:
         asked.cancel()
         return text(HTTPStatus.SERVICE_UNAVAILABLE, f"the event loop has not answered for {_SECONDS:.0f} s")
+    except Exception as error:
+        log.exception("%s can't be answered", path)
+        return text(HTTPStatus.INTERNAL_SERVER_ERROR, f"{path} can't be answered: {error!r}")
 
 
 @contextmanager
@@ -134,7 +137,7 @@ def serving(
 
         def do_PUT(self) -> None:
             path, length = self.path, self.headers.get("Content-Length", "")
-            if not length.isdecimal() or int(length) > _MOST_BODY:
+            if not length.isdecimal() or len(length) > len(str(_MOST_BODY)) or int(length) > _MOST_BODY:
                 self.close_connection = True  # what it sends all the same is no request
                 self._tell(lambda: _NO_BODY)
                 return

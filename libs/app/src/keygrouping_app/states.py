@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import orjson
@@ -15,12 +16,17 @@ from keygrouping_app.stores import DiskStore, MemoryStore, Store
 _MOST_ENDED = 500
 """States that end by their age in one transaction."""
 _LARGEST_INT = 2**63
+_ALL = -1
+"""In place of an input, where all keys are of one."""
 LARGEST_KEY = 16_384
 """Bytes of a key that has a state."""
 
 
-class Visitor(NamedTuple):
-    """What orders the events of a key that is at a slot: the number of its input, and the key there."""
+class InputKey(NamedTuple):
+    """What orders the events of a key that may be handed over: the number of its input's partition, and the key there.
+
+    Inputs may have the same key, and each has a state of it.
+    """
 
     source: int
     key: Hashable
@@ -29,19 +35,24 @@ class Visitor(NamedTuple):
 class States:
     """Of one partition. What has changed is taken by a transaction, which gives it back if it fails.
 
-    `by_field`: whether keys are what `key=` says, and not the bytes of the records' keys. `by_input`: whether keys of
-    several inputs are there, each with its input's number.
+    `by_field`: whether keys are what `key=` says, and not the bytes of the records' keys. `by_input`: whether they are
+    of several inputs, and written with the input's number; or they are `InputKey`s of the input `source`.
     """
 
-    def __init__(self, state: State, *, by_field: bool = False, by_input: bool = False) -> None:
+    def __init__(
+        self, state: State, *, by_field: bool = False, by_input: bool = False, source: int | None = None
+    ) -> None:
         self._by_input = by_input
+        self._source = source
+        self._sources: set[int] = set()
+        """Inputs whose keys were here."""
         self._version = state.version
         self._ttl = math.inf if state.ttl is None else state.ttl * 1000
         self._by_field = by_field
         self._store: Store = DiskStore() if state.store == "disk" else MemoryStore(timed=state.ttl is not None)
         self._changed: dict[bytes, Kept | None] = {}
-        self._newest = -1
-        """The latest time of an event that was handled here, ms since the epoch.
+        self._newest: dict[int, int] = {}
+        """The latest time of an event that was handled here, ms since the epoch, by input if there may be several.
 
         What was restored doesn't count: events that were read before it by another member, and had not ended there,
         are of an earlier time and still to come.
@@ -58,6 +69,10 @@ class States:
         for key, kept in self._store.items():
             yield self.group_of(key), kept
 
+    def groups(self) -> Iterator[Hashable]:
+        """What orders the events of each key that has a state."""
+        return map(self.group_of, self._store.keys())
+
     @property
     def size(self) -> int:
         """Bytes of all keys and states."""
@@ -72,7 +87,8 @@ class States:
         """A call has made this of the state that it has found; its last event is of this time. None: as a new one."""
         if self._closed:
             return  # it was late, and its partition has gone meanwhile
-        self._newest = max(self._newest, time)
+        source = group.source if isinstance(group, InputKey) else _ALL
+        self._newest[source] = max(self._newest.get(source, -1), time)
         if found is not None and found.data == data and found.version == self._version:
             return
         key = self.key_of(group)
@@ -86,8 +102,10 @@ class States:
         """Forgets states that no later event will find, but for those of keys that have events in memory."""
         if self._ttl == math.inf:
             return
-        for key in self._store.before(math.ceil(self._newest - self._ttl), _MOST_ENDED):
-            if not is_busy(self.group_of(key)):
+        newest = max(self._newest.values(), default=-1)
+        for key in self._store.before(math.ceil(newest - self._ttl), _MOST_ENDED):
+            group = self.group_of(key)
+            if self._is_old(key, group) and not is_busy(group):
                 self._put(key, None)
 
     def take(self) -> dict[bytes, Kept | None]:
@@ -103,16 +121,23 @@ class States:
         """Takes what the changelog says of a key. UnusableStateError if a newer program has written it."""
         if kept is not None:
             self._check_version(kept)
+            if self._by_input:
+                self._sources.add(int(key.partition(b":")[0]))
         self._store.put(key, kept)
         self._note_size(kept)
+
+    def length(self, group: Hashable) -> int | None:
+        """Bytes of the state of a key; None if it has none."""
+        return self._store.length(self.key_of(group))
 
     def peek(self, group: Hashable) -> Kept | None:
         """The state of a key, however old it is."""
         return self._store.get(self.key_of(group))
 
-    def arrive(self, group: Hashable, kept: Kept) -> None:
+    def arrive(self, group: InputKey, kept: Kept) -> None:
         """A state has come from elsewhere, to be written by the next transaction."""
         self._check_version(kept)
+        self._sources.add(group.source)
         self._put(self.key_of(group), kept)
 
     def drop(self, group: Hashable) -> None:
@@ -129,26 +154,25 @@ class States:
 
     def key_of(self, group: Hashable) -> bytes:
         """The key in the changelog. StateError if there can't be one."""
-        if self._by_input:
-            assert isinstance(group, Visitor)
-            return b"%d:%s" % (group.source, self.plain_key_of(group))
-        return self._plain_key_of(group)
+        if not isinstance(group, InputKey):
+            return self._plain_key_of(group)
+        plain = self._plain_key_of(group.key)
+        return b"%d:%s" % (group.source, plain) if self._by_input else plain
 
     def group_of(self, key: bytes) -> Hashable:
         """What orders the events of a key in the changelog."""
         if self._by_input:
             source, _, plain = key.partition(b":")
-            return Visitor(int(source), self.plain_group_of(plain))
-        return self.plain_group_of(key)
+            return self.of_input(int(source), plain)
+        return self._plain_group_of(key) if self._source is None else self.of_input(self._source, key)
 
-    def plain_key_of(self, group: Visitor) -> bytes:
+    def of_input(self, source: int, key: bytes) -> InputKey:
+        """What orders the events of a key in the changelog of an input."""
+        return InputKey(source, self._plain_group_of(key))
+
+    def in_input(self, group: InputKey) -> bytes:
         """The key in the changelog of its input."""
         return self._plain_key_of(group.key)
-
-    def plain_group_of(self, key: bytes) -> Hashable:
-        """What orders the events of a key in its input's changelog within that input."""
-        group: Hashable = orjson.loads(key) if self._by_field else key
-        return group
 
     def look(self, text: bytes) -> list[tuple[Hashable, Kept]]:
         """The states of keys that are written so: a number's is that of the text, too."""
@@ -159,16 +183,15 @@ class States:
         """What may order the events of a key that is written so."""
         found = []
         for key in self._keys_written(text):
-            try:
-                found.append(self.group_of(key))
-            except ValueError:
-                continue  # no JSON
+            with suppress(ValueError, StateError):  # no JSON, or of no kind that keys are
+                if self.key_of(group := self.group_of(key)) == key:
+                    found.append(group)
         return found
 
     def _keys_written(self, text: bytes) -> list[bytes]:
         keys = list(dict.fromkeys([orjson.dumps(text.decode(errors="replace")), text] if self._by_field else [text]))
         if self._by_input:
-            return [key for key, _ in self._store.items() if key.partition(b":")[2] in keys]
+            return [b"%d:%s" % (source, key) for source in sorted(self._sources) for key in keys]
         return keys
 
     def _check_version(self, kept: Kept) -> None:
@@ -177,6 +200,18 @@ class States:
                 f"states of version {kept.version} are there, and this program has version {self._version}: it is an "
                 "older one, run the newer"
             )
+
+    def _is_old(self, key: bytes, group: Hashable) -> bool:
+        """Whether no later event of its own input will find it."""
+        if not self._by_input:
+            return True
+        assert isinstance(group, InputKey)
+        kept = self._store.get(key)
+        return kept is not None and kept.time < math.ceil(self._newest.get(group.source, -1) - self._ttl)
+
+    def _plain_group_of(self, key: bytes) -> Hashable:
+        group: Hashable = orjson.loads(key) if self._by_field else key
+        return group
 
     def _plain_key_of(self, group: Hashable) -> bytes:
         if group is None:

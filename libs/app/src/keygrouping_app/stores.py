@@ -31,6 +31,12 @@ class Store(Protocol):
     def get(self, key: bytes) -> Kept | None:
         """The state of a key; None if there is none."""
 
+    def length(self, key: bytes) -> int | None:
+        """Bytes of the state of a key; None if it has none."""
+
+    def keys(self) -> Iterator[bytes]:
+        """Of all of them; nothing may be put meanwhile."""
+
     def items(self) -> Iterator[tuple[bytes, Kept]]:
         """All of them; nothing may be put meanwhile."""
 
@@ -65,6 +71,13 @@ class MemoryStore:
 
     def get(self, key: bytes) -> Kept | None:
         return self._states.get(key)
+
+    def length(self, key: bytes) -> int | None:
+        kept = self._states.get(key)
+        return None if kept is None else len(kept.data)
+
+    def keys(self) -> Iterator[bytes]:
+        return iter(self._states)
 
     def items(self) -> Iterator[tuple[bytes, Kept]]:
         return iter(self._states.items())
@@ -139,6 +152,14 @@ class DiskStore:
     def get(self, key: bytes) -> Kept | None:
         row = self._execute("SELECT data, time, version FROM states WHERE key = ?", key).fetchone()
         return None if row is None else Kept(*row)
+
+    def length(self, key: bytes) -> int | None:
+        row = self._execute("SELECT length(data) FROM states WHERE key = ?", key).fetchone()
+        return None if row is None else int(row[0])
+
+    def keys(self) -> Iterator[bytes]:
+        for (key,) in self._execute("SELECT key FROM states"):
+            yield key
 
     def items(self) -> Iterator[tuple[bytes, Kept]]:
         for key, *kept in self._execute("SELECT * FROM states"):

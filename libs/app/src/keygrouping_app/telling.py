@@ -81,13 +81,15 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
 def _moved(moving: Moving, key: bytes, body: bytes) -> Answer:
     """Has a key handed over, as the body says."""
     try:
-        given = orjson.loads(body)["slot"]
-        if not isinstance(given, int | None) or isinstance(given, bool):
+        told = orjson.loads(body)
+        given, topic = told["slot"], told.get("topic")
+        if not isinstance(given, int | None) or isinstance(given, bool) or not isinstance(topic, str | None):
             raise TypeError
-    except (ValueError, TypeError, KeyError):
-        return text(HTTPStatus.UNPROCESSABLE_ENTITY, 'give {"slot": NUMBER}, or {"slot": null} for home')
+    except (ValueError, TypeError, KeyError, AttributeError):
+        wanted = 'give {"slot": NUMBER}, or {"slot": null} for home; with several handlers "topic": "NAME", too'
+        return text(HTTPStatus.UNPROCESSABLE_ENTITY, wanted)
     try:
-        found = moving.move(key, given)
+        found = moving.move(key, given, topic)
     except NotHereError:
         return text(HTTPStatus.NOT_FOUND, _NOT_HERE)
     except BusyError:

@@ -28,7 +28,6 @@ from keygrouping_app.states import LARGEST_KEY, States
 
 log = logging.getLogger(__name__)
 
-_SLOTS = ".moved"
 _USUAL_BYTES = 1_048_588
 """What brokers take as `max.message.bytes` by default."""
 _ROOM = LARGEST_KEY + 16_384
@@ -38,6 +37,8 @@ _SAFE_COPIES = 3
 _LOOKS, _LOOK_SECONDS = 100, 0.1
 _BEHIND_SECONDS = 30.0
 """How long a broker that has just become the leader may not know of the last records."""
+_OPEN_SECONDS = 240.0
+"""How long a slot's transaction may be open: until it is too old, or the group has noticed that its owner is dead."""
 _TOLD_SECONDS = 5.0
 _MOST_RECORDS = 2000
 _FETCH_BYTES = 4 << 20
@@ -45,12 +46,12 @@ _FETCH_BYTES = 4 << 20
 
 def slots_of(group: str, topic: str) -> str:
     """The name of the topic of slots to which keys of an input are handed over."""
-    return f"{group}.{topic}{_SLOTS}"
+    return f"{group}.{topic}.moved"
 
 
 def changelog_of(group: str, topic: str) -> str:
-    """Its name, for an input or such slots."""
-    return f"{topic}.states" if topic.startswith(f"{group}.") and topic.endswith(_SLOTS) else f"{group}.{topic}.states"
+    """Its name."""
+    return f"{group}.{topic}.states"
 
 
 def largest_record(state: State) -> int:
@@ -179,11 +180,12 @@ class Copy:
     """Of keys that are at slots."""
 
     @classmethod
-    def of(cls, handler: Handler, topic: str) -> Copy:
-        """An empty one, of a handler that has a state; `topic`: its own, or that of its slots."""
+    def of(cls, handler: Handler, tp: TopicPartition) -> Copy:
+        """An empty one, of a handler that has a state; the partition is of its topic, or a slot."""
         assert handler.state is not None
-        by_input = topic != handler.topic.name
-        return cls(States(handler.state, by_field=handler.key is not None, by_input=by_input))
+        by_input = tp.topic != handler.topic.name
+        source = tp.partition if handler.moves and not by_input else None
+        return cls(States(handler.state, by_field=handler.key is not None, by_input=by_input, source=source))
 
     def read(self, raw: Raw) -> None:
         """Takes the next record. UnusableStateError if it can't be kept here."""
@@ -203,8 +205,10 @@ def new_reader(settings: Settings) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(**settings.connection, **options, max_partition_fetch_bytes=_FETCH_BYTES)
 
 
-async def restore(settings: Settings, tp: TopicPartition, copy: Copy, last: int | None, progress: Restoring) -> None:
-    """Fills states with all that the changelog of an input partition has beyond what the copy has read.
+async def restore(
+    settings: Settings, tp: TopicPartition, copy: Copy, last: int | None, progress: Restoring, handler: Handler
+) -> None:
+    """Fills states with all that the changelog of an input partition, or of a slot, has beyond what the copy has read.
 
     `last`: the offset of the last record that belongs to what is committed; None: there is none. AppError if states and
     offsets don't belong together, or states can't be read. KafkaError if the broker is away.
@@ -212,7 +216,8 @@ async def restore(settings: Settings, tp: TopicPartition, copy: Copy, last: int 
     changelog = TopicPartition(changelog_of(settings.group, tp.topic), tp.partition)
     loop = asyncio.get_running_loop()
     async with started(new_reader(settings)) as consumer:
-        end = await _end(consumer, settings.group, tp, changelog, last)
+        how_to_restart = _how_to_restart(settings.group, tp, changelog, handler)
+        end = await _end(consumer, changelog, last, handler, how_to_restart)
         beginning = (await consumer.beginning_offsets([changelog]))[changelog]
         first = beginning if copy.position is None else copy.position
         consumer.assign([changelog])
@@ -220,7 +225,7 @@ async def restore(settings: Settings, tp: TopicPartition, copy: Copy, last: int 
         began = told = loop.time()
         while True:
             if copy.newest > (-1 if last is None else last):
-                raise AppError([_apart(settings.group, tp, changelog)])
+                raise AppError([_apart(settings.group, tp, changelog) + how_to_restart])
             position = copy.position = await consumer.position(changelog)
             if position >= end:
                 break
@@ -243,10 +248,13 @@ async def restore(settings: Settings, tp: TopicPartition, copy: Copy, last: int 
 
 
 async def _end(
-    consumer: AIOKafkaConsumer, group: str, tp: TopicPartition, changelog: TopicPartition, last: int | None
+    consumer: AIOKafkaConsumer, changelog: TopicPartition, last: int | None, handler: Handler, how_to_restart: str
 ) -> int:
-    """Behind its last record. No transaction is open there: the former owner is fenced."""
-    deadline = asyncio.get_running_loop().time() + _BEHIND_SECONDS
+    """Behind its last record that can be read.
+
+    No transaction of the former owner is open there, as it is fenced; but one of a slot that answers may be.
+    """
+    deadline = asyncio.get_running_loop().time() + (_OPEN_SECONDS if handler.moves else _BEHIND_SECONDS)
     while True:
         end: int = (await consumer.end_offsets([changelog]))[changelog]
         if last is None or end > last:
@@ -255,7 +263,7 @@ async def _end(
             raise AppError(
                 [
                     f"{changelog.topic}[{changelog.partition}] ends at {end}, before offset {last}, up to which states "
-                    f"were committed: it has lost records or was created again. {_how_to_restart(group, tp, changelog)}"
+                    f"were committed: it has lost records or was created again. {how_to_restart}"
                 ]
             )
         await asyncio.sleep(_LOOK_SECONDS)
@@ -265,11 +273,17 @@ def _apart(group: str, tp: TopicPartition, changelog: TopicPartition) -> str:
     return (
         f"{changelog.topic}[{changelog.partition}] has states that don't belong to the offsets that group {group} has "
         f"committed of {tp.topic}[{tp.partition}]: these were reset or have expired. "
-        + _how_to_restart(group, tp, changelog)
     )
 
 
-def _how_to_restart(group: str, tp: TopicPartition, changelog: TopicPartition) -> str:
+def _how_to_restart(group: str, tp: TopicPartition, changelog: TopicPartition, handler: Handler) -> str:
+    if handler.moves:  # what slots hold belongs to what inputs have forwarded
+        topic, slots = handler.topic.name, slots_of(group, handler.topic.name)
+        return (
+            f"To begin again without states, end all members, then kafka-topics --delete --topic for each of "
+            f"{changelog_of(group, topic)}, {slots} and {changelog_of(group, slots)}, kafka-consumer-groups --group "
+            f"{group} --topic {slots} --delete-offsets, and --topic {topic} --reset-offsets --to-earliest --execute"
+        )
     return (
         f"To begin again without states: kafka-topics --delete --topic {changelog.topic}, and "
         f"kafka-consumer-groups --group {group} --topic {tp.topic} --reset-offsets --to-earliest --execute"

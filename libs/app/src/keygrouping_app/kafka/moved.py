@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -18,12 +19,15 @@ from keygrouping_app.events import Event, Raw
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.changelog import changelog_of, largest_record, new_reader, slots_of
 from keygrouping_app.kafka.clients import Settings, started
-from keygrouping_app.kafka.overflow import KEPT, MOST_SLOTS, config_of, create, faults_of
+from keygrouping_app.kafka.overflow import KEPT, MOST_SLOTS, config_of, create, faults_of, until_known
 from keygrouping_app.kafka.partition import Given, Partition
 from keygrouping_app.kafka.transactions import Transactions
+from keygrouping_app.kept import UnusableStateError
 from keygrouping_app.moves import Step, Topics, Visits, Waiting
-from keygrouping_app.states import States, Visitor
-from keygrouping_app.surplus import record_of, surplus_of
+from keygrouping_app.scheduler import Failure
+from keygrouping_app.states import InputKey, States
+from keygrouping_app.surplus import may_be_written, record_of, surplus_of
+from keygrouping_app.tally import REFUSED
 
 log = logging.getLogger(__name__)
 
@@ -46,36 +50,49 @@ def topics_of(group: str, topic: str) -> Topics:
     return Topics(slots, changelog_of(group, topic), changelog_of(group, slots))
 
 
-async def prepare_slots(admin: AIOKafkaAdminClient, settings: Settings, handlers: Iterable[Handler]) -> dict[str, int]:
-    """Creates the topics of slots that are missing; gives how many slots each input has. AppError if one can't be."""
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Those of an input: how many there are, and bytes of a record that they take."""
+
+    count: int
+    largest: int
+
+
+async def prepare_slots(
+    admin: AIOKafkaAdminClient, settings: Settings, handlers: Iterable[Handler]
+) -> dict[str, Slots]:
+    """Creates the topics of slots that are missing; gives the slots of each input. AppError if there can't be any."""
     faults: list[str] = []
-    found: dict[str, int] = {}
+    found: dict[str, Slots] = {}
     for handler in handlers:
         topic, state = handler.topic.name, handler.state
         assert state is not None
-        (described,) = await admin.describe_topics([topic])
-        found[topic] = slots = min(MOST_SLOTS, len(described["partitions"]))
-        copies = len(described["partitions"][0]["replicas"])
         name = slots_of(settings.group, topic)
-        of_input = int((await config_of(admin, topic)).get("max.message.bytes", 0))
-        wanted = max(largest_record(state), of_input + _ROOM)
-        options = {**KEPT, "max.message.bytes": str(wanted)}
-        if copies >= _SAFE_COPIES:
-            options["min.insync.replicas"] = "2"
-        if wrong := await create(admin, NewTopic(name, slots, copies, topic_configs=options), _WHY):
+        wanted = max(largest_record(state), int((await config_of(admin, topic)).get("max.message.bytes", 0)) + _ROOM)
+        if wrong := await _create(admin, topic, name, wanted):
             faults += wrong
             continue
         config = await config_of(admin, name)
+        largest = int(config.get("max.message.bytes", wanted))
         faults += faults_of(name, config)
-        if int(config.get("max.message.bytes", wanted)) < wanted:
+        if largest < largest_record(state):
             faults.append(
-                f"topic {name!r} takes {config['max.message.bytes']} bytes, and states and events may have more: "
-                f"kafka-configs --alter --entity-type topics --entity-name {name} "
-                f"--add-config max.message.bytes={wanted}"
+                f"topic {name!r} takes {largest} bytes, and states may have more: kafka-configs --alter "
+                f"--entity-type topics --entity-name {name} --add-config max.message.bytes={wanted}"
             )
+        found[topic] = Slots(len(await until_known(admin, name)), largest)
     if faults:
         raise AppError(faults)
     return found
+
+
+async def _create(admin: AIOKafkaAdminClient, topic: str, name: str, largest: int) -> list[str]:
+    (described,) = await admin.describe_topics([topic])
+    slots, copies = min(MOST_SLOTS, len(described["partitions"])), len(described["partitions"][0]["replicas"])
+    options = {**KEPT, "max.message.bytes": str(largest)}
+    if copies >= _SAFE_COPIES:
+        options["min.insync.replicas"] = "2"
+    return await create(admin, NewTopic(name, slots, copies, topic_configs=options), _WHY)
 
 
 class MovedPartition(Partition):
@@ -95,8 +112,12 @@ class MovedPartition(Partition):
         self.visits = visits
 
     def group_of(self, event: Event) -> Hashable:
-        """See `Source`: inputs may have the same key, and each has a state of it."""
-        return Visitor(event.partition, event.group)
+        """See `Source`."""
+        return InputKey(event.partition, event.group)
+
+    def is_held(self, group: Hashable) -> bool:
+        """See `Partition`."""
+        return self.visits.is_held(group)
 
     def _events(self, records: Iterable[Raw]) -> list[Event]:
         found: list[Event] = []
@@ -104,6 +125,8 @@ class MovedPartition(Partition):
         for raw in records:
             try:
                 offset = self.visits.take(raw)
+            except UnusableStateError as error:
+                raise AppError([f"{self.tp.topic}[{self.tp.partition}]: {error}"]) from error
             except KeyError:
                 found.append(surplus_of(raw, self, self.tp.topic))
             else:
@@ -122,10 +145,16 @@ class MovedPartition(Partition):
         return Step() if self.closed else self.visits.step(lanes)
 
 
-def forwards(partition: Partition, slots: str) -> Callable[[Event, int], None]:
-    """Has an event of a partition written to a slot by its next transaction."""
+def forwards(
+    partition: Partition, slots: str, largest: int, refuse: Callable[[Event, Failure], None]
+) -> Callable[[Event, int], None]:
+    """Has an event of a partition written to a slot by its next transaction; refuses what would be too large there."""
 
     def forward(event: Event, slot: int) -> None:
+        if not may_be_written(event, largest):
+            told = f"its key is at a slot of {slots!r}, which takes {largest} bytes, and it has {event.size}"
+            refuse(event, Failure(REFUSED, told, retry=False))
+            return
         partition.give(Given(event, record_of(event, slots, slot), slot))
         partition.dirty.set()
 
@@ -203,7 +232,10 @@ class Answers:
         self._positions[partition] = raws[-1].offset + 1
         if partition.lost or partition.closed:
             return
-        events = [event for raw in raws for event in partition.moves.answered(raw)]
+        try:
+            events = [event for raw in raws for event in partition.moves.answered(raw)]
+        except UnusableStateError as error:
+            raise AppError([f"{partition.tp.topic}[{partition.tp.partition}]: {error}"]) from error
         self._resume(partition, events)
         partition.hurry()
 

@@ -13,12 +13,13 @@ from aiokafka.structs import OffsetAndMetadata
 
 from keygrouping_app.events import Event
 from keygrouping_app.handlers import AppError, Handler
-from keygrouping_app.kafka.changelog import Copy, prepare, slots_of
+from keygrouping_app.kafka.changelog import Copy, largest_record, prepare, slots_of
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.moved import (
     Answers,
     MovedPartition,
     NotHereError,
+    Slots,
     forwards,
     prepare_slots,
     topics_of,
@@ -30,10 +31,12 @@ from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.moves import HOME, Done, Moves, Visits
 from keygrouping_app.planning import PLANNERS, check
+from keygrouping_app.scheduler import Failure
 
 
 class Moving:
-    """Of one member. `handlers` by topic; `resume` is given events that are to be handled at home again."""
+    """Of one member. `handlers` by topic; `resume` is given events that are to be handled at home again, `refuse`
+    those that no slot takes."""
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Moving:
         handlers: Mapping[str, Handler],
         partitions: Mapping[TopicPartition, Partition],
         resume: Callable[[Partition, list[Event]], None],
+        refuse: Callable[[Event, Failure], None],
     ) -> None:
         self._settings = settings
         self._handlers = handlers
@@ -48,8 +52,9 @@ class Moving:
         self._able = {topic: handler for topic, handler in handlers.items() if handler.moves}
         self.inputs = {slots_of(settings.group, topic): topic for topic in self._able}
         """The topic whose handler works on the events of each topic of slots."""
-        self._slots: dict[str, int] = {}
-        """Of each input, how many slots there are."""
+        self._refuse = refuse
+        self.slots: dict[str, Slots] = {}
+        """By input."""
         self._answers = Answers(settings, resume)
         self.plannings: dict[str, Planning] = {}
         """By topic, of those of which keys are handed over by plan."""
@@ -67,7 +72,7 @@ class Moving:
         planned = [each for each in self._able.values() if each.state is not None and each.state.moves in PLANNERS]
         for handler in planned:
             check(handler)
-        self._slots = await prepare_slots(admin, self._settings, self._able.values())
+        self.slots = await prepare_slots(admin, self._settings, self._able.values())
         for handler in planned:
             await prepare_planning(admin, self._settings, handler.topic.name)
         states = {topic: handler.state for topic, handler in self.states.items() if handler.state is not None}
@@ -105,7 +110,7 @@ class Moving:
         partition = Partition(tp, handler.topic, found, dirty, end, transactions, copy.states)
         if handler.moves:
             partition.urgent = asyncio.Event()
-            forward = forwards(partition, topics.slots)
+            forward = forwards(partition, topics.slots, self.slots[topic].largest, self._refuse)
             partition.moves = Moves(topics, tp.partition, copy.states, copy.places, forward, self.done[topic])
             self.follow(partition, copy.position or 0)
         elif copy.places:
@@ -117,22 +122,26 @@ class Moving:
         if partition.moves is not None and partition.moves.called:
             self._answers.follow(partition, position)
 
-    def move(self, key: bytes, slot: int | None) -> list[str]:
+    def largest(self, handler: Handler) -> int:
+        """Bytes of a record that a transaction of its may have at least; 0: as the client has it."""
+        slots = self.slots.get(handler.topic.name)
+        return max(0 if handler.state is None else largest_record(handler.state), 0 if slots is None else slots.largest)
+
+    def move(self, key: bytes, slot: int | None, topic: str | None = None) -> list[str]:
         """Has a key handed over to a slot with its state, or home if it is None; gives the partitions that it is of.
 
-        NotHereError, BusyError, or ValueError if there is no such slot.
+        `topic`: of this input only. Nothing is done if NotHereError, BusyError, or ValueError (there is no such slot).
         """
-        able = [each for each in self._partitions.values() if each.moves is not None and not each.closed]
-        most = min((self._slots[each.tp.topic] for each in able), default=0)
-        if slot is not None and able and not 0 <= slot < most:
-            raise ValueError(f"there are slots 0 to {most - 1}")
-        found = []
-        for partition in able:
-            if partition.move(key, HOME if slot is None else slot):
-                found.append(f"{partition.tp.topic}[{partition.tp.partition}]")
+        able = [each for each in self._partitions.values() if topic in (None, each.tp.topic)]
+        found = [(each, group) for each in able for group in each.movable(key)]
         if not found:
             raise NotHereError
-        return found
+        most = min(self.slots[each.tp.topic].count for each, _ in found)
+        if slot is not None and not 0 <= slot < most:
+            raise ValueError(f"there are slots 0 to {most - 1}")
+        for each, group in found:
+            each.ask(group, HOME if slot is None else slot)
+        return sorted({f"{each.tp.topic}[{each.tp.partition}]" for each, _ in found})
 
 
 def _away(tp: TopicPartition, keys: int, handler: Handler) -> str:

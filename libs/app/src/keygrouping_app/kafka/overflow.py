@@ -68,10 +68,9 @@ async def prepare_sharing(admin: AIOKafkaAdminClient, settings: Settings, topic:
         *await create(admin, NewTopic(overflow, slots, copies, topic_configs=kept), _SHARES),
         *await create(admin, NewTopic(sharing, 1, copies, topic_configs=TOLD), _SHARES),
     ]
-    for _ in range(_LOOKS):  # until the brokers that clients ask have heard of them
-        if faults or (await partitions_of(admin, [overflow]) and await partitions_of(admin, [sharing])):
-            break
-        await asyncio.sleep(_LOOK_SECONDS)
+    if not faults:
+        await until_known(admin, overflow)
+        await until_known(admin, sharing)
     found = {} if faults else await config_of(admin, overflow)
     faults = faults or faults_of(overflow, found)
     if faults:
@@ -94,6 +93,15 @@ async def create(admin: AIOKafkaAdminClient, topic: NewTopic, why: str) -> list[
                 f"{(reason or [None])[0] or error.__name__}. Create it: kafka-topics --create --topic {topic.name} "
                 f"--partitions {topic.num_partitions} {configs}"
             ]
+    return []
+
+
+async def until_known(admin: AIOKafkaAdminClient, topic: str) -> list[TopicPartition]:
+    """The partitions of a topic that was created just now, when the brokers that clients ask have heard of it."""
+    for _ in range(_LOOKS):
+        if found := await partitions_of(admin, [topic]):
+            return found
+        await asyncio.sleep(_LOOK_SECONDS)
     return []
 
 

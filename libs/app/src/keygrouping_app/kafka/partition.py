@@ -17,9 +17,9 @@ from keygrouping_app.events import Event, Outgoing, Raw, Source, events_of
 from keygrouping_app.gaps import MOST_METADATA, Ended, Gaps, GapsError, decode
 from keygrouping_app.kafka.ranges import MOST_END, MOST_STATES, End, split_end, split_states, with_end, with_states
 from keygrouping_app.kafka.transactions import Transactions
-from keygrouping_app.moves import Moves, Step, Waiting
+from keygrouping_app.moves import BusyError, Moves, Step, Waiting
 from keygrouping_app.scheduler import Failure
-from keygrouping_app.states import States
+from keygrouping_app.states import InputKey, States
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +151,14 @@ class Partition(Source):
     def _events(self, records: Iterable[Raw]) -> list[Event]:
         return events_of(records, self)
 
+    def group_of(self, event: Event) -> Hashable:
+        """See `Source`."""
+        return event.group if self.moves is None else InputKey(self.tp.partition, event.group)
+
+    def is_held(self, group: Hashable) -> bool:
+        """Whether a key is to be handed over, so its state must stay as it is."""
+        return self.moves is not None and self.moves.is_held(group)
+
     def here(self, events: list[Event]) -> list[Event]:
         """See `Source`. The others are held until the state of their key is where it is to be, or forwarded."""
         if self.moves is None:
@@ -269,14 +277,14 @@ class Partition(Source):
         self.hold(held)
         return step
 
-    def move(self, key: bytes, target: int) -> bool:
-        """Has a key that is written so go to a slot, or HOME; False if it has no state. BusyError."""
-        if self.moves is None or self.states is None:
-            return False
+    def movable(self, key: bytes) -> list[Hashable]:
+        """What orders the events of a key that is written so, if it may be handed over. BusyError if it is to be."""
+        if self.moves is None or self.states is None or self.closed:
+            return []
         found = [group for group in self.states.groups_written(key) if self.moves.knows(group)]
-        for group in found:
-            self.ask(group, target)
-        return bool(found)
+        if any(self.moves.is_held(group) for group in found):
+            raise BusyError
+        return found
 
     def ask(self, group: Hashable, target: int) -> None:
         """Has a key go to a slot, or HOME. BusyError."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import uuid
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from heapq import nlargest
 
@@ -15,17 +16,18 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from keygrouping_kafka.calls import backoff, given_up_calls
 from keygrouping_kafka.errors import can_be_retried
 
+from keygrouping_app.costs import Costs
 from keygrouping_app.handlers import AppError
 from keygrouping_app.kafka.board import Board
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.moved import MovedPartition
-from keygrouping_app.kafka.overflow import TOLD, create
+from keygrouping_app.kafka.overflow import TOLD, create, until_known
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.moves import BusyError
 from keygrouping_app.planning import Held, Planned, Report, plan_of
 from keygrouping_app.reports import name_of
-from keygrouping_app.states import Visitor
+from keygrouping_app.states import InputKey
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ async def prepare_planning(admin: AIOKafkaAdminClient, settings: Settings, topic
     new = NewTopic(planning_of(settings.group, topic), 1, copies, topic_configs=TOLD)
     if faults := await create(admin, new, "where members tell what keys cost"):
         raise AppError(faults)
+    await until_known(admin, new.name)
 
 
 class Planning:
@@ -70,10 +73,14 @@ class Planning:
         self._partitions = partitions
         self._clock = asyncio.get_running_loop().time
         self._member = uuid.uuid4().hex
-        self._planned_at = self._clock()
-        self._followed: dict[str, int] = {}
+        self._had: list[Partition] = []
+        self._planned_at = -math.inf
+        self._number = 0
+        self._followed: tuple[str, int] | None = None
+        self._others: list[Report] = []
+        """What has been heard last."""
         self.plan = Planned({}, 1.0, 1.0, 0)
-        """The last that this member has made, if it plans."""
+        """The last that this member has made."""
 
     async def keep(self) -> None:
         """Goes on until it is cancelled; raises what can't be retried."""
@@ -93,28 +100,34 @@ class Planning:
             await self._board.withdraw(self._member)
 
     async def _take_turn(self) -> None:
-        board = self._board
+        self._note_partitions()
         names = self._names()
         report = self._report(names)
-        await board.tell(self._member, msgspec.json.encode(report))
+        await self._board.tell(self._member, msgspec.json.encode(report))
         until = self._clock() + _PERIOD
         while (left := until - self._clock()) > 0:
-            await board.hear(left)
-        told = [each for data in board.told(_REMEMBERED) if (each := _read(data)) is not None]
-        others = {each.member: each for each in told if each.member != self._member}
-        reports = [report, *others.values()]
-        leader = min(reports, key=lambda each: each.member)
+            await self._board.hear(left)
+        told = [each for data in self._board.told(_REMEMBERED) if (each := _read(data)) is not None]
+        self._others = [each for each in told if each.member != self._member]
+        leader = min([report, *self._others], key=lambda each: each.member)
         if leader is report:
-            self._plan(reports)
-            self._follow(self.plan.targets, names)
-        else:
-            self._follow(leader.plan, names)
+            self._plan([report, *self._others])
+            leader = msgspec.structs.replace(report, plan=self.plan.targets, number=self._number)
+        self._follow(leader, names)
+
+    def _note_partitions(self) -> None:
+        """What keys have cost counts from when the member has got them, and no longer than it has them."""
+        held = self._of_handler()
+        if held != self._had:
+            self._had = held
+            self._lanes.costs_here = Costs(self._clock())
 
     def _plan(self, reports: Sequence[Report]) -> None:
         now = self._clock()
-        if now < self._planned_at + _SPAN or any(each.moving for each in reports):
+        if now < self._planned_at + _SPAN or any(each.moving or not each.known for each in reports):
             return
         self._planned_at = now
+        self._number += 1
         self.plan = plan_of(reports, self._planner)
         if self.plan.targets:
             log.info(
@@ -122,61 +135,63 @@ class Planning:
                 *(len(self.plan.targets), self.plan.bytes, self.plan.before, self.plan.after),
             )
 
-    def _follow(self, targets: Mapping[str, int], names: Mapping[str, tuple[Partition, Hashable]]) -> None:
-        """Each plan once: who has ordered otherwise since is not contradicted."""
-        if targets == self._followed:
+    def _follow(self, leader: Report, names: Mapping[str, tuple[Partition, InputKey]]) -> None:
+        if (leader.member, leader.number) == self._followed:
             return
-        self._followed = dict(targets)
-        for name, target in targets.items():
-            if name not in names:
-                continue
-            partition, group = names[name]
-            with suppress(BusyError):
-                partition.ask(group, target)
+        self._followed = leader.member, leader.number
+        for name, target in leader.plan.items():
+            if name in names:
+                partition, group = names[name]
+                with suppress(BusyError):
+                    partition.ask(group, target)
 
-    def _names(self) -> dict[str, tuple[Partition, Hashable]]:
-        """Costly keys of this member's inputs, and all that are at slots, by their names in reports."""
-        found: dict[str, tuple[Partition, Hashable]] = {}
-        costly = self._costly()
-        for each in self._mine():
-            groups = {*each.moves.places, *costly.get(each, ())} if each.moves is not None else set()
-            for group in groups:
-                found[name_of((each.tp.partition, group))] = each, group
+    def _names(self) -> dict[str, tuple[Partition, InputKey]]:
+        """Keys of this member's inputs that cost much, here or at their slots, by their names in reports."""
+        inputs = {each.tp.partition: each for each in self._mine()}
+        found: dict[str, tuple[Partition, InputKey]] = {}
+        for group, _ in self._costly():
+            each = inputs.get(group.source)
+            if each is not None and each.moves is not None and each.moves.knows(group):
+                found[_name(group)] = each, group
+        elsewhere = {name for report in self._others for name in report.held}
+        for each in inputs.values():
+            for key in each.moves.places if each.moves is not None else ():
+                assert isinstance(key, InputKey)
+                if (name := _name(key)) in elsewhere:
+                    found[name] = each, key
         return found
 
-    def _costly(self) -> dict[Partition, list[Hashable]]:
-        """Keys that cost most at home, by their input."""
-        keys = [key for key, _, _ in nlargest(_MOST_KEYS, self._lanes.costs.by_key(), key=lambda each: each[1])]
-        found: dict[Partition, list[Hashable]] = {}
-        for each in self._mine():
-            if each.states is not None:
-                found[each] = [
-                    key for key in keys if not isinstance(key, Visitor) and each.states.peek(key) is not None
-                ]
-        return found
+    def _costly(self) -> list[tuple[InputKey, float]]:
+        """Keys that cost most here, with their seconds; those that are here no more among them."""
+        costs = self._lanes.costs_here
+        keys = [] if costs is None else [(key, cost) for key, cost, _ in costs.by_key() if isinstance(key, InputKey)]
+        return nlargest(_MOST_KEYS, keys, key=lambda each: each[1])
 
-    def _report(self, names: Mapping[str, tuple[Partition, Hashable]]) -> Report:
-        costs, span = self._lanes.costs, max(1e-3, self._lanes.costs.span(self._clock()))
-        if span < _SPAN:
-            return Report(self._member, float(self._lanes.handler.concurrency), slots=self._slots())
-        held = {name: Held(costs.of(group)[0] / span, _size(each, group)) for name, (each, group) in names.items()}
-        for group, seconds, _ in costs.by_key():
-            if isinstance(group, Visitor):
-                held[name_of(tuple(group))] = Held(seconds / span, sum(_size(each, group) for each in self._visited()))
+    def _report(self, names: Mapping[str, tuple[Partition, InputKey]]) -> Report:
+        lanes, costs, now = float(self._lanes.handler.concurrency), self._lanes.costs_here, self._clock()
+        assert costs is not None
+        span = max(1e-3, costs.span(now))
+        held = {_name(group): Held(seconds / span, self._bytes(group)) for group, seconds in self._costly()}
         inputs = self._mine()
         return Report(
             self._member,
-            float(self._lanes.handler.concurrency),
+            lanes,
             max(0.0, costs.seconds / span - sum(each.seconds for each in held.values())),
             held,
             {name: each.moves.of(group) for name, (each, group) in names.items() if each.moves is not None},
-            self._slots(),
+            [each.tp.partition for each in self._visited()],
             sum(len(each.moves.asked) + len(each.moves.called) for each in inputs if each.moves is not None),
-            dict(self.plan.targets),
+            span >= _SPAN,
+            # For a few reports only: who comes later, or comes back, finds it past.
+            self.plan.targets if now < self._planned_at + _REMEMBERED else {},
+            self._number,
         )
 
-    def _slots(self) -> list[int]:
-        return [each.tp.partition for each in self._visited()]
+    def _bytes(self, group: InputKey) -> int:
+        """Of the state of a key that is here."""
+        at_slots = (each.states for each in self._visited() if group in each.visits.here)
+        at_home = (each.states for each in self._mine() if each.tp.partition == group.source)
+        return max((states.length(group) or 0 for states in (*at_slots, *at_home) if states is not None), default=0)
 
     def _mine(self) -> list[Partition]:
         return [each for each in self._of_handler() if each.moves is not None and not each.closed]
@@ -189,9 +204,8 @@ class Planning:
         return [each for each in self._partitions.values() if each.topic.name == name]
 
 
-def _size(partition: Partition, group: Hashable) -> int:
-    kept = None if partition.states is None else partition.states.peek(group)
-    return 0 if kept is None else len(kept.data)
+def _name(group: InputKey) -> str:
+    return name_of(tuple(group))
 
 
 def _read(told: bytes) -> Report | None:

@@ -31,7 +31,6 @@ from keygrouping_app.kafka.changelog import (
     Copy,
     Restoring,
     check_partitions,
-    largest_record,
     records_of,
     restore,
 )
@@ -57,6 +56,7 @@ from keygrouping_app.kafka.standbys import Standbys
 from keygrouping_app.kafka.topics import Topics
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kafka.writing import RefusedError, Writer
+from keygrouping_app.kept import Kept
 from keygrouping_app.lanes import Lanes, OnEnd
 from keygrouping_app.moves import Step
 from keygrouping_app.scheduler import Failure
@@ -94,7 +94,7 @@ class Runner:
         self._topics = Topics()
         self._lanes: dict[str, Lanes] = {topic: lanes_with(self._on_end) for topic, (_, lanes_with) in handlers.items()}
         split = next((topic for topic, (handler, _) in handlers.items() if handler.split), None)
-        self.moving = Moving(settings, self._handler_of, self.partitions, self._resume)
+        self.moving = Moving(settings, self._handler_of, self.partitions, self._resume, self._refuse)
         self._topic_of = {topic: topic for topic in handlers} | self.moving.inputs
         """The topic whose handler works on the events of each topic that is read."""
         if split is not None:
@@ -308,7 +308,7 @@ class Runner:
                 begun.callback(followed.states.close)
             transactions = None
             if handler.in_transactions:
-                largest = 0 if handler.state is None else largest_record(handler.state)
+                largest = self.moving.largest(handler)
                 transactions = Transactions(self._settings, self._topics, tp, partial(self._find_start, tp), largest)
                 begun.push_async_callback(transactions.close)
             found, end = await self._found(tp, transactions)
@@ -364,14 +364,14 @@ class Runner:
     ) -> Copy:
         """The states that belong to what is committed; `followed`: those that were followed, if any."""
         progress = self.restoring[tp] = Restoring()
-        copy = followed or Copy.of(handler, tp.topic)
+        copy = followed or Copy.of(handler, tp)
         try:
             for pause in backoff():
                 try:
                     async with self._restores:
                         with given_up_calls():
                             await check_partitions(self._admin, self._settings.group, tp.topic)
-                            await restore(self._settings, tp, copy, split_states(found.metadata)[1], progress)
+                            await restore(self._settings, tp, copy, split_states(found.metadata)[1], progress, handler)
                     return copy
                 except BaseException as error:
                     if not can_be_retried(error) or isinstance(error, OffsetOutOfRangeError):
@@ -379,7 +379,7 @@ class Runner:
                         # What was followed may be of a changelog that is there no more.
                         if not can_be_retried(error) and (followed is None or not isinstance(error, Exception)):
                             raise
-                        copy, followed = Copy.of(handler, tp.topic), None
+                        copy, followed = Copy.of(handler, tp), None
                     log.warning("%s[%d]: cannot restore its states, trying again: %r", *tp, error)
                 await asyncio.sleep(pause)
             raise AssertionError
@@ -715,13 +715,10 @@ class Runner:
         what = partition.due(given, step)
         if what is None:
             self._keep_given(partition, given, GapsError("the commit's metadata has no room for them"))
+            self._look_again(partition)
             return
         returned = partition.take_returned()
-        changed = {}
-        if states is not None:
-            if not partition.closed:  # or events that its next owner handles have gone from memory
-                states.end_old(self._lanes_of(partition.tp).scheduler.has)
-            changed = states.take()
+        changed = self._take_states(partition)
         told = {key: kept for key, kept in changed.items() if key not in step.keys}
         records = [*records_of(told, self._settings.group, partition.tp), *step.marks]
         surplus = [*(each.record for each in given), *step.records]
@@ -749,6 +746,15 @@ class Runner:
         self._wrote(refused)
         self._committed.set()
 
+    def _take_states(self, partition: Partition) -> dict[bytes, Kept | None]:
+        """What has changed, and what has become too old."""
+        if (states := partition.states) is None:
+            return {}
+        if not partition.closed:  # or events that its next owner handles have gone from memory
+            has = self._lanes_of(partition.tp).scheduler.has
+            states.end_old(lambda group: has(group) or partition.is_held(group))
+        return states.take()
+
     def _keep_given(self, partition: Partition, given: list[Given], error: Exception) -> None:
         """These are not in their slots."""
         if partition.moves is not None:
@@ -767,8 +773,19 @@ class Runner:
         self.moving.follow(partition, partition.changelog_end)
         if step:
             partition.hurry()  # what was held is sent on
-        if partition.waits_to_move:  # until what runs of a key has ended, or is to be tried again
+        self._look_again(partition)
+
+    def _look_again(self, partition: Partition) -> None:
+        """Until what runs of a key that is to go has ended, or is to be tried again."""
+        if partition.waits_to_move and not partition.closed:
             partition.dirty.set()
+
+    def _refuse(self, event: Event, failure: Failure) -> None:
+        """What can't be forwarded is a dead letter."""
+        tally = self._lanes[event.source.topic.name].tally
+        tally.ended += 1
+        tally.dead[failure.reason] += 1
+        self._on_end([event], [], failure)
 
     def _resume(self, partition: Partition, events: list[Event]) -> None:
         if events and not partition.closed and not partition.lost:

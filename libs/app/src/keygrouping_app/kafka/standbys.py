@@ -67,7 +67,7 @@ class Standbys:
         for tp in set(self._copies) - tps:
             self._drop(tp)
         for tp in sorted(tps - set(self._copies)):
-            self._copies[tp] = Copy.of(self._handlers[tp.topic], tp.topic)
+            self._copies[tp] = Copy.of(self._handlers[tp.topic], tp)
             self._changed.set()
 
     def take(self, tp: TopicPartition) -> Copy | None:

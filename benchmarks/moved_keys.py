@@ -1,0 +1,169 @@
+"""How even whole keys become that are handed over by plan: live, beside the simulator on the same stream.
+
+    python benchmarks/moved_keys.py [--members 12] [--rate 1600] [--call 0.005] [--seconds 120] [--planner mixed]
+
+An embedded broker, a topic of two partitions per member, keys of Zipf 1 over 10,000 keys, and members of an app, each a
+process with one lane, whose handler waits and counts in a state. Told is λ, the largest load of a member over the mean,
+by seconds of calls in intervals of 10 s: at first, while every key is where its partition is, and in the second half,
+with how many keys were handed over. The simulator routes the same keys at the same rate by the library's grouping.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import statistics
+import sys
+import tempfile
+import time
+import urllib.request
+from asyncio.subprocess import Process
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from keygrouping.app import App, Event, State
+from keygrouping.grouping import create_shared
+from keygrouping.hashing import hash_key
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.ports import free_ports
+from keygrouping_service.testing import until
+
+_KEYS = 10_000
+_INTERVAL_SECONDS = 10.0
+_TICK_SECONDS = 0.01
+_LONGEST = 300.0
+
+
+def member(brokers: str, name: str, port: int, call: float, planner: Any) -> None:
+    """A member of the app, until it is ended."""
+    app = App(name, brokers=brokers, dead_letters=f"{name}.dead", port=port)
+
+    @app.on(f"{name}.in", state=State(dict, moves=planner), concurrency=1)
+    async def count(_: Event, counts: dict[str, int]) -> None:
+        counts["n"] = counts.get("n", 0) + 1
+        await asyncio.sleep(call)
+
+    app.run()
+
+
+class Run:
+    """One app and all its members."""
+
+    def __init__(self, arguments: argparse.Namespace, brokers: str) -> None:
+        self._arguments, self._brokers = arguments, brokers
+        self._ports = free_ports(arguments.members)
+        chance = np.random.default_rng(1)
+        weights = 1 / np.arange(1, _KEYS + 1)
+        self._drawn = chance.choice(_KEYS, int(arguments.rate * arguments.seconds), p=weights / weights.sum())
+
+    async def measure(self) -> None:
+        """Prints λ of the live run, and of the simulated one."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self._brokers)
+        await admin.start()
+        await admin.create_topics([NewTopic("moved.in", 2 * self._arguments.members, 1), NewTopic("moved.dead", 1, 1)])
+        await admin.close()
+        members = [await self._begin(port) for port in self._ports]
+        for port in self._ports:
+            await until(lambda port=port: asyncio.to_thread(_is_ready, port), timeout=_LONGEST)  # type: ignore[misc]
+        async with AIOKafkaProducer(bootstrap_servers=self._brokers, linger_ms=2) as producer:
+            writing = asyncio.create_task(self._write(producer))
+            loads, moved = [await self._loads()], [await self._sum("moves_total")]
+            while not writing.done():
+                await asyncio.sleep(_INTERVAL_SECONDS)
+                loads.append(await self._loads())
+                moved.append(await self._sum("moves_total"))
+            await writing
+        for each in members:
+            each.terminate()
+        assert [await each.wait() for each in members] == [0] * len(members)
+        self._tell([_imbalance(after - before) for before, after in itertools.pairwise(loads)], moved)
+
+    async def _begin(self, port: int) -> Process:
+        given = (self._brokers, "moved", port, self._arguments.call, self._arguments.planner)
+        return await asyncio.create_subprocess_exec(sys.executable, __file__, "member", *map(str, given))
+
+    async def _write(self, producer: AIOKafkaProducer) -> None:
+        began, written = time.monotonic(), 0
+        while written < len(self._drawn):
+            due = min(len(self._drawn), int((time.monotonic() - began) * self._arguments.rate))
+            for number in self._drawn[written:due]:
+                await producer.send("moved.in", b"1", b"k%d" % number)
+            written = due
+            await asyncio.sleep(_TICK_SECONDS)
+
+    async def _loads(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Seconds of calls of each member until now."""
+        names = [asyncio.to_thread(_metric, port, "handler_seconds_sum") for port in self._ports]
+        return np.array(await asyncio.gather(*names))
+
+    async def _sum(self, name: str) -> float:
+        return sum(await asyncio.gather(*(asyncio.to_thread(_metric, port, name) for port in self._ports)))
+
+    def _tell(self, imbalances: list[float], moved: list[float]) -> None:
+        half = len(imbalances) // 2
+        late = statistics.mean(imbalances[half:])
+        print("live, λ by interval: " + ", ".join(f"{each:.3f}" for each in imbalances), flush=True)
+        last = moved[-1] - moved[half]
+        print(f"live, second half: λ {late:.3f}; {moved[-1]:.0f} keys were handed over, {last:.0f} of them then")
+        simulated, keys = self._simulated()
+        print(f"simulated, second half: λ {simulated:.3f}; {keys} keys moved; live over it {late / simulated:.3f}")
+
+    def _simulated(self) -> tuple[float, int]:
+        """λ by the library's grouping on the same stream, and how many keys its plans moved."""
+        grouping: Any = create_shared(self._arguments.planner, self._arguments.members)
+        hashes = np.array([[hash_key(b"k%d" % number)] for number in range(_KEYS)], np.int64)
+        each = int(self._arguments.rate * _INTERVAL_SECONDS)
+        imbalances, keys = [], 0
+        for number, first in enumerate(range(0, len(self._drawn) - each + 1, each)):
+            routed = grouping.route_batch(hashes[self._drawn[first : first + each]], None, number * _INTERVAL_SECONDS)
+            imbalances.append(_imbalance(np.bincount(routed, minlength=self._arguments.members).astype(np.float64)))
+            plan = grouping.plan([grouping.statistics()])
+            keys += plan["moved_keys"]
+            grouping.apply(plan)
+        return statistics.mean(imbalances[len(imbalances) // 2 :]), keys
+
+
+def _imbalance(loads: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    return float(loads.max() / loads.mean()) if loads.sum() else 1.0
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def _metric(port: int, name: str) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(f"keygrouping_app_{name}{{"))
+
+
+async def _measure_all(arguments: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder)) as broker:
+        await Run(arguments, broker.bootstrap_servers).measure()
+
+
+def main() -> None:
+    """Run the benchmark, or one of its members."""
+    if sys.argv[1:2] == ["member"]:
+        brokers, name, port, call, planner = sys.argv[2:]
+        member(brokers, name, int(port), float(call), planner)
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--members", type=int, default=12)
+    parser.add_argument("--rate", type=int, default=1600, help="events per second")
+    parser.add_argument("--call", type=float, default=0.005, help="seconds of a call")
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--planner", choices=("llfd", "mintable", "minmig", "mixed"), default="mixed")
+    asyncio.run(_measure_all(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Draws before-after.svg, pipeline.svg and event-time.svg: `python docs/images/concepts.py`."""
+"""Draws before-after.svg, pipeline.svg, event-time.svg and moved-key.svg: `python docs/images/concepts.py`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -149,7 +149,46 @@ def event_time() -> str:
     return svg(760, 256, "Event time of the stages", shapes)
 
 
-DRAWINGS = {"before-after": before_after, "pipeline": pipeline, "event-time": event_time}
+def log(x: int, y: int, name: str, records: Sequence[tuple[str, str]]) -> str:
+    """A topic's partition: its records from left to right, each with its text and colour."""
+    shapes = [f'<text x="{x}" y="{y - 7}" class="small">{name}</text>']
+    for number, (text, colour) in enumerate(records):
+        left = x + number * 46
+        shapes.append(f'<rect x="{left}" y="{y}" width="44" height="26" rx="3" fill="{colour}" stroke="#555"/>')
+        shapes.append(f'<text x="{left + 22}" y="{y + 17}" text-anchor="middle">{text}</text>')
+    return "".join(shapes)
+
+
+def moved_key() -> str:
+    """A key k that is handed over to a slot with its state, and called home again."""
+    key, other, state, call = ("k", HOT), ("", GREY), ("state", "#9fc5e8"), ("call", "#fff")
+    shapes = [
+        HEAD,
+        '<text x="20" y="26" class="title">Away: in the slot the state comes before the events</text>',
+        log(20, 60, "input", (key, other, key, key, other)),
+        box(290, 53, 130, "input's owner", note="handles the others"),
+        log(470, 60, "slot", (state, key, key)),
+        box(670, 53, 120, "slot's owner", note="handles k"),
+        arrow(252, 73, 288, 73),
+        arrow(420, 73, 466, 73),
+        arrow(610, 73, 668, 73),
+        '<text x="20" y="146" class="title">Home again: the call comes behind the events, the state answers</text>',
+        log(20, 180, "input", (key, other, key)),
+        box(290, 173, 130, "input's owner", note="holds k until then"),
+        log(470, 180, "slot", (key, key, call)),
+        box(670, 173, 120, "slot's owner", note="handles k first"),
+        log(318, 262, "", (state,)),
+        '<text x="376" y="268" class="small">to the changelog of the input</text>',
+        arrow(160, 193, 288, 193),
+        arrow(420, 193, 466, 193),
+        arrow(610, 193, 668, 193),
+        '<path d="M730,213 L730,275 L368,275" fill="none" stroke="#555" marker-end="url(#head)"/>',
+        arrow(340, 260, 340, 216),
+    ]
+    return svg(810, 300, "A key goes to a slot and home again", shapes)
+
+
+DRAWINGS = {"before-after": before_after, "pipeline": pipeline, "event-time": event_time, "moved-key": moved_key}
 
 if __name__ == "__main__":
     for name, draw in DRAWINGS.items():

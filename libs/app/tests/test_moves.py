@@ -62,7 +62,7 @@ class Given:
 Step: TypeAlias = tuple[str, int, int]
 """What happens, and two numbers for it."""
 STEPS = [
-    *("read", "read", "wait", "commit", "commit", "commit", "answers", "order", "order"),
+    *("read", "read", "wait", "commit", "commit", "commit", "late", "late", "answers", "order", "order"),
     *("refused", "too large", "crash", "lost answer"),
 ]
 
@@ -82,7 +82,7 @@ def events_by(chance: random.Random) -> list[Given]:
 
 def steps_by(chance: random.Random) -> list[Step]:
     calm = chance.random() < 0.5
-    able = [each for each in STEPS if not calm or each in {"read", "wait", "commit", "answers", "order"}]
+    able = [each for each in STEPS if not calm or each in {"read", "wait", "commit", "late", "answers", "order"}]
     return [(chance.choice(able), chance.randrange(8), chance.randrange(4)) for _ in range(chance.randrange(30, 150))]
 
 
@@ -133,6 +133,8 @@ class Transactions:
         self._world.committed[self._tp] = what
         if self.end == "lost answer":
             raise KafkaConnectionError
+        if self.end == "late":
+            await asyncio.sleep(1.0)
         return what
 
 
@@ -258,6 +260,8 @@ class Group:
                 self.owners[INPUT_PLACES[first % INPUTS]].order(KEYS[first // INPUTS % len(KEYS)], slot)
             case "refused" | "too large" | "lost answer":
                 await self._fail(tp, what)
+            case "late":
+                await self._commit_late(tp, random.Random(second))
             case "crash":
                 self._replace(tp)
 
@@ -269,6 +273,23 @@ class Group:
         owner.transactions.end = "committed"
         if what == "lost answer":
             self._replace(tp)
+
+    async def _commit_late(self, tp: TopicPartition, chance: random.Random) -> None:
+        """Others act on a commit before its owner hears of it."""
+        owner = self.owners[tp]
+        owner.transactions.end = "late"
+        task = asyncio.create_task(owner.commit())
+        await asyncio.sleep(0.02)
+        for _ in range(3):
+            for other in self.owners.values():
+                other.read(chance.randrange(8))
+                other.hear()
+                if other is not owner:
+                    key, slot = chance.choice(KEYS), chance.choice([None, *range(SLOTS)])
+                    self.owners[chance.choice(INPUT_PLACES)].order(key, slot)
+                    await other.commit()
+        await task
+        owner.transactions.end = "committed"
 
     def _replace(self, tp: TopicPartition) -> None:
         """The member that has the partition dies, and another one has all of its partitions."""
@@ -384,6 +405,17 @@ async def test_an_event_that_no_slot_takes_is_a_dead_letter_and_others_go_on() -
     (letter,) = world.read("dead-letters")
     assert dict(letter.headers)["keygrouping-reason"] == b"refused_output"
     assert [each.value for each in world.logs[TopicPartition(SLOT, 1)]] == [b'{"events":[0]}', b"2"]
+
+
+def test_events_that_were_held_find_the_state_although_later_ones_of_other_keys_were_handled() -> None:
+    states = States(State(Chain, ttl=10.0), by_input=True)
+    states.keep(InputKey(0, b"later"), None, b"1", 50_000)
+    states.arrive(InputKey(0, b"moved"), Kept(b"2", 20_000, 1))
+    states.end_old(lambda _: False)
+    assert states.find(InputKey(0, b"moved"), 25_000) is not None
+    states.keep(InputKey(0, b"moved"), Kept(b"2", 20_000, 1), b"3", 25_000)
+    states.end_old(lambda _: False)
+    assert states.peek(InputKey(0, b"moved")) is None
 
 
 def test_a_state_at_a_slot_is_old_by_the_events_of_its_own_input() -> None:

@@ -116,10 +116,13 @@ async def test_nothing_is_planned_until_all_know_what_their_keys_cost() -> None:
         assert first.asked == {}
         await busy(4, first, second)
         assert len(first.asked) == 1
+        slot = TopicPartition(SLOT, 0)
+        gone = second.partitions.pop(slot)
+        await busy(int(planner._REMEMBERED) + 2, first, second)
         first.forget()
-        second.partitions.pop(TopicPartition(SLOT, 0))
+        second.partitions[slot] = gone
         await busy(int(planner._SPAN) - 2, first, second)
-        assert first.asked == {}, "the other one has had its partitions for a moment"
+        assert first.asked == {}, "the other one has had it for a moment"
 
 
 async def test_each_plan_is_followed_once_and_the_next_one_again() -> None:
@@ -141,10 +144,10 @@ async def test_who_comes_later_does_not_follow_a_plan_that_is_past() -> None:
         first, second = await pair(wire)
         await busy(int(planner._SPAN) + 3, first, second)
         assert first.asked
-        told = [planner._read(each) for each in wire.told.values()]
+        told = [planner._report_of(each) for each in wire.told.values()]
         assert any(each is not None and each.plan for each in told)
         await busy(int(planner._REMEMBERED) + 1, first, second)
-        told = [planner._read(each) for each in wire.told.values()]
+        told = [planner._report_of(each) for each in wire.told.values()]
         assert not any(each is not None and each.plan for each in told)
 
 

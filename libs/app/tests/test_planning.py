@@ -55,6 +55,12 @@ def test_what_a_key_cost_where_it_was_before_counts_where_it_is_now() -> None:
     assert plan_of([before, Report("two", LANES, 0.0, {"a": Held(0.1, 9)}, {}, [1])], "mixed").targets == {}
 
 
+def test_what_keys_cost_that_nobody_places_counts_where_it_was() -> None:
+    unplaced = Report("one", LANES, 0.0, {f"x{n}": Held(0.7, 0) for n in range(4)}, {}, [0])
+    other = report("two", {"a": (1.5, 1), "b": (1.5, 1)}, [1])
+    assert plan_of([unplaced, other], "mixed").targets == {}
+
+
 loads = st.lists(st.floats(0.01, 3.0), min_size=1, max_size=12)
 
 

@@ -11,8 +11,10 @@ Pure bookkeeping: it knows no Kafka but the names of topics. `libs/app/tests/mod
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from keygrouping_app.events import Event, Headers, Outgoing, Raw
@@ -125,6 +127,10 @@ class Moves:
         self._partition = partition
         self._states = states
         self._held: dict[Hashable, list[Event]] = {}
+        self._early: dict[Hashable, Raw] = {}
+        """Answers to calls that may be committed, while their own transactions are not known to be."""
+        self._called_at: dict[Hashable, int] = dict.fromkeys(self.called, 0)
+        """Behind which offset the answer to a call comes; what stands before is of an earlier one."""
         self._forward = forward
 
     @property
@@ -216,7 +222,7 @@ class Moves:
                 after = Place(place.slot, target)
             step.keys.add(key)
             step.marks.append(_place_record(self._topics.changelog, self._partition, key, after))
-            step.done.append(lambda group=group, after=after: self._went(group, after))  # type: ignore[misc]
+            step.done.append(partial(self._went, group, after))
         return step, held
 
     def _held_back(self, group: Hashable, lanes: Waiting) -> list[Event]:
@@ -232,8 +238,11 @@ class Moves:
             return []
         group = self._states.group_of(raw.key)
         place = self.places.get(group)
-        if place is None or place.target is None:
-            return []  # read once more
+        if group in self.asked:
+            self._early[group] = raw
+        if place is None or place.target is None or raw.offset < self._called_at.get(group, 0):
+            return []
+        self._called_at.pop(group, None)
         after = place_of(raw.headers)
         if after is None:
             self._states.restore(raw.key, kept_of(raw))
@@ -243,6 +252,13 @@ class Moves:
         self._ended(group)
         events = self._held.pop(group, [])
         return _let_go(events) if after is None else self._sent_on(events, after.slot)
+
+    def answered_early(self, end: int) -> list[Event]:
+        """Takes answers to calls that are known by now to be committed, before this offset; see `answered`."""
+        for group in self.called:
+            self._called_at.setdefault(group, end)
+        early, self._early = self._early, {}
+        return [event for raw in early.values() for event in self.answered(raw)]
 
     def _went(self, group: Hashable, after: Place) -> None:
         """What was asked for is committed."""
@@ -275,6 +291,8 @@ class Visits:
         self._states = states
         self._calls: dict[InputKey, tuple[int, int]] = {}
         """Keys that are to go, with the offset of the call and where to."""
+        self._arrived: Counter[Hashable] = Counter()
+        """How many states of each key have come since it was here last."""
         self.here: set[Hashable] = set(states.groups())
 
     @property
@@ -294,6 +312,7 @@ class Visits:
             raise KeyError
         group = self._states.of_input(int(first), raw.key)
         self.here.add(group)
+        self._arrived[group] += name == _STATE
         if name == _CALL:
             self._calls[group] = (raw.offset, int(second))
             return None
@@ -324,14 +343,18 @@ class Visits:
                 step.marks.append(Outgoing(self._topics.changelog_of_slots, self._slot, -1, own, None))
                 step.keys.add(own)
             step.ended.append(offset)
-            step.done.append(lambda group=group: self._left(group))  # type: ignore[misc]
+            step.done.append(partial(self._left, group, offset, self._arrived[group]))
         return step
 
-    def _left(self, group: InputKey) -> None:
-        self._done.bytes += _size(self._states.peek(group))
-        self._states.drop(group)
-        self.here.discard(group)
-        del self._calls[group]
+    def _left(self, group: InputKey, offset: int, come: int) -> None:
+        """It has gone, and may have come again, and be called again, before that was known here."""
+        if self._calls.get(group, (offset, 0))[0] == offset:
+            self._calls.pop(group, None)
+        if self._arrived[group] == come:
+            self._done.bytes += _size(self._states.peek(group))
+            self._states.drop(group)
+            self.here.discard(group)
+            del self._arrived[group]
 
 
 def _size(kept: Kept | None) -> int:

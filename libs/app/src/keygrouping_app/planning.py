@@ -8,7 +8,7 @@ input is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 from zlib import crc32
 
@@ -77,24 +77,30 @@ def plan_of(reports: Iterable[Report], planner: str) -> Planned:
     number = {each.member: place for place, each in enumerate(members)}
     owners = {slot: number[each.member] for each in members for slot in each.slots}
     keys = _keys(members, owners)
-    loads = _loads(members, keys, [key.worker for key in keys])
+    rests = _rests(members, {key.name for key in keys})
+    loads = _loads(rests, keys, [key.worker for key in keys])
     before = _imbalance(loads)
     busiest = max(load / max(each.lanes, 1e-9) for load, each in zip(loads, members, strict=True))
     if not keys or busiest < LEAST_BUSY or before <= 1 + _TOLERANCE:
         return Planned({}, before, before, 0)
     after: list[int] = []
     targets: dict[str, int] = {}
-    for key, to in zip(keys, _chosen(members, keys, planner), strict=True):
+    for key, to in zip(keys, _chosen(rests, keys, planner), strict=True):
         target = None if to == key.worker else _target(key, members[to], to)
         after.append(key.worker if target is None else to)
         if target is not None:
             targets[key.name] = target
     moved = sum(key.bytes for key in keys if key.name in targets)
-    return Planned(targets, before, _imbalance(_loads(members, keys, after)), moved)
+    return Planned(targets, before, _imbalance(_loads(rests, keys, after)), moved)
 
 
-def _loads(members: Sequence[Report], keys: Sequence[_Key], workers: Sequence[int]) -> list[float]:
-    loads = [each.rest for each in members]
+def _rests(members: Sequence[Report], known: Set[str]) -> list[float]:
+    """What can't be moved: keys that are not told of, and those of which nobody tells where they are."""
+    return [each.rest + sum(held.seconds for name, held in each.held.items() if name not in known) for each in members]
+
+
+def _loads(rests: Sequence[float], keys: Sequence[_Key], workers: Sequence[int]) -> list[float]:
+    loads = [*rests]
     for key, worker in zip(keys, workers, strict=True):
         loads[worker] += key.seconds
     return loads
@@ -132,7 +138,7 @@ def _keys(members: Sequence[Report], owners: Mapping[int, int]) -> list[_Key]:
     return [found[name] for name in sorted(found)]
 
 
-def _chosen(members: Sequence[Report], keys: Sequence[_Key], planner: Any) -> list[int]:
+def _chosen(rests: Sequence[float], keys: Sequence[_Key], planner: Any) -> list[int]:
     from keygrouping.grouping.table.placing import planned_workers
 
     return planned_workers(
@@ -141,7 +147,7 @@ def _chosen(members: Sequence[Report], keys: Sequence[_Key], planner: Any) -> li
         state=[float(max(1, key.bytes)) for key in keys],
         home=[key.home for key in keys],
         worker=[key.worker for key in keys],
-        background=[each.rest for each in members],
+        background=rests,
     )
 
 

@@ -46,6 +46,9 @@ class States:
         self._source = source
         self._sources: set[int] = set()
         """Inputs whose keys were here."""
+        self._floors: dict[bytes, int] = {}
+        """The latest time of their inputs' events when states came here of which no event has come since: those that
+        were held meanwhile are of an earlier time, and behind them."""
         self._version = state.version
         self._ttl = math.inf if state.ttl is None else state.ttl * 1000
         self._by_field = by_field
@@ -88,6 +91,9 @@ class States:
         if self._closed:
             return  # it was late, and its partition has gone meanwhile
         source = group.source if isinstance(group, InputKey) else _ALL
+        if self._by_input:
+            self._sources.add(source)
+            self._floors.pop(self.key_of(group), None)
         self._newest[source] = max(self._newest.get(source, -1), time)
         if found is not None and found.data == data and found.version == self._version:
             return
@@ -138,11 +144,14 @@ class States:
         """A state has come from elsewhere, to be written by the next transaction."""
         self._check_version(kept)
         self._sources.add(group.source)
-        self._put(self.key_of(group), kept)
+        key = self.key_of(group)
+        self._floors[key] = self._newest.get(group.source, -1)
+        self._put(key, kept)
 
     def drop(self, group: Hashable) -> None:
         """A state has gone elsewhere, and what the changelog has to say of it is written."""
         key = self.key_of(group)
+        self._floors.pop(key, None)
         self._changed.pop(key, None)
         self._store.put(key, None)
 
@@ -207,7 +216,8 @@ class States:
             return True
         assert isinstance(group, InputKey)
         kept = self._store.get(key)
-        return kept is not None and kept.time < math.ceil(self._newest.get(group.source, -1) - self._ttl)
+        limit = math.ceil(self._newest.get(group.source, -1) - self._ttl)
+        return kept is not None and max(kept.time, self._floors.get(key, -1)) < limit
 
     def _plain_group_of(self, key: bytes) -> Hashable:
         group: Hashable = orjson.loads(key) if self._by_field else key

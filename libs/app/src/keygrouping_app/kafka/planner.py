@@ -73,7 +73,8 @@ class Planning:
         self._partitions = partitions
         self._clock = asyncio.get_running_loop().time
         self._member = uuid.uuid4().hex
-        self._had: list[Partition] = []
+        self._had: dict[TopicPartition, float] = {}
+        """The member's partitions, with when it had them last."""
         self._planned_at = -math.inf
         self._number = 0
         self._followed: tuple[str, int] | None = None
@@ -107,7 +108,7 @@ class Planning:
         until = self._clock() + _PERIOD
         while (left := until - self._clock()) > 0:
             await self._board.hear(left)
-        told = [each for data in self._board.told(_REMEMBERED) if (each := _read(data)) is not None]
+        told = [each for data in self._board.told(_REMEMBERED) if (each := _report_of(data)) is not None]
         self._others = [each for each in told if each.member != self._member]
         leader = min([report, *self._others], key=lambda each: each.member)
         if leader is report:
@@ -116,11 +117,15 @@ class Planning:
         self._follow(leader, names)
 
     def _note_partitions(self) -> None:
-        """What keys have cost counts from when the member has got them, and no longer than it has them."""
-        held = self._of_handler()
-        if held != self._had:
-            self._had = held
-            self._lanes.costs_here = Costs(self._clock())
+        """What keys have cost counts from when the member has got the last of its partitions.
+
+        One that is gone for a moment only, as it begins again, is the same.
+        """
+        now = self._clock()
+        held = dict.fromkeys((each.tp for each in self._of_handler()), now)
+        if held.keys() - self._had.keys():
+            self._lanes.costs_here = Costs(now)
+        self._had = {tp: last for tp, last in (self._had | held).items() if last > now - _REMEMBERED}
 
     def _plan(self, reports: Sequence[Report]) -> None:
         now = self._clock()
@@ -152,26 +157,28 @@ class Planning:
         for group, _ in self._costly():
             each = inputs.get(group.source)
             if each is not None and each.moves is not None and each.moves.knows(group):
-                found[_name(group)] = each, group
+                found[self._name(group)] = each, group
         elsewhere = {name for report in self._others for name in report.held}
         for each in inputs.values():
             for key in each.moves.places if each.moves is not None else ():
                 assert isinstance(key, InputKey)
-                if (name := _name(key)) in elsewhere:
+                if (name := self._name(key)) in elsewhere:
                     found[name] = each, key
         return found
 
     def _costly(self) -> list[tuple[InputKey, float]]:
         """Keys that cost most here, with their seconds; those that are here no more among them."""
         costs = self._lanes.costs_here
-        keys = [] if costs is None else [(key, cost) for key, cost, _ in costs.by_key() if isinstance(key, InputKey)]
+        if costs is None or not self._of_handler():
+            return []
+        keys = [(key, cost) for key, cost, _ in costs.by_key() if isinstance(key, InputKey)]
         return nlargest(_MOST_KEYS, keys, key=lambda each: each[1])
 
     def _report(self, names: Mapping[str, tuple[Partition, InputKey]]) -> Report:
         lanes, costs, now = float(self._lanes.handler.concurrency), self._lanes.costs_here, self._clock()
         assert costs is not None
         span = max(1e-3, costs.span(now))
-        held = {_name(group): Held(seconds / span, self._bytes(group)) for group, seconds in self._costly()}
+        held = {self._name(group): Held(seconds / span, self._bytes(group)) for group, seconds in self._costly()}
         inputs = self._mine()
         return Report(
             self._member,
@@ -193,6 +200,11 @@ class Planning:
         at_home = (each.states for each in self._mine() if each.tp.partition == group.source)
         return max((states.length(group) or 0 for states in (*at_slots, *at_home) if states is not None), default=0)
 
+    def _name(self, group: InputKey) -> str:
+        """The same for all members: equal keys may be of several types."""
+        states = next(each.states for each in self._of_handler() if each.states is not None)
+        return name_of((group.source, states.in_input(group)))
+
     def _mine(self) -> list[Partition]:
         return [each for each in self._of_handler() if each.moves is not None and not each.closed]
 
@@ -204,11 +216,7 @@ class Planning:
         return [each for each in self._partitions.values() if each.topic.name == name]
 
 
-def _name(group: InputKey) -> str:
-    return name_of(tuple(group))
-
-
-def _read(told: bytes) -> Report | None:
+def _report_of(told: bytes) -> Report | None:
     try:
         return msgspec.json.decode(told, type=Report)
     except msgspec.DecodeError as error:

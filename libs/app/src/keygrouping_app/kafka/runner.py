@@ -770,6 +770,8 @@ class Runner:
 
     def _stepped(self, partition: Partition, step: Step) -> None:
         partition.stepped(step)
+        if step and partition.moves is not None:
+            self._resume(partition, partition.moves.answered_early(partition.changelog_end))
         self.moving.follow(partition, partition.changelog_end)
         if step:
             partition.hurry()  # what was held is sent on

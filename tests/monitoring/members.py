@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import subprocess
 import sys
@@ -50,6 +51,12 @@ class Members:
                 return bool(answer.status == HTTPStatus.ACCEPTED)
         except OSError:
             return False
+
+    async def keep_moving(self, number: int, key: str) -> None:
+        """Has a key go from slot to slot until it is cancelled."""
+        for slot in itertools.cycle((0, 1)):
+            await asyncio.to_thread(self.order, number, key, slot)
+            await asyncio.sleep(0.5)
 
     def pid(self, number: int) -> int:
         return self._running[number].pid

@@ -198,13 +198,15 @@ async def pipeline(
 async def app_at_work(deployment: Deployment, folder: Path) -> AsyncIterator[str]:
     """An app of which one key is hot, beside the pipeline; gives the address of its metrics."""
     servers, prefix = deployment.settings.bootstrap_servers, deployment.settings.application
-    orders, clicks = f"{prefix}-orders", f"{prefix}-clicks"
+    orders, clicks, payments = f"{prefix}-orders", f"{prefix}-clicks", f"{prefix}-payments"
     rows = [(b"hot", b"0.1")] * 10 + [(b"cold", b"0"), (b"bad", b"reject")]
     async with Cluster(servers) as cluster:
-        await cluster.create(**{orders: 2, clicks: 2, f"{prefix}-pictures": 1, f"{prefix}-dead": 1})
+        await cluster.create(**{orders: 2, clicks: 2, payments: 2, f"{prefix}-pictures": 1, f"{prefix}-dead": 1})
         members = Members(servers, prefix, folder / "members")
         members.start(0)
-        writing = asyncio.gather(keep_asking(cluster, orders, rows), keep_asking(cluster, clicks, rows))
+        paying = keep_asking(cluster, payments, [(b"paid", b"")])
+        asking = keep_asking(cluster, orders, rows), keep_asking(cluster, clicks, rows), paying
+        writing = asyncio.gather(*asking, members.keep_moving(0, "paid"))
         try:
             yield f"127.0.0.1:{members.ports[0]}"
         finally:

@@ -10,15 +10,17 @@ import asyncio
 import logging
 import os
 import random
-import signal
 import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from keygrouping_service.testing import Cluster, notes, until
+
+from .strikes import Member, shuffled, strike
 
 pytestmark = pytest.mark.kafka
 
@@ -30,7 +32,6 @@ LANES = 4
 HOT = 0.6
 BAD = 0.1
 STUCK_SECONDS = 240.0
-Member = asyncio.subprocess.Process
 NewMember = Callable[[bool], Awaitable[Member]]
 
 
@@ -136,13 +137,6 @@ async def compare(
     return in_slots
 
 
-def shuffled(kills: int, rebalances: int, sleeps: int) -> list[str]:
-    """In random order. A rebalance is a member that comes or one that leaves."""
-    found = ["kill"] * kills + ["join", "leave"] * (rebalances // 2) + ["sleep"] * sleeps
-    random.Random(7).shuffle(found)
-    return found
-
-
 FAULTS = [
     pytest.param(4_000, [], id="calm"),
     pytest.param(12_000, ["join", "leave"], id="moved"),
@@ -177,22 +171,7 @@ async def test_each_event_of_a_shared_key_is_handled(
     for number, fault in enumerate(faults, 1):
         await reach(0.9 * number / (len(faults) + 1))
         log_it.info("fault %d of %d: %s", number, len(faults), fault)
-        if fault == "join" or len(members) == 1:
-            members.append(await new_member(exactly_once))
-            continue
-        member = members.pop(chance.randrange(len(members)))
-        if fault == "sleep":
-            member.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(15)
-            member.send_signal(signal.SIGCONT)
-            members.append(member)
-        elif fault == "leave":
-            member.terminate()
-            assert await member.wait() == 0
-        else:
-            member.kill()
-            await member.wait()
-            members.append(await new_member(exactly_once))
+        await strike(fault, members, chance, partial(new_member, exactly_once))
     await until(lambda: is_over(cluster, topic_prefix), timeout=STUCK_SECONDS)
     for member in members:
         member.terminate()

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import random
-import signal
 import sys
 import urllib.request
 from collections import Counter, defaultdict
@@ -27,6 +26,8 @@ from keygrouping_app.kafka.clients import started
 from keygrouping_local.ports import free_ports
 from keygrouping_service.testing import Cluster, until
 
+from .strikes import Member, shuffled, strike
+
 pytestmark = pytest.mark.kafka
 
 log_it = logging.getLogger(__name__)
@@ -34,7 +35,6 @@ log_it = logging.getLogger(__name__)
 PROGRAM = Path(__file__).with_name("state_program.py")
 PARTITIONS = 4
 STUCK_SECONDS = 240.0
-Member = asyncio.subprocess.Process
 NewMember = Callable[..., Awaitable[Member]]
 
 
@@ -154,35 +154,6 @@ async def compare(cluster: Cluster, prefix: str, truth: Truth) -> None:
     letters = [dict(record.headers) for record in await cluster.read(f"{prefix}-dead")]
     assert Counter(text(each["keygrouping-identity"]) for each in letters) == Counter(truth.dead)
     assert {text(each["keygrouping-reason"]) for each in letters} <= {"rejected"}
-
-
-def shuffled(kills: int, rebalances: int, sleeps: int) -> list[str]:
-    """In random order. A rebalance is a member that comes or one that leaves."""
-    found = ["kill"] * kills + ["join", "leave"] * (rebalances // 2) + ["sleep"] * sleeps
-    random.Random(7).shuffle(found)
-    return found
-
-
-async def strike(
-    fault: str, members: list[Member], chance: random.Random, new: Callable[[], Awaitable[Member]]
-) -> None:
-    """One member is killed and replaced, ends, sleeps, or comes."""
-    if fault == "join" or len(members) == 1:
-        members.append(await new())
-        return
-    member = members.pop(chance.randrange(len(members)))
-    if fault == "sleep":
-        member.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(15)
-        member.send_signal(signal.SIGCONT)
-        members.append(member)
-    elif fault == "leave":
-        member.terminate()
-        assert await member.wait() == 0
-    else:
-        member.kill()
-        await member.wait()
-        members.append(await new())
 
 
 def part(name: str, store: str, standbys: int, *, moves: bool = False) -> Any:

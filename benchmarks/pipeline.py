@@ -1,12 +1,16 @@
 """End-to-end speed and latency of both runners, beside a plain Spark aggregation straight from `events`.
 
     python benchmarks/pipeline.py [--events 500000] [--rate 2000] [--seconds 30] [--warm-up 60] [--runners native ...]
+    python benchmarks/pipeline.py --micros 50 --hot 0.8 --rate 0 --runners native spark
 
 Throughput: a backlog, from the first routed event until all results are final (plain Spark: all batches are written),
 without the start of processes; that a JVM compiles what it runs for the first time is in it. Latency: a steady rate,
 after a warm-up; from an event's sending to the partial that holds it, and to the final result of its window (the first
 and the last event of each). All contestants share one broker, in turn; `combine` is the native runner without a router.
-`--events 0` measures latencies only.
+`--events 0` measures latencies only, `--rate 0` rates only.
+
+`--micros` adds an aggregate of a user's own with so much Python per event, plain Spark a Python UDF with the same
+loop; `--hot` gives one key this share, and deals events to the topic's partitions by key, and routing is by level-fill.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import random
 import re
 import sys
@@ -25,16 +30,19 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import psutil
 from aiokafka import AIOKafkaConsumer
+from costly import STEPS, steps_of
 from keygrouping.partial import Partial, Result
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Event, Shape
 from keygrouping_local.jars import default_jars_dir
-from keygrouping_local.process import spawn, terminate
+from keygrouping_local.process import last_lines, spawn, terminate
+from keygrouping_service.records.batches import partition_of
 from keygrouping_spark.settings import SparkSettings
 
 NATIVE = ["worker-0", "worker-1", "aggregator-0"]
@@ -108,22 +116,27 @@ def _percentiles(values: list[float]) -> str:
     return f"{p50:.0f} / {p99:.0f}"
 
 
-def events(count: int, seed: int = 1) -> Iterator[Event]:
-    """Skewed keys; the value tells when it was sent."""
-    chance = random.Random(seed)
+def events(count: int, hot: float | None = None) -> Iterator[Event]:
+    """Skewed keys; the value tells when it was sent. `hot`: one key has this share, and the topic has each key in one
+    partition."""
+    chance = random.Random(1)
     for n in range(count):
         now = int(time.time() * 1000)
-        key = b"key-%d" % min(int(chance.paretovariate(0.8)), 1000)
-        yield Event(n % PARTITIONS, key, b'{"sent":%d,"pad":"%s"}' % (now, b"x" * 60), now)
+        if hot is None:
+            key, partition = b"key-%d" % min(int(chance.paretovariate(0.8)), 1000), n % PARTITIONS
+        else:
+            key = b"key-%d" % (0 if chance.random() < hot else chance.randrange(1, 1001))
+            partition = partition_of(key, PARTITIONS)
+        yield Event(partition, key, b'{"sent":%d,"pad":"%s"}' % (now, b"x" * 60), now)
 
 
-async def start(deployment: Deployment, runner: str, workers: int) -> None:
+async def start(deployment: Deployment, runner: str, workers: int, grouping: str = "pkg") -> None:
     """Starts the stages, and when they are ready the router."""
     for name in STAGES[runner]:
         deployment.start(name, **JAVA.get(name, {}), **({"stages": "combine"} if runner == "combine" else {}))
     await ready(deployment, STAGES[runner])
     if runner != "combine":
-        deployment.start("router-0", workers=workers, grouping="pkg", idle_timeout=3600)
+        deployment.start("router-0", workers=workers, grouping=grouping, idle_timeout=3600)
         await ready(deployment, ["router-0"])
 
 
@@ -148,10 +161,11 @@ def usage_of(deployment: Deployment) -> dict[str, Usage]:
     return counters
 
 
-async def throughput(deployment: Deployment, figures: Figures, count: int, runner: str, workers: int) -> None:
+async def throughput(deployment: Deployment, figures: Figures, runner: str, options: argparse.Namespace) -> None:
     """Events per second from the first routed event to the last final result."""
-    await deployment.write(events(count))
-    await start(deployment, runner, workers)
+    count = options.events
+    await deployment.write(events(count, options.hot))
+    await start(deployment, runner, options.workers, "pkg" if options.hot is None else "level-fill")
     figures.usage = usage_of(deployment)
 
     async def has_begun() -> bool:
@@ -216,19 +230,24 @@ async def _watch(consumer: AIOKafkaConsumer, partials_topic: str, figures: Figur
             figures.to_result += [now - result.aggregates[name] for name in ("first", "last")]
 
 
+def job_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The job, with the aggregate that costs time if it is asked for."""
+    costly = {"name": "costly", "op": "costly:CostlySum", "field": "sent"}
+    return {**JOB, "aggregates": [*JOB["aggregates"], *([costly] if options.micros else [])]}
+
+
 async def measure(broker: EmbeddedBroker, runner: str, options: argparse.Namespace) -> Figures:
     """Both measurements of one runner, each with an application of its own."""
     figures = Figures(runner)
     with tempfile.TemporaryDirectory() as folder:
-        for part in ("throughput", "latency") if options.events else ("latency",):
+        for part in [name for name, wanted in (("throughput", options.events), ("latency", options.rate)) if wanted]:
             application = f"{runner}-{part}-{uuid.uuid4().hex[:6]}"
             place = Path(folder) / part
             shape = Shape(PARTITIONS, options.workers)
-            async with Deployment(
-                broker.bootstrap_servers, application, place, json.dumps(JOB), shape=shape
-            ) as deployment:
+            job = json.dumps(job_of(options))
+            async with Deployment(broker.bootstrap_servers, application, place, job, shape=shape) as deployment:
                 if part == "throughput":
-                    await throughput(deployment, figures, options.events, runner, options.workers)
+                    await throughput(deployment, figures, runner, options)
                 else:
                     await start(deployment, runner, options.workers)
                     await send(deployment, options.rate, options.warm_up)
@@ -239,16 +258,21 @@ async def measure(broker: EmbeddedBroker, runner: str, options: argparse.Namespa
 PLAIN = """
 import sys
 from pyspark.sql import SparkSession, functions as F
-servers, source, target, checkpoint, jars = sys.argv[1:]
+servers, source, target, checkpoint, jars, steps = sys.argv[1:]
 spark = (SparkSession.builder.master("local[2]").config("spark.jars", jars).config("spark.ui.enabled", "false")
          .config("spark.sql.shuffle.partitions", "4").config("spark.driver.memory", "1g").getOrCreate())
 spark.sparkContext.setLogLevel("ERROR")
 events = (spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", source)
           .option("startingOffsets", "earliest").load())
 sent = F.get_json_object(F.col("value").cast("string"), "$.sent").cast("double")
+wanted = [F.count("*").alias("events"), F.min(sent).alias("first"), F.max(sent).alias("last")]
+if int(steps):
+    from costly import worked
+    costly = F.udf(lambda value, steps=int(steps): round(worked(value, steps)), "long", useArrow=True)
+    wanted.append(F.sum(costly(sent)).alias("costly"))
 counted = (events.withWatermark("timestamp", "0 seconds").groupBy(F.window("timestamp", "5 seconds"), "key")
-           .agg(F.count("*").alias("events"), F.min(sent).alias("first"), F.max(sent).alias("last")))
-rows = counted.select("key", F.to_json(F.struct("window", "events", "first", "last")).alias("value"))
+           .agg(*wanted))
+rows = counted.select("key", F.to_json(F.struct(*(name for name in counted.columns if name != "key"))).alias("value"))
 query = (rows.writeStream.format("kafka").option("kafka.bootstrap.servers", servers).option("topic", target)
          .option("checkpointLocation", checkpoint).outputMode("update").trigger(availableNow=True).start())
 query.awaitTermination()
@@ -264,7 +288,7 @@ async def plain_spark(broker: EmbeddedBroker, options: argparse.Namespace) -> Fi
         place = Path(folder)
         application = f"plain-{uuid.uuid4().hex[:6]}"
         async with Deployment(broker.bootstrap_servers, application, place, json.dumps(JOB)) as deployment:
-            await deployment.write(events(options.events))
+            await deployment.write(events(options.events, options.hot))
             script, log = place / "plain.py", place / "plain.log"
             script.write_text(PLAIN)
             jars = ",".join(jar.as_uri() for jar in sorted((default_jars_dir() / "spark").absolute().glob("*.jar")))
@@ -275,6 +299,7 @@ async def plain_spark(broker: EmbeddedBroker, options: argparse.Namespace) -> Fi
                 names.results_topic,
                 str(place / "checkpoint"),
                 jars,
+                os.environ.get(STEPS, "0"),
             ]
             process = spawn([sys.executable, str(script), *arguments], log)
             usage = figures.usage["spark-0 (with start-up)"] = Usage([psutil.Process(process.pid)])
@@ -282,7 +307,8 @@ async def plain_spark(broker: EmbeddedBroker, options: argparse.Namespace) -> Fi
                 usage.look()
                 await asyncio.sleep(0.2)
             terminate(process, 1)
-            line = next(line for line in log.read_text().splitlines() if line.startswith("PLAIN"))
+            told = [line for line in log.read_text().splitlines() if line.startswith("PLAIN")]
+            line = told[0] if told else sys.exit("\n".join(["plain Spark failed:", *last_lines(log, 30)]))
             _, rows, seconds = line.split()
             figures.events_per_second = int(rows) / float(seconds)
     return figures
@@ -312,5 +338,12 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--warm-up", type=int, default=60, help="seconds at the same rate; a JVM compiles meanwhile")
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--micros", type=float, default=0, help="Python per event, of an aggregate of a user's own")
+    parser.add_argument("--hot", type=float, help="share of one key; each key is in one partition then")
     parser.add_argument("--runners", nargs="+", default=list(STAGES), choices=list(STAGES))
-    asyncio.run(main(parser.parse_args()))
+    given = parser.parse_args()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if given.micros:
+        os.environ[STEPS] = str(steps_of(given.micros))
+        os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    asyncio.run(main(given))

@@ -21,6 +21,7 @@ from keygrouping.aggregate import (
     parse_aggregates,
     trial,
 )
+from keygrouping.aggregate.trial import microseconds_of_check
 from keygrouping.job import JobError, JobSpec, Rejection, extract_columns
 
 MODULE = """
@@ -78,6 +79,19 @@ class OnlySmall(GeometricMean):
 class WithSamples(OnlySmall):
     def samples(self):
         return [1e-7, None, 2e-7]
+
+class Checked(GeometricMean):
+    def check(self, value):
+        if value is not None and value <= 0:
+            raise ValueError("not positive")
+
+class TakesAll(GeometricMean):
+    def check(self, value):
+        pass
+
+class TakesNothing(GeometricMean):
+    def check(self, value):
+        raise ValueError("never")
 """
 
 
@@ -175,6 +189,8 @@ def test_an_unlawful_class_is_a_fault_with_the_law_and_an_example() -> None:
         ("Typo", " can use none of its samples: None raises NameError: name 'stat' is not defined; give it some"),
         ("NoStart", ": samples() or initial() raises LookupError: nothing there"),
         ("OnlySmall", " can use none of its samples: 0 raises ValueError: too large; give it some that it can, by"),
+        ("TakesAll", ": check() takes 0, of which add() raises ValueError: "),
+        ("TakesNothing", ": check() raises ValueError: never of "),
     ],
 )
 def test_a_class_that_can_not_be_tried_is_a_fault(name: str, told: str) -> None:
@@ -230,6 +246,23 @@ def test_an_event_at_which_it_raises_an_error_is_refused_and_the_others_are_not(
         "aggregate 'geometricmean' (users_aggregates:GeometricMean) raises ValueError: "
         + ("expected a positive input" if sys.version_info >= (3, 14) else "math domain error"),
     )
+
+
+def test_a_check_of_its_own_is_asked_and_no_event_is_added_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = job("Checked")
+    added: list[object] = []
+    monkeypatch.setattr(type(spec.aggregates[0]), "add", lambda *given: added.append(given))
+    found = [spec.extract(b"k", b'{"x": %s}' % x, (), 1000, 2000) for x in (b"2", b"-1", b"null")]
+    assert [isinstance(each, Rejection) for each in found] == [False, True, False]
+    detail = "aggregate 'checked' (users_aggregates:Checked) raises ValueError: not positive"
+    assert found[1] == Rejection("aggregate-failed", detail)
+    assert added == []
+
+
+def test_what_a_check_takes_is_measured() -> None:
+    quick, slow = job("Checked").aggregates[0], job("GeometricMean").aggregates[0]
+    type(slow).add = lambda *_: sum(range(200_000))  # type: ignore[method-assign]
+    assert 0 < microseconds_of_check(quick) < 200 < microseconds_of_check(slow)
 
 
 @dataclass

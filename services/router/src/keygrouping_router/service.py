@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
+from keygrouping.aggregate import is_foreign
+from keygrouping.aggregate.trial import microseconds_of_check
+from keygrouping.job import JobSpec
 from keygrouping_service.errors import Fatal
 from keygrouping_service.events.input_partition import STAGE
 from keygrouping_service.events.lateness import warm_up
@@ -31,6 +35,9 @@ from keygrouping_router.scaling.worker_pods import WorkerPods
 from keygrouping_router.scaling.worker_stage import KafkaWorkerStage
 from keygrouping_router.settings import RouterSettings
 
+log = logging.getLogger(__name__)
+
+_SLOW_MICROSECONDS = 20.0
 _MESSAGE_BYTES = 1_048_588
 """Kafka's default of max.message.bytes."""
 
@@ -88,6 +95,7 @@ class _Input:
 
 async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     """Runs the router until `stop` is set, or the range is over that it is to read."""
+    tell_slow_checks(settings.job)
     topics = await clients.retry(lambda: _look_up_topics(settings), "reading the topics")
     writes: tuple[Role, ...] = ("routed", "late", "dead_letters", "quarantine", "positions")
     if not await checked(settings, stop, reads=("events",), writes=writes):
@@ -126,6 +134,17 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
                 _going_on(WorkerPods(replica, StatefulSetPods(settings.worker_pods), replica.store))
             )
         await runner.run(stop)
+
+
+def tell_slow_checks(job: JobSpec) -> None:
+    """Warns of aggregates of a user's own that hold up routing: each event is checked here before it is routed."""
+    for aggregate in filter(is_foreign, job.aggregates):
+        if (took := microseconds_of_check(aggregate)) > _SLOW_MICROSECONDS:
+            log.warning(
+                "aggregate %r (%s): to check an event takes the router %.0f µs, so it routes at most %.0f events per "
+                "second: give the class a quicker check(), or lend the router more processes",
+                *(aggregate.name, aggregate.op, took, 1e6 / took),
+            )
 
 
 @contextlib.asynccontextmanager

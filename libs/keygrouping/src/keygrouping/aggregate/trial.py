@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from keygrouping.aggregate.base import Aggregate
@@ -33,8 +34,11 @@ def _tried(aggregate: Aggregate) -> list[str]:
     deadline = time.monotonic() + _ENOUGH
     try:
         values, refused = _usable(aggregate)
+        disagreed = _disagreement(aggregate)
     except Exception as error:
         return [f"{aggregate.op}: samples() or initial() raises {_told(error)}"]
+    if disagreed:
+        return [disagreed]
     if refused and not any(value is not None for value in values):
         return [f"{aggregate.op} can use none of its samples: {refused}; give it some that it can, by samples()"]
     lines = broken_laws(aggregate, values, _LAWS, rounds=_ROUNDS, enough=lambda: time.monotonic() > deadline)
@@ -45,14 +49,42 @@ def _usable(aggregate: Aggregate) -> tuple[list[Any], str]:
     """The samples that it takes as events, and what is wrong with the first one that it doesn't."""
     usable, refused = [], ""
     for value in aggregate.samples():
-        state = aggregate.initial()
-        try:
-            aggregate.add(state, value)
-        except Exception as error:
-            refused = refused or f"{value!r} raises {_told(error)}"
+        if error := _raised(aggregate.add, aggregate.initial(), value):
+            refused = refused or f"{value!r} raises {error}"
         else:
             usable.append(value)
     return usable, refused
+
+
+def _disagreement(aggregate: Aggregate) -> str:
+    """In what a `check` of its own says something else of a sample than `add` ("": nothing)."""
+    if type(aggregate).check is Aggregate.check:
+        return ""
+    for value in aggregate.samples():
+        added, checked = _raised(aggregate.add, aggregate.initial(), value), _raised(aggregate.check, value)
+        if added and not checked:
+            return f"{aggregate.op}: check() takes {value!r}, of which add() raises {added}"
+        if checked and not added:
+            return f"{aggregate.op}: check() raises {checked} of {value!r}, which add() takes"
+    return ""
+
+
+def microseconds_of_check(aggregate: Aggregate) -> float:
+    """Processor time that `check` takes of an event: the average over its samples, one round of them."""
+    values = aggregate.samples()
+    begun = time.thread_time()
+    for value in values:
+        _raised(aggregate.check, value)
+    return (time.thread_time() - begun) / max(1, len(values)) * 1e6
+
+
+def _raised(action: Callable[..., object], *arguments: Any) -> str:
+    """The error that it raises, as text ("": none)."""
+    try:
+        action(*arguments)
+    except Exception as error:
+        return _told(error)
+    return ""
 
 
 def _told(error: Exception) -> str:

@@ -152,7 +152,7 @@ def trial_of(aggregate: Aggregate, pick: Callable[[Sequence[Any]], Any]) -> _Try
 
     def attempt(fields: tuple[Any, ...]) -> None:
         try:
-            aggregate.add(aggregate.initial(), pick(fields))
+            aggregate.check(pick(fields))
         except Exception as error:
             raise RejectedError(AGGREGATE_FAILED, aggregate.failed(error)) from None
 

@@ -63,7 +63,7 @@ test-long: install ## the tests that take longest: mixed runners, outages and ch
 	$(PYTEST_ALL) -m long $(ARGS)
 
 test-spark: install ## Spark's tests on another version of it: SPARK=4.0.5, default 4.1.1 (downloads half a gigabyte, once); ARGS="-k NAME"
-	$(UV) pip install --quiet --no-deps --target .tools/spark-$(SPARK)/python pyspark==$(SPARK)
+	$(UV) pip install --quiet --no-deps --target .tools/spark-$(SPARK)/python pyspark==$(SPARK) 'pyarrow<22'  # later ones need Spark 4.2
 	export PYTHONPATH=$(CURDIR)/.tools/spark-$(SPARK)/python KEYGROUPING_LOCAL_TOOLS_DIR=$(CURDIR)/.tools/spark-$(SPARK); \
 	$(BIN)/python -m keygrouping_local.jars; $(BIN)/pytest spark-jobs libs/pyspark -m spark $(ARGS)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import orjson
-import pyarrow as pa
 import pytest
+from by_task import pairs, partials_of
 from datasketches import hll_sketch, tgt_hll_type
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -29,10 +29,10 @@ from keygrouping_service.kafka.partials import check
 from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.record import Record as KafkaRecord
 from keygrouping_spark.aggregator import IDENTITY, merge, result_of
-from keygrouping_spark.pre_aggregation import PreAggregation
+from keygrouping_spark.fetching import Range
+from keygrouping_spark.pre_aggregation import PreAggregation, Seen
 from keygrouping_spark.reading import Letters, read_partials
 from keygrouping_spark.refused import Refused
-from keygrouping_spark.worker import partials
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -223,51 +223,38 @@ def by_native_workers(job: JobSpec, records: Sequence[Record]) -> list[tuple[byt
     return written
 
 
-def by_worker_query(spark: SparkSession, job: JobSpec, records: Sequence[Record]) -> list[tuple[bytes, bytes]]:
-    rows = partials(frame(spark, records), job, 3, TOPIC).collect()
-    return [(bytes(row["key"]), bytes(row["value"])) for row in rows]
-
-
 @pytest.mark.parametrize(("members", "records"), SAME_READING)
 def test_the_worker_query_writes_the_partials_of_a_native_worker(
-    spark: SparkSession, members: dict[str, object], records: list[Record]
+    members: dict[str, object], records: list[Record]
 ) -> None:
     job = JobSpec.from_json({"aggregates": [], **members})
     numbered = [(*r[:3], offset, *r[4:]) for offset, r in enumerate(records)]
     expected = by_native_workers(job, numbered)
     assert sum(Partial.decode(value).events for _, value in expected) == len(records)
-    assert sorted(by_worker_query(spark, job, numbered)) == sorted(expected)
+    assert sorted(partials_of(numbered, job, 3, TOPIC)) == sorted(expected)
 
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=list(JOBS))
-def test_the_worker_query_takes_of_hostile_events_what_a_native_worker_does(spark: SparkSession, job: JobSpec) -> None:
+def test_the_worker_query_takes_of_hostile_events_what_a_native_worker_does(job: JobSpec) -> None:
     """The readings of the same events are compared by `tests/test_extractions.py`."""
-    readable = 2**53  # Spark counts microseconds: a timestamp that has too many stands in no frame
     records: list[Record] = [
-        (e.key, e.value, e.offset % 2, e.offset, e.timestamp, list(e.headers))
-        for e in hostile_events()
-        if abs(e.timestamp) < readable and not any("\udce9" in name for name, _ in e.headers)
+        (e.key, e.value, e.offset % 2, e.offset, e.timestamp, list(e.headers)) for e in hostile_events()
     ]
     expected = by_native_workers(job, records)
     assert len(expected) > 3
-    assert sorted(by_worker_query(spark, job, records)) == sorted(expected)
+    assert sorted(partials_of(records, job, 3, TOPIC)) == sorted(expected)
 
 
 def test_a_batch_is_cut_at_the_same_records_whatever_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that is replayed must give the same partials, also with another size of Spark's own batches."""
+    """A batch that is replayed must give the same partials, however much is fetched at once."""
     monkeypatch.setattr("keygrouping_spark.pre_aggregation.ROWS", 10)
     count = 35
-    columns = {
-        "partition": pa.array([0] * count, pa.int32()),
-        "offset": pa.array(range(100, 100 + count), pa.int64()),
-        "timestamp": pa.array([1000] * count, pa.int64()),
-        "key": pa.array([b"k"] * count, pa.binary()),
-        "value": pa.array([None] * count, pa.binary()),
-    }
+    whole = Columns.of("routed", 0, [(offset, 1000, b"k", None, ()) for offset in range(100, 100 + count)])
     task = PreAggregation(JobSpec.from_json({"aggregates": []}), 0, TOPIC)
     for size in (1, 7, 10, 64):
-        batches = pa.table(columns).to_batches(max_chunksize=size)
-        made = [Partial.decode(value) for out in task(batches) for value in out["value"].to_pylist()]
+        seen: Seen = {}
+        batches = [whole.cut(start, start + size) for start in range(0, count, size)]
+        made = [Partial.decode(value) for _, value in pairs(task(Range(0, 100, 135), batches, seen))]
         found = [(partial.first, partial.last, partial.events) for partial in made]
         assert found == [(100, 109, 10), (110, 119, 10), (120, 129, 10), (130, 134, 5)]
 
@@ -279,8 +266,8 @@ def as_records(found: Sequence[tuple[bytes, int, object, object, int]]) -> list[
     ]
 
 
-def partial_rows(df: DataFrame) -> list[tuple[bytes, Partial]]:
-    return [(bytes(row["key"]), Partial.decode(bytes(row["value"]))) for row in df.collect()]
+def all_decoded(rows: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, Partial]]:
+    return [(key, Partial.decode(value)) for key, value in rows]
 
 
 def oracle(records: Sequence[Record], by_worker: bool) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -326,9 +313,9 @@ def largest(found: list[tuple[bytes, int, Any, object, int]]) -> float:
 
 @slowly
 @given(found=events)
-def test_the_library_finishes_sparks_partials_to_its_own_results(spark: SparkSession, found: Any) -> None:
+def test_the_library_finishes_sparks_partials_to_its_own_results(found: Any) -> None:
     records = as_records(found)
-    rows = partial_rows(partials(frame(spark, records), JOB, 3, TOPIC))
+    rows = all_decoded(partials_of(records, JOB, 3, TOPIC))
     results = {
         (key, p.start, p.worker): finish([a.decode(p.aggregates[a.name]) for a in JOB.aggregates]) for key, p in rows
     }
@@ -345,11 +332,11 @@ def receipt_of(offsets: list[int], worker: int) -> int:
     return tally(np.array(offsets, np.int64), partition_seeds(TOPIC, worker)).hashes
 
 
-def by_spark(spark: SparkSession, records: Sequence[Record]) -> list[tuple[bytes, bytes]]:
-    return [(k, p.encode()) for k, p in partial_rows(partials(frame(spark, records), JOB, 0, TOPIC))]
+def by_spark(records: Sequence[Record]) -> list[tuple[bytes, bytes]]:
+    return partials_of(records, JOB, 0, TOPIC)
 
 
-def by_library(_: SparkSession, records: Sequence[Record]) -> list[tuple[bytes, bytes]]:
+def by_library(records: Sequence[Record]) -> list[tuple[bytes, bytes]]:
     groups: dict[tuple[bytes, int, int], list[Record]] = defaultdict(list)
     for item in records:
         groups[item[0] or b"", JOB.window_of(item[4]), item[2]].append(item)
@@ -373,12 +360,12 @@ def by_hand(group: tuple[bytes, int, int], items: list[Record]) -> Partial:
 @given(found=events, cut=st.integers(0, 120))
 def test_spark_merges_partials_of_either_runner_to_the_librarys_results(
     spark: SparkSession,
-    runner: Callable[[SparkSession, Sequence[Record]], list[tuple[bytes, bytes]]],
+    runner: Callable[[Sequence[Record]], list[tuple[bytes, bytes]]],
     found: Any,
     cut: int,
 ) -> None:
     records = as_records(found)
-    flushed = [row for part in (records[:cut], records[cut:]) if part for row in runner(spark, part)]
+    flushed = [row for part in (records[:cut], records[cut:]) if part for row in runner(part)]
     source = kafka_values(spark, flushed)
     assert refused(source) == []
     rows = merged(source)
@@ -394,7 +381,7 @@ def test_spark_merges_partials_of_either_runner_to_the_librarys_results(
 
 @pytest.mark.parametrize("receipt", ["", "f" * 31, "F" * 32, "f" * 31 + "g", "f" * 33, "f" * 32 + "\n"])
 def test_a_partial_whose_receipt_is_none_is_not_merged(spark: SparkSession, receipt: str) -> None:
-    ((key, value),) = by_library(spark, as_records([(b"a", 0, 1, None, 0)]))
+    ((key, value),) = by_library(as_records([(b"a", 0, 1, None, 0)]))
     document = orjson.loads(value)
     rows = [(key, value), (key, orjson.dumps(document | {"first": 7, "last": 7, "receipt": receipt}))]
     (row,) = merged(kafka_values(spark, rows))
@@ -422,8 +409,7 @@ def test_offsets_of_a_topic_that_was_created_again_are_no_repetitions_of_the_old
     written: list[tuple[bytes, bytes]] = []
     for topic, count in (("o" * 22, 100), ("n" * 22, 500)):
         records = as_records([(b"a", 0, number, None, 0) for number in range(count)])
-        rows = partial_rows(partials(frame(spark, records), JOB, 0, topic))
-        written += [(key, p.encode()) for key, p in rows for _ in range(2)]
+        written += 2 * partials_of(records, JOB, 0, topic)
     once = read(kafka_values(spark, written)).dropDuplicates(IDENTITY)
     (row,) = merge(once, JOB).collect()
     assert result_of(row, JOB).events == 600
@@ -431,7 +417,7 @@ def test_offsets_of_a_topic_that_was_created_again_are_no_repetitions_of_the_old
 
 def test_variance_does_not_cancel_out_far_from_zero(spark: SparkSession) -> None:
     found = [(b"a", 0, 1.7e9 + (i % 7), None, i % 3) for i in range(300)]
-    source = kafka_values(spark, by_spark(spark, as_records(found)))
+    source = kafka_values(spark, by_spark(as_records(found)))
     (row,) = merged(source)
     expected = oracle(as_records(found), by_worker=False)[b"a", 0]["spread"]
     assert row.aggregates["spread"] == pytest.approx(expected, rel=1e-6)
@@ -439,19 +425,19 @@ def test_variance_does_not_cancel_out_far_from_zero(spark: SparkSession) -> None
 
 def test_no_volume_is_no_price(spark: SparkSession) -> None:
     records = [record({"x": 5, "w": 0}), record({"x": 7}, offset=1)]
-    (row,) = merged(kafka_values(spark, by_spark(spark, records)))
+    (row,) = merged(kafka_values(spark, by_spark(records)))
     assert row.aggregates["price"] is None
 
 
 def test_partials_of_windows_that_were_final_before_are_left_out(spark: SparkSession) -> None:
     found = [(b"a", time, 1, None, 0) for time in (0, 60_000, 120_000)]
-    source = kafka_values(spark, by_spark(spark, as_records(found)))
+    source = kafka_values(spark, by_spark(as_records(found)))
     assert [row["start"] for row in merge(read(source, floor=120_000), JOB).collect()] == [120_000]
 
 
 def test_no_code_is_compiled_again_for_a_later_batch(spark: SparkSession) -> None:
     """What differs from batch to batch, as the time does, must not stand in the code that Spark generates."""
-    written = by_spark(spark, as_records([(b"a", 0, 1, None, 0), (b"b", 60_000, 2.5, None, 1)]))
+    written = by_spark(as_records([(b"a", 0, 1, None, 0), (b"b", 60_000, 2.5, None, 1)]))
     source = kafka_values(spark, written).repartition(1)
     jvm: Any = spark._jvm
     compiled = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
@@ -465,15 +451,15 @@ def test_no_code_is_compiled_again_for_a_later_batch(spark: SparkSession) -> Non
 
 def test_integers_are_exact_and_mixed_numbers_are_too(spark: SparkSession) -> None:
     values = [10**17 + 1, 1, 2**63 - 1, -(2**63), 2**53 + 1, None, 3]
-    flushed = by_spark(spark, as_records([(b"a", i, x, None, i % 2) for i, x in enumerate(values)]))
+    flushed = by_spark(as_records([(b"a", i, x, None, i % 2) for i, x in enumerate(values)]))
     whole = [x for x in values if x is not None]
-    (row,) = merged(kafka_values(spark, [*flushed, *by_library(spark, as_records([(b"a", 0, 2**62, None, 2)]))]))
+    (row,) = merged(kafka_values(spark, [*flushed, *by_library(as_records([(b"a", 0, 2**62, None, 2)]))]))
     assert (row.aggregates["total"], row.aggregates["most"]) == (sum(whole) + 2**62, 2**63 - 1)
     assert row.aggregates["least"] == -(2**63)
     assert type(row.aggregates["total"]) is int
     assert row.aggregates["average"] == float(sum(whole) + 2**62) / 7
     records = as_records([(b"a", i, x, None, 0) for i, x in enumerate([10**17 + 1, 2.5, 1])])
-    (row,) = merged(kafka_values(spark, by_spark(spark, records)))
+    (row,) = merged(kafka_values(spark, by_spark(records)))
     assert row.aggregates["total"] == float(Fraction(10**17 + 2) + Fraction(5, 2))
 
 
@@ -482,8 +468,7 @@ def test_weights_are_added_up_as_the_integers_that_they_are(spark: SparkSession)
     cases: list[tuple[list[float], float]] = [([10**18] * 20, 2 * 10**19), ([2**53, 1], 2**53 + 1), ([1.5, 2], 3.5)]
     for weights, expected in cases:
         rows = [record({"w": w}, offset=i, partition=i % 2) for i, w in enumerate(weights)]
-        written = [(k, p.encode()) for k, p in partial_rows(partials(frame(spark, rows), job, 0, TOPIC))]
-        (row,) = merged(kafka_values(spark, written), job)
+        (row,) = merged(kafka_values(spark, partials_of(rows, job, 0, TOPIC)), job)
         assert (row.weight, type(row.weight)) == (expected, type(expected))
 
 
@@ -582,7 +567,7 @@ def test_spark_decodes_and_merges_every_sketch_that_the_library_takes(spark: Spa
 def test_sketches_of_all_sizes_that_the_worker_query_writes_are_read_by_both_runners(spark: SparkSession) -> None:
     counts = (1, 7, 8, 9, 30, 200, 383, 400, 1000)
     found = [(b"%d" % count, 1000, 1.5, f"value {n}", 0) for count in counts for n in range(count)]
-    rows = by_spark(spark, as_records(found))
+    rows = by_spark(as_records(found))
     assert refused(kafka_values(spark, rows)) == []
     assert len(rows) == len(counts)
     it = Distinct(name="kinds", field="x")

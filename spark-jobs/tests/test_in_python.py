@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from by_task import partials_of
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, Result
 from keygrouping_aggregator.windows import OpenWindows
@@ -18,7 +19,6 @@ from keygrouping_spark.aggregator import failures_of, merge, result_of
 from keygrouping_spark.in_python import _finished
 from keygrouping_spark.reading import Letters, read_partials
 from keygrouping_spark.refused import Refused
-from keygrouping_spark.worker import partials
 from pyspark.sql import DataFrame, SparkSession
 
 TOPIC = "x" * 22
@@ -73,19 +73,10 @@ EVENTS = [
 ]
 
 
-def frame(spark: SparkSession, rows: Sequence[tuple[bytes, dict[str, Any], int]]) -> DataFrame:
-    """Records of `routed`, of two workers."""
-    data = [(key, orjson.dumps(value), offset % 2, offset) for key, value, offset in rows]
-    found = spark.createDataFrame(data, "key binary, value binary, partition int, offset bigint")
-    return found.selectExpr("*", "timestamp_millis(1000) as timestamp")
-
-
-def written(spark: SparkSession, job: JobSpec, cut: int) -> list[tuple[bytes, bytes]]:
-    """The partials of two batches."""
-    rows = [(key, value, offset) for offset, (key, value) in enumerate(EVENTS)]
-    frames = (frame(spark, part) for part in (rows[:cut], rows[cut:]))
-    made = [row for one in frames for row in partials(one, job, 3, TOPIC).collect()]
-    return [(bytes(row["key"]), bytes(row["value"])) for row in made]
+def written(job: JobSpec, cut: int) -> list[tuple[bytes, bytes]]:
+    """The partials of two batches of `routed`, of two workers."""
+    rows = [(key, orjson.dumps(value), offset % 2, offset, 1000, ()) for offset, (key, value) in enumerate(EVENTS)]
+    return [made for part in (rows[:cut], rows[cut:]) for made in partials_of(part, job, 3, TOPIC)]
 
 
 def records(spark: SparkSession, rows: Sequence[tuple[bytes, bytes]]) -> DataFrame:
@@ -110,7 +101,7 @@ def refused(spark: SparkSession, job: JobSpec, rows: Sequence[tuple[bytes, bytes
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=list(JOBS))
 def test_a_stream_of_two_workers_and_two_batches_gives_what_the_oracle_says(spark: SparkSession, job: JobSpec) -> None:
-    rows = written(spark, job, 50)
+    rows = written(job, 50)
     assert refused(spark, job, rows) == []
     for key, value in rows:
         partial = Partial.decode(value)
@@ -133,7 +124,7 @@ def test_results_are_to_the_byte_those_of_a_native_aggregator(spark: SparkSessio
     users.write_text(RANGE)
     spark.sparkContext.addPyFile(str(users))
     job = JobSpec.from_json({"window": "1m", "aggregates": EXACT})
-    rows = written(spark, job, 50)
+    rows = written(job, 50)
     windows = OpenWindows(job, MIN_TIME)
     # In another order than Spark's, as partials of several workers come in any.
     for offset, (key, value) in enumerate(reversed(rows)):

@@ -1,11 +1,15 @@
 """The watermark of a running query is raised for its next batch, which also a restart does not take back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from keygrouping_service.errors import Fatal
 from keygrouping_service.testing import until
+from keygrouping_spark import metrics
+from keygrouping_spark.fetching import BrokerAwayError, LostRecordsError
 from keygrouping_spark.query import QueryRunner
 from keygrouping_spark.reports import Reading
 from pyspark.sql import DataFrame, SparkSession
@@ -102,3 +106,40 @@ async def test_a_restart_before_that_batch_does_not_take_it_back(counting: Count
 
 async def test_a_query_that_has_not_started_is_left_alone(counting: Counting) -> None:
     await counting.runner.advance(101_000)
+
+
+def failing(spark: SparkSession, folder: Path, error: Exception) -> QueryRunner:
+    """A query of which every task raises this."""
+    (folder / "source").mkdir()
+    (folder / "source" / "a.json").write_text('{"second": 1}\n')
+
+    def fail(batches: Iterable[Any]) -> Iterator[Any]:
+        for _ in batches:
+            raise error
+        yield from ()
+
+    def write(batch: DataFrame, _: int) -> None:
+        batch.mapInArrow(fail, "second bigint").collect()
+
+    def start() -> StreamingQuery:
+        rows = spark.readStream.schema("second bigint").json(str(folder / "source"))
+        return rows.writeStream.foreachBatch(write).option("checkpointLocation", str(folder / "c")).start()
+
+    return QueryRunner("failing", start, Reading("t", {}))
+
+
+async def test_what_a_task_raises_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    runner = failing(spark, tmp_path, LostRecordsError("routed[0] has lost them"))
+    with pytest.raises(Fatal) as told:
+        await runner.run()
+    text = "the failing query failed: keygrouping_spark.fetching.LostRecordsError: routed[0] has lost them"
+    assert str(told.value) == text
+
+
+async def test_a_query_is_begun_again_whose_tasks_miss_the_broker(spark: SparkSession, tmp_path: Path) -> None:
+    runner = failing(spark, tmp_path, BrokerAwayError("reading routed[0]: KafkaConnectionError()"))
+    restarts = metrics.QUERY_RESTARTS.labels("failing")
+    running = asyncio.create_task(runner.run())
+    await until(lambda: restarts._value.get() >= 2, WAIT)
+    await runner.stop()
+    await running

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -107,9 +108,11 @@ def environment(broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.Monk
         "SPARK_TRIGGER_SECONDS": "0.2",
         "SPARK_JAVA_OPTIONS": java_options(archives.reading("spark")),
     }
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
+    kept = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     settings = {PREFIX + name: value for name, value in own.items()}
-    return {**kept, **settings, "PYTHONPATH": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    # What the tests run with stays: another version of Spark, for one.
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    return {**kept, **settings, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
 
 
 @pytest.mark.kafka
@@ -259,6 +262,12 @@ async def test_clients_ask_where_the_driver_is_reached(listening: str, local: bo
     assert options["kafka.sasl.mechanism"] == "OAUTHBEARER"
 
 
+def settings_at(made: SparkSettings, url: str) -> SparkSettings:
+    """The same, where the endpoint has another address."""
+    assert made._token_server is not None
+    return made.with_token_server(replace(made._token_server, url=url))
+
+
 async def test_only_who_has_the_secret_of_the_driver_gets_a_token() -> None:
     endpoint = TokenEndpoint(Tokens(token))
     app = create_app("test", lambda: True, endpoint.router)
@@ -268,6 +277,8 @@ async def test_only_who_has_the_secret_of_the_driver_gets_a_token() -> None:
         ask = partial(client.post, f"http://127.0.0.1:{port}{PATH}", data={"grant_type": "client_credentials"})
         given = await ask(auth=("spark", secret))
         assert is_jwt(given.json()["access_token"])
+        by_task = settings_at(made, f"http://127.0.0.1:{port}{PATH}").access().options["sasl_oauth_token_provider"]
+        assert is_jwt(await by_task.token())
         assert (await ask()).status_code == 401
         for auth in (("spark", "a guess"), ("other", secret)):
             assert (await ask(auth=auth)).status_code == 401

@@ -10,6 +10,7 @@ from keygrouping.accumulator import Accumulator
 from keygrouping.job import JobSpec
 from keygrouping.version import add_version
 from keygrouping_service.records.columns import Columns
+from keygrouping_service.records.v2.precompile import warm_up
 from pyspark.daemon import manager
 
 import keygrouping_spark.pre_aggregation
@@ -17,7 +18,8 @@ import keygrouping_spark.reading  # noqa: F401
 
 
 def load_kernels() -> None:
-    """Reads an event, for which compiled code is loaded."""
+    """Reads a record batch and an event, for which compiled code is loaded."""
+    warm_up()
     job = JobSpec.from_json({"aggregates": [{"name": "total", "op": "sum", "field": "x"}]})
     event = Columns("", 0, np.array([0]), np.array([0]), [b"k"], [b'{"x":1}'], [()])
     Accumulator(job, 0, "A" * 22).add(event)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
 from keygrouping.accumulator import Accumulator
-from keygrouping.job import Headers, JobSpec
+from keygrouping.job import JobSpec
 from keygrouping.partial import Partial
-from keygrouping.slices import Slices, buffer_of
-from keygrouping_service.records.columns import Columns
+from keygrouping_service.records.protocols import RecordBatch
+from keygrouping_service.records.record import DeadLetter
+from pyspark.accumulators import Accumulator as Shared
+from pyspark.accumulators import AccumulatorParam
+
+from keygrouping_spark.fetching import Fetching, Range
 
 ROWS = 100_000
 """Records of one partition after which its partials are written, from the beginning of the micro-batch on: it bounds
@@ -21,69 +25,81 @@ the groups in memory. A replayed batch must be cut at the same records, so no se
 SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _CHUNK = 5_000
 
+Seen: TypeAlias = dict[tuple[int, int], tuple[int, int, str]]
+"""By partition and first offset of a range that was read: its records, how many are of no use, and the first of those.
+
+A task that is run again says the same again.
+"""
+
+
+class Together(AccumulatorParam[Seen]):
+    """What all tasks have seen."""
+
+    def zero(self, value: Seen) -> Seen:  # noqa: ARG002
+        """Nothing."""
+        return {}
+
+    def addInPlace(self, value1: Seen, value2: Seen) -> Seen:
+        """Both."""
+        return value1 | value2
+
 
 @dataclass(frozen=True)
 class PreAggregation:
-    """What a task does with its records.
-
-    The router has refused what the job can't use. What somebody else has written to `routed` counts nowhere.
-    """
+    """Partials of the records of a range."""
 
     job: JobSpec
     epoch: int
     topic_id: str
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: dict[int, Accumulator] = {}
-        taken: dict[int, int] = {}
-        for part in chain.from_iterable(map(_columns, batches)):
+    def __call__(
+        self, wanted: Range, found: Iterable[RecordBatch | DeadLetter], seen: Seen
+    ) -> Iterator[pa.RecordBatch]:
+        """Their keys and values. `seen` gets what became of the range."""
+        accumulator, room = self._accumulator(wanted.partition), ROWS
+        records, refused, first = 0, 0, ""
+        for part in found:
+            if isinstance(part, DeadLetter):
+                refused, first = refused + 1, first or _named(part.record.offset, part.detail)
+                continue
             start = 0
             while start < len(part):
-                stop = min(len(part), start + ROWS - taken.get(part.partition, 0) % ROWS)
-                accumulator = held.setdefault(part.partition, self._accumulator(part.partition))
-                accumulator.add(part.cut(start, stop))
-                taken[part.partition] = taken.get(part.partition, 0) + stop - start
-                if taken[part.partition] % ROWS == 0:
-                    yield from _written(held.pop(part.partition).partials(self.epoch))
+                stop = min(len(part), start + room)
+                rejected = accumulator.add(rows := part.cut(start, stop))
+                for row, rejection in rejected[:1]:
+                    first = first or _named(int(rows.offsets[row]), rejection.detail)
+                refused, room = refused + len(rejected), room - len(rows)
+                if not room:
+                    yield from _written(accumulator.partials(self.epoch))
+                    accumulator, room = self._accumulator(wanted.partition), ROWS
                 start = stop
-        for accumulator in held.values():
-            yield from _written(accumulator.partials(self.epoch))
+            records += len(part)
+        yield from _written(accumulator.partials(self.epoch))
+        seen[wanted.partition, wanted.begin] = (records, refused, first)
 
     def _accumulator(self, partition: int) -> Accumulator:
         return Accumulator(self.job, partition, self.topic_id)
 
 
-def _columns(batch: pa.RecordBatch) -> Iterator[Columns]:
-    """The records of a batch by their partition; a task of the Kafka source has one."""
-    partitions = batch["partition"].to_numpy()
-    for partition in np.unique(partitions).tolist():
-        rows = batch if (partitions == partition).all() else batch.filter(pa.array(partitions == partition))
-        yield Columns(
-            "",
-            partition,
-            rows["offset"].to_numpy(),
-            rows["timestamp"].to_numpy(),
-            _slices(rows["key"]),
-            _slices(rows["value"]),
-            _headers(rows),
-        )
+def _named(offset: int, detail: str) -> str:
+    return f"offset {offset}: {detail}"
 
 
-def _slices(column: pa.Array) -> Slices:
-    """The byte strings where they are."""
-    if column.null_count == len(column):
-        return Slices.of([None]).where(np.zeros(len(column), np.int64))
-    _, ends, data = column.buffers()
-    bounds = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    sizes = np.where(column.is_valid().to_numpy(zero_copy_only=False), np.diff(bounds), -1)
-    return Slices(buffer_of(data or b""), bounds[:-1], sizes)
+@dataclass(frozen=True)
+class Task:
+    """What a task does: its rows name the ranges that it reads."""
 
+    fetching: Fetching
+    ranges: tuple[Range, ...]
+    aggregation: PreAggregation
+    seen: Shared[Seen]
 
-def _headers(rows: pa.RecordBatch) -> list[Headers]:
-    if "headers" not in rows.schema.names:
-        return [()] * len(rows)
-    found = rows["headers"].to_pylist()
-    return [tuple((header["key"], header["value"]) for header in headers or ()) for headers in found]
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        seen: Seen = {}
+        for number in chain.from_iterable(batch["id"].to_pylist() for batch in batches):
+            wanted = self.ranges[number]
+            yield from self.aggregation(wanted, self.fetching.read(wanted), seen)
+        self.seen.add(seen)
 
 
 def _written(partials: Iterator[tuple[bytes, Partial]]) -> Iterator[pa.RecordBatch]:

@@ -21,11 +21,12 @@ from keygrouping_spark.reports import Reading
 
 log = logging.getLogger(__name__)
 
-# Kafka's retriable errors as they appear in the text of a failed query.
+# Errors that may pass by themselves, Kafka's and those of our own tasks, as they appear in the text of a failed query.
 _BROKER_AWAY = re.compile(
-    r"kafka\.common\.errors\.(Timeout|Disconnect|Network|NotLeader\w*|LeaderNotAvailable|Coordinator\w+|"
+    r"keygrouping_spark\.fetching\.BrokerAwayError|kafka\.common\.errors\.(Timeout|Disconnect|Network|NotLeader\w*|LeaderNotAvailable|Coordinator\w+|"
     r"BrokerNotAvailable|NotEnoughReplicas\w*|UnknownTopicOrPartition)Exception"
 )
+_TRACEBACK = "Traceback (most recent call last):"
 _STOP_TIMEOUT = 30.0
 
 
@@ -116,4 +117,11 @@ def _reason(error: Exception) -> str:
         return "the Java process of Spark has ended (out of memory, or killed)"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return (causes or lines or ["no reason given"])[-1 if causes else 0][:500]
+    return (_raised(str(error)) or (causes or lines or ["no reason given"])[-1 if causes else 0])[:500]
+
+
+def _raised(text: str) -> str | None:
+    """What Python raised last, if a task of ours did: the first line after its frames, which are indented."""
+    if not (tracebacks := text.split(_TRACEBACK)[1:]):
+        return None
+    return next((line for line in tracebacks[-1].splitlines() if line and not line.startswith(" ")), None)

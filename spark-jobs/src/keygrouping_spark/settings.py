@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from keygrouping_service.settings import PREFIX, Groups, JobSettings, PurgeSettings, TopicName
 from pydantic import Field, PrivateAttr, model_validator
 
+from keygrouping_spark.access import Access, Certificates, TokenServer
 from keygrouping_spark.support import spark_halves
 
 LEAST_HEAP = 512
@@ -58,7 +58,7 @@ class SparkSettings(JobSettings, PurgeSettings):
     ui: bool = Field(default=False, description="whether Spark's own pages are served")
     spark_log_level: Literal["ERROR", "WARN", "INFO", "DEBUG"] = Field(default="WARN", description="what Spark logs")
 
-    _token_login: dict[str, str] = PrivateAttr(default_factory=dict)
+    _token_server: TokenServer | None = PrivateAttr(default=None)
     _stages_of_all: str = PrivateAttr(default_factory=lambda: os.environ.get(_STAGES_OF_ALL) or "route")
 
     @model_validator(mode="after")
@@ -115,17 +115,28 @@ class SparkSettings(JobSettings, PurgeSettings):
         """Whether one logs in at Kafka with tokens."""
         return self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER"
 
-    def with_token_login(self, options: Mapping[str, str]) -> Self:
-        """The same settings, by which Spark's clients log in with tokens as these options of theirs say."""
+    def with_token_server(self, server: TokenServer) -> Self:
+        """The same settings, by which Spark's clients log in with tokens that they get there."""
         made = self.model_copy()
-        made._token_login = dict(options)
+        made._token_server = server
         return made
+
+    def access(self) -> Access:
+        """How Spark's tasks reach Kafka themselves."""
+        options = self.kafka_options()
+        certificates = None
+        if options.pop("ssl_context", None):
+            authorities, chain, key = map(_text_of, (self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile))
+            certificates = Certificates(authorities, chain, key)
+        if self.takes_tokens:
+            options["sasl_oauth_token_provider"] = self._token_server
+        return Access(options, certificates)
 
     def spark_kafka_options(self) -> dict[str, str]:
         """Options of the cluster for Spark's Kafka source and sink, with the prefix that Spark wants."""
         options = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
         if self.security_protocol.startswith("SASL"):
-            login = self._token_login if self.takes_tokens else {"sasl.jaas.config": self._jaas()}
+            login = self._token_server.java_options() if self._token_server else {"sasl.jaas.config": self._jaas()}
             options |= {"sasl.mechanism": self.sasl_mechanism, **login}
         if self.ssl_cafile:
             options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": self.ssl_cafile.read_text()}
@@ -138,6 +149,10 @@ class SparkSettings(JobSettings, PurgeSettings):
         login = "plain.Plain" if self.sasl_mechanism == "PLAIN" else "scram.Scram"
         user, password = (_quoted(text) for text in (self.sasl_username or "", self.password()))
         return f"org.apache.kafka.common.security.{login}LoginModule required username={user} password={password};"
+
+
+def _text_of(file: Path | None) -> str | None:
+    return file.read_text() if file else None
 
 
 def _quoted(text: str) -> str:

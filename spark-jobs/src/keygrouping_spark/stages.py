@@ -35,6 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from keygrouping_spark import aggregator, metrics, worker
 from keygrouping_spark.batch_log import BatchLog
 from keygrouping_spark.checkpoint import Checkpoint, Identity, aggregator_plan, worker_plan
+from keygrouping_spark.fetching import Range
 from keygrouping_spark.progress import AggregatorProgress, WorkerProgress
 from keygrouping_spark.query import QueryRunner
 from keygrouping_spark.reading import Letters
@@ -217,7 +218,8 @@ async def worker_stage(environment: Environment) -> Stage:
     runner = QueryRunner(
         "worker",
         lambda: worker.start(
-            *(environment.spark, settings, starts, group.topic_id),
+            worker.Worker(environment.spark, settings, group.topic_id),
+            starts,
             epoch=lambda: progress.ahead.newest.epoch,
             begin=beginning.begin,
         ),
@@ -233,11 +235,12 @@ async def _repeat_last(
     """Writes the last batch of a lost checkpoint again, which may not have been written whole; gives where it ended."""
     last = await retry(lambda: batches.last(group.last), "reading what was written last")
     ahead = {p: batch for p, batch in last.items() if (group.last[p].offset or 0) <= batch.begin < batch.end}
-    ranges = {p: (batch.begin, batch.end) for p, batch in ahead.items() if firsts[p] <= batch.begin}
+    ranges = [Range(p, batch.begin, batch.end) for p, batch in ahead.items() if firsts[p] <= batch.begin]
     if ranges:
         log.warning("a checkpoint that is lost has begun a batch: writing it again, %s", ranges)
         epoch = max(entry.progress.epoch for entry in group.last.values())
-        await asyncio.to_thread(worker.repeat, environment.spark, environment.settings, ranges, group.topic_id, epoch)
+        writer = worker.Worker(environment.spark, environment.settings, group.topic_id)
+        await asyncio.to_thread(writer.write, ranges, epoch)
     ends = {partition: batch.end for partition, batch in ahead.items()}
     for partition, end in ends.items():
         group.last[partition] = replace(group.last[partition], offset=end)
@@ -264,18 +267,20 @@ class _Beginning:
         self._starts = starts
         self._loop = loop
 
-    def begin(self, batch: int) -> None:
-        """Returns when the batch, which is told by Spark's thread, may write."""
+    def begin(self, batch: int) -> list[Range]:
+        """What the batch, which is told by Spark's thread, reads; returns when it may write."""
         self._progress.reading.begin(batch)
         topic = self._group.topic
         starts = self._checkpoint.planned(batch - 1, topic) if batch else self._starts
         ends = self._checkpoint.planned(batch, topic)
-        told = asyncio.run_coroutine_threadsafe(self._go_on(starts, ends), self._loop)
+        ranges = [Range(partition, starts.get(partition, 0), end) for partition, end in ends.items()]
+        told = asyncio.run_coroutine_threadsafe(self._go_on(ranges), self._loop)
         try:
             told.result()
         except Fatal as error:
             self.failure = error
             raise
+        return ranges
 
     async def tell(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Tells of a batch, which is empty where a new checkpoint begins."""
@@ -287,8 +292,16 @@ class _Beginning:
         await self._batches.begin(entries, ends)
         self._progress.last = {**last, **entries}
 
-    async def _go_on(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        await self.tell(starts, ends)
+    async def _go_on(self, ranges: Iterable[Range]) -> None:
+        for partition, begin, end in ranges:
+            if end < begin:
+                raise Fatal(
+                    f"{self._group.topic}[{partition}] ends at offset {end} and has been read up to {begin}: the "
+                    "broker has lost records, so compare its results, and set KEYGROUPING_SPARK_CHECKPOINT to a new "
+                    "folder to go on"
+                )
+        starts = {each.partition: each.begin for each in ranges}
+        await self.tell(starts, {each.partition: each.end for each in ranges})
         # Spark tells of finished batches later, and the group must not go back behind this one. What a new checkpoint
         # leaves out is not passed over here before it has been counted.
         self._progress.reading.positions.update(starts)

@@ -19,13 +19,10 @@ from keygrouping_service.errors import Fatal
 from keygrouping_service.http.audit import set_caller
 from pyspark.sql import SparkSession
 
+from keygrouping_spark.access import CLIENT, TokenServer
 from keygrouping_spark.settings import SparkSettings
 
 PATH = "/kafka-token"
-_CLIENT = "spark"
-_OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLogin"
-_ANSWER_MS = 10_000
-"""For connecting, and for the answer: the function may ask somebody."""
 
 
 class TokenEndpoint:
@@ -44,23 +41,15 @@ class TokenEndpoint:
                 "KEYGROUPING_SASL_TOKEN_PROVIDER gives a token that is no JWT with sub and exp, and Spark's clients, "
                 "which are Java's, take no other: log in with SCRAM, or run native workers and aggregators"
             )
-        jaas = f'{_OAUTH}Module required clientId="{_CLIENT}" clientSecret="{self._secret}";'
-        return settings.with_token_login(
-            {
-                "sasl.jaas.config": jaas,
-                "sasl.login.callback.handler.class": f"{_OAUTH}CallbackHandler",
-                "sasl.login.connect.timeout.ms": str(_ANSWER_MS),
-                "sasl.login.read.timeout.ms": str(_ANSWER_MS),
-                "sasl.oauthbearer.token.endpoint.url": f"http://{_host(settings.http_host, spark)}:{port}{PATH}",
-            }
-        )
+        where = f"http://{_host(settings.http_host, spark)}:{port}{PATH}"
+        return settings.with_token_server(TokenServer(where, self._secret))
 
     async def _give(self, request: Request) -> dict[str, str]:
         given = request.headers.get("authorization", "")
-        wanted = "Basic " + base64.b64encode(f"{_CLIENT}:{self._secret}".encode()).decode()
+        wanted = "Basic " + base64.b64encode(f"{CLIENT}:{self._secret}".encode()).decode()
         if not hmac.compare_digest(given.encode(), wanted.encode()):
             raise HTTPException(401, "only Spark's own clients get tokens here")
-        set_caller(request, _CLIENT)
+        set_caller(request, CLIENT)
         return {"access_token": await self._tokens.token(), "token_type": "Bearer"}
 
 

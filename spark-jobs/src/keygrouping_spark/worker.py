@@ -1,7 +1,7 @@
 """The worker query: records of `routed` in, one partial per worker, window and key of each micro-batch out.
 
-The library's own compiled code reads and aggregates them, as in a native worker. Each task has the records of one
-partition, so nothing is shuffled.
+The library's own compiled code fetches, reads and aggregates them, as in a native worker. Each task has the records of
+one partition, so nothing is shuffled.
 
 A micro-batch that is replayed has the same offsets, hence the same partials with the same identity; so the plain
 (at-least-once) Kafka sink is enough, because merging drops duplicates. If the checkpoint is lost, `batch_log` knows
@@ -10,78 +10,73 @@ which micro-batch that was.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-from keygrouping.job import JobSpec, is_plain
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from keygrouping_spark import metrics
+from keygrouping_spark.fetching import Fetching, Range
 from keygrouping_spark.kafka import json_offsets, sink_options, source_options
-from keygrouping_spark.pre_aggregation import PreAggregation
+from keygrouping_spark.pre_aggregation import PreAggregation, Seen, Task, Together
 from keygrouping_spark.settings import SparkSettings
 
+log = logging.getLogger(__name__)
 
-def partials(records: DataFrame, job: JobSpec, epoch: int, topic_id: str) -> DataFrame:
-    """Columns key and value of the partials of a batch of records, see `keygrouping.partial.Partial`.
-
-    `topic_id` is that of the topic that the records are of.
-    """
-    timestamp = F.unix_millis("timestamp").alias("timestamp")
-    value = F.lit(None).cast("binary").alias("value") if is_plain(job) else F.col("value")
-    headers = ["headers"] if needs_headers(job) else []
-    read = records.select("partition", "offset", timestamp, "key", value, *headers)
-    return read.mapInArrow(PreAggregation(job, epoch, topic_id), "key binary, value binary")
+_COLUMNS = "key binary, value binary"
 
 
-def repeat(
-    spark: SparkSession, settings: SparkSettings, ranges: Mapping[int, tuple[int, int]], topic_id: str, epoch: int
-) -> None:
-    """Writes a batch again: `ranges` has where it begins and ends in each partition."""
-    topic = settings.routed_topic
-    options = {
-        **source_options(settings, topic),
-        "startingOffsets": json_offsets(topic, {partition: begin for partition, (begin, _) in ranges.items()}),
-        "endingOffsets": json_offsets(topic, {partition: end for partition, (_, end) in ranges.items()}),
-        "includeHeaders": str(needs_headers(settings.job)),
-        "assign": json.dumps({topic: sorted(ranges)}),
-    }
-    for name in ("subscribe", "maxOffsetsPerTrigger"):
-        del options[name]
-    _write(spark.read.format("kafka").options(**options).load(), settings, epoch, topic_id)
+@dataclass(frozen=True)
+class Worker:
+    """Writes the partials of batches. `topic_id` is that of `routed`."""
 
+    spark: SparkSession
+    settings: SparkSettings
+    topic_id: str
 
-def _write(records: DataFrame, settings: SparkSettings, epoch: int, topic_id: str) -> None:
-    written = partials(records, settings.job, epoch, topic_id).write.format("kafka")
-    written.options(**sink_options(settings, settings.partials_topic)).save()
+    def write(self, ranges: Iterable[Range], epoch: int) -> None:
+        """Writes those of a batch, or writes them again; a task for each range."""
+        wanted = tuple(each for each in ranges if each.begin < each.end)
+        if not wanted:
+            return
+        seen = self.spark.sparkContext.accumulator({}, Together())
+        fetching = Fetching(self.settings.access(), self.settings.routed_topic)
+        task = Task(fetching, wanted, PreAggregation(self.settings.job, epoch, self.topic_id), seen)
+        numbers = self.spark.range(0, len(wanted), 1, numPartitions=len(wanted))
+        written = numbers.mapInArrow(task, _COLUMNS).write.format("kafka")
+        written.options(**sink_options(self.settings, self.settings.partials_topic)).save()
+        self._tell(seen.value)
 
-
-def needs_headers(job: JobSpec) -> bool:
-    """Whether the Kafka source must deliver the headers."""
-    return job.key.kind == "header"
+    def _tell(self, seen: Seen) -> None:
+        """What the batch had, which Spark can't know, and what of it is of no use: the router wrote none such."""
+        metrics.INPUT_ROWS.labels("worker").inc(sum(records for records, _, _ in seen.values()))
+        for (partition, _), (_, refused, first) in sorted(seen.items()):
+            if refused:
+                topic = self.settings.routed_topic
+                log.error(
+                    "%s[%d]: %d records are left out, as they can't be used: %s", topic, partition, refused, first
+                )
 
 
 def start(
-    spark: SparkSession,
-    settings: SparkSettings,
+    worker: Worker,
     offsets: Mapping[int, int],
-    topic_id: str,
     epoch: Callable[[], int],
-    begin: Callable[[int], None],
+    begin: Callable[[int], Iterable[Range]],
 ) -> StreamingQuery:
-    """Starts the query. `offsets` is where each partition begins if the checkpoint is new, `topic_id` the id of the
-    topic; `begin` hears of batches."""
+    """Starts the query. `offsets` is where each partition begins if the checkpoint is new; `begin` hears of batches,
+    and says what they have to read."""
+    settings = worker.settings
 
-    def flush(records: DataFrame, batch: int) -> None:
-        begin(batch)
-        _write(records, settings, epoch(), topic_id)
+    def flush(_: DataFrame, batch: int) -> None:
+        worker.write(begin(batch), epoch())
 
     routed = (
-        spark.readStream.format("kafka")
+        worker.spark.readStream.format("kafka")
         .options(**source_options(settings, settings.routed_topic))
         .option("startingOffsets", json_offsets(settings.routed_topic, offsets))
-        .option("includeHeaders", needs_headers(settings.job))
         .load()
     )
     return (

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
@@ -41,8 +41,15 @@ async def retry(action: Callable[[], Awaitable[Result]], what: str) -> Result:
     raise AssertionError("backoff is endless")
 
 
+class Cluster(Protocol):
+    """A cluster, and how to log in there."""
+
+    def kafka_options(self) -> dict[str, Any]:
+        """Keyword arguments that every aiokafka client takes."""
+
+
 def reader(
-    settings: ServiceSettings,
+    settings: Cluster,
     *,
     committed: bool = True,
     wait_ms: int = 2000,

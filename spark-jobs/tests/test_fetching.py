@@ -1,0 +1,192 @@
+"""Tasks read the committed records of their offsets, each once, whatever the broker has between them."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import random
+from collections.abc import AsyncIterator, Iterable
+from itertools import pairwise
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import RecordsToDelete
+from aiokafka.errors import KafkaError
+from keygrouping.job import JobSpec
+from keygrouping.partial import Partial
+from keygrouping_kafka.errors import can_be_retried
+from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_service.kafka.clients import started
+from keygrouping_service.records.columns import Columns
+from keygrouping_service.records.record import DeadLetter, Record
+from keygrouping_service.testing import Cluster
+from keygrouping_spark import fetching
+from keygrouping_spark.access import Access
+from keygrouping_spark.fetching import BrokerAwayError, Fetching, LostRecordsError, Range
+from keygrouping_spark.pre_aggregation import PreAggregation, Seen
+
+pytestmark = pytest.mark.kafka
+
+JOB = JobSpec.from_json({"window": "1m", "aggregates": [{"name": "total", "op": "sum", "field": "x"}]})
+TOPIC_ID = "x" * 22
+LARGE = 17 << 20
+"""More than a record may be."""
+
+
+@pytest.fixture
+async def cluster(broker: EmbeddedBroker) -> AsyncIterator[Cluster]:
+    async with Cluster(broker.bootstrap_servers) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+async def _no_client_stays() -> AsyncIterator[None]:
+    yield
+    await asyncio.to_thread(fetching._forget_client)
+
+
+def fetching_of(cluster: Cluster, topic: str) -> Fetching:
+    """As a task gets it, which is sent to its process."""
+    access = Access({"bootstrap_servers": cluster.bootstrap_servers}, None)
+    found: Fetching = pickle.loads(pickle.dumps(Fetching(access, topic)))
+    return found
+
+
+async def read(task: Fetching, wanted: Range) -> list[Record | DeadLetter]:
+    """All that is read of a range, record by record."""
+
+    def reading() -> Iterable[Record | DeadLetter]:
+        for part in task.read(wanted):
+            yield from [part] if isinstance(part, DeadLetter) else part
+
+    return await asyncio.to_thread(lambda: list(reading()))
+
+
+async def fill(cluster: Cluster, topic: str, transactions: int) -> int:
+    """Records of several producers in transactions, of which a third are aborted; gives where the partition ends."""
+    rng = random.Random(7)
+    await cluster.create(**{topic: 1})
+    for number in range(transactions):
+        options = {"transactional_id": f"{topic}-{number % 3}", "compression_type": rng.choice([None, "lz4", "zstd"])}
+        async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **options) as producer:
+            await producer.begin_transaction()
+            for each in range(rng.randrange(1, 40)):
+                value = b'{"x":%d}' % rng.randrange(1000)
+                headers = [("h", b"%d" % each)] if each % 3 else []
+                await producer.send(topic, value, b"k%d" % rng.randrange(5), 0, 1000 + each, headers)
+            await (producer.abort_transaction() if rng.random() < 1 / 3 else producer.commit_transaction())
+    return await end_of(cluster, topic)
+
+
+async def end_of(cluster: Cluster, topic: str) -> int:
+    tp = TopicPartition(topic, 0)
+    options = {"bootstrap_servers": cluster.bootstrap_servers, "isolation_level": "read_committed"}
+    async with started(AIOKafkaConsumer(**options)) as consumer:
+        return int((await consumer.end_offsets([tp]))[tp])
+
+
+async def test_ranges_hold_what_a_consumer_reads_each_record_once(cluster: Cluster, application: str) -> None:
+    end = await fill(cluster, application, 30)
+    expected = await cluster.read(application)
+    assert len(expected) < end - 30, "some are aborted, and each transaction has a marker"
+    task, rng = fetching_of(cluster, application), random.Random(3)
+    for _ in range(5):
+        bounds = [0, *sorted(rng.sample(range(1, end), 9)), end]
+        ranges = [Range(0, begin, stop) for begin, stop in pairwise(bounds)]
+        rng.shuffle(ranges)
+        found = [await read(task, wanted) for wanted in ranges]
+        for wanted, part in zip(ranges, found, strict=True):
+            assert part == [r for r in expected if wanted.begin <= r.offset < wanted.end], wanted
+    assert await read(task, Range(0, end, end)) == []
+
+
+async def test_a_range_is_read_again_to_the_same_partials(cluster: Cluster, application: str) -> None:
+    end = await fill(cluster, application, 12)
+    expected = sum(int(r.value[5:-1]) for r in await cluster.read(application) if r.value)
+    task, wanted = fetching_of(cluster, application), Range(0, 3, end)
+
+    def partials() -> list[bytes]:
+        seen: Seen = {}
+        made = PreAggregation(JOB, 0, TOPIC_ID)(wanted, task.read(wanted), seen)
+        values: list[bytes] = [value for batch in made for value in batch["value"].to_pylist()]
+        assert seen == {(0, 3): (sum(Partial.decode(value).events for value in values), 0, "")}
+        return values
+
+    first, second = [await asyncio.to_thread(partials) for _ in range(2)]
+    assert first == second
+    before = sum(int(r.value[5:-1]) for r in await cluster.read(application) if r.value and r.offset < 3)
+    totals = [int(Partial.decode(value).aggregates["total"]["whole"]) for value in first]
+    assert sum(totals) == expected - before
+
+
+async def test_records_that_are_too_large_are_told_and_the_others_read(cluster: Cluster, application: str) -> None:
+    await cluster.create_small(application, 4 << 20)
+    options = {"compression_type": "lz4", "max_request_size": 2 * LARGE}
+    async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **options) as producer:
+        for value in (b'{"x":1}', b" " * LARGE, b'{"x":2}'):
+            await producer.send_and_wait(application, value, b"k", 0, 1000)
+    found = await read(fetching_of(cluster, application), Range(0, 0, 3))
+    assert [r.value for r in found if isinstance(r, Record)] == [b'{"x":1}', b'{"x":2}']
+    (letter,) = [r for r in found if isinstance(r, DeadLetter)]
+    assert letter.record.offset == 1
+    seen: Seen = {}
+    list(PreAggregation(JOB, 0, TOPIC_ID)(Range(0, 0, 3), [letter], seen))
+    assert seen == {(0, 0): (0, 1, f"offset 1: {letter.detail}")}
+
+
+def test_what_the_job_can_not_use_is_told_with_the_first_of_it() -> None:
+    rows = [(offset, 1000, b"k", value, ()) for offset, value in ((5, b'{"x":1}'), (6, b"{"), (8, b"["), (9, b"{}"))]
+    seen: Seen = {}
+    (made,) = PreAggregation(JOB, 0, TOPIC_ID)(Range(2, 5, 10), [Columns.of("routed", 2, rows)], seen)
+    assert [Partial.decode(value).events for value in made["value"].to_pylist()] == [2]
+    ((place, (records, refused, first)),) = seen.items()
+    assert (place, records, refused) == ((2, 5), 4, 2)
+    assert first.startswith("offset 6: ")
+
+
+async def test_records_that_are_gone_are_named(cluster: Cluster, application: str) -> None:
+    await cluster.create(**{application: 1})
+    await cluster.write(application, [(b"k", b"{}")] * 9)
+    await cluster.admin.delete_records({TopicPartition(application, 0): RecordsToDelete(before_offset=5)})
+    task = fetching_of(cluster, application)
+    with pytest.raises(LostRecordsError, match=rf"{application}\[0\] has not all of the offsets 3 to 8 any more"):
+        await read(task, Range(0, 3, 9))
+    assert len(await read(task, Range(0, 5, 9))) == 4, "the next task has a client that works"
+
+
+async def test_a_broker_that_is_away_may_be_back_later() -> None:
+    task = Fetching(Access({"bootstrap_servers": "127.0.0.1:1"}, None), "routed")
+    with pytest.raises(BrokerAwayError, match=r"reading routed\[0\]: KafkaConnectionError"):
+        await read(task, Range(0, 0, 9))
+
+
+async def test_nothing_that_comes_ends_a_task_after_a_while(
+    cluster: Cluster, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a partition whose leader is lost: the query begins its batch again."""
+    monkeypatch.setattr(fetching, "_TIMEOUT_SECONDS", 1.5)
+    await cluster.create(**{application: 1})
+    await cluster.write(application, [(b"k", b"{}")] * 3)
+    with pytest.raises(BrokerAwayError, match="nothing has come from offset 3 on"):
+        await read(fetching_of(cluster, application), Range(0, 0, 9))
+
+
+async def test_what_no_other_attempt_can_better_is_told_as_it_is(broker: EmbeddedBroker) -> None:
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    access = Access({"bootstrap_servers": broker.bootstrap_servers, **login, "sasl_plain_username": "a"}, None)
+    with pytest.raises(ValueError, match="sasl_plain_password"):
+        await read(Fetching(access, "routed"), Range(0, 0, 9))
+    assert not can_be_retried(ValueError())
+    assert issubclass(LostRecordsError, Exception)
+    assert not issubclass(LostRecordsError, KafkaError)
+
+
+async def test_one_client_serves_the_tasks_of_a_process(cluster: Cluster, application: str) -> None:
+    await cluster.create(**{application: 2})
+    for partition in range(2):
+        await cluster.write(application, [(b"k", b"%d" % partition)] * 5, partition)
+    await read(fetching_of(cluster, application), Range(0, 0, 5))
+    (client,) = fetching._opened
+    found = await read(fetching_of(cluster, application), Range(1, 2, 4))
+    assert fetching._opened == [client]
+    assert [(r.offset, r.value) for r in found if isinstance(r, Record)] == [(2, b"1"), (3, b"1")]

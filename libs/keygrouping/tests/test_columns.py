@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ import orjson
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from keygrouping.aggregate import Aggregate, NumberField, TextField
 from keygrouping.job import MAX_KEY_BYTES, Extracted, FieldValue, Headers, JobSpec, Rejection, extract_columns
 from keygrouping.job.kinds import REAL, WHOLE
 from keygrouping.job.members import read_members
@@ -26,6 +27,32 @@ _SUM, _KINDS, _THERE = (
     {"name": "kinds", "op": "distinct", "field": "x"},
     {"name": "there", "op": "count", "field": "y"},
 )
+
+
+class Picky(Aggregate):
+    """A user's own, of two fields, that can't use every event."""
+
+    x: NumberField
+    y: TextField
+
+    def initial(self) -> int:
+        return 0
+
+    def check(self, value: Any) -> None:
+        x, y = value
+        if type(x) is float or (x or 0) < 0 or "a" in (y or ""):
+            raise ValueError(f"{x!r}, {y!r}")
+
+    def add_many(self, state: Any, values: Iterable[Any]) -> Any:
+        raise AssertionError(f"nothing is added where columns are taken: {state}, {values}")
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return left + right
+
+    def finish(self, state: Any) -> Any:
+        return state
+
+
 JOBS = {
     name: JobSpec.from_json(json.dumps(job))
     for name, job in {
@@ -39,6 +66,7 @@ JOBS = {
         "nested": {"aggregates": [{"name": "total", "op": "sum", "field": "/a/x"}, _KINDS], "key": {"field": "k"}},
     }.items()
 }
+JOBS["own"] = replace(JOBS["fields"], aggregates=(*JOBS["fields"].aggregates, Picky(name="own", x="x", y="k")))
 every_job = pytest.mark.parametrize("job", JOBS.values(), ids=list(JOBS))
 
 

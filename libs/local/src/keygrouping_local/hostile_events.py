@@ -56,6 +56,9 @@ _JOBS: dict[str, dict[str, Any]] = {
     "own-aggregate": {
         "aggregates": [*_X_AND_AB[:2], {"name": "mean", "op": "keygrouping_local.picky:GeometricMean", "field": "x"}]
     },
+    "own-aggregate-of-members": {
+        "aggregates": [_X_AND_AB[0], {"name": "mean", "op": "keygrouping_local.picky:GeometricMean", "field": "x"}]
+    },
     "size-and-header": {"aggregates": _X_AND_AB[:1], "weight": "size", "key": {"header": "h"}},
     "key-and-weight-of-fields": {"aggregates": _X_AND_AB[:2], "key": {"field": "/a/b"}, "weight": {"field": "w"}},
     "key-of-a-field": {"aggregates": _X_AND_AB[:1], "key": {"field": "k"}},

@@ -18,6 +18,7 @@ from keygrouping.job.event import (
     MAX_WEIGHT,
     Extracted,
     Field,
+    FieldValue,
     Headers,
     RejectedError,
     Rejection,
@@ -63,7 +64,7 @@ class Extraction:
         trials: Sequence[_Try] = (),
     ) -> None:
         self.needs_value = bool(fields) or "field" in (key.kind, weight.kind, time.kind)
-        self.members = _members(codec, (key, weight, time), fields) if not trials else None
+        self.members = _members(codec, (key, weight, time), fields)
         """Names of the members that it takes of each document, if they can be read of many documents at once."""
         self._codec = codec
         self._key = _key_reader(key)
@@ -73,6 +74,8 @@ class Extraction:
         self._readers = tuple(_reader(field.path, _CONVERT[field.kind]) for field in fields)
         self._time_of_value = time.kind == "field"
         self._max_future_ms = max_future_ms
+        self.has_trials = bool(trials)
+        """Whether aggregates of a user's own may refuse events."""
         self._trials = trials
 
     def time_of(self, value: bytes | None, timestamp_ms: int) -> int | None:
@@ -111,6 +114,15 @@ class Extraction:
         except RejectedError as rejected:
             return rejected.rejection
         return Extracted(found, weight, time_ms, fields, skipped)  # type: ignore[arg-type]
+
+    def takes(self, fields: tuple[FieldValue, ...]) -> bool:
+        """Whether no aggregate of a user's own refuses an event with these fields."""
+        try:
+            for attempt in self._trials:
+                attempt(fields)
+        except RejectedError:
+            return False
+        return True
 
     def _document(self, value: bytes | None) -> _Document:
         if value is None:

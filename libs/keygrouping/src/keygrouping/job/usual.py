@@ -96,8 +96,16 @@ class _Reading:
         weights = self._weights(self._job.weight)
         found = [self._field(field.path, field.kind) for field in self._job.fields]
         keys = self._keys(self._job.key)
+        if self._job.extraction.has_trials:
+            self._try([column for column, _ in found])
         skipped = [wrong & self.rows for _, wrong in found]
         return Usual(self.rows, times, keys, weights, [column for column, _ in found], skipped)
+
+    def _try(self, columns: Sequence[FieldColumn]) -> None:
+        """Leaves out what aggregates of a user's own refuse."""
+        rows, takes = np.flatnonzero(self.rows), self._job.extraction.takes
+        values = zip(*(column.where(rows) for column in columns), strict=True)
+        self.rows[rows] = np.fromiter(map(takes, values), np.bool_, len(rows))
 
     def _member(self, path: tuple[str, ...]) -> Member:
         """The member at a path of one step; nothing where all rows are read one by one."""

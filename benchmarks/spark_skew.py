@@ -5,7 +5,7 @@ micro-batches. λ is the most over the average of the tasks of the stage that do
 from the shuffle, and by their seconds, both from Spark's event log.
 
     .venv/bin/python benchmarks/spark_skew.py --rows 1000000 --cores 2 [--picture tasks.png]
-    .venv/bin/python benchmarks/spark_skew.py --skews "80 %" --works "with state x5" --keys 100
+    .venv/bin/python benchmarks/spark_skew.py --skews "80 %" --works "with state x5" --keys 100 --micros 20
 
 The picture has the tasks of one work on the cores, plain and spread, on one scale of time.
 """
@@ -36,9 +36,9 @@ COSTLY = "applyInPandas x5"
 PICTURED = ("80 %", COSTLY)
 """Keys and work of the picture."""
 SKEWS = ("80 %", "zipf 1.2", "uniform")
-STEPS = {"applyInPandas": (300, 1.0), COSTLY: (1500, 0.2)}
-"""Steps of Python a row, some ten microseconds and some fifty, and the share of the rows: they take as long."""
-WORKS = ("built-in sums", *STEPS, "with state x5", "join, costly rows")
+COSTS = {"applyInPandas": (1, 1.0), COSTLY: (5, 0.2)}
+"""How many times the asked cost a row has, and the share of the rows: they take as long."""
+WORKS = ("built-in sums", *COSTS, "with state x5", "join, costly rows")
 SCHEMA = "user long, total double, rows long"
 
 
@@ -77,12 +77,15 @@ def slow_state(steps: int) -> Callable[..., Iterator[Any]]:
     return total
 
 
-def microseconds(steps: int) -> float:
-    """What it takes for a row on this machine, now."""
-    rows = pd.DataFrame({"user": [0] * 1000, "amount": [0.5] * 1000})
-    begun = time.process_time()
-    slow_sum(steps)(rows)
-    return (time.process_time() - begun) * 1000
+def steps_of(microseconds: float) -> int:
+    """How many take so long on this machine, now; the best of some trials."""
+    rows, steps = pd.DataFrame({"user": [0] * 1000, "amount": [0.5] * 1000}), 1000
+    taken = []
+    for _ in range(5):
+        begun = time.process_time()
+        slow_sum(steps)(rows)
+        taken.append((time.process_time() - begun) * 1000)
+    return max(1, round(microseconds * steps / min(taken)))
 
 
 def added(parts: Any) -> Any:
@@ -97,27 +100,31 @@ def streamed(rows: DataFrame, folder: Path) -> DataFrame:
     return reader.parquet(str(folder))
 
 
-def stateful(stream: DataFrame, widths: dict[Any, int], tasks: int) -> tuple[DataFrame, DataFrame]:
-    """A Python function with a state, of the costly kind: plain, and spread."""
-    asked: tuple[Any, ...] = (slow_state(STEPS[COSTLY][0]), SCHEMA, "seen long", "append", "NoTimeout")
+def stateful(stream: DataFrame, widths: dict[Any, int], tasks: int, steps: int) -> tuple[DataFrame, DataFrame]:
+    """A Python function with a state, of so many steps a row: plain, and spread."""
+    asked: tuple[Any, ...] = (slow_state(steps), SCHEMA, "seen long", "append", "NoTimeout")
     groups = skewed(stream, "user", widths=widths, partitions=tasks).groupBy("user")
     return stream.groupBy("user").applyInPandasWithState(*asked), groups.applyInPandasWithState(*asked, merge=added)
 
 
-def works(frame: DataFrame, widths: dict[Any, int], tasks: int, folder: Path) -> Iterator[tuple[DataFrame, DataFrame]]:
-    """Those of `WORKS`, in their order: plain, and spread."""
+def works(
+    frame: DataFrame, widths: dict[Any, int], tasks: int, folder: Path, steps: int
+) -> Iterator[tuple[DataFrame, DataFrame]]:
+    """Those of `WORKS`, in their order: plain, and spread; `steps` of Python a row, or some times as many."""
     groups = skewed(frame, "user", widths=widths, partitions=tasks).groupBy("user")
     sums = (F.sum("amount"), F.count("*"))
     yield frame.groupBy("user").agg(*sums), groups.agg(*sums)
-    for steps, share in STEPS.values():
+    for times, share in COSTS.values():
+        work = slow_sum(times * steps)
         rows = frame.sample(share, seed=1) if share < 1 else frame
         spread = skewed(rows, "user", widths=widths, partitions=tasks).groupBy("user")
         yield (
-            rows.groupBy("user").applyInPandas(slow_sum(steps), SCHEMA),
-            spread.applyInPandas(slow_sum(steps), SCHEMA, merge=added),
+            rows.groupBy("user").applyInPandas(work, SCHEMA),
+            spread.applyInPandas(work, SCHEMA, merge=added),
         )
-    stream = streamed(frame.sample(STEPS[COSTLY][1], seed=1), folder)
-    yield stateful(stream, widths, tasks)
+    times, share = COSTS[COSTLY]
+    stream = streamed(frame.sample(share, seed=1), folder)
+    yield stateful(stream, widths, tasks, times * steps)
     right = frame.select("user").distinct().withColumn("factor", F.lit(2.0)).hint("shuffle_hash")
     costly = F.aggregate(
         F.sequence(F.lit(1), F.lit(300)), F.lit(0.0), lambda a, n: a + n * F.col("amount") * F.col("factor")
@@ -236,6 +243,8 @@ def measured(
 ) -> list[tuple[str, str, float, float]]:
     """Best seconds of each kind of work, plain and spread."""
     spark = session()
+    steps = steps_of(given.micros)
+    print(f"a row takes {given.micros:g} µs of Python, or five times as much")
     found = []
     tasks = TASKS_PER_CORE * given.cores
     for skew, key in keys(given.keys).items():
@@ -249,7 +258,8 @@ def measured(
         begun = time.perf_counter()
         widths = learned_widths(frame, "user", partitions=tasks)
         print(f"{skew}: {len(widths)} hot keys learned in {time.perf_counter() - begun:.1f} s")
-        for work, (plain, spread) in zip(WORKS, works(frame, widths, tasks, folder / skew.split()[0]), strict=True):
+        made = works(frame, widths, tasks, folder / skew.split()[0], steps)
+        for work, (plain, spread) in zip(WORKS, made, strict=True):
             if work in given.works:
                 pairs = [both(plain, spread, f"{skew}|{work}") for _ in range(given.rounds)]
                 found.append((skew, work, *(min(column) for column in zip(*pairs, strict=True))))
@@ -263,6 +273,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--micros", type=float, default=10, help="Python of a row, five times as much where it says so")
     parser.add_argument("--keys", type=int, default=1000, help="how many there are beside the hot one, or in all")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--skews", nargs="+", choices=SKEWS, default=SKEWS)
@@ -296,8 +307,6 @@ def main() -> None:
     if given.picture:
         picture(tasks, given.cores, given.rounds, given.picture)
     even = evenness(tasks)
-    for name, (steps, _) in STEPS.items():
-        print(f"{name}: {microseconds(steps):.0f} µs of Python a row")
     none = (float("nan"), float("nan"))
     print(f"{'keys':9} {'work':18} {'plain s':>8} {'spread s':>8} {'ratio':>6}   λ rows, seconds: plain, spread")
     for skew, work, plain, spread in found:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError
 from keygrouping_kafka.errors import can_be_retried
 from keygrouping_spark.access import Access, Certificates, TokenServer
@@ -63,12 +63,15 @@ def test_a_task_speaks_tls_though_it_has_none_of_the_files(tmp_path: Path, apart
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(chain))
     server.load_cert_chain(chain, key)
     server.verify_mode = ssl.CERT_REQUIRED
+    authority = tmp_path / "authority.pem"
+    authority.write_text(chain.read_text())
     if not apart:
         chain.write_text(chain.read_text() + key.read_text())
-    files = {"ssl_cafile": chain, "ssl_certfile": chain} | ({"ssl_keyfile": key} if apart else {})
+    files = {"ssl_cafile": authority, "ssl_certfile": chain} | ({"ssl_keyfile": key} if apart else {})
     access = sent(settings(security_protocol="SSL", **files).access())
-    chain.unlink()
-    key.unlink()
+    for file in (authority, chain, key):
+        file.unlink()
+    assert "PRIVATE KEY" not in repr(access)
     options = access.kafka_options()
     assert options["security_protocol"] == "SSL"
     assert ("subject", ((("commonName", "localhost"),),)) in shake_hands(options["ssl_context"], server).items()
@@ -93,13 +96,15 @@ def test_a_password_goes_along_from_its_file_and_is_never_shown(tmp_path: Path) 
     assert SECRET not in repr(access)
 
 
-async def test_every_client_takes_the_options() -> None:
+async def test_a_driver_that_gives_no_token_may_give_one_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no proxy is asked instead, which would have the secret then."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:2")
     server = TokenServer("http://127.0.0.1:1/kafka-token", SECRET)
     login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
     job = settings(**login, sasl_token_provider="time:ctime").with_token_server(server)
     access = sent(job.access())
     assert access.options["sasl_oauth_token_provider"] == server
-    AIOKafkaConsumer(**access.kafka_options())
+    assert isinstance(server, AbstractTokenProvider)
     assert SECRET not in repr((access, server))
     with pytest.raises(KafkaConnectionError, match="the driver gives no token") as caught:
         await server.token()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from by_task import pairs, partials_of
+from by_task import pairs, partials_of, reading
 from datasketches import hll_sketch, tgt_hll_type
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -254,7 +254,7 @@ def test_a_batch_is_cut_at_the_same_records_whatever_comes_at_once(monkeypatch: 
     for size in (1, 7, 10, 64):
         seen: Seen = {}
         batches = [whole.cut(start, start + size) for start in range(0, count, size)]
-        made = [Partial.decode(value) for _, value in pairs(task(Range(0, 100, 135), batches, seen))]
+        made = [Partial.decode(value) for _, value in pairs(task(Range(0, 100, 135), reading(batches), seen))]
         found = [(partial.first, partial.last, partial.events) for partial in made]
         assert found == [(100, 109, 10), (110, 119, 10), (120, 129, 10), (130, 134, 5)]
 

@@ -110,8 +110,6 @@ async def test_a_query_that_has_not_started_is_left_alone(counting: Counting) ->
 
 def failing(spark: SparkSession, folder: Path, error: Exception) -> QueryRunner:
     """A query of which every task raises this."""
-    (folder / "source").mkdir()
-    (folder / "source" / "a.json").write_text('{"second": 1}\n')
 
     def fail(batches: Iterable[Any]) -> Iterator[Any]:
         for _ in batches:
@@ -120,6 +118,14 @@ def failing(spark: SparkSession, folder: Path, error: Exception) -> QueryRunner:
 
     def write(batch: DataFrame, _: int) -> None:
         batch.mapInArrow(fail, "second bigint").collect()
+
+    return writing(spark, folder, write)
+
+
+def writing(spark: SparkSession, folder: Path, write: Callable[[DataFrame, int], None]) -> QueryRunner:
+    """A query that writes like this, of one batch."""
+    (folder / "source").mkdir()
+    (folder / "source" / "a.json").write_text('{"second": 1}\n')
 
     def start() -> StreamingQuery:
         rows = spark.readStream.schema("second bigint").json(str(folder / "source"))
@@ -134,6 +140,15 @@ async def test_what_a_task_raises_is_told_in_one_line(spark: SparkSession, tmp_p
         await runner.run()
     text = "the failing query failed: keygrouping_spark.fetching.LostRecordsError: routed[0] has lost them"
     assert str(told.value) == text
+
+
+async def test_what_java_raises_is_told_by_its_innermost_cause(spark: SparkSession, tmp_path: Path) -> None:
+    def write(batch: DataFrame, _: int) -> None:
+        rows = batch.selectExpr("'k' as key", "'v' as value").write.format("kafka").option("topic", "t")
+        rows.option("kafka.bootstrap.servers", "127.0.0.1:1").option("kafka.max.request.size", "zz").save()
+
+    with pytest.raises(Fatal, match=r"the failing query failed: .*Invalid value zz for configuration max.request.size"):
+        await writing(spark, tmp_path, write).run()
 
 
 async def test_a_query_is_begun_again_whose_tasks_miss_the_broker(spark: SparkSession, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.fault]
 
 JOB = '{"window": "1s", "lateness": "0s", "aggregates": [{"name": "total", "op": "sum", "field": "n"}]}'
 SERVICES = ("router-0", "worker-0", "worker-1", "aggregator-0", "observer-0")
+"""The router is the first, if there is one."""
 PARTITIONS = 2
 WORKERS = 4
 TIMEOUT = 180.0
@@ -175,15 +176,17 @@ async def watched(
     services: Sequence[str] = SERVICES,
     more: Sequence[str] = (),
 ) -> AsyncIterator[Pipeline]:
-    """`more`: addresses that are watched before anybody listens there."""
+    """Without a router the others combine at the source. `more`: addresses that are watched before anybody listens."""
     deployment = Deployment(broker.bootstrap_servers, application, folder, JOB, shape=Shape(PARTITIONS, WORKERS))
     async with deployment:
         pipeline = Pipeline(deployment, broker, redis)
-        store = f"redis://{redis.address}"
-        deployment.start("router-0", workers=WORKERS, grouping="pkg", interval=1, store_url=store)
-        pipeline.router = f"http://{await address_of(deployment.log('router-0'))}"
-        for name in services[1:]:
-            deployment.start(name, session_timeout=60, **own_settings(name))
+        if routes := "router-0" in services:
+            store = f"redis://{redis.address}"
+            deployment.start("router-0", workers=WORKERS, grouping="pkg", interval=1, store_url=store)
+            pipeline.router = f"http://{await address_of(deployment.log('router-0'))}"
+        for name in services[routes:]:
+            stages = {} if routes else {"stages": "combine"}
+            deployment.start(name, session_timeout=60, **own_settings(name), **stages)
         addresses = [await address_of(deployment.log(name)) for name in services]
         (folder / "rules.yaml").write_text(hastened(prometheus_rules()))
         targets = [(address, {"namespace": "here"}) for address in (*addresses, *more)]
@@ -242,11 +245,13 @@ async def retain(deployment: Deployment, milliseconds: int) -> None:
     )
 
 
-async def keep_losing(deployment: Deployment) -> None:
-    """Retention deletes events that the router has not read while it hung."""
+async def keep_losing(deployment: Deployment, *readers: str) -> None:
+    """Retention deletes events that who reads the input has not read while it hung."""
     tp = TopicPartition(deployment.settings.events_topic, 0)
     while True:
-        with stopped(deployment.pid("router-0")):
+        with contextlib.ExitStack() as stack:
+            for name in readers:
+                stack.enter_context(stopped(deployment.pid(name)))
             # The first one still answers what it asked before.
             for _ in range(3):
                 await deployment.write([Event(0, b"lost", b"{}", int(time.time() * 1000))])
@@ -342,7 +347,7 @@ async def test_a_pipeline_that_keeps_up_and_has_no_broker_any_more_is_told_of(ap
             async with meanwhile(asyncio.create_task(keep_writing(pipeline.deployment))):
                 await until(lambda: query("keygrouping:results:rate5m > 0"), TIMEOUT)
             await until(lambda: query("sum(max_over_time(keygrouping_lag_records[5s])) == 0"), TIMEOUT)
-            async with meanwhile(asyncio.create_task(keep_losing(pipeline.deployment))):
+            async with meanwhile(asyncio.create_task(keep_losing(pipeline.deployment, "router-0"))):
                 await pipeline.fires("KeygroupingEventsLost")
             await pipeline.is_quiet("KeygroupingKafkaUnreachable")
             assert broker.pid is not None
@@ -398,6 +403,44 @@ async def test_a_router_that_is_too_slow_or_has_no_broker_is_told_of(application
             assert broker.pid is not None
             with stopped(broker.pid):
                 await pipeline.fires("KeygroupingStageStalled")
+
+
+@pytest.mark.usefixtures("prometheus")
+@pytest.mark.timeout(1800)
+async def test_workers_that_combine_at_the_source_are_told_of_alike(application: str, tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "broker") as broker, RedisServer(tmp_path / "redis") as redis:
+        async with watched(tmp_path, application, broker, redis, SERVICES[1:]) as pipeline:
+            deployment = pipeline.deployment
+            async with meanwhile(asyncio.create_task(keep_writing(deployment))):
+                await pipeline.fires(
+                    "KeygroupingDeadLetters",
+                    "KeygroupingDeadLettersBurst",
+                    "KeygroupingFieldsSkipped",
+                    "KeygroupingEventsLate",
+                    "KeygroupingLatencyBudgetBurnFast",
+                    "KeygroupingLatencyBudgetBurnSlow",
+                    "KeygroupingResultsBudgetBurnFast",
+                    "KeygroupingResultsBudgetBurnSlow",
+                )
+                settings = deployment.settings
+                stray = Result(b"key", 0, 1000, 1, 1, True, {})
+                await deployment.producer.send_and_wait(settings.results_topic, stray.encode(), stray.record_key)
+                await pipeline.fires("KeygroupingEventsUnaccounted")
+                with stopped(deployment.pid("worker-0")):
+                    await pipeline.fires("KeygroupingNoResults", "KeygroupingTargetDown")
+                # One event a transaction: they can't keep up.
+                for name in SERVICES[1:3]:
+                    port = (await address_of(deployment.log(name))).rpartition(":")[2]
+                    deployment.stop(name)
+                    slow = {"batch_records": 1, "flush_groups": 1, "http_port": port}
+                    deployment.start(name, session_timeout=60, stages="combine", **slow)
+                await pipeline.fires("KeygroupingWorkersBehind", "KeygroupingLagGrowing")
+                async with foreign_members(deployment, "router"):
+                    await pipeline.fires("KeygroupingNothingAssigned")
+            async with meanwhile(asyncio.create_task(keep_losing(deployment, "worker-0", "worker-1"))):
+                await pipeline.fires("KeygroupingEventsLost")
+            async with meanwhile(asyncio.create_task(keep_writing_alike(deployment, b"no JSON"))):
+                await pipeline.fires("KeygroupingEventsExcluded")
 
 
 @pytest.mark.spark

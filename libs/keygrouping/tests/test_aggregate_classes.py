@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from keygrouping.accumulator import Accumulator
 from keygrouping.aggregate import (
     Aggregate,
     AggregateError,
@@ -92,6 +93,10 @@ class TakesAll(GeometricMean):
 class TakesNothing(GeometricMean):
     def check(self, value):
         raise ValueError("never")
+
+class Drawing(Checked):
+    def samples(self):
+        yield from (1, 2, None)
 """
 
 
@@ -198,6 +203,15 @@ def test_a_class_that_can_not_be_tried_is_a_fault(name: str, told: str) -> None:
     assert line.startswith(f"aggregates[0]: users_aggregates:{name}{told}")
 
 
+@pytest.mark.filterwarnings("ignore:Field name")
+def test_no_setting_may_take_the_place_of_the_check() -> None:
+    class Strict(Pair):
+        check: bool = True  # type: ignore[assignment]
+
+    (fault,) = trial.faults_of_code(Strict(name="s", field="x", by="y"))
+    assert fault.endswith(": check is a method of aggregates, so give the setting another name")
+
+
 def test_it_may_have_samples_of_its_own() -> None:
     assert job("WithSamples").aggregates[0].samples() == [1e-7, None, 2e-7]
 
@@ -261,6 +275,7 @@ def test_a_check_of_its_own_is_asked_and_no_event_is_added_for_that(monkeypatch:
 
 def test_what_a_check_takes_is_measured() -> None:
     quick, slow = job("Checked").aggregates[0], job("GeometricMean").aggregates[0]
+    assert microseconds_of_check(job("Drawing").aggregates[0]) > 0
     type(slow).add = lambda *_: sum(range(200_000))  # type: ignore[method-assign]
     assert 0 < microseconds_of_check(quick) < 200 < microseconds_of_check(slow)
 
@@ -283,9 +298,34 @@ class Batch:
         return Batch(self.timestamps[chosen], keys, values, headers)
 
 
+@dataclass
+class OffsetBatch(Batch):
+    """The same with their offsets."""
+
+    offsets: Any = None
+
+    def where(self, chosen: Any) -> "OffsetBatch":
+        return OffsetBatch(**vars(super().where(chosen)), offsets=self.offsets[chosen])
+
+
 def test_columns_are_refused_alike() -> None:
     rows = [b'{"x": 2}', b'{"x": -1}', b'{"x": 8}']
     events = Batch(np.array([1000] * 3), [b"k"] * 3, rows, [()] * 3)
     found = extract_columns(job("GeometricMean"), events, 2000)
     assert [(row, why.reason) for row, why in found.rejected] == [(1, "aggregate-failed")]
     assert (found.events.values, list(found.fields or ())) == ([rows[0], rows[2]], [(2,), (8,)])
+
+
+def test_a_batch_of_which_all_is_refused_adds_nothing() -> None:
+    accumulator = Accumulator(job("GeometricMean"), 0, "t" * 22)
+    columns: dict[str, Any] = {"timestamps": np.array([1000] * 2), "keys": [b"k"] * 2, "headers": [()] * 2}
+    bad = OffsetBatch(**columns, values=[b'{"x": -1}', b'{"x": 0}'], offsets=np.arange(2))
+    assert [(row, why.reason) for row, why in accumulator.add(bad)] == [
+        (0, "aggregate-failed"),
+        (1, "aggregate-failed"),
+    ]
+    assert len(accumulator) == 0
+    good = OffsetBatch(**columns, values=[b'{"x": 1}', b'{"x": -1}'], offsets=np.arange(2, 4))
+    assert [row for row, _ in accumulator.add(good)] == [1]
+    ((key, partial),) = accumulator.partials(0)
+    assert (key, partial.events, partial.first) == (b"k", 1, 2)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import ssl
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,10 +36,11 @@ class TokenServer(AbstractTokenProvider):  # type: ignore[misc]
         """A token that is valid now."""
         form = {"grant_type": "client_credentials"}
         try:
-            async with httpx.AsyncClient(timeout=_ANSWER_MS / 1000) as client:
+            # No proxy of the environment may see the secret.
+            async with httpx.AsyncClient(timeout=_ANSWER_MS / 1000, trust_env=False) as client:
                 answer = await client.post(self.url, data=form, auth=self.login)
                 return str(answer.raise_for_status().json()["access_token"])
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, ValueError, KeyError) as error:
             raise KafkaConnectionError(f"the driver gives no token for Kafka: {error!r}") from error
 
     def java_options(self) -> dict[str, str]:
@@ -59,18 +60,19 @@ class Certificates:
 
     authorities: str | None
     """The CAs to trust; None: those of the system."""
-    chain: str | None
-    """The client's certificate, if it has one."""
+    chain: str | None = field(repr=False)
+    """The client's certificate, if it has one; its key may be in it."""
     key: str | None = field(repr=False)
 
     def context(self) -> ssl.SSLContext:
         """The TLS context."""
         context = ssl.create_default_context(cadata=self.authorities)
         if self.chain:
-            with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # OpenSSL takes them from files alone.
+            # OpenSSL takes them from files alone: from one in memory.
+            with open(os.memfd_create("certificate"), "w") as file:
                 file.write("\n".join(filter(None, (self.chain, self.key))))
                 file.flush()
-                context.load_cert_chain(file.name)
+                context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
         return context
 
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import OffsetOutOfRangeError
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from keygrouping_kafka.calls import start
 from keygrouping_kafka.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.records.aiokafka_adapter import PartitionSource
-from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.protocols import RecordBatch
 from keygrouping_service.records.record import DeadLetter, UndecodableError
 from keygrouping_service.records.unpacking import Unpacking
@@ -30,7 +29,9 @@ from keygrouping_spark.access import Access
 _FETCH_WAIT_MS = 20
 """A sought position waits for the fetch that is on its way, which the broker holds for so long at a partition's end."""
 _FETCH_BYTES = 4 << 20
-_POLL_RECORDS, _POLL_SECONDS = 100_000, 1.0
+_LARGEST = 1 << 28
+"""Bytes of a record: no router lets through more."""
+_POLL_RECORDS, _POLL_SECONDS = 100_000, 0.2
 _TIMEOUT_SECONDS = 120.0
 """Without progress for so long a task fails, as one of Spark's own source does."""
 
@@ -53,6 +54,10 @@ class LostRecordsError(Exception):
     """The records of a micro-batch are not there any more."""
 
 
+class UnreadableError(Exception):
+    """What is there can't be read."""
+
+
 @dataclass(frozen=True)
 class Fetching:
     """A topic, and how to reach it."""
@@ -60,24 +65,24 @@ class Fetching:
     access: Access
     topic: str
 
-    def read(self, wanted: Range) -> Iterator[RecordBatch | DeadLetter]:
-        """All committed records of a range in their order; letters stand for what can't be read, or is too large.
+    def read(self, wanted: Range) -> Iterator[RecordBatch]:
+        """All committed records of a range in their order: as a replay must find the same, all of them or an error.
 
-        BrokerAwayError, LostRecordsError; KafkaError if an attempt is as good as the next.
+        BrokerAwayError, LostRecordsError, UnreadableError; KafkaError and others if an attempt is as good as the next.
         """
-        tp = TopicPartition(self.topic, wanted.partition)
+        where = f"{self.topic}[{wanted.partition}]"
         try:
-            yield from _client_of(self.access).read(tp, wanted)
+            yield from _client_of(self.access).read(TopicPartition(self.topic, wanted.partition), wanted)
         except OffsetOutOfRangeError:
             _forget_client()
             raise LostRecordsError(
-                f"{self.topic}[{wanted.partition}] has not all of the offsets {wanted.begin} to {wanted.end - 1} any "
-                "more, which a batch needs: they were deleted, or the topic was"
+                f"{where} has not all of the offsets {wanted.begin} to {wanted.end - 1} any more, which a batch needs: "
+                "they were deleted, or the topic was"
             ) from None
         except Exception as error:
             _forget_client()
-            if can_be_retried(error):
-                raise BrokerAwayError(f"reading {self.topic}[{wanted.partition}]: {error!r}") from error
+            if isinstance(error, KafkaError | TimeoutError | ConnectionError) and can_be_retried(error):
+                raise BrokerAwayError(f"reading {where}: {error!r}") from error
             raise
 
 
@@ -86,7 +91,7 @@ class _Client:
 
     def __init__(self, access: Access) -> None:
         self.access = access
-        self._unpacking = Unpacking()
+        self._unpacking = Unpacking(_LARGEST)
         self._loop = asyncio.new_event_loop()
         Thread(target=self._loop.run_forever, daemon=True).start()
         self._consumer = self._run(self._started())
@@ -105,29 +110,38 @@ class _Client:
             raise
         return consumer
 
-    def read(self, tp: TopicPartition, wanted: Range) -> Iterator[RecordBatch | DeadLetter]:
+    def read(self, tp: TopicPartition, wanted: Range) -> Iterator[RecordBatch]:
         """See `Fetching.read`."""
         source = PartitionSource(self._consumer, tp, self._unpacking)
         self._run(self._seek(tp, wanted.begin))
-        position, moved = wanted.begin, time.monotonic()
+        position, moved, doubted = wanted.begin, time.monotonic(), -1
         while position < wanted.end:
-            batch, reached, letters = self._run(_next(source, tp))
-            yield from (letter for letter in letters if letter.record.offset < wanted.end)
+            try:
+                batch, reached = self._run(_next(source))
+            except UndecodableError as error:
+                # It may have been damaged on its way: it is fetched a second time.
+                if (offset := error.letter.record.offset) == doubted:
+                    raise UnreadableError(_unreadable(tp, offset, error.letter.detail)) from None
+                doubted = offset
+                self._run(self._seek(tp, position))
+                continue
+            _refuse_left_out(tp, source.left_out(), wanted.end)
+            if reached >= wanted.end:
+                self._run(self._rest(tp))
             if rows := int(np.searchsorted(batch.offsets, wanted.end)):
                 yield batch.cut(0, rows)
             if reached > position:
                 position, moved = reached, time.monotonic()
             elif time.monotonic() > moved + _TIMEOUT_SECONDS:
                 raise TimeoutError(f"nothing has come from offset {position} on for {_TIMEOUT_SECONDS:.0f} s")
-        self._run(self._rest())
 
     async def _seek(self, tp: TopicPartition, offset: int) -> None:
         self._consumer.assign([tp])
         self._consumer.seek(tp, offset)
 
-    async def _rest(self) -> None:
-        """Nothing more is fetched."""
-        self._consumer.unsubscribe()
+    async def _rest(self, tp: TopicPartition) -> None:
+        """Nothing more is fetched until the next task has its partition, for which no metadata are asked."""
+        self._consumer.pause(tp)
 
     def close(self) -> None:
         """Ends it, whatever state it is in."""
@@ -138,14 +152,22 @@ class _Client:
         return asyncio.run_coroutine_threadsafe(action, self._loop).result()
 
 
-async def _next(source: PartitionSource, tp: TopicPartition) -> tuple[RecordBatch, int, list[DeadLetter]]:
-    """The next records, where reading goes on, and what was left out before that."""
-    try:
-        batch = await source.poll(_POLL_RECORDS, _POLL_SECONDS)
-        return batch, await source.position(), source.left_out()
-    except UndecodableError as error:
-        source.seek(error.after)
-        return Columns.of(tp.topic, tp.partition, ()), error.after, [*source.left_out(), error.letter]
+async def _next(source: PartitionSource) -> tuple[RecordBatch, int]:
+    """The next records, and where reading goes on."""
+    return await source.poll(_POLL_RECORDS, _POLL_SECONDS), await source.position()
+
+
+def _refuse_left_out(tp: TopicPartition, letters: Iterable[DeadLetter], end: int) -> None:
+    for letter in letters:
+        if letter.record.offset < end:
+            raise UnreadableError(_unreadable(tp, letter.record.offset, letter.detail))
+
+
+def _unreadable(tp: TopicPartition, offset: int, detail: str) -> str:
+    return (
+        f"{tp.topic}[{tp.partition}] has something at offset {offset} that can't be read ({detail}): no router has "
+        "written it like that; delete the records up to there (kafka-delete-records), and go on with a new checkpoint"
+    )
 
 
 _opened: list[_Client] = []

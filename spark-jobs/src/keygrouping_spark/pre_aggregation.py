@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from keygrouping.accumulator import Accumulator
-from keygrouping.job import JobSpec
+from keygrouping.aggregate import is_foreign
+from keygrouping.job import JobSpec, extract_columns, picker
 from keygrouping.partial import Partial
 from keygrouping_service.records.protocols import RecordBatch
-from keygrouping_service.records.record import DeadLetter
 from pyspark.accumulators import Accumulator as Shared
 from pyspark.accumulators import AccumulatorParam
 
@@ -24,12 +25,18 @@ the groups in memory. A replayed batch must be cut at the same records, so no se
 
 SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _CHUNK = 5_000
+_ANY_TIME = 1 << 62
 
-Seen: TypeAlias = dict[tuple[int, int], tuple[int, int, str]]
-"""By partition and first offset of a range that was read: its records, how many are of no use, and the first of those.
+Became: TypeAlias = tuple[int, int, str]
+"""How many records there were, how many of them are of no use, and which is the first of those."""
 
-A task that is run again says the same again.
-"""
+Seen: TypeAlias = dict[tuple[int, int], Became]
+"""What became of ranges, by partition and first offset. A task that is run again says the same again."""
+
+Refused: TypeAlias = list[tuple[int, str]]
+"""Offsets of records of no use, and why."""
+
+_Add: TypeAlias = Callable[[JobSpec, Accumulator, RecordBatch], Refused]
 
 
 class Together(AccumulatorParam[Seen]):
@@ -44,6 +51,36 @@ class Together(AccumulatorParam[Seen]):
         return value1 | value2
 
 
+class AggregateFailedError(Exception):
+    """The code of a user's own aggregate raises an error at some of the records from `offset` on."""
+
+    def __init__(self, offset: int, error: Exception) -> None:
+        super().__init__(
+            f"an aggregate of your own raises {error!r} at some of the records from offset {offset} on, and at none of "
+            "them alone"
+        )
+        self.offset = offset
+
+
+@dataclass
+class _Told:
+    """What became of a range so far, and when partials were written last; `begin` is the offset behind those."""
+
+    begin: int
+    now: Became = (0, 0, "")
+    kept: Became = (0, 0, "")
+
+    def add(self, records: int, refused: Refused) -> None:
+        """So many more."""
+        before, useless, first = self.now
+        named = first or "".join(f"offset {offset}: {detail}" for offset, detail in refused[:1])
+        self.now = (before + records, useless + len(refused), named)
+
+    def keep(self, begin: int) -> None:
+        """Partials were written."""
+        self.begin, self.kept = begin, self.now
+
+
 @dataclass(frozen=True)
 class PreAggregation:
     """Partials of the records of a range."""
@@ -53,36 +90,68 @@ class PreAggregation:
     topic_id: str
 
     def __call__(
-        self, wanted: Range, found: Iterable[RecordBatch | DeadLetter], seen: Seen
+        self, wanted: Range, read: Callable[[Range], Iterable[RecordBatch]], seen: Seen
     ) -> Iterator[pa.RecordBatch]:
-        """Their keys and values. `seen` gets what became of the range."""
+        """Their keys and values. `seen` gets what became of the range.
+
+        If the code of a user's own aggregate raises an error, the records behind the last partials are read a second
+        time, without those at which it raises one alone: so a replay comes to the same partials. AggregateFailedError
+        if there are none such.
+        """
+        told = _Told(wanted.begin)
+        try:
+            yield from self._partials(wanted, read, told, _add)
+        except AggregateFailedError as failed:
+            told.now = told.kept
+            yield from self._partials(wanted._replace(begin=failed.offset), read, told, _add_what_can_be)
+        seen[wanted.partition, wanted.begin] = told.now
+
+    def _partials(
+        self, wanted: Range, read: Callable[[Range], Iterable[RecordBatch]], told: _Told, add: _Add
+    ) -> Iterator[pa.RecordBatch]:
         accumulator, room = self._accumulator(wanted.partition), ROWS
-        records, refused, first = 0, 0, ""
-        for part in found:
-            if isinstance(part, DeadLetter):
-                refused, first = refused + 1, first or _named(part.record.offset, part.detail)
-                continue
+        for part in read(wanted):
             start = 0
             while start < len(part):
-                stop = min(len(part), start + room)
-                rejected = accumulator.add(rows := part.cut(start, stop))
-                for row, rejection in rejected[:1]:
-                    first = first or _named(int(rows.offsets[row]), rejection.detail)
-                refused, room = refused + len(rejected), room - len(rows)
+                rows = part.cut(start, min(len(part), start + room))
+                start, room = start + len(rows), room - len(rows)
+                try:
+                    told.add(len(rows), add(self.job, accumulator, rows))
+                except Exception as error:
+                    raise AggregateFailedError(told.begin, error) from error
                 if not room:
                     yield from _written(accumulator.partials(self.epoch))
                     accumulator, room = self._accumulator(wanted.partition), ROWS
-                start = stop
-            records += len(part)
+                    told.keep(int(rows.offsets[-1]) + 1)
         yield from _written(accumulator.partials(self.epoch))
-        seen[wanted.partition, wanted.begin] = (records, refused, first)
 
     def _accumulator(self, partition: int) -> Accumulator:
         return Accumulator(self.job, partition, self.topic_id)
 
 
-def _named(offset: int, detail: str) -> str:
-    return f"offset {offset}: {detail}"
+def _add(_: JobSpec, accumulator: Accumulator, rows: RecordBatch) -> Refused:
+    return [(int(rows.offsets[row]), why.detail) for row, why in accumulator.add(rows)]
+
+
+def _add_what_can_be(job: JobSpec, accumulator: Accumulator, rows: RecordBatch) -> Refused:
+    """The same, without what a user's own aggregate can't add to an empty state, though its check takes it."""
+    found = extract_columns(job, rows, _ANY_TIME)
+    faults = [_fault(job, fields) for fields in found.fields or [()] * len(found.keys)]
+    refused = [(int(rows.offsets[row]), why.detail) for row, why in found.rejected]
+    refused += [(o, fault) for o, fault in zip(found.events.offsets.tolist(), faults, strict=True) if fault]
+    accumulator.add_extracted(found.where(np.array([not fault for fault in faults], np.bool_)))
+    return sorted(refused)
+
+
+def _fault(job: JobSpec, fields: Sequence[Any]) -> str:
+    for aggregate, positions in zip(job.aggregates, job.fields_of, strict=True):
+        pick = picker(positions)
+        if pick is not None and is_foreign(aggregate):
+            try:
+                aggregate.add(aggregate.initial(), pick(fields))
+            except Exception as error:
+                return aggregate.failed(error)
+    return ""
 
 
 @dataclass(frozen=True)
@@ -97,8 +166,7 @@ class Task:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         seen: Seen = {}
         for number in chain.from_iterable(batch["id"].to_pylist() for batch in batches):
-            wanted = self.ranges[number]
-            yield from self.aggregation(wanted, self.fetching.read(wanted), seen)
+            yield from self.aggregation(self.ranges[number], self.fetching.read, seen)
         self.seen.add(seen)
 
 

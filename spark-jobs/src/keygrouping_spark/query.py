@@ -55,13 +55,15 @@ class QueryRunner:
                 if self._stopping.is_set():
                     await asyncio.to_thread(self._query.stop)
                 await asyncio.to_thread(self._query.awaitTermination)
+                reason = "it has ended"
             except (StreamingQueryException, Py4JError, OSError) as error:
+                reason = _reason(error)
                 if not self._stopping.is_set():
                     self._judge(error)
             if self._stopping.is_set():
                 return
             metrics.QUERY_RESTARTS.labels(self._name).inc()
-            log.warning("%s query lost the broker, trying again in %.0f s", self._name, delay)
+            log.warning("%s query lost the broker, trying again in %.0f s: %s", self._name, delay, reason)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
 
@@ -121,7 +123,8 @@ def _reason(error: Exception) -> str:
 
 
 def _raised(text: str) -> str | None:
-    """What Python raised last, if a task of ours did: the first line after its frames, which are indented."""
+    """What Python raised last, if it is no error of Java's: the first line after its frames, which are indented."""
     if not (tracebacks := text.split(_TRACEBACK)[1:]):
         return None
-    return next((line for line in tracebacks[-1].splitlines() if line and not line.startswith(" ")), None)
+    last = next((line for line in tracebacks[-1].splitlines() if line and not line.startswith(" ")), "")
+    return None if last.startswith("py4j.") else last or None

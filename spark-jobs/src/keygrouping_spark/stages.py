@@ -193,12 +193,13 @@ async def worker_stage(environment: Environment) -> Stage:
     starts = {partition: max(entry.offset or 0, firsts[partition]) for partition, entry in group.last.items()}
     begun = await asyncio.to_thread(lambda: checkpoint.has_begun)
     batches = BatchLog(settings, environment.admin, identity.id, group.topic_id)
+    writer = worker.Worker(environment.spark, settings, group.topic_id)
     environment.stack.push_async_callback(batches.close)
     await retry(batches.open, "taking over from a former driver")
     if begun:
         await retry(lambda: batches.require(group.last), "reading what was written last")
     else:
-        starts |= await _repeat_last(environment, group, batches, firsts)
+        starts |= await _repeat_last(writer, group, batches, firsts)
     positions = await asyncio.to_thread(checkpoint.offsets, settings.routed_topic)
     known = {partition: entry.offset for partition, entry in group.last.items() if entry.offset}
     reading = Reading(settings.routed_topic, positions or known)
@@ -218,7 +219,7 @@ async def worker_stage(environment: Environment) -> Stage:
     runner = QueryRunner(
         "worker",
         lambda: worker.start(
-            worker.Worker(environment.spark, settings, group.topic_id),
+            writer,
             starts,
             epoch=lambda: progress.ahead.newest.epoch,
             begin=beginning.begin,
@@ -230,7 +231,7 @@ async def worker_stage(environment: Environment) -> Stage:
 
 
 async def _repeat_last(
-    environment: Environment, group: Group, batches: BatchLog, firsts: Mapping[int, int]
+    writer: worker.Worker, group: Group, batches: BatchLog, firsts: Mapping[int, int]
 ) -> dict[int, int]:
     """Writes the last batch of a lost checkpoint again, which may not have been written whole; gives where it ended."""
     last = await retry(lambda: batches.last(group.last), "reading what was written last")
@@ -239,7 +240,6 @@ async def _repeat_last(
     if ranges:
         log.warning("a checkpoint that is lost has begun a batch: writing it again, %s", ranges)
         epoch = max(entry.progress.epoch for entry in group.last.values())
-        writer = worker.Worker(environment.spark, environment.settings, group.topic_id)
         await asyncio.to_thread(writer.write, ranges, epoch)
     ends = {partition: batch.end for partition, batch in ahead.items()}
     for partition, end in ends.items():
@@ -292,7 +292,7 @@ class _Beginning:
         await self._batches.begin(entries, ends)
         self._progress.last = {**last, **entries}
 
-    async def _go_on(self, ranges: Iterable[Range]) -> None:
+    async def _go_on(self, ranges: Sequence[Range]) -> None:
         for partition, begin, end in ranges:
             if end < begin:
                 raise Fatal(

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -35,19 +36,24 @@ class Worker:
     spark: SparkSession
     settings: SparkSettings
     topic_id: str
+    seen: Accumulator[Seen] = field(init=False)
+    """One for all batches, as Spark's driver forgets none."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seen", self.spark.sparkContext.accumulator({}, Together()))
 
     def write(self, ranges: Iterable[Range], epoch: int) -> None:
         """Writes those of a batch, or writes them again; a task for each range."""
         wanted = tuple(each for each in ranges if each.begin < each.end)
         if not wanted:
             return
-        seen = self.spark.sparkContext.accumulator({}, Together())
+        self.seen.value = {}  # of a batch that was broken off
         fetching = Fetching(self.settings.access(), self.settings.routed_topic)
-        task = Task(fetching, wanted, PreAggregation(self.settings.job, epoch, self.topic_id), seen)
+        task = Task(fetching, wanted, PreAggregation(self.settings.job, epoch, self.topic_id), self.seen)
         numbers = self.spark.range(0, len(wanted), 1, numPartitions=len(wanted))
         written = numbers.mapInArrow(task, _COLUMNS).write.format("kafka")
         written.options(**sink_options(self.settings, self.settings.partials_topic)).save()
-        self._tell(seen.value)
+        self._tell(self.seen.value)
 
     def _tell(self, seen: Seen) -> None:
         """What the batch had, which Spark can't know, and what of it is of no use: the router wrote none such."""

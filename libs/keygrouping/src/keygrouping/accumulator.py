@@ -65,7 +65,7 @@ class Accumulator:
         starts = found.times - (found.times - self._job.window_offset_ms) % self._job.window_ms
         before = len(self._groups)
         runs = self._groups.add(Slices.of(found.keys), starts)
-        batch = Batch(runs, found.fields.columns if found.fields else (), len(self._groups))
+        batch = Batch(runs, found.fields.columns if found.fields is not None else (), len(self._groups))
         self._place(batch, found.events.offsets, before)
         if found.weights is not None:
             self._weights.add_column(batch, found.weights)

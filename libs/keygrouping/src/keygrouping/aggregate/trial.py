@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from keygrouping.aggregate.base import Aggregate
@@ -32,46 +32,38 @@ def faults_of_code(aggregate: Aggregate) -> list[str]:
 
 def _tried(aggregate: Aggregate) -> list[str]:
     deadline = time.monotonic() + _ENOUGH
+    if "check" in type(aggregate).model_fields:
+        return [f"{aggregate.op}: check is a method of aggregates, so give the setting another name"]
     try:
-        values, refused = _usable(aggregate)
-        disagreed = _disagreement(aggregate)
+        added = [(value, _raised(aggregate.add, aggregate.initial(), value)) for value in aggregate.samples()]
     except Exception as error:
         return [f"{aggregate.op}: samples() or initial() raises {_told(error)}"]
-    if disagreed:
-        return [disagreed]
+    values = [value for value, error in added if not error]
+    refused = next((f"{value!r} raises {error}" for value, error in added if error), "")
     if refused and not any(value is not None for value in values):
         return [f"{aggregate.op} can use none of its samples: {refused}; give it some that it can, by samples()"]
+    if disagreed := _disagreement(aggregate, added):
+        return [disagreed]
     lines = broken_laws(aggregate, values, _LAWS, rounds=_ROUNDS, enough=lambda: time.monotonic() > deadline)
     return [f"{aggregate.op} breaks a law: {line}" for line in lines]
 
 
-def _usable(aggregate: Aggregate) -> tuple[list[Any], str]:
-    """The samples that it takes as events, and what is wrong with the first one that it doesn't."""
-    usable, refused = [], ""
-    for value in aggregate.samples():
-        if error := _raised(aggregate.add, aggregate.initial(), value):
-            refused = refused or f"{value!r} raises {error}"
-        else:
-            usable.append(value)
-    return usable, refused
-
-
-def _disagreement(aggregate: Aggregate) -> str:
-    """In what a `check` of its own says something else of a sample than `add` ("": nothing)."""
+def _disagreement(aggregate: Aggregate, added: Iterable[tuple[Any, str]]) -> str:
+    """In what a `check` of its own says something else of a sample than `add` has ("": nothing)."""
     if type(aggregate).check is Aggregate.check:
         return ""
-    for value in aggregate.samples():
-        added, checked = _raised(aggregate.add, aggregate.initial(), value), _raised(aggregate.check, value)
-        if added and not checked:
-            return f"{aggregate.op}: check() takes {value!r}, of which add() raises {added}"
-        if checked and not added:
+    for value, error in added:
+        checked = _raised(aggregate.check, value)
+        if error and not checked:
+            return f"{aggregate.op}: check() takes {value!r}, of which add() raises {error}"
+        if checked and not error:
             return f"{aggregate.op}: check() raises {checked} of {value!r}, which add() takes"
     return ""
 
 
 def microseconds_of_check(aggregate: Aggregate) -> float:
     """Processor time that `check` takes of an event: the average over its samples, one round of them."""
-    values = aggregate.samples()
+    values = list(aggregate.samples())
     begun = time.thread_time()
     for value in values:
         _raised(aggregate.check, value)

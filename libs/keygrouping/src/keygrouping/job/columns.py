@@ -42,8 +42,8 @@ class ExtractedColumns(Generic[Events]):
             self.events.where(chosen),
             chosen_keys(self.keys, chosen),
             self.times[chosen],
-            self.weights and self.weights.where(chosen),
-            self.fields and Fields([column.where(chosen) for column in self.fields.columns]),
+            None if self.weights is None else self.weights.where(chosen),
+            None if self.fields is None else Fields([column.where(chosen) for column in self.fields.columns]),
             self.rejected,
             self.skipped,
         )

@@ -67,6 +67,9 @@ test-spark: install ## Spark's tests on another version of it: SPARK=4.0.5, defa
 	export PYTHONPATH=$(CURDIR)/.tools/spark-$(SPARK)/python KEYGROUPING_LOCAL_TOOLS_DIR=$(CURDIR)/.tools/spark-$(SPARK); \
 	$(BIN)/python -m keygrouping_local.jars; $(BIN)/pytest spark-jobs libs/pyspark -m spark $(ARGS)
 
+test-checkpoints: install ## the Spark job's kills and lost checkpoints with checkpoints elsewhere: CHECKPOINTS=hdfs://host:port
+	CHECKPOINTS=$(CHECKPOINTS) $(BIN)/pytest spark-jobs/tests/test_job.py -k "killed or lost or forgotten or unread" $(ARGS)
+
 test-fuzz: .venv/installed ## millions of damaged record batches and documents through the compiled readers (minutes)
 	$(BIN)/pytest libs -m fuzz --timeout 3600 $(ARGS)
 
@@ -181,4 +184,4 @@ $(UV):
 .tools/archives/made: .tools/jars/installed.json
 	-@$(BIN)/python -m keygrouping_local.warmup && touch $@
 
-.PHONY: help install run load load-http test test-units test-long test-fuzz test-faults test-matrix test-network test-soak lint format version docs site monitoring chart test-chart test-cluster images push bench bench-peers clean
+.PHONY: help install run load load-http test test-units test-long test-spark test-checkpoints test-fuzz test-faults test-matrix test-network test-soak lint format version docs site monitoring chart test-chart test-cluster images push bench bench-peers clean

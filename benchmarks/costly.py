@@ -45,7 +45,7 @@ class CostlySum(Aggregate):
 
     def add_many(self, state: Any, values: Iterable[Any]) -> Any:
         steps = int(os.environ.get(STEPS, "0"))
-        return state + sum(round(worked(value, steps)) for value in values if value is not None)
+        return state + sum(round(worked(float(value), steps)) for value in values if value is not None)
 
     def merge(self, left: Any, right: Any) -> Any:
         return left + right

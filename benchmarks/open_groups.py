@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.deployment import Deployment, Event, Shape
-from pipeline import PARTITIONS, STAGES, Usage, ready, start
+from pipeline import PARTITIONS, STAGES, ready, start
 
 JOB = {
     "window": "1d",
@@ -91,13 +91,12 @@ async def begin(deployment: Deployment, runner: str, options: argparse.Namespace
 
 
 def show(deployment: Deployment, what: str, groups: int, seconds: float) -> None:
-    """Resident MiB of each process with its children."""
+    """MiB of each process with its children; what several share counts once."""
     found = []
     for name in deployment.names:
-        usage = Usage([psutil.Process(deployment.pid(name))])
-        usage.begin()
-        usage.look()
-        found.append(f"{name} {usage.peak:,.0f}")
+        process = psutil.Process(deployment.pid(name))
+        held = sum(each.memory_full_info().pss for each in (process, *process.children(recursive=True)))
+        found.append(f"{name} {held / 2**20:,.0f}")
     print(f"{what}: {groups:>9,} groups after {seconds:5.0f} s, MiB: {', '.join(found)}", flush=True)
 
 

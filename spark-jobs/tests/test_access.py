@@ -80,6 +80,7 @@ def test_a_task_speaks_tls_though_it_has_none_of_the_files(tmp_path: Path, apart
 @with_openssl
 def test_without_a_certificate_of_its_own_a_task_trusts_the_authority_alone(tmp_path: Path) -> None:
     chain, _ = certificate(tmp_path)
+    chain.write_text(f"# Főtanúsítvány\n{chain.read_text()}")
     access = sent(settings(security_protocol="SSL", ssl_cafile=chain).access())
     assert access.certificates == Certificates(chain.read_text(), None, None)
     context = access.kafka_options()["ssl_context"]

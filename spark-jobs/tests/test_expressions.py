@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from by_task import pairs, partials_of, reading
+from by_task import pairs, partials_of
 from datasketches import hll_sketch, tgt_hll_type
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -248,13 +248,14 @@ def test_the_worker_query_takes_of_hostile_events_what_a_native_worker_does(job:
 def test_a_batch_is_cut_at_the_same_records_whatever_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that is replayed must give the same partials, however much is fetched at once."""
     monkeypatch.setattr("keygrouping_spark.pre_aggregation.ROWS", 10)
+    monkeypatch.setattr("keygrouping_spark.pre_aggregation._STEP", 5)
     count = 35
     whole = Columns.of("routed", 0, [(offset, 1000, b"k", None, ()) for offset in range(100, 100 + count)])
     task = PreAggregation(JobSpec.from_json({"aggregates": []}), 0, TOPIC)
     for size in (1, 7, 10, 64):
         seen: Seen = {}
         batches = [whole.cut(start, start + size) for start in range(0, count, size)]
-        made = [Partial.decode(value) for _, value in pairs(task(Range(0, 100, 135), reading(batches), seen))]
+        made = [Partial.decode(value) for _, value in pairs(task(Range(0, 100, 135), batches, seen))]
         found = [(partial.first, partial.last, partial.events) for partial in made]
         assert found == [(100, 109, 10), (110, 119, 10), (120, 129, 10), (130, 134, 5)]
 

@@ -7,13 +7,12 @@ import pickle
 import random
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
-from by_task import reading
 from keygrouping.aggregate import Aggregate, NumberField
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial
@@ -111,7 +110,7 @@ async def test_a_range_is_read_again_to_the_same_partials(cluster: Cluster, appl
 
     def partials() -> list[bytes]:
         seen: Seen = {}
-        made = PreAggregation(JOB, 0, TOPIC_ID)(wanted, task.read, seen)
+        made = PreAggregation(JOB, 0, TOPIC_ID)(wanted, task.read(wanted), seen)
         values: list[bytes] = [value for batch in made for value in batch["value"].to_pylist()]
         assert seen == {(0, 3): (sum(Partial.decode(value).events for value in values), 0, "")}
         return values
@@ -195,8 +194,7 @@ async def test_a_range_that_is_left_in_the_middle_is_nothing_to_the_next(
 def test_what_the_job_can_not_use_is_told_with_the_first_of_it() -> None:
     rows = [(offset, 1000, b"k", value, ()) for offset, value in ((5, b'{"x":1}'), (6, b"{"), (8, b"["), (9, b"{}"))]
     seen: Seen = {}
-    read = reading([Columns.of("routed", 2, rows)])
-    (made,) = PreAggregation(JOB, 0, TOPIC_ID)(Range(2, 5, 10), read, seen)
+    (made,) = PreAggregation(JOB, 0, TOPIC_ID)(Range(2, 5, 10), [Columns.of("routed", 2, rows)], seen)
     assert [Partial.decode(value).events for value in made["value"].to_pylist()] == [2]
     ((place, (records, refused, first)),) = seen.items()
     assert (place, records, refused) == ((2, 5), 4, 2)
@@ -230,35 +228,69 @@ class Lax(Aggregate):
         return state
 
 
-def by_lax(values: list[int], size: int) -> tuple[list[tuple[int, int]], Seen]:
-    """Events and sum of each partial, in batches of this size, and what became of them."""
+def by_lax(values: list[int], size: int) -> list[tuple[int, int]]:
+    """Events and sum of each partial, in batches of this size."""
     job = replace(JOB, aggregates=(Lax(name="own", field="x"),))
     rows = [(5 + number, 1000, b"k", b'{"x":%d}' % value, ()) for number, value in enumerate(values)]
     batches = [Columns.of("routed", 0, rows[begin : begin + size]) for begin in range(0, len(rows), size)]
-    seen: Seen = {}
-    made = PreAggregation(job, 0, TOPIC_ID)(Range(0, 5, 5 + len(rows)), reading(batches), seen)
+    made = PreAggregation(job, 0, TOPIC_ID)(Range(0, 5, 5 + len(rows)), batches, {})
     found = [Partial.decode(value) for batch in made for value in batch["value"].to_pylist()]
-    return [(partial.events, partial.aggregates["own"]) for partial in found], seen
+    return [(partial.events, partial.aggregates["own"]) for partial in found]
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 100])
-def test_events_at_which_users_code_fails_are_left_out_whatever_their_check_says(
-    size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each partial holds four records here; those that were written before are not written again."""
-    monkeypatch.setattr("keygrouping_spark.pre_aggregation.ROWS", 4)
-    values = [1, 2, 3, 4, 5, 13, 6, 13, 7, 8]
-    found, seen = by_lax(values, size)
-    assert found == [(4, 10), (2, 11), (2, 15)]
-    ((place, (records, refused, first)),) = seen.items()
-    assert (place, records, refused) == ((0, 5), 10, 2)
-    assert first.startswith("offset 10: aggregate 'own' ")
-    assert first.endswith(" raises ValueError: unlucky")
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_an_event_at_which_users_code_fails_though_its_check_takes_it_is_named(size: int) -> None:
+    assert by_lax([1, 2, 3], size) == [(3, 6)]
+    with pytest.raises(AggregateFailedError, match=r"raises ValueError: unlucky, at offset 7 of a worker's partition"):
+        by_lax([1, 2, 13, 4], size)
 
 
-def test_what_fails_together_and_not_alone_stops_the_query() -> None:
-    with pytest.raises(AggregateFailedError, match=r"OverflowError\('too much'\) at some of the records from offset 5"):
+def test_events_at_which_it_fails_only_together_are_named_together() -> None:
+    with pytest.raises(AggregateFailedError, match=r"OverflowError\('too much'\) at several events of offsets 5 to 6"):
         by_lax([60, 60], 2)
+
+
+@pytest.mark.parametrize("error", [MemoryError("none left"), FileNotFoundError("model.bin"), ImportError("no model")])
+def test_what_only_the_executor_lacks_is_no_fault_of_an_event(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Lax, "add_many", fail)
+    with pytest.raises(type(error), match=str(error)):
+        by_lax([1], 1)
+
+
+BITWISE = {
+    "aggregates": [
+        {"name": "spread", "op": "variance", "field": "x"},
+        {"name": "shape", "op": "histogram", "field": "x", "bins": 8},
+        {"name": "top", "op": "top-k", "field": "y", "k": 2, "capacity": 4},
+    ]
+}
+
+
+def test_partials_are_the_same_to_the_last_bit_however_much_is_fetched_at_once() -> None:
+    """Variances and histograms depend on how many are added at once."""
+    chance = random.Random(4)
+    rows = [
+        (offset, 1000, b"k%d" % (offset % 3), b'{"x":%.9f,"y":"%d"}' % (chance.gauss(0, 1e3), chance.randrange(9)), ())
+        for offset in range(25_000)
+    ]
+    whole = Columns.of("routed", 0, rows)
+    task = PreAggregation(JobSpec.from_json(BITWISE), 0, TOPIC_ID)
+
+    def partials(sizes: list[int]) -> list[bytes]:
+        bounds = [0, *accumulate(sizes), len(whole)]
+        batches = [whole.cut(begin, end) for begin, end in pairwise(bounds)]
+        made = task(Range(0, 0, len(whole)), batches, {})
+        return [value for batch in made for value in batch["value"].to_pylist()]
+
+    first = partials([])
+    assert len(first) == 3
+    for sizes in ([9_999], [16_384], [1, 10_000, 11_000], [7] * 3000):
+        assert partials(sizes) == first
 
 
 async def test_records_that_are_gone_are_named(cluster: Cluster, application: str) -> None:

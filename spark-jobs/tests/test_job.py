@@ -130,7 +130,7 @@ class Pipeline:
             "application": self.application,
             "job": orjson.dumps(JOB).decode(),
             **{f"{kind}_topic": self.topic(kind) for kind in KINDS},
-            "spark_checkpoint": str(self.folder / "checkpoint"),
+            "spark_checkpoint": self.checkpoint("checkpoint"),
             "spark_jars": str(default_jars_dir() / "spark"),
             "spark_progress_topic": self.topic("progress"),
             "spark_shuffle_partitions": "2",
@@ -142,6 +142,11 @@ class Pipeline:
         # Without SPARK_HOME, spark-submit looks for itself by a script that a folder with a space ends.
         spark = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PYTHON": sys.executable}
         self.driver = spawn(command, self.log, {**environment, **spark})
+
+    def checkpoint(self, name: str) -> str:
+        """In the folder of the test, or where `make test-checkpoints` says."""
+        root = os.environ.get("CHECKPOINTS")
+        return f"{root}/{self.application}/{name}" if root else str(self.folder / name)
 
     @property
     def log(self) -> Path:
@@ -308,7 +313,7 @@ async def test_results_are_exact_though_what_has_been_read_is_deleted(pipeline: 
     await until(lambda: purged(pipeline, "partials"), START_SECONDS)
     assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
 
-    pipeline.start(purge_after="0", spark_checkpoint=str(pipeline.folder / "another"))
+    pipeline.start(purge_after="0", spark_checkpoint=pipeline.checkpoint("another"))
     await pipeline.reaches(END)
     first_batch = pipeline.folder / "another" / "aggregator" / "commits" / "0"
     await until(first_batch.exists, START_SECONDS)
@@ -367,7 +372,7 @@ async def test_a_new_checkpoint_goes_on_although_the_broker_has_forgotten_the_gr
     for group in ("worker", "aggregator", "aggregator-batches"):
         await pipeline.cluster.forget(f"{pipeline.application}-{group}")
 
-    checkpoint = str(pipeline.folder / "another")
+    checkpoint = pipeline.checkpoint("another")
     pipeline.start(spark_checkpoint=checkpoint)
     await pipeline.send(some_events(rng, 1))
     await pipeline.finish()
@@ -401,7 +406,7 @@ async def test_a_lost_checkpoint_counts_no_event_twice_or_never_though_its_last_
     assert await begin_of_last_batch(pipeline), "the last batch had events"
 
     await pipeline.send(some_events(rng, 1))
-    pipeline.start(spark_checkpoint=str(pipeline.folder / "another"))
+    pipeline.start(spark_checkpoint=pipeline.checkpoint("another"))
     await pipeline.promise(2 * WINDOW)
     await pipeline.reaches(2 * WINDOW)
     check(await pipeline.results(), pipeline.expected(2 * WINDOW))
@@ -412,7 +417,7 @@ async def test_a_lost_checkpoint_counts_no_event_twice_or_never_though_its_last_
     assert pipeline.driver is not None
     await until(lambda: pipeline.driver is not None and pipeline.driver.poll() is not None, START_SECONDS)
     assert pipeline.driver.returncode == 1
-    assert f"{pipeline.folder / 'checkpoint'} of the worker is out of date" in last_lines(pipeline.log, 1)[0]
+    assert f"{pipeline.checkpoint('checkpoint')} of the worker is out of date" in last_lines(pipeline.log, 1)[0]
 
 
 async def all_read(pipeline: Pipeline) -> bool:
@@ -458,7 +463,7 @@ async def test_records_that_were_deleted_unread_are_told_and_a_new_checkpoint_go
     assert pipeline.stop() == 1
     assert "KEYGROUPING_SPARK_CHECKPOINT to a new folder" in last_lines(pipeline.log, 1)[0]
 
-    pipeline.start(spark_checkpoint=str(pipeline.folder / "another"))
+    pipeline.start(spark_checkpoint=pipeline.checkpoint("another"))
     await pipeline.send(some_events(rng, 2))
     await pipeline.finish()
     await pipeline.reaches(END)

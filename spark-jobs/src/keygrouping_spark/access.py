@@ -66,7 +66,9 @@ class Certificates:
 
     def context(self) -> ssl.SSLContext:
         """The TLS context."""
-        context = ssl.create_default_context(cadata=self.authorities)
+        # What is between certificates may be in any language, and is refused unless it is ASCII.
+        authorities = self.authorities and self.authorities.encode("ascii", "ignore").decode()
+        context = ssl.create_default_context(cadata=authorities)
         if self.chain:
             # OpenSSL takes them from files alone: from one in memory.
             with open(os.memfd_create("certificate"), "w") as file:

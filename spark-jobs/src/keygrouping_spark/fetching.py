@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
-from keygrouping_kafka.calls import start
+from keygrouping_kafka.calls import given_up_calls, start
 from keygrouping_kafka.errors import can_be_retried
 from keygrouping_service.kafka import clients
 from keygrouping_service.records.aiokafka_adapter import PartitionSource
@@ -104,7 +104,8 @@ class _Client:
             max_partition_fetch_bytes=_FETCH_BYTES,
         )
         try:
-            await start(consumer)
+            with given_up_calls():
+                await start(consumer)
         except BaseException:
             await clients.close(consumer)
             raise
@@ -154,7 +155,8 @@ class _Client:
 
 async def _next(source: PartitionSource) -> tuple[RecordBatch, int]:
     """The next records, and where reading goes on."""
-    return await source.poll(_POLL_RECORDS, _POLL_SECONDS), await source.position()
+    with given_up_calls():
+        return await source.poll(_POLL_RECORDS, _POLL_SECONDS), await source.position()
 
 
 def _refuse_left_out(tp: TopicPartition, letters: Iterable[DeadLetter], end: int) -> None:
@@ -166,7 +168,8 @@ def _refuse_left_out(tp: TopicPartition, letters: Iterable[DeadLetter], end: int
 def _unreadable(tp: TopicPartition, offset: int, detail: str) -> str:
     return (
         f"{tp.topic}[{tp.partition}] has something at offset {offset} that can't be read ({detail}): no router has "
-        "written it like that; delete the records up to there (kafka-delete-records), and go on with a new checkpoint"
+        "written it like that. With a new checkpoint and without the records up to there (kafka-delete-records) the "
+        "job goes on behind the batch that it was in"
     )
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
 from keygrouping.accumulator import Accumulator
 from keygrouping.aggregate import is_foreign
-from keygrouping.job import JobSpec, extract_columns, picker
+from keygrouping.job import Extracted, FieldValue, JobSpec, Rejection, picker
 from keygrouping.partial import Partial
 from keygrouping_service.records.protocols import RecordBatch
 from pyspark.accumulators import Accumulator as Shared
@@ -26,17 +25,15 @@ the groups in memory. A replayed batch must be cut at the same records, so no se
 SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _CHUNK = 5_000
 _ANY_TIME = 1 << 62
+_STEP = 10_000
+"""Records that are added at once, however many are fetched: the last bits of some aggregates depend on it, and a replay
+must find the same. It divides `ROWS`."""
 
 Became: TypeAlias = tuple[int, int, str]
 """How many records there were, how many of them are of no use, and which is the first of those."""
 
 Seen: TypeAlias = dict[tuple[int, int], Became]
 """What became of ranges, by partition and first offset. A task that is run again says the same again."""
-
-Refused: TypeAlias = list[tuple[int, str]]
-"""Offsets of records of no use, and why."""
-
-_Add: TypeAlias = Callable[[JobSpec, Accumulator, RecordBatch], Refused]
 
 
 class Together(AccumulatorParam[Seen]):
@@ -52,33 +49,7 @@ class Together(AccumulatorParam[Seen]):
 
 
 class AggregateFailedError(Exception):
-    """The code of a user's own aggregate raises an error at some of the records from `offset` on."""
-
-    def __init__(self, offset: int, error: Exception) -> None:
-        super().__init__(
-            f"an aggregate of your own raises {error!r} at some of the records from offset {offset} on, and at none of "
-            "them alone"
-        )
-        self.offset = offset
-
-
-@dataclass
-class _Told:
-    """What became of a range so far, and when partials were written last; `begin` is the offset behind those."""
-
-    begin: int
-    now: Became = (0, 0, "")
-    kept: Became = (0, 0, "")
-
-    def add(self, records: int, refused: Refused) -> None:
-        """So many more."""
-        before, useless, first = self.now
-        named = first or "".join(f"offset {offset}: {detail}" for offset, detail in refused[:1])
-        self.now = (before + records, useless + len(refused), named)
-
-    def keep(self, begin: int) -> None:
-        """Partials were written."""
-        self.begin, self.kept = begin, self.now
+    """The code of a user's own aggregate raises an error at an event that its check takes."""
 
 
 @dataclass(frozen=True)
@@ -89,61 +60,64 @@ class PreAggregation:
     epoch: int
     topic_id: str
 
-    def __call__(
-        self, wanted: Range, read: Callable[[Range], Iterable[RecordBatch]], seen: Seen
-    ) -> Iterator[pa.RecordBatch]:
-        """Their keys and values. `seen` gets what became of the range.
+    def __call__(self, wanted: Range, found: Iterable[RecordBatch], seen: Seen) -> Iterator[pa.RecordBatch]:
+        """Their keys and values. `seen` gets what became of the range. AggregateFailedError.
 
-        If the code of a user's own aggregate raises an error, the records behind the last partials are read a second
-        time, without those at which it raises one alone: so a replay comes to the same partials. AggregateFailedError
-        if there are none such.
+        To leave such events out would move the first offset of a partial, by which it is known when it is written
+        again, so that it would count twice once the code has been corrected.
         """
-        told = _Told(wanted.begin)
-        try:
-            yield from self._partials(wanted, read, told, _add)
-        except AggregateFailedError as failed:
-            told.now = told.kept
-            yield from self._partials(wanted._replace(begin=failed.offset), read, told, _add_what_can_be)
-        seen[wanted.partition, wanted.begin] = told.now
-
-    def _partials(
-        self, wanted: Range, read: Callable[[Range], Iterable[RecordBatch]], told: _Told, add: _Add
-    ) -> Iterator[pa.RecordBatch]:
-        accumulator, room = self._accumulator(wanted.partition), ROWS
-        for part in read(wanted):
-            start = 0
-            while start < len(part):
-                rows = part.cut(start, min(len(part), start + room))
-                start, room = start + len(rows), room - len(rows)
-                try:
-                    told.add(len(rows), add(self.job, accumulator, rows))
-                except Exception as error:
-                    raise AggregateFailedError(told.begin, error) from error
-                if not room:
-                    yield from _written(accumulator.partials(self.epoch))
-                    accumulator, room = self._accumulator(wanted.partition), ROWS
-                    told.keep(int(rows.offsets[-1]) + 1)
+        accumulator, records, refused, first = self._accumulator(wanted.partition), 0, 0, ""
+        for rows in in_steps(found):
+            rejected = self._added(accumulator, rows)
+            for row, why in rejected[:1]:
+                first = first or f"offset {rows.offsets[row]}: {why.detail}"
+            records, refused = records + len(rows), refused + len(rejected)
+            if records % ROWS == 0:
+                yield from _written(accumulator.partials(self.epoch))
+                accumulator = self._accumulator(wanted.partition)
         yield from _written(accumulator.partials(self.epoch))
+        seen[wanted.partition, wanted.begin] = (records, refused, first)
+
+    def _added(self, accumulator: Accumulator, rows: RecordBatch) -> list[tuple[int, Rejection]]:
+        try:
+            return accumulator.add(rows)
+        except (MemoryError, OSError, ImportError):
+            raise
+        except Exception as error:
+            if any(map(is_foreign, self.job.aggregates)):
+                raise AggregateFailedError(self._blamed(rows, error)) from error
+            raise
+
+    def _blamed(self, rows: RecordBatch, error: Exception) -> str:
+        """Which record it is, if it is one alone."""
+        for offset, item in zip(rows.offsets.tolist(), rows, strict=True):
+            found = self.job.extract(item.key, item.value, item.headers, item.timestamp, _ANY_TIME)
+            if isinstance(found, Extracted) and (fault := _fault(self.job, found.fields)):
+                return f"{fault}, at offset {offset} of a worker's partition, which its check() takes: correct that"
+        between = f"offsets {rows.offsets[0]} to {rows.offsets[-1]} of a worker's partition"
+        return f"an aggregate of your own raises {error!r} at several events of {between} together"
 
     def _accumulator(self, partition: int) -> Accumulator:
         return Accumulator(self.job, partition, self.topic_id)
 
 
-def _add(_: JobSpec, accumulator: Accumulator, rows: RecordBatch) -> Refused:
-    return [(int(rows.offsets[row]), why.detail) for row, why in accumulator.add(rows)]
+def in_steps(found: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    """The same records, so many at once."""
+    held: list[RecordBatch] = []
+    room = _STEP
+    for part in found:
+        start = 0
+        while start < len(part):
+            held.append(piece := part.cut(start, min(len(part), start + room)))
+            start, room = start + len(piece), room - len(piece)
+            if not room:
+                yield held[0].followed_by(held[1:])
+                held, room = [], _STEP
+    if held:
+        yield held[0].followed_by(held[1:])
 
 
-def _add_what_can_be(job: JobSpec, accumulator: Accumulator, rows: RecordBatch) -> Refused:
-    """The same, without what a user's own aggregate can't add to an empty state, though its check takes it."""
-    found = extract_columns(job, rows, _ANY_TIME)
-    faults = [_fault(job, fields) for fields in found.fields or [()] * len(found.keys)]
-    refused = [(int(rows.offsets[row]), why.detail) for row, why in found.rejected]
-    refused += [(o, fault) for o, fault in zip(found.events.offsets.tolist(), faults, strict=True) if fault]
-    accumulator.add_extracted(found.where(np.array([not fault for fault in faults], np.bool_)))
-    return sorted(refused)
-
-
-def _fault(job: JobSpec, fields: Sequence[Any]) -> str:
+def _fault(job: JobSpec, fields: Sequence[FieldValue]) -> str:
     for aggregate, positions in zip(job.aggregates, job.fields_of, strict=True):
         pick = picker(positions)
         if pick is not None and is_foreign(aggregate):
@@ -166,7 +140,8 @@ class Task:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         seen: Seen = {}
         for number in chain.from_iterable(batch["id"].to_pylist() for batch in batches):
-            yield from self.aggregation(self.ranges[number], self.fetching.read, seen)
+            wanted = self.ranges[number]
+            yield from self.aggregation(wanted, self.fetching.read(wanted), seen)
         self.seen.add(seen)
 
 

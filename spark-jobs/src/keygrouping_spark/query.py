@@ -12,8 +12,8 @@ from typing import Any
 
 from keygrouping_kafka.calls import backoff
 from keygrouping_service.errors import Fatal
-from py4j.protocol import Py4JError
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from keygrouping_spark import metrics
@@ -57,7 +57,7 @@ class QueryRunner:
                 await asyncio.to_thread(self._query.awaitTermination)
                 reason = "it has ended"
             except (StreamingQueryException, Py4JError, OSError) as error:
-                reason = _reason(error)
+                reason = reason_of(error)
                 if not self._stopping.is_set():
                     self._judge(error)
             if self._stopping.is_set():
@@ -104,7 +104,7 @@ class QueryRunner:
         if own is not None:
             raise own
         if not _BROKER_AWAY.search(str(error)):
-            raise Fatal(f"the {self._name} query failed: {_reason(error)}") from None
+            raise Fatal(f"the {self._name} query failed: {reason_of(error)}") from None
 
 
 def _raise_watermark(query: StreamingQuery, watermark: int) -> None:
@@ -113,9 +113,9 @@ def _raise_watermark(query: StreamingQuery, watermark: int) -> None:
         tracker.setWatermark(watermark)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """The innermost cause in Spark's long text, or that Java itself has ended."""
-    if not isinstance(error, StreamingQueryException):
+    if not isinstance(error, PySparkException | Py4JJavaError):
         return "the Java process of Spark has ended (out of memory, or killed)"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]

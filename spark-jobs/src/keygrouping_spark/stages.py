@@ -30,6 +30,9 @@ from keygrouping_service.kafka.progress import (
 from keygrouping_service.kafka.starts import created_again, find_starts, read_last
 from keygrouping_service.kafka.topic_ids import UNKNOWN, read_topic_id, same_topic
 from keygrouping_service.kafka.watermarks import show_watermark
+from keygrouping_service.observability.metrics import EXPIRED_OFFSETS
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from keygrouping_spark import aggregator, metrics, worker
@@ -37,7 +40,7 @@ from keygrouping_spark.batch_log import BatchLog
 from keygrouping_spark.checkpoint import Checkpoint, Identity, aggregator_plan, worker_plan
 from keygrouping_spark.fetching import Range
 from keygrouping_spark.progress import AggregatorProgress, WorkerProgress
-from keygrouping_spark.query import QueryRunner
+from keygrouping_spark.query import QueryRunner, reason_of
 from keygrouping_spark.reading import Letters
 from keygrouping_spark.refused import Refused
 from keygrouping_spark.reports import Reading
@@ -236,11 +239,22 @@ async def _repeat_last(
     """Writes the last batch of a lost checkpoint again, which may not have been written whole; gives where it ended."""
     last = await retry(lambda: batches.last(group.last), "reading what was written last")
     ahead = {p: batch for p, batch in last.items() if (group.last[p].offset or 0) <= batch.begin < batch.end}
-    ranges = [Range(p, batch.begin, batch.end) for p, batch in ahead.items() if firsts[p] <= batch.begin]
+    ranges = [Range(p, batch.begin, batch.end) for p, batch in ahead.items()]
+    for each in [each for each in ranges if firsts[each.partition] > each.begin]:
+        log.error(
+            "%s[%d]: offsets %d to %d are left out: a checkpoint that is lost had begun to write them, and some of "
+            "them were deleted, so that nobody can write the same again",
+            *(group.topic, each.partition, each.begin, each.end - 1),
+        )
+        EXPIRED_OFFSETS.labels(group.name).inc(each.end - each.begin)
+        ranges.remove(each)
     if ranges:
         log.warning("a checkpoint that is lost has begun a batch: writing it again, %s", ranges)
         epoch = max(entry.progress.epoch for entry in group.last.values())
-        await asyncio.to_thread(writer.write, ranges, epoch)
+        try:
+            await asyncio.to_thread(writer.write, ranges, epoch)
+        except (PySparkException, Py4JError) as error:
+            raise Fatal(f"a batch that a lost checkpoint has begun can't be written: {reason_of(error)}") from None
     ends = {partition: batch.end for partition, batch in ahead.items()}
     for partition, end in ends.items():
         group.last[partition] = replace(group.last[partition], offset=end)

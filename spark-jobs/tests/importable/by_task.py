@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 from keygrouping.job import Headers, JobSpec
 from keygrouping_service.records.columns import Columns
@@ -25,21 +24,8 @@ def partials_of(records: Iterable[Record], job: JobSpec, epoch: int, topic_id: s
     made: list[tuple[bytes, bytes]] = []
     for partition, rows in by_partition.items():
         whole: RecordBatch = Columns.of("routed", partition, rows)
-        wanted = Range(partition, rows[0][0], rows[-1][0] + 1)
-        made += pairs(task(wanted, reading([whole]), {}))
+        made += pairs(task(Range(partition, rows[0][0], rows[-1][0] + 1), [whole], {}))
     return made
-
-
-def reading(batches: Sequence[RecordBatch]) -> Callable[[Range], Iterator[RecordBatch]]:
-    """What reads ranges of these records."""
-
-    def read(wanted: Range) -> Iterator[RecordBatch]:
-        for batch in batches:
-            start, stop = np.searchsorted(batch.offsets, (wanted.begin, wanted.end)).tolist()
-            if start < stop:
-                yield batch.cut(start, stop)
-
-    return read
 
 
 def pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, bytes]]:

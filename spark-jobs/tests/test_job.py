@@ -275,6 +275,7 @@ async def test_results_are_exact_whenever_the_driver_is_killed(pipeline: Pipelin
     await pipeline.reaches(END)
     check(await pipeline.results(), pipeline.expected())
     assert await pipeline.progress("worker", "routed") == END
+    await until(lambda: all_poison_is_told(pipeline), START_SECONDS)
 
     assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
     committed = await pipeline.cluster.committed(f"{pipeline.application}-worker", pipeline.topic("routed"))
@@ -348,6 +349,12 @@ def poison() -> list[tuple[bytes | None, bytes]]:
         {"aggregates": {}},
     ]  # fmt: skip
     return [(POISONED, b"{"), *[(POISONED, json.dumps({**members, **one}).encode()) for one in wrong]]
+
+
+async def all_poison_is_told(pipeline: Pipeline) -> bool:
+    """Whether there are as many dead letters as there should be: what was written last is read after the end."""
+    written = [r for r in await pipeline.cluster.read(pipeline.topic("partials")) if r.key == POISONED]
+    return len(await pipeline.cluster.read(pipeline.topic("dead_letters"))) >= len(written)
 
 
 async def poison_is_in_the_dead_letters(pipeline: Pipeline) -> None:

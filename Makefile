@@ -68,6 +68,7 @@ test-spark: install ## Spark's tests on another version of it: SPARK=4.0.5, defa
 	$(BIN)/python -m keygrouping_local.jars; $(BIN)/pytest spark-jobs libs/pyspark -m spark $(ARGS)
 
 test-checkpoints: install ## the Spark job's kills and lost checkpoints with checkpoints elsewhere: CHECKPOINTS=hdfs://host:port
+	$(if $(CHECKPOINTS),,$(error name a store of yours, such as CHECKPOINTS=hdfs://host:port))
 	CHECKPOINTS=$(CHECKPOINTS) $(BIN)/pytest spark-jobs/tests/test_job.py -k "killed or lost or forgotten or unread" $(ARGS)
 
 test-fuzz: .venv/installed ## millions of damaged record batches and documents through the compiled readers (minutes)

@@ -46,6 +46,18 @@ WORKERS = 4
 TIMEOUT = 180.0
 
 
+OF_THE_EVENTS = (
+    "KeygroupingDeadLetters",
+    "KeygroupingDeadLettersBurst",
+    "KeygroupingFieldsSkipped",
+    "KeygroupingEventsLate",
+    "KeygroupingLatencyBudgetBurnFast",
+    "KeygroupingLatencyBudgetBurnSlow",
+    "KeygroupingResultsBudgetBurnFast",
+    "KeygroupingResultsBudgetBurnSlow",
+)
+"""What `keep_writing` brings about: some events are of no use or late, all are old."""
+
 LEAST_OVERFLOW = 32_768
 """Bytes that an app's `overflow` has to take at once."""
 
@@ -238,6 +250,12 @@ async def keep_poisoning(store: Redis, application: str) -> None:
         await asyncio.sleep(0.2)
 
 
+async def write_stray_result(deployment: Deployment) -> None:
+    """Somebody else writes to the results."""
+    stray = Result(b"key", 0, 1000, 1, 1, True, {})
+    await deployment.producer.send_and_wait(deployment.settings.results_topic, stray.encode(), stray.record_key)
+
+
 async def retain(deployment: Deployment, milliseconds: int) -> None:
     topic = deployment.settings.events_topic
     await deployment.admin.alter_configs(
@@ -289,25 +307,13 @@ async def test_a_pipeline_in_trouble_is_told_of(application: str, tmp_path: Path
             deployment = pipeline.deployment
             async with meanwhile(asyncio.create_task(keep_writing(deployment))):
                 # Two workers share nearly all events, some are of no use or late, all are old.
-                await pipeline.fires(
-                    "KeygroupingUnbalanced",
-                    "KeygroupingDeadLetters",
-                    "KeygroupingDeadLettersBurst",
-                    "KeygroupingFieldsSkipped",
-                    "KeygroupingEventsLate",
-                    "KeygroupingLatencyBudgetBurnFast",
-                    "KeygroupingLatencyBudgetBurnSlow",
-                    "KeygroupingResultsBudgetBurnFast",
-                    "KeygroupingResultsBudgetBurnSlow",
-                )
+                await pipeline.fires("KeygroupingUnbalanced", *OF_THE_EVENTS)
                 async with httpx.AsyncClient(base_url=pipeline.router) as client:
                     change = {"action": "pin", "worker": 0, "seconds": 800}
                     (await client.put("/overrides/hot", json=change)).raise_for_status()
                     await pipeline.fires("KeygroupingOverrideOverloads", "KeygroupingOverrideEnds")
                     (await client.delete("/overrides/hot")).raise_for_status()
-                settings = deployment.settings
-                stray = Result(b"key", 0, 1000, 1, 1, True, {})
-                await deployment.producer.send_and_wait(settings.results_topic, stray.encode(), stray.record_key)
+                await write_stray_result(deployment)
                 await pipeline.fires("KeygroupingEventsUnaccounted")
                 redis.freeze()
                 await pipeline.fires("KeygroupingStoreDegraded")
@@ -412,19 +418,8 @@ async def test_workers_that_combine_at_the_source_are_told_of_alike(application:
         async with watched(tmp_path, application, broker, redis, SERVICES[1:]) as pipeline:
             deployment = pipeline.deployment
             async with meanwhile(asyncio.create_task(keep_writing(deployment))):
-                await pipeline.fires(
-                    "KeygroupingDeadLetters",
-                    "KeygroupingDeadLettersBurst",
-                    "KeygroupingFieldsSkipped",
-                    "KeygroupingEventsLate",
-                    "KeygroupingLatencyBudgetBurnFast",
-                    "KeygroupingLatencyBudgetBurnSlow",
-                    "KeygroupingResultsBudgetBurnFast",
-                    "KeygroupingResultsBudgetBurnSlow",
-                )
-                settings = deployment.settings
-                stray = Result(b"key", 0, 1000, 1, 1, True, {})
-                await deployment.producer.send_and_wait(settings.results_topic, stray.encode(), stray.record_key)
+                await pipeline.fires(*OF_THE_EVENTS)
+                await write_stray_result(deployment)
                 await pipeline.fires("KeygroupingEventsUnaccounted")
                 with stopped(deployment.pid("worker-0")):
                     await pipeline.fires("KeygroupingNoResults", "KeygroupingTargetDown")

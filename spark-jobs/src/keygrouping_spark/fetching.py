@@ -1,7 +1,7 @@
 """Fetches the records of a micro-batch in Spark's Python processes, by the compiled reader of the native stages.
 
 Spark's Kafka source says which offsets a micro-batch has, and the checkpoint keeps that. It would read record by
-record, make a row of each and send all rows to Python: 2 µs of computing for each, more than all that is done with it.
+record, make a row of each and send all rows to Python.
 """
 
 from __future__ import annotations

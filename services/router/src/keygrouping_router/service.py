@@ -142,7 +142,7 @@ def tell_slow_checks(job: JobSpec) -> None:
         if (took := microseconds_of_check(aggregate)) > _SLOW_MICROSECONDS:
             log.warning(
                 "aggregate %r (%s): to check an event takes the router %.0f µs, so it routes at most %.0f events per "
-                "second: give the class a quicker check(), or lend the router more processes",
+                "second: give the class a quicker check(), or run more routers",
                 *(aggregate.name, aggregate.op, took, 1e6 / took),
             )
 

@@ -143,7 +143,7 @@ class Aggregate(Declared, ABC):
     def check(self, value: Any) -> None:
         """Raises an error at a value of which `add` would raise one; any class of error.
 
-        The router asks it of each event, whose values then cost nobody else anything. Unless it is overridden, it adds
+        The router asks it of each event before it routes it, and workers ask it again. Unless it is overridden, it adds
         the value to an empty state: override it where that takes more than some microseconds.
         """
         self.add(self.initial(), value)

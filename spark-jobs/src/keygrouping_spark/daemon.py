@@ -1,6 +1,7 @@
 """Spark's Python processes are forked from this one, which has loaded what they need: each begins at once."""
 
 import gc
+import logging
 from argparse import ArgumentParser
 from zipimport import zipimporter
 
@@ -35,6 +36,11 @@ def keep_archives() -> None:
     zipimporter.invalidate_caches = _nothing  # type: ignore[assignment, method-assign]
 
 
+def keep_clients_quiet() -> None:
+    """Lets Kafka's clients say nothing: a task's error tells what is wrong, and between tasks a broker may be away."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+
+
 def _nothing(_: zipimporter) -> None:
     """There is nothing new to be found."""
 
@@ -46,6 +52,7 @@ if __name__ == "__main__":
     parser.parse_args()
     load_kernels()
     keep_archives()
+    keep_clients_quiet()
     # Each process looks for garbage after each task: not among what is loaded here, which takes a tenth of a second.
     gc.freeze()
     manager()

@@ -7,8 +7,10 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.clients import retry
 from keygrouping_service.kafka.progress import Committed, Progress
+from keygrouping_service.records.record import Record
 from keygrouping_service.testing import Cluster
 from keygrouping_spark.batch_log import Batch, BatchLog
+from keygrouping_spark.refused import Refused
 from keygrouping_spark.settings import SparkSettings
 
 pytestmark = pytest.mark.kafka
@@ -32,6 +34,7 @@ class Drivers:
             bootstrap_servers=cluster.bootstrap_servers,
             application=application,
             routed_topic=f"{application}.routed",
+            dead_letters_topic=f"{application}.dead-letters",
             checkpoint="/c",
             job='{"aggregates": []}',
         )
@@ -83,3 +86,41 @@ async def test_a_second_driver_ends_the_first_and_a_checkpoint_that_is_out_of_da
         await again.require(BOTH)
     with pytest.raises(Fatal, match="out of date"):
         await first.begin(starts(2, 2), {0: 3, 1: 3})
+
+
+def refused(partition: int, offset: int) -> Refused:
+    return Refused(Record("routed", partition, offset, 1000, b"k", b"{"), "invalid-json", "ends too early")
+
+
+async def test_what_is_of_no_use_in_a_batch_is_a_dead_letter_once_however_often_the_batch_is_written(
+    drivers: Drivers,
+) -> None:
+    topic = drivers.settings.dead_letters_topic
+    await drivers.cluster.create(**{topic: 1})
+
+    async def told() -> list[tuple[str, str]]:
+        found = [dict(record.headers) for record in await drivers.cluster.read(topic)]
+        return [(f"{each['keygrouping-partition']!r}", f"{each['keygrouping-offset']!r}") for each in found]
+
+    former = await drivers.open("former")
+    await former.begin(starts(0, 5), {0: 2, 1: 9})
+    log, both = await drivers.open("one"), [refused(0, 1), refused(1, 5)]
+    with pytest.raises(Fatal, match="another Spark driver of this application"):
+        await former.refuse(both)
+    await log.begin(starts(0, 5), {0: 2, 1: 9})
+    await log.refuse(both[:1])
+    await log.refuse(both)
+    await log.begin(starts(0, 5), {0: 2, 1: 9})
+    await log.refuse(both)
+    assert await told() == [("b'0'", "b'1'"), ("b'1'", "b'5'")]
+    await log.close()
+    await log.refuse(both)
+    again = await drivers.open("two")
+    await again.begin(starts(0, 5), {0: 2, 1: 9})
+    await again.refuse(both)
+    assert len(await told()) == 2, "another driver, and one with another checkpoint, know of it"
+    await again.begin(starts(2, 9), {0: 4, 1: 9})
+    await again.refuse([refused(0, 2)])
+    await again.begin(starts(0, 5), {0: 4, 1: 9})
+    await again.refuse([refused(0, 1)])
+    assert await told() == [("b'0'", "b'1'"), ("b'1'", "b'5'"), ("b'0'", "b'2'"), ("b'0'", "b'1'")]

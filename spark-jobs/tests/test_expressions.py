@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from by_task import pairs, partials_of
+from by_task import pairs, partials_of, results_of
 from datasketches import hll_sketch, tgt_hll_type
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ from keygrouping_local.hostile_events import JOBS, hostile_events
 from keygrouping_service.kafka.partials import check
 from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.record import Record as KafkaRecord
-from keygrouping_spark.aggregator import IDENTITY, merge, result_of
+from keygrouping_spark.aggregator import IDENTITY, merge
 from keygrouping_spark.fetching import Range
 from keygrouping_spark.pre_aggregation import PreAggregation, Seen
 from keygrouping_spark.reading import Letters, read_partials
@@ -402,7 +402,7 @@ def refused(source: DataFrame) -> list[Refused]:
 
 
 def merged(source: DataFrame, job: JobSpec = JOB) -> list[Result]:
-    return [result_of(row, job) for row in merge(read(source, job), job).collect()]
+    return [result for result, _ in results_of(merge(read(source, job), job), job)]
 
 
 def test_offsets_of_a_topic_that_was_created_again_are_no_repetitions_of_the_old_ones(spark: SparkSession) -> None:
@@ -412,8 +412,8 @@ def test_offsets_of_a_topic_that_was_created_again_are_no_repetitions_of_the_old
         records = as_records([(b"a", 0, number, None, 0) for number in range(count)])
         written += 2 * partials_of(records, JOB, 0, topic)
     once = read(kafka_values(spark, written)).dropDuplicates(IDENTITY)
-    (row,) = merge(once, JOB).collect()
-    assert result_of(row, JOB).events == 600
+    ((result, _),) = results_of(merge(once, JOB), JOB)
+    assert result.events == 600
 
 
 def test_variance_does_not_cancel_out_far_from_zero(spark: SparkSession) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import orjson
 import pytest
-from by_task import partials_of
+from by_task import partials_of, results_of
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, Result
 from keygrouping_aggregator.windows import OpenWindows
 from keygrouping_local.picky import GeometricMean
 from keygrouping_service.kafka.progress import MIN_TIME
-from keygrouping_spark.aggregator import failures_of, merge, result_of
+from keygrouping_spark.aggregator import merge
 from keygrouping_spark.in_python import _finished
 from keygrouping_spark.reading import Letters, read_partials
 from keygrouping_spark.refused import Refused
@@ -89,8 +89,8 @@ def records(spark: SparkSession, rows: Sequence[tuple[bytes, bytes]]) -> DataFra
 
 def results(spark: SparkSession, job: JobSpec, rows: Sequence[tuple[bytes, bytes]]) -> tuple[list[Result], list[str]]:
     letters = Letters(spark.sparkContext)
-    found = merge(read_partials(records(spark, rows), job, -1, letters), job).collect()
-    return [result_of(row, job) for row in found], [failures_of(row, job) for row in found]
+    found = results_of(merge(read_partials(records(spark, rows), job, -1, letters), job), job)
+    return [result for result, _ in found], [fault for _, fault in found]
 
 
 def refused(spark: SparkSession, job: JobSpec, rows: Sequence[tuple[bytes, bytes]]) -> list[Refused]:

@@ -7,7 +7,7 @@ import random
 import statistics
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,8 @@ from keygrouping_service.kafka.progress import (
     read_offsets,
     stage_watermark,
 )
+from keygrouping_service.records.batches import partition_of
+from keygrouping_service.records.record import Record
 from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.testing import Cluster, until
 
@@ -63,7 +65,7 @@ LISTENING = "listening on"
 """Of the log: from then on SIGTERM ends a driver in order."""
 
 POISONED = b"poisoned"
-"""Key of the records of `partials` that are none."""
+"""Key of the records of `routed` and `partials` that are none."""
 
 Event = tuple[int, bytes, int, int | None, str]
 """Worker, key, event time in ms, x, who."""
@@ -77,6 +79,7 @@ class Pipeline:
         self.application = application
         self.folder = folder
         self.sent: list[Event] = []
+        self.spoiled = 0
         self.driver: subprocess.Popen[bytes] | None = None
         self.children: list[psutil.Process] = []
 
@@ -95,6 +98,12 @@ class Pipeline:
             value = orjson.dumps({"x": x, "who": who})
             await self.cluster.write(self.topic("routed"), [(key, value)], worker, time)
         self.sent += events
+
+    async def spoil(self, worker: int) -> None:
+        """Writes something to `routed` that is of no use."""
+        spoiled: list[tuple[bytes | None, bytes]] = [(POISONED, b"{"), (POISONED, b"[]")]
+        await self.cluster.write(self.topic("routed"), spoiled, worker)
+        self.spoiled += len(spoiled)
 
     async def promise(self, time: int) -> None:
         """The router says that it sends nothing before `time` any more."""
@@ -181,7 +190,10 @@ class Pipeline:
         return terminate(self.driver, 60)
 
     async def results(self) -> list[Result]:
-        return [Result.decode(record.value) for record in await self.cluster.read(self.topic("results"))]
+        records = await self.cluster.read(self.topic("results"))
+        found = [Result.decode(record.value) for record in records]
+        assert [record.partition for record in records] == [partition_of(result.key, 2) for result in found]
+        return found
 
     def expected(self, until_time: int = END) -> dict[tuple[bytes, int], dict[str, Any]]:
         """What one thread computes of all events, for the windows that end by a time."""
@@ -248,10 +260,12 @@ async def test_results_are_exact_whenever_the_driver_is_killed(pipeline: Pipelin
     rng = random.Random(1)
     pipeline.start()
     await pipeline.send(some_events(rng, 0))
+    await pipeline.spoil(2)
     await pipeline.promise(WINDOW)
     await pipeline.reaches(WINDOW)
     check(await pipeline.results(), pipeline.expected(WINDOW))
 
+    await pipeline.spoil(3)
     await repeat_partials(pipeline)
     await pipeline.cluster.write(pipeline.topic("partials"), poison(), 1)
     await pipeline.send(some_events(rng, 1))
@@ -279,7 +293,7 @@ async def test_results_are_exact_whenever_the_driver_is_killed(pipeline: Pipelin
 
     assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
     committed = await pipeline.cluster.committed(f"{pipeline.application}-worker", pipeline.topic("routed"))
-    assert sum(entry.offset or 0 for entry in committed.values()) == len(pipeline.sent)
+    assert sum(entry.offset or 0 for entry in committed.values()) == len(pipeline.sent) + pipeline.spoiled
     await one_partial_per_worker_window_and_key(pipeline)
     await poison_is_in_the_dead_letters(pipeline)
 
@@ -353,20 +367,33 @@ def poison() -> list[tuple[bytes | None, bytes]]:
 
 async def all_poison_is_told(pipeline: Pipeline) -> bool:
     """Whether there are as many dead letters as there should be: what was written last is read after the end."""
-    written = [r for r in await pipeline.cluster.read(pipeline.topic("partials")) if r.key == POISONED]
-    return len(await pipeline.cluster.read(pipeline.topic("dead_letters"))) >= len(written)
+    return len(await pipeline.cluster.read(pipeline.topic("dead_letters"))) >= len(await all_poison(pipeline))
+
+
+async def all_poison(pipeline: Pipeline) -> list[tuple[str, Record]]:
+    """What is of no use, and the topic that it stands in."""
+    kinds = ("routed", "partials")
+    return [
+        (pipeline.topic(kind), each)
+        for kind in kinds
+        for each in await pipeline.cluster.read(pipeline.topic(kind))
+        if each.key == POISONED
+    ]
 
 
 async def poison_is_in_the_dead_letters(pipeline: Pipeline) -> None:
     """Each such record once, however often the driver was killed, with what is wrong with it and where it was."""
-    written = [r for r in await pipeline.cluster.read(pipeline.topic("partials")) if r.key == POISONED]
+    written = await all_poison(pipeline)
     dead = await pipeline.cluster.read(pipeline.topic("dead_letters"))
-    told = [dict(record.headers) for record in dead]
-    places = sorted((int(t["keygrouping-partition"] or 0), int(t["keygrouping-offset"] or 0)) for t in told)
-    assert places == sorted((record.partition, record.offset) for record in written)
-    assert sorted(record.value or b"" for record in dead) == sorted(record.value or b"" for record in written)
-    assert {t["keygrouping-reason"] for t in told} == {b"invalid-partial"}
-    assert all(t["keygrouping-detail"] for t in told)
+    told = [{name: (value or b"").decode() for name, value in record.headers} for record in dead]
+    places = [tuple(one[f"keygrouping-{part}"] for part in ("topic", "partition", "offset")) for one in told]
+    assert sorted(places) == sorted((topic, str(each.partition), str(each.offset)) for topic, each in written)
+    assert Counter(each.value for each in dead) == Counter(each.value for _, each in written)
+    reasons = Counter((one["keygrouping-topic"], one["keygrouping-reason"]) for one in told)
+    routed, partials = pipeline.topic("routed"), pipeline.topic("partials")
+    assert reasons[routed, "invalid-json"] == pipeline.spoiled // 2
+    assert reasons[partials, "invalid-partial"] == sum(topic == partials for topic, _ in written)
+    assert all(one["keygrouping-detail"] for one in told)
 
 
 async def test_a_new_checkpoint_goes_on_although_the_broker_has_forgotten_the_groups(pipeline: Pipeline) -> None:
@@ -408,6 +435,7 @@ async def test_a_lost_checkpoint_counts_no_event_twice_or_never_though_its_last_
     await pipeline.promise(WINDOW)
     await pipeline.reaches(WINDOW)
     await pipeline.send(some_events(rng, 1))
+    await pipeline.spoil(1)
     await until(lambda: all_read(pipeline), START_SECONDS)
     await pipeline.kill()
     assert await begin_of_last_batch(pipeline), "the last batch had events"
@@ -419,6 +447,8 @@ async def test_a_lost_checkpoint_counts_no_event_twice_or_never_though_its_last_
     check(await pipeline.results(), pipeline.expected(2 * WINDOW))
     assert "writing it again" in pipeline.log.read_text()
     assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+    dead = await pipeline.cluster.read(pipeline.topic("dead_letters"))
+    assert len(dead) == pipeline.spoiled, "what the lost checkpoint had told of is not told again"
 
     pipeline.start()
     assert pipeline.driver is not None
@@ -429,7 +459,7 @@ async def test_a_lost_checkpoint_counts_no_event_twice_or_never_though_its_last_
 
 async def all_read(pipeline: Pipeline) -> bool:
     committed = await pipeline.cluster.committed(f"{pipeline.application}-worker", pipeline.topic("routed"))
-    return sum(entry.offset or 0 for entry in committed.values()) == len(pipeline.sent)
+    return sum(entry.offset or 0 for entry in committed.values()) == len(pipeline.sent) + pipeline.spoiled
 
 
 async def begin_of_last_batch(pipeline: Pipeline) -> int:

@@ -14,10 +14,11 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.proxy import Api, Proxy, Stray
 from keygrouping_service import settings as settings_module
 from keygrouping_service.errors import Fatal
+from keygrouping_service.records.batches import partition_of
 from keygrouping_service.records.record import Record
 from keygrouping_service.testing import Cluster
 from keygrouping_spark.refused import Refused
-from keygrouping_spark.results import ResultWriter
+from keygrouping_spark.results import ResultWriter, Written
 from keygrouping_spark.settings import SparkSettings
 from prometheus_client import REGISTRY
 
@@ -26,8 +27,9 @@ pytestmark = pytest.mark.kafka
 COUNT, SUM = "keygrouping_result_delay_seconds_count", "keygrouping_result_delay_seconds_sum"
 
 
-def result(key: bytes, end: int) -> Result:
-    return Result(key=key, start=end - 1000, end=end, events=1, weight=1, final=True, aggregates={})
+def result(key: bytes, end: int) -> Written:
+    made = Result(key=key, start=end - 1000, end=end, events=1, weight=1, final=True, aggregates={})
+    return Written(partition_of(key, 1 << 31), end, made.record_key, made.encode(), "")
 
 
 def settings_of(bootstrap_servers: str, application: str) -> SparkSettings:
@@ -102,7 +104,7 @@ async def test_a_commit_that_comes_late_neither_doubles_nor_loses_a_batch(
         await writing
         await writer.close()
         written_keys = [record.key for record in await cluster.read(settings.results_topic)]
-        assert written_keys == [row.record_key for (row,) in batches]
+        assert written_keys == [row.key for (row,) in batches]
 
 
 @pytest.mark.parametrize("answer", [False, True], ids=["request-lost", "answer-lost"])
@@ -122,7 +124,7 @@ async def test_a_batch_whose_commit_is_not_answered_is_written_once_and_told_of(
         assert len(await cluster.read(settings.results_topic)) == 1
 
 
-async def write_all(writer: ResultWriter, batches: list[list[Result]]) -> None:
+async def write_all(writer: ResultWriter, batches: list[list[Written]]) -> None:
     for number, batch in enumerate(batches):
         await writer.write(number, batch)
 

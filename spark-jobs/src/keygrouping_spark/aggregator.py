@@ -10,12 +10,15 @@ sent on and forgotten once window_end <= watermark. Partials that come again lat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from keygrouping.aggregate.exact import Total
 from keygrouping.job import JobSpec
 from keygrouping.partial import Result, decode_receipt
+from keygrouping_service.records.batches import partition_of
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,6 +33,14 @@ from keygrouping_spark.support import native
 # All watermark records are later than this: it drops them, but only after Spark's watermark has seen them, because the
 # optimizer moves no filter on a watermark's column below the watermark.
 _NEVER = "window_end < timestamp'1970-01-01'"
+
+_ANY_PARTITION = 1 << 31
+"""As if the topic had all partitions that there can be: how many it has is known where results are written."""
+
+_WRITTEN = pa.schema(
+    {"hash": pa.int64(), "end": pa.int64(), "key": pa.binary(), "value": pa.binary(), "fault": pa.string()}
+)
+_COLUMNS = "hash bigint, end bigint, key binary, value binary, fault string"
 
 IDENTITY = ["window_end", "key", "start", "topic", "worker", "first"]
 """Columns of a partial of which no two are counted."""
@@ -74,13 +85,44 @@ def merge(partials: DataFrame, job: JobSpec) -> DataFrame:
     )
 
 
-def failures_of(row: Any, job: JobSpec) -> str:
+def written(merged: DataFrame, job: JobSpec) -> DataFrame:
+    """Records of the results of `merge`, made where the results are.
+
+    Columns: the key and value of the record, `hash` modulo the partitions says where it goes, the window's end (ms),
+    and what is wrong with its values in one line ("": nothing), which are null in it.
+    """
+    return merged.mapInArrow(_Writing(job), _COLUMNS)
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """What a task does with results."""
+
+    job: JobSpec
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = [self._record(row) for row in batch.to_pylist()]
+            yield pa.RecordBatch.from_pylist(rows, _WRITTEN)
+
+    def _record(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        result = _result_of(row, self.job)
+        return {
+            "hash": partition_of(result.key, _ANY_PARTITION),
+            "end": result.end,
+            "key": result.record_key,
+            "value": result.encode(),
+            "fault": _failures_of(row, self.job),
+        }
+
+
+def _failures_of(row: Mapping[str, Any], job: JobSpec) -> str:
     """What is wrong with the values of a row of `merge`, in one line ("": nothing); they are null in its result."""
     faults = [a.failure(row["aggregates"][a.name]) for a in native(job.aggregates)]
     return "; ".join(filter(None, faults))
 
 
-def result_of(row: Any, job: JobSpec) -> Result:
+def _result_of(row: Mapping[str, Any], job: JobSpec) -> Result:
     """The result of a row of `merge`."""
     values = {a.name: a.published(row["aggregates"][a.name]) for a in native(job.aggregates)}
     whole, real = row["weight"]["whole"], row["weight"]["real"]
@@ -99,7 +141,7 @@ def start(
 ) -> StreamingQuery:
     """Starts the query. Windows that ended by `floor` were final before this checkpoint.
 
-    `write` gets the results of each batch (see `merge`); when it has computed them, `letters` have what was refused.
+    `write` gets the results of each batch (see `written`); when it has computed them, `letters` have what was refused.
     """
 
     def read(topic: str) -> DataFrame:
@@ -110,7 +152,7 @@ def start(
     watermarks = read_watermarks(read(settings.progress_topic), partials, checkpoint_id)
     once = watermarks.unionByName(partials).dropDuplicatesWithinWatermark(IDENTITY)
     return (
-        merge(once, settings.job)
+        written(merge(once, settings.job), settings.job)
         .writeStream.queryName("aggregator")
         .outputMode("append")
         .foreachBatch(write)

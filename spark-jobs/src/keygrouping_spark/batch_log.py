@@ -6,14 +6,18 @@ batch ended, and a longer one from the same offset would make other partials tha
 batch writes, it commits where it begins (as the offsets of the stage's group) and then where it ends (as those of a
 group of its own). A new checkpoint writes that very batch again, and goes on behind it.
 
+Records of a batch that are of no use go to the dead letters when its partials are written, together with a word behind
+where it ends: who writes the batch again reads there that this has been done.
+
 The transactional id fences a former driver. If that one is started again on its own checkpoint, the id in the metadata
 tells it that another checkpoint has gone on meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -23,19 +27,26 @@ from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.clients import close, producer, retry
 from keygrouping_service.kafka.progress import Committed, read_offsets
 from keygrouping_service.kafka.topic_ids import same_topic
+from keygrouping_service.records.batches import Outbox
 
+from keygrouping_spark.refused import Refused, append_refused, count_refused
 from keygrouping_spark.settings import SparkSettings
 
 _FORMAT = "v1"
+_TOLD = "told"
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch in one partition: the checkpoint that wrote it, and its offsets from `begin` to before `end`."""
+    """A batch in one partition: the checkpoint that wrote it, and its offsets from `begin` to before `end`.
+
+    `told`: its records of no use are dead letters.
+    """
 
     checkpoint: str
     begin: int
     end: int
+    told: bool = False
 
 
 @dataclass
@@ -47,6 +58,8 @@ class BatchLog:
     checkpoint_id: str
     topic_id: str
     _producer: AIOKafkaProducer | None = field(default=None, init=False)
+    _now: dict[int, Batch] = field(default_factory=dict, init=False)
+    """The batch of each partition, once one has begun."""
 
     @property
     def _group(self) -> str:
@@ -78,9 +91,9 @@ class BatchLog:
 
     def _read(self, stored: OffsetAndMetadata) -> Batch | None:
         words = stored.metadata.split(" ") if stored.offset >= 0 else []
-        if len(words) != 4 or words[0] != _FORMAT or not same_topic(words[3], self.topic_id):
+        if len(words) < 4 or words[0] != _FORMAT or not same_topic(words[3], self.topic_id):
             return None
-        return Batch(words[1], int(words[2]), stored.offset)
+        return Batch(words[1], int(words[2]), stored.offset, words[4:] == [_TOLD])
 
     async def require(self, partitions: Mapping[int, object]) -> None:
         """`Fatal` if another checkpoint has written last."""
@@ -96,28 +109,65 @@ class BatchLog:
         await retry(lambda: self._begin_once(starts, ends), "committing what is written next")
 
     async def _begin_once(self, starts: Mapping[int, Committed], ends: Mapping[int, int]) -> None:
+        await self._reopen(ends)
+        last = self._now or await self.last(ends)
+        batches = {p: Batch(self.checkpoint_id, starts[p].offset or 0, end) for p, end in ends.items()}
+        batches = {p: replace(each, told=_is_told(last.get(p), each)) for p, each in batches.items()}
+        begins = {TopicPartition(self.settings.routed_topic, p): start.encode() for p, start in starts.items()}
+        # aiokafka has one group in a transaction. In this order: between the two, the last batch lies before the group.
+        async with self._transactions() as client:
+            for offsets, group in ((begins, self.settings.group("worker")), (self._offsets(batches), self._group)):
+                async with client.transaction():
+                    await client.send_offsets_to_transaction(offsets, group)
+        self._now = batches
+
+    async def refuse(self, refused: Sequence[Refused]) -> None:
+        """Makes dead letters of records of the batch that has begun, unless they are already. `Fatal` as in `begin`."""
+        await retry(lambda: self._refuse_once(refused), "writing dead letters")
+
+    async def _refuse_once(self, refused: Sequence[Refused]) -> None:
+        await self._reopen(self._now)
+        new = [each for each in refused if not self._now[each.record.partition].told]
+        if not new:
+            return
+        told = {p: replace(self._now[p], told=True) for p in {each.record.partition for each in new}}
+        async with self._transactions() as client, client.transaction():
+            outbox = Outbox(client)
+            await append_refused(outbox, self.settings.dead_letters_topic, new)
+            await outbox.send()
+            await client.send_offsets_to_transaction(self._offsets(told), self._group)
+        self._now |= told
+        count_refused(new)
+
+    async def _reopen(self, partitions: Mapping[int, object]) -> None:
+        """After an error, of which nobody knows what has been committed."""
         if self._producer is None:
             await self.open()
-            await self.require(ends)
+            await self.require(partitions)
+            found = await self.last(self._now)
+            self._now = {p: replace(each, told=_is_told(found.get(p), each)) for p, each in self._now.items()}
+
+    @asynccontextmanager
+    async def _transactions(self) -> AsyncIterator[AIOKafkaProducer]:
+        """The producer, which is closed at an error."""
+        assert self._producer is not None
         try:
-            await self._commit(starts, ends)
+            yield self._producer
         except ProducerFenced:
             raise Fatal("another Spark driver of this application writes partials now: run only one") from None
         except BaseException:
             await self.close()
             raise
 
-    async def _commit(self, starts: Mapping[int, Committed], ends: Mapping[int, int]) -> None:
-        client, topic = self._producer, self.settings.routed_topic
-        assert client is not None
-        begins = {TopicPartition(topic, partition): start.encode() for partition, start in starts.items()}
-        batches = {
-            TopicPartition(topic, p): OffsetAndMetadata(end, self._metadata(starts[p])) for p, end in ends.items()
-        }
-        # aiokafka has one group in a transaction. In this order: between the two, the last batch lies before the group.
-        for offsets, group in ((begins, self.settings.group("worker")), (batches, self._group)):
-            async with client.transaction():
-                await client.send_offsets_to_transaction(offsets, group)
+    def _offsets(self, batches: Mapping[int, Batch]) -> dict[TopicPartition, OffsetAndMetadata]:
+        topic = self.settings.routed_topic
+        return {TopicPartition(topic, p): OffsetAndMetadata(b.end, self._metadata(b)) for p, b in batches.items()}
 
-    def _metadata(self, start: Committed) -> str:
-        return f"{_FORMAT} {self.checkpoint_id} {start.offset or 0} {self.topic_id}"
+    def _metadata(self, batch: Batch) -> str:
+        said = f"{_FORMAT} {batch.checkpoint} {batch.begin} {self.topic_id}"
+        return f"{said} {_TOLD}" if batch.told else said
+
+
+def _is_told(last: Batch | None, batch: Batch) -> bool:
+    """Whether a batch is the last one again, whose records of no use are dead letters."""
+    return last is not None and last.told and (last.begin, last.end) == (batch.begin, batch.end)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keygrouping.job import AGGREGATE_FAILED
+from keygrouping.job import REASONS
 from keygrouping_service.observability.metrics import INVALID_PARTIAL, Registration
 
 _own = Registration("spark")
@@ -32,8 +32,8 @@ RESULTS = _own.counter("results_total", "results", "Final results written.")
 DEAD = _own.counter(
     "dead_letters_total",
     "records",
-    "Partials that can't be merged, and results of which an aggregate's own code failed.",
+    "Unusable events, partials that can't be merged, and results of which an aggregate's own code failed.",
     "reason",
-    values=(INVALID_PARTIAL, AGGREGATE_FAILED),
+    values=(*REASONS, INVALID_PARTIAL),
 )
 QUERY_RESTARTS = _own.counter("query_restarts_total", "restarts", "Times a query restarted after an error.", "query")

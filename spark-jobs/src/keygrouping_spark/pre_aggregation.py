@@ -17,6 +17,7 @@ from pyspark.accumulators import Accumulator as Shared
 from pyspark.accumulators import AccumulatorParam
 
 from keygrouping_spark.fetching import Fetching, Range
+from keygrouping_spark.refused import Refused
 
 ROWS = 100_000
 """Records of one partition after which its partials are written, from the beginning of the micro-batch on: it bounds
@@ -29,8 +30,8 @@ _STEP = 10_000
 """Records that are added at once, however many are fetched: the last bits of some aggregates depend on it, and a replay
 must find the same. It divides `ROWS`."""
 
-Became: TypeAlias = tuple[int, int, str]
-"""How many records there were, how many of them are of no use, and which is the first of those."""
+Became: TypeAlias = tuple[int, tuple[Refused, ...]]
+"""How many records there were, and those of them that are of no use."""
 
 Seen: TypeAlias = dict[tuple[int, int], Became]
 """What became of ranges, by partition and first offset. A task that is run again says the same again."""
@@ -66,17 +67,17 @@ class PreAggregation:
         To leave such events out would move the first offset of a partial, by which it is known when it is written
         again, so that it would count twice once the code has been corrected.
         """
-        accumulator, records, refused, first = self._accumulator(wanted.partition), 0, 0, ""
+        accumulator, records = self._accumulator(wanted.partition), 0
+        refused: list[Refused] = []
         for rows in in_steps(found):
             rejected = self._added(accumulator, rows)
-            for row, why in rejected[:1]:
-                first = first or f"offset {rows.offsets[row]}: {why.detail}"
-            records, refused = records + len(rows), refused + len(rejected)
+            refused += [Refused(rows.record(row), why.reason, why.detail) for row, why in rejected]
+            records += len(rows)
             if records % ROWS == 0:
                 yield from _written(accumulator.partials(self.epoch))
                 accumulator = self._accumulator(wanted.partition)
         yield from _written(accumulator.partials(self.epoch))
-        seen[wanted.partition, wanted.begin] = (records, refused, first)
+        seen[wanted.partition, wanted.begin] = (records, tuple(refused))
 
     def _added(self, accumulator: Accumulator, rows: RecordBatch) -> list[tuple[int, Rejection]]:
         try:

@@ -1,10 +1,22 @@
-"""Records that are not merged, on their way to the dead letters."""
+"""Records that are left out, on their way to the dead letters."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from keygrouping_service.records.batches import Outbox, origin_headers
 from keygrouping_service.records.record import Record
+
+from keygrouping_spark import metrics
+
+log = logging.getLogger(__name__)
+
+_CHUNK = 5_000
+"""Records after which the event loop gets its turn."""
 
 
 class Refused(NamedTuple):
@@ -13,3 +25,20 @@ class Refused(NamedTuple):
     record: Record
     reason: str
     detail: str
+
+
+async def append_refused(outbox: Outbox, topic: str, refused: Sequence[Refused]) -> None:
+    """Puts them into the outbox, for the topic of dead letters."""
+    for count, (record, reason, detail) in enumerate(refused, 1):
+        headers = origin_headers(record, reason, detail)
+        outbox.append(topic, 0, record.timestamp, record.key, record.value, headers)
+        if count % _CHUNK == 0:
+            await asyncio.sleep(0)
+
+
+def count_refused(refused: Sequence[Refused]) -> None:
+    """Tells of those that have been written."""
+    for reason, count in Counter(each.reason for each in refused).items():
+        metrics.DEAD.labels(reason).inc(count)
+    record, _, detail = refused[0]
+    log.warning("%d records of %s are unusable and went to dead letters, %s", len(refused), record.topic, detail)

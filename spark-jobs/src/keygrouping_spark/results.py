@@ -12,26 +12,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
+import pyarrow as pa
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping.job import AGGREGATE_FAILED
-from keygrouping.partial import Result
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.clients import admin, close, producer, reader, retry, started
 from keygrouping_service.kafka.positions import Positions
 from keygrouping_service.kafka.progress import read_offsets
 from keygrouping_service.kafka.transactions import AnswerUnknown
 from keygrouping_service.observability.final_results import FinalResults
-from keygrouping_service.records.batches import Outbox, origin_headers
+from keygrouping_service.records.batches import Outbox
 from keygrouping_service.records.record import Record
 
-from keygrouping_spark import metrics
 from keygrouping_spark.kafka import LARGEST_REQUEST
-from keygrouping_spark.refused import Refused
+from keygrouping_spark.refused import Refused, append_refused, count_refused
 from keygrouping_spark.settings import SparkSettings
 
 log = logging.getLogger(__name__)
@@ -39,10 +38,26 @@ log = logging.getLogger(__name__)
 _SEND_CHUNK = 5_000
 
 
-def failed_result(topic: str, result: Result, detail: str) -> Refused:
+class Written(NamedTuple):
+    """The record of a result: see `aggregator.written`."""
+
+    hash: int
+    end: int
+    key: bytes
+    value: bytes
+    fault: str
+
+
+def records_of(made: pa.Table) -> Iterator[Written]:
+    """The rows of `aggregator.written`."""
+    for part in made.to_batches(_SEND_CHUNK):
+        yield from map(Written._make, zip(*(part[name].to_pylist() for name in Written._fields), strict=True))
+
+
+def failed_result(topic: str, row: Written) -> Refused:
     """A result of which an aggregate's own code failed; it was made of partials of this topic."""
     now_ms = int(time.time() * 1000)
-    return Refused(Record(topic, -1, -1, now_ms, result.record_key, result.encode()), AGGREGATE_FAILED, detail)
+    return Refused(Record(topic, -1, -1, now_ms, row.key, row.value), AGGREGATE_FAILED, row.fault)
 
 
 class ResultWriter:
@@ -79,7 +94,7 @@ class ResultWriter:
         if client is not None:
             await close(client)
 
-    async def write(self, batch: int, results: Iterable[Result], refused: Sequence[Refused] = ()) -> int:
+    async def write(self, batch: int, results: Iterable[Written], refused: Sequence[Refused] = ()) -> int:
         """Writes a batch unless it has been written; gives how many results. `Fatal` if another driver took over.
 
         `refused` goes to the dead letters: once for each checkpoint, as a new one reads `partials` from its beginning.
@@ -89,7 +104,7 @@ class ResultWriter:
             return 0
         return await retry(lambda: self._write_once(batch, rows, refused), f"writing the results of batch {batch}")
 
-    async def _write_once(self, batch: int, rows: list[Result], refused: Sequence[Refused]) -> int:
+    async def _write_once(self, batch: int, rows: list[Written], refused: Sequence[Refused]) -> int:
         if self._producer is None:
             await self.open()
         if batch <= self._written and batch != self._unknown:
@@ -101,12 +116,10 @@ class ResultWriter:
         if rows:
             self._finals.written({row.end for row in rows})
         if refused:
-            for reason, count in Counter(each.reason for each in refused).items():
-                metrics.DEAD.labels(reason).inc(count)
-            log.warning("batch %d: %d records are unusable and went to dead letters", batch, len(refused))
+            count_refused(refused)
         return len(rows)
 
-    async def _write_now(self, batch: int, rows: list[Result], refused: Sequence[Refused]) -> None:
+    async def _write_now(self, batch: int, rows: list[Written], refused: Sequence[Refused]) -> None:
         try:
             await self._transaction(batch, rows, refused)
         except ProducerFenced:
@@ -118,27 +131,23 @@ class ResultWriter:
             raise
         self._written = batch
 
-    async def _transaction(self, batch: int, rows: list[Result], refused: Sequence[Refused]) -> None:
+    async def _transaction(self, batch: int, rows: list[Written], refused: Sequence[Refused]) -> None:
         client = self._producer
         assert client is not None
         number = OffsetAndMetadata(batch, f"v1 {self._checkpoint_id} {batch}")
         async with client.transaction():
-            for begin in range(0, len(rows), _SEND_CHUNK):
-                chunk = rows[begin : begin + _SEND_CHUNK]
-                topic = self._settings.results_topic
-                sent = [await client.send(topic, key=row.record_key, value=row.encode()) for row in chunk]
-                await asyncio.gather(*sent)
             outbox = Outbox(client)
-            await self._dead_letter(outbox, refused)
+            await self._results(outbox, rows, len(await client.partitions_for(self._settings.results_topic)))
+            await append_refused(outbox, self._settings.dead_letters_topic, refused)
             self._positions.append(outbox, self._slot, number)
             await outbox.send()
             await client.send_offsets_to_transaction({self._slot: number}, self._group)
 
-    async def _dead_letter(self, outbox: Outbox, refused: Sequence[Refused]) -> None:
-        topic = self._settings.dead_letters_topic
-        for count, (record, reason, detail) in enumerate(refused, 1):
-            headers = origin_headers(record, reason, detail)
-            outbox.append(topic, 0, record.timestamp, record.key, record.value, headers)
+    async def _results(self, outbox: Outbox, rows: Iterable[Written], partitions: int) -> None:
+        """Where the native aggregator writes them: a key's windows are all in one partition."""
+        topic, now_ms = self._settings.results_topic, int(time.time() * 1000)
+        for count, row in enumerate(rows, 1):
+            outbox.append(topic, row.hash % partitions, now_ms, row.key, row.value)
             if count % _SEND_CHUNK == 0:
                 await asyncio.sleep(0)
 

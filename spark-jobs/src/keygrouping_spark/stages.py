@@ -7,14 +7,13 @@ import concurrent.futures
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from keygrouping.partial import Result
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.clients import producer, retry, started
 from keygrouping_service.kafka.leftovers import Leftovers
@@ -44,7 +43,7 @@ from keygrouping_spark.query import QueryRunner, reason_of
 from keygrouping_spark.reading import Letters
 from keygrouping_spark.refused import Refused
 from keygrouping_spark.reports import Reading
-from keygrouping_spark.results import ResultWriter, failed_result
+from keygrouping_spark.results import ResultWriter, Written, failed_result, records_of
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_spark.unread import Unread
 
@@ -226,6 +225,7 @@ async def worker_stage(environment: Environment) -> Stage:
             starts,
             epoch=lambda: progress.ahead.newest.epoch,
             begin=beginning.begin,
+            refuse=beginning.refuse,
         ),
         reading,
         lambda: beginning.failure,
@@ -251,8 +251,10 @@ async def _repeat_last(
     if ranges:
         log.warning("a checkpoint that is lost has begun a batch: writing it again, %s", ranges)
         epoch = max(entry.progress.epoch for entry in group.last.values())
+        begins = {p: replace(group.last[p], offset=each.begin, topic_id=group.topic_id) for p, each in ahead.items()}
+        await batches.begin(begins, {partition: batch.end for partition, batch in ahead.items()})
         try:
-            await asyncio.to_thread(writer.write, ranges, epoch)
+            await batches.refuse(await asyncio.to_thread(writer.write, ranges, epoch))
         except (PySparkException, Py4JError) as error:
             raise Fatal(f"a batch that a lost checkpoint has begun can't be written: {reason_of(error)}") from None
     ends = {partition: batch.end for partition, batch in ahead.items()}
@@ -288,13 +290,19 @@ class _Beginning:
         starts = self._checkpoint.planned(batch - 1, topic) if batch else self._starts
         ends = self._checkpoint.planned(batch, topic)
         ranges = [Range(partition, starts.get(partition, 0), end) for partition, end in ends.items()]
-        told = asyncio.run_coroutine_threadsafe(self._go_on(ranges), self._loop)
+        self._wait_for(self._go_on(ranges))
+        return ranges
+
+    def refuse(self, refused: Sequence[Refused]) -> None:
+        """Makes dead letters of what the batch had that is of no use; returns when they are written."""
+        self._wait_for(self._batches.refuse(refused))
+
+    def _wait_for(self, action: Coroutine[Any, Any, None]) -> None:
         try:
-            told.result()
+            asyncio.run_coroutine_threadsafe(action, self._loop).result()
         except Fatal as error:
             self.failure = error
             raise
-        return ranges
 
     async def tell(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Tells of a batch, which is empty where a new checkpoint begins."""
@@ -391,7 +399,6 @@ class _Sink:
     ) -> None:
         self.writer = writer
         self._letters = letters
-        self._job = settings.job
         self._topic = settings.partials_topic
         self.failure: BaseException | None = None
         self._begin = begin
@@ -401,9 +408,9 @@ class _Sink:
     def write(self, batch: DataFrame, number: int) -> None:
         """Writes a batch and returns when its transaction is committed and its windows' watermark is published."""
         self._begin(number)
-        rows = batch.collect()
-        results = [aggregator.result_of(row, self._job) for row in rows]
-        refused = [*self._letters.take(), *self._failures(rows)]
+        results = list(records_of(batch.toArrow()))
+        failed = [failed_result(self._topic, row) for row in results if row.fault]
+        refused = [*self._letters.take(), *failed]
         done: concurrent.futures.Future[None] = asyncio.run_coroutine_threadsafe(
             self._finish(number, results, refused), self._loop
         )
@@ -413,11 +420,6 @@ class _Sink:
             self.failure = error
             raise
 
-    def _failures(self, rows: Iterable[Any]) -> Iterator[Refused]:
-        for row in rows:
-            if detail := aggregator.failures_of(row, self._job):
-                yield failed_result(self._topic, aggregator.result_of(row, self._job), detail)
-
-    async def _finish(self, number: int, results: list[Result], refused: list[Refused]) -> None:
+    async def _finish(self, number: int, results: list[Written], refused: list[Refused]) -> None:
         metrics.RESULTS.inc(await self.writer.write(number, results, refused))
         await retry(lambda: self._close_windows(number), "publishing what is complete")

@@ -10,7 +10,6 @@ which micro-batch that was.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -22,9 +21,8 @@ from keygrouping_spark import metrics
 from keygrouping_spark.fetching import Fetching, Range
 from keygrouping_spark.kafka import json_offsets, sink_options, source_options
 from keygrouping_spark.pre_aggregation import PreAggregation, Seen, Task, Together
+from keygrouping_spark.refused import Refused
 from keygrouping_spark.settings import SparkSettings
-
-log = logging.getLogger(__name__)
 
 _COLUMNS = "key binary, value binary"
 
@@ -42,28 +40,20 @@ class Worker:
     def __post_init__(self) -> None:
         object.__setattr__(self, "seen", self.spark.sparkContext.accumulator({}, Together()))
 
-    def write(self, ranges: Iterable[Range], epoch: int) -> None:
-        """Writes those of a batch, or writes them again; a task for each range."""
+    def write(self, ranges: Iterable[Range], epoch: int) -> list[Refused]:
+        """Writes those of a batch, or writes them again; a task for each range. Gives the records of no use."""
         wanted = tuple(each for each in ranges if each.begin < each.end)
         if not wanted:
-            return
+            return []
         self.seen.value = {}  # of a batch that was broken off
         fetching = Fetching(self.settings.access(), self.settings.routed_topic)
         task = Task(fetching, wanted, PreAggregation(self.settings.job, epoch, self.topic_id), self.seen)
         numbers = self.spark.range(0, len(wanted), 1, numPartitions=len(wanted))
         written = numbers.mapInArrow(task, _COLUMNS).write.format("kafka")
         written.options(**sink_options(self.settings, self.settings.partials_topic)).save()
-        self._tell(self.seen.value)
-
-    def _tell(self, seen: Seen) -> None:
-        """What the batch had, which Spark can't know, and what of it is of no use: the router wrote none such."""
-        metrics.INPUT_ROWS.labels("worker").inc(sum(records for records, _, _ in seen.values()))
-        for (partition, _), (_, refused, first) in sorted(seen.items()):
-            if refused:
-                topic = self.settings.routed_topic
-                log.error(
-                    "%s[%d]: %d records are left out, as they can't be used: %s", topic, partition, refused, first
-                )
+        seen: Seen = self.seen.value
+        metrics.INPUT_ROWS.labels("worker").inc(sum(records for records, _ in seen.values()))  # Spark can't know it.
+        return [each for _, (_, refused) in sorted(seen.items()) for each in refused]
 
 
 def start(
@@ -71,13 +61,15 @@ def start(
     offsets: Mapping[int, int],
     epoch: Callable[[], int],
     begin: Callable[[int], Iterable[Range]],
+    refuse: Callable[[list[Refused]], None],
 ) -> StreamingQuery:
     """Starts the query. `offsets` is where each partition begins if the checkpoint is new; `begin` hears of batches,
-    and says what they have to read."""
+    and says what they have to read; `refuse` gets what is of no use in them."""
     settings = worker.settings
 
     def flush(_: DataFrame, batch: int) -> None:
-        worker.write(begin(batch), epoch())
+        if refused := worker.write(begin(batch), epoch()):
+            refuse(refused)
 
     routed = (
         worker.spark.readStream.format("kafka")

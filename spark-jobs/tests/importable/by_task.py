@@ -1,4 +1,4 @@
-"""What a task of the worker query writes of records, without a broker."""
+"""What tasks of the queries write of records, without a broker."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from keygrouping.job import Headers, JobSpec
+from keygrouping.partial import Result
 from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.protocols import RecordBatch
+from keygrouping_spark.aggregator import written
 from keygrouping_spark.fetching import Range
 from keygrouping_spark.pre_aggregation import PreAggregation
+from keygrouping_spark.results import records_of
+from pyspark.sql import DataFrame
 
 Record = tuple[bytes | None, bytes | None, int, int, int, Sequence[tuple[str, bytes | None]]]
 """Key, value, partition, offset, timestamp and headers."""
@@ -32,3 +36,8 @@ def pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of what a task gives to Spark."""
     for batch in batches:
         yield from zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
+
+
+def results_of(merged: DataFrame, job: JobSpec) -> list[tuple[Result, str]]:
+    """The results that are written of rows of `aggregator.merge`, and what is wrong with the values of each."""
+    return [(Result.decode(row.value), row.fault) for row in records_of(written(merged, job).toArrow())]

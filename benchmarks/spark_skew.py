@@ -6,9 +6,15 @@ from the shuffle, and by their seconds, both from Spark's event log.
 
     .venv/bin/python benchmarks/spark_skew.py --rows 1000000 --cores 2 [--picture tasks.png]
     .venv/bin/python benchmarks/spark_skew.py --skews "80 %" --works "with state x5" --keys 100 --micros 20
+    .venv/bin/python benchmarks/spark_skew.py --cores 3 --executors --waits --micros 100 --rows 200000
+
+Executors are processes of one core each. Rows that wait, as for an answer of a service, show what more of them give
+than the machine has cores.
 
 The picture has the tasks of one work on the cores, plain and spread, on one scale of time.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
@@ -52,11 +58,25 @@ def keys(number: int) -> dict[str, Column]:
     return dict(zip(SKEWS, (hot, F.pow(fraction, -5.0).cast("long"), uniform), strict=True))
 
 
-def slow_sum(steps: int) -> Callable[[Any], Any]:
-    """A Python aggregate that Spark can't combine, of so many steps a row."""
+@dataclass(frozen=True)
+class Cost:
+    """What a row costs in Python: steps that compute, and seconds in which it waits."""
+
+    steps: int
+    waits: float = 0.0
+
+    def times(self, number: int) -> Cost:
+        """So many times as much."""
+        return Cost(self.steps * number, self.waits * number)
+
+
+def slow_sum(cost: Cost) -> Callable[[Any], Any]:
+    """A Python aggregate that Spark can't combine. Rows of a group wait together: a sleep is longer than asked."""
+    steps, waits = cost.steps, cost.waits
 
     def total(rows: Any) -> Any:
         found = 0.0
+        time.sleep(waits * len(rows))
         for each in rows["amount"]:
             for _ in range(steps):
                 found += each * 0.5
@@ -65,14 +85,14 @@ def slow_sum(steps: int) -> Callable[[Any], Any]:
     return total
 
 
-def slow_state(steps: int) -> Callable[..., Iterator[Any]]:
+def slow_state(cost: Cost) -> Callable[..., Iterator[Any]]:
     """The same in a stream, of a micro-batch's rows, with a state of all that were before."""
 
     def total(_: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
         rows = pd.concat(frames)
         (seen,) = state.getOption or (0,)
         state.update((seen + len(rows),))
-        yield slow_sum(steps)(rows)
+        yield slow_sum(cost)(rows)
 
     return total
 
@@ -83,7 +103,7 @@ def steps_of(microseconds: float) -> int:
     taken = []
     for _ in range(5):
         begun = time.process_time()
-        slow_sum(steps)(rows)
+        slow_sum(Cost(steps))(rows)
         taken.append((time.process_time() - begun) * 1000)
     return max(1, round(microseconds * steps / min(taken)))
 
@@ -100,22 +120,22 @@ def streamed(rows: DataFrame, folder: Path) -> DataFrame:
     return reader.parquet(str(folder))
 
 
-def stateful(stream: DataFrame, widths: dict[Any, int], tasks: int, steps: int) -> tuple[DataFrame, DataFrame]:
-    """A Python function with a state, of so many steps a row: plain, and spread."""
-    asked: tuple[Any, ...] = (slow_state(steps), SCHEMA, "seen long", "append", "NoTimeout")
+def stateful(stream: DataFrame, widths: dict[Any, int], tasks: int, cost: Cost) -> tuple[DataFrame, DataFrame]:
+    """A Python function with a state: plain, and spread."""
+    asked: tuple[Any, ...] = (slow_state(cost), SCHEMA, "seen long", "append", "NoTimeout")
     groups = skewed(stream, "user", widths=widths, partitions=tasks).groupBy("user")
     return stream.groupBy("user").applyInPandasWithState(*asked), groups.applyInPandasWithState(*asked, merge=added)
 
 
 def works(
-    frame: DataFrame, widths: dict[Any, int], tasks: int, folder: Path, steps: int
+    frame: DataFrame, widths: dict[Any, int], tasks: int, folder: Path, cost: Cost
 ) -> Iterator[tuple[DataFrame, DataFrame]]:
-    """Those of `WORKS`, in their order: plain, and spread; `steps` of Python a row, or some times as many."""
+    """Those of `WORKS`, in their order: plain, and spread; a row has this cost in Python, or some times as much."""
     groups = skewed(frame, "user", widths=widths, partitions=tasks).groupBy("user")
     sums = (F.sum("amount"), F.count("*"))
     yield frame.groupBy("user").agg(*sums), groups.agg(*sums)
     for times, share in COSTS.values():
-        work = slow_sum(times * steps)
+        work = slow_sum(cost.times(times))
         rows = frame.sample(share, seed=1) if share < 1 else frame
         spread = skewed(rows, "user", widths=widths, partitions=tasks).groupBy("user")
         yield (
@@ -124,7 +144,7 @@ def works(
         )
     times, share = COSTS[COSTLY]
     stream = streamed(frame.sample(share, seed=1), folder)
-    yield stateful(stream, widths, tasks, times * steps)
+    yield stateful(stream, widths, tasks, cost.times(times))
     right = frame.select("user").distinct().withColumn("factor", F.lit(2.0)).hint("shuffle_hash")
     costly = F.aggregate(
         F.sequence(F.lit(1), F.lit(300)), F.lit(0.0), lambda a, n: a + n * F.col("amount") * F.col("factor")
@@ -243,8 +263,8 @@ def measured(
 ) -> list[tuple[str, str, float, float]]:
     """Best seconds of each kind of work, plain and spread."""
     spark = session()
-    steps = steps_of(given.micros)
-    print(f"a row takes {given.micros:g} µs of Python, or five times as much")
+    cost = Cost(1, given.micros / 1e6) if given.waits else Cost(steps_of(given.micros))
+    print(f"a row {'waits' if given.waits else 'computes'} {given.micros:g} µs in Python, or five times as long")
     found = []
     tasks = TASKS_PER_CORE * given.cores
     for skew, key in keys(given.keys).items():
@@ -258,7 +278,7 @@ def measured(
         begun = time.perf_counter()
         widths = learned_widths(frame, "user", partitions=tasks)
         print(f"{skew}: {len(widths)} hot keys learned in {time.perf_counter() - begun:.1f} s")
-        made = works(frame, widths, tasks, folder / skew.split()[0], steps)
+        made = works(frame, widths, tasks, folder / skew.split()[0], cost)
         for work, (plain, spread) in zip(WORKS, made, strict=True):
             if work in given.works:
                 pairs = [both(plain, spread, f"{skew}|{work}") for _ in range(given.rounds)]
@@ -275,6 +295,8 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--micros", type=float, default=10, help="Python of a row, five times as much where it says so")
     parser.add_argument("--keys", type=int, default=1000, help="how many there are beside the hot one, or in all")
+    parser.add_argument("--executors", action="store_true", help="processes of one core each, not threads of one")
+    parser.add_argument("--waits", action="store_true", help="rows wait so long, and compute nothing")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--skews", nargs="+", choices=SKEWS, default=SKEWS)
     parser.add_argument("--works", nargs="+", choices=WORKS, default=WORKS)
@@ -289,9 +311,11 @@ def main() -> None:
         # Python processes of Spark with what this one has: pandas and pyarrow.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
+        master = f"local-cluster[{given.cores},1,1024]" if given.executors else f"local[{given.cores}]"
+
         def session() -> SparkSession:
             return (
-                SparkSession.builder.master(f"local[{given.cores}]")
+                SparkSession.builder.master(master)
                 .config("spark.sql.shuffle.partitions", TASKS_PER_CORE * given.cores)
                 .config("spark.driver.memory", "2g")
                 .config("spark.eventLog.enabled", "true")

@@ -76,6 +76,7 @@ class Mover:
         self._ports = ports
         self._keys = keys
         self._chance = random.Random(3)
+        self._there: set[int] = set()
         self.taken = 0
 
     async def keep(self) -> None:
@@ -90,9 +91,12 @@ class Mover:
         request = urllib.request.Request(f"http://127.0.0.1:{port}/keys/{key}/slot", body, method="PUT")
         try:
             with urllib.request.urlopen(request, timeout=2) as answer:
+                self._there.add(port)
                 return bool(answer.status == HTTPStatus.ACCEPTED)
         except OSError as error:
             assert getattr(error, "code", HTTPStatus.CONFLICT) in {404, 409, 503}
+            if port in self._there and isinstance(getattr(error, "reason", None), ConnectionRefusedError):
+                self._ports.discard(port)  # It was killed.
             return False
 
 

@@ -1,14 +1,19 @@
 """The log of the worker's batches on a real broker, without Spark: it fences, and knows a checkpoint out of date."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
+from aiokafka.admin import NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError
 from keygrouping_local.broker import EmbeddedBroker
+from keygrouping_local.proxy import Api, Proxy
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.clients import retry
 from keygrouping_service.kafka.progress import Committed, Progress
-from keygrouping_service.records.record import Record
+from keygrouping_service.records.record import KEPT_BYTES, Record
 from keygrouping_service.testing import Cluster
+from keygrouping_spark import metrics
 from keygrouping_spark.batch_log import Batch, BatchLog
 from keygrouping_spark.refused import Refused
 from keygrouping_spark.settings import SparkSettings
@@ -92,35 +97,87 @@ def refused(partition: int, offset: int) -> Refused:
     return Refused(Record("routed", partition, offset, 1000, b"k", b"{"), "invalid-json", "ends too early")
 
 
+async def offsets_told(drivers: Drivers) -> list[tuple[int, int]]:
+    """Partition and offset of each dead letter."""
+    found = [dict(record.headers) for record in await drivers.cluster.read(drivers.settings.dead_letters_topic)]
+    return [(int(each["keygrouping-partition"] or b""), int(each["keygrouping-offset"] or b"")) for each in found]
+
+
 async def test_what_is_of_no_use_in_a_batch_is_a_dead_letter_once_however_often_the_batch_is_written(
     drivers: Drivers,
 ) -> None:
-    topic = drivers.settings.dead_letters_topic
-    await drivers.cluster.create(**{topic: 1})
-
-    async def told() -> list[tuple[str, str]]:
-        found = [dict(record.headers) for record in await drivers.cluster.read(topic)]
-        return [(f"{each['keygrouping-partition']!r}", f"{each['keygrouping-offset']!r}") for each in found]
-
+    await drivers.cluster.create(**{drivers.settings.dead_letters_topic: 1})
     former = await drivers.open("former")
     await former.begin(starts(0, 5), {0: 2, 1: 9})
-    log, both = await drivers.open("one"), [refused(0, 1), refused(1, 5)]
+    log = await drivers.open("one")
     with pytest.raises(Fatal, match="another Spark driver of this application"):
-        await former.refuse(both)
+        await former.refuse(0, [refused(0, 1)], 2)
+    await log.take_over(BOTH)
     await log.begin(starts(0, 5), {0: 2, 1: 9})
-    await log.refuse(both[:1])
-    await log.refuse(both)
+    await log.refuse(1, [refused(1, 5), refused(1, 6)], 7)
+    assert (log.told(0), log.told(1)) == (0, 7)
     await log.begin(starts(0, 5), {0: 2, 1: 9})
-    await log.refuse(both)
-    assert await told() == [("b'0'", "b'1'"), ("b'1'", "b'5'")]
-    await log.close()
-    await log.refuse(both)
+    assert (log.told(0), log.told(1)) == (0, 7)
+    await log.refuse(1, [refused(1, 8)], 9)
+    assert await offsets_told(drivers) == [(1, 5), (1, 6), (1, 8)]
     again = await drivers.open("two")
     await again.begin(starts(0, 5), {0: 2, 1: 9})
-    await again.refuse(both)
-    assert len(await told()) == 2, "another driver, and one with another checkpoint, know of it"
-    await again.begin(starts(2, 9), {0: 4, 1: 9})
-    await again.refuse([refused(0, 2)])
-    await again.begin(starts(0, 5), {0: 4, 1: 9})
-    await again.refuse([refused(0, 1)])
-    assert await told() == [("b'0'", "b'1'"), ("b'1'", "b'5'"), ("b'0'", "b'2'"), ("b'0'", "b'1'")]
+    assert (again.told(0), again.told(1)) == (0, 9), "another driver with another checkpoint knows of it"
+    await again.begin(starts(0, 5), {0: 2, 1: 12})
+    assert (again.told(0), again.told(1)) == (0, 0), "another batch"
+
+
+@pytest.mark.parametrize("answer", [False, True], ids=["request-lost", "answer-lost"])
+async def test_a_commit_that_is_not_answered_makes_no_second_dead_letter(
+    drivers: Drivers, proxy: Proxy, answer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor if the broker can't be asked at first what became of it; and it counts."""
+    await drivers.cluster.create(**{drivers.settings.dead_letters_topic: 1})
+    settings = drivers.settings.model_copy(update={"bootstrap_servers": proxy.bootstrap_servers})
+    log = BatchLog(settings, drivers.cluster.admin, "one", TOPIC_ID)
+    drivers.made.append(log)
+    await log.open()
+    await log.begin(starts(0, 5), {0: 2, 1: 9})
+    last, failures = log.last, [KafkaError("not now"), KafkaError("not now, either")]
+
+    async def fails_at_first(partitions: Mapping[int, object]) -> dict[int, Batch]:
+        if failures:
+            raise failures.pop()
+        return await last(partitions)
+
+    counted = metrics.DEAD.labels("invalid-json")._value.get()
+    proxy.reset(lambda request: request.api is Api.END_TXN, answer=answer)
+    monkeypatch.setattr(log, "last", fails_at_first)
+    await log.refuse(1, [refused(1, 5)], 9)
+    assert failures == []
+    assert await offsets_told(drivers) == [(1, 5)]
+    assert metrics.DEAD.labels("invalid-json")._value.get() == counted + 1
+
+
+async def test_a_new_checkpoint_that_goes_on_for_a_lost_one_may_try_again(drivers: Drivers) -> None:
+    lost = await drivers.open("lost")
+    await lost.begin(starts(0, 0), {0: 2, 1: 2})
+    log = await drivers.open("one")
+    assert set(await log.take_over(BOTH)) == {0, 1}
+    await log.close()  # as after an error
+    await log.begin(starts(0, 0), {0: 2, 1: 2})
+    assert (await log.last(BOTH))[0].checkpoint == "one"
+
+
+async def test_of_a_dead_letter_that_is_too_large_its_beginning_is_kept(drivers: Drivers) -> None:
+    topic = drivers.settings.dead_letters_topic
+    limit = {"max.message.bytes": "300000"}
+    await drivers.cluster.admin.create_topics([NewTopic(topic, 1, 1, topic_configs=limit)])
+    log = await drivers.open("one")
+    await log.begin(starts(0, 5), {0: 2, 1: 9})
+    large = refused(1, 6)
+    large = large._replace(record=large.record._replace(value=b"{" * 400_000))
+    await log.refuse(1, [refused(1, 5), large], 9)
+    assert await offsets_told(drivers) == [(1, 5), (1, 6)]
+    assert [len(record.value or b"") for record in await drivers.cluster.read(topic)] == [1, KEPT_BYTES]
+    await drivers.cluster.admin.alter_configs(
+        [ConfigResource(ConfigResourceType.TOPIC, topic, {"max.message.bytes": "1000"})]
+    )
+    await log.begin(starts(0, 9), {0: 2, 1: 12})
+    with pytest.raises(Fatal, match=r"refuses a dead letter as too large: raise its max.message.bytes"):
+        await log.refuse(1, [large], 12)

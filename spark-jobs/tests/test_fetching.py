@@ -44,7 +44,7 @@ async def cluster(broker: EmbeddedBroker) -> AsyncIterator[Cluster]:
 @pytest.fixture(autouse=True)
 async def _no_client_stays() -> AsyncIterator[None]:
     yield
-    await asyncio.to_thread(fetching._forget_client)
+    await asyncio.to_thread(fetching.forget_client)
 
 
 def fetching_of(cluster: Cluster, topic: str) -> Fetching:
@@ -112,7 +112,7 @@ async def test_a_range_is_read_again_to_the_same_partials(cluster: Cluster, appl
         seen: Seen = {}
         made = PreAggregation(JOB, 0, TOPIC_ID)(wanted, task.read(wanted), seen)
         values: list[bytes] = [value for batch in made for value in batch["value"].to_pylist()]
-        assert seen == {(0, 3): (sum(Partial.decode(value).events for value in values), ())}
+        assert seen == {(0, 3): (sum(Partial.decode(value).events for value in values), None)}
         return values
 
     first, second = [await asyncio.to_thread(partials) for _ in range(2)]
@@ -191,17 +191,12 @@ async def test_a_range_that_is_left_in_the_middle_is_nothing_to_the_next(
     assert [r.offset for r in await read(task, Range(0, 1, 8))] == list(range(1, 8))
 
 
-def test_what_the_job_can_not_use_is_told() -> None:
+def test_where_records_are_that_the_job_can_not_use_is_told() -> None:
     rows = [(offset, 1000, b"k", value, ()) for offset, value in ((5, b'{"x":1}'), (6, b"{"), (8, b"["), (9, b"{}"))]
     seen: Seen = {}
     (made,) = PreAggregation(JOB, 0, TOPIC_ID)(Range(2, 5, 10), [Columns.of("routed", 2, rows)], seen)
     assert [Partial.decode(value).events for value in made["value"].to_pylist()] == [2]
-    ((place, (records, refused)),) = seen.items()
-    assert (place, records) == ((2, 5), 4)
-    assert [(each.record.offset, each.record.value, each.reason) for each in refused] == [
-        (6, b"{", "invalid-json"),
-        (8, b"[", "invalid-json"),
-    ]
+    assert seen == {(2, 5): (4, Range(2, 6, 9))}
 
 
 class Lax(Aggregate):

@@ -49,7 +49,7 @@ async def test_a_topic_that_ends_before_what_was_read_of_it_stops_the_job() -> N
     group: Any = SimpleNamespace(topic="routed")
     progress: Any = SimpleNamespace(reading=Reading("routed", {}))
     none: Any = None
-    beginning = _Beginning(checkpoint, group, none, progress, {}, asyncio.get_running_loop())
+    beginning = _Beginning(checkpoint, group, none, progress, {}, asyncio.get_running_loop(), none)
     with pytest.raises(Fatal, match=r"routed\[1\] ends at offset 4 and has been read up to 9: the broker has lost"):
         await asyncio.to_thread(beginning.begin, 1)
     assert isinstance(beginning.failure, Fatal), "it is told as it is, not as Spark wraps it"

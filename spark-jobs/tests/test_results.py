@@ -17,6 +17,7 @@ from keygrouping_service.errors import Fatal
 from keygrouping_service.records.batches import partition_of
 from keygrouping_service.records.record import Record
 from keygrouping_service.testing import Cluster
+from keygrouping_spark import results
 from keygrouping_spark.refused import Refused
 from keygrouping_spark.results import ResultWriter, Written
 from keygrouping_spark.settings import SparkSettings
@@ -163,12 +164,23 @@ class Waits:
         return self._all
 
 
-async def test_many_refused_partials_are_not_written_one_after_the_other() -> None:
+async def test_many_refused_partials_are_not_written_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else their transaction would take longer than brokers wait for one."""
     writer = ResultWriter(settings_of("unused:1", "refused"), "one")
     origin = Record("partials", 0, 7, -1, b"k", b"no partial")
     client: Any = Waits(wanted=6000 + 1)
     writer._producer = client
+
+    async def any_size(*_: object) -> int:
+        return 1000
+
+    @contextlib.asynccontextmanager
+    async def nobody(_: object) -> AsyncIterator[None]:
+        yield
+
+    monkeypatch.setattr(results, "largest_letter", any_size)
+    monkeypatch.setattr(results, "admin", lambda _: None)
+    monkeypatch.setattr(results, "started", nobody)
     async with asyncio.timeout(60):
         await writer._transaction(0, [], [Refused(origin, "invalid-partial", "not JSON")] * 6000)
     writer._producer = None

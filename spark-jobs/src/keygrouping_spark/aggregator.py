@@ -102,7 +102,7 @@ class _Writing:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = [self._record(row) for row in batch.to_pylist()]
+            rows = [self._record(row) for row in batch.to_pylist(maps_as_pydicts="strict")]
             yield pa.RecordBatch.from_pylist(rows, _WRITTEN)
 
     def _record(self, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ batch ended, and a longer one from the same offset would make other partials tha
 batch writes, it commits where it begins (as the offsets of the stage's group) and then where it ends (as those of a
 group of its own). A new checkpoint writes that very batch again, and goes on behind it.
 
-Records of a batch that are of no use go to the dead letters when its partials are written, together with a word behind
-where it ends: who writes the batch again reads there that this has been done.
+Records of a batch that are of no use go to the dead letters when its partials are written, some at a time, each time in
+one transaction with the offset up to which that has been done: who writes the batch again goes on there.
 
 The transactional id fences a former driver. If that one is started again on its own checkpoint, the id in the metadata
 tells it that another checkpoint has gone on meanwhile.
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import ProducerFenced
+from aiokafka.errors import MessageSizeTooLargeError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.clients import close, producer, retry
@@ -29,24 +29,23 @@ from keygrouping_service.kafka.progress import Committed, read_offsets
 from keygrouping_service.kafka.topic_ids import same_topic
 from keygrouping_service.records.batches import Outbox
 
-from keygrouping_spark.refused import Refused, append_refused, count_refused
+from keygrouping_spark.refused import Refused, append_refused, count_refused, largest_letter
 from keygrouping_spark.settings import SparkSettings
 
 _FORMAT = "v1"
-_TOLD = "told"
 
 
 @dataclass(frozen=True)
 class Batch:
     """A batch in one partition: the checkpoint that wrote it, and its offsets from `begin` to before `end`.
 
-    `told`: its records of no use are dead letters.
+    `told`: its records of no use are dead letters up to before this offset.
     """
 
     checkpoint: str
     begin: int
     end: int
-    told: bool = False
+    told: int = 0
 
 
 @dataclass
@@ -60,6 +59,10 @@ class BatchLog:
     _producer: AIOKafkaProducer | None = field(default=None, init=False)
     _now: dict[int, Batch] = field(default_factory=dict, init=False)
     """The batch of each partition, once one has begun."""
+    _former: frozenset[str] = field(default=frozenset(), init=False)
+    """Checkpoints that this one goes on for."""
+    _largest: int | None = field(default=None, init=False)
+    """Bytes of a dead letter, once that has been asked."""
 
     @property
     def _group(self) -> str:
@@ -89,15 +92,22 @@ class BatchLog:
         found = {tp.partition: self._read(stored[tp]) for tp in tps}
         return {partition: batch for partition, batch in found.items() if batch}
 
+    async def take_over(self, partitions: Mapping[int, object]) -> dict[int, Batch]:
+        """Like `last`, of which this checkpoint, a new one, goes on for those that it names."""
+        last = await self.last(partitions)
+        self._former = frozenset(batch.checkpoint for batch in last.values())
+        return last
+
     def _read(self, stored: OffsetAndMetadata) -> Batch | None:
         words = stored.metadata.split(" ") if stored.offset >= 0 else []
         if len(words) < 4 or words[0] != _FORMAT or not same_topic(words[3], self.topic_id):
             return None
-        return Batch(words[1], int(words[2]), stored.offset, words[4:] == [_TOLD])
+        return Batch(words[1], int(words[2]), stored.offset, int(words[4]) if words[4:] else 0)
 
     async def require(self, partitions: Mapping[int, object]) -> None:
         """`Fatal` if another checkpoint has written last."""
-        if any(batch.checkpoint != self.checkpoint_id for batch in (await self.last(partitions)).values()):
+        last = await self.last(partitions)
+        if not {batch.checkpoint for batch in last.values()} <= {self.checkpoint_id, *self._former}:
             raise Fatal(
                 f"the checkpoint {self.settings.checkpoint} of the worker is out of date, as a driver with another one "
                 "has gone on since: start that one, or set KEYGROUPING_SPARK_CHECKPOINT to a new folder, which goes on "
@@ -112,7 +122,7 @@ class BatchLog:
         await self._reopen(ends)
         last = self._now or await self.last(ends)
         batches = {p: Batch(self.checkpoint_id, starts[p].offset or 0, end) for p, end in ends.items()}
-        batches = {p: replace(each, told=_is_told(last.get(p), each)) for p, each in batches.items()}
+        batches = {p: replace(each, told=_told(last.get(p), each)) for p, each in batches.items()}
         begins = {TopicPartition(self.settings.routed_topic, p): start.encode() for p, start in starts.items()}
         # aiokafka has one group in a transaction. In this order: between the two, the last batch lies before the group.
         async with self._transactions() as client:
@@ -121,31 +131,37 @@ class BatchLog:
                     await client.send_offsets_to_transaction(offsets, group)
         self._now = batches
 
-    async def refuse(self, refused: Sequence[Refused]) -> None:
-        """Makes dead letters of records of the batch that has begun, unless they are already. `Fatal` as in `begin`."""
-        await retry(lambda: self._refuse_once(refused), "writing dead letters")
+    def told(self, partition: int) -> int:
+        """Up to before which offset the records of no use of a partition's batch are dead letters."""
+        return self._now[partition].told
 
-    async def _refuse_once(self, refused: Sequence[Refused]) -> None:
+    async def refuse(self, partition: int, refused: Sequence[Refused], after: int) -> None:
+        """Makes dead letters of all of no use between `told` and before an offset. `Fatal` as in `begin`."""
+        await retry(lambda: self._refuse_once(partition, refused, after), "writing dead letters")
+
+    async def _refuse_once(self, partition: int, refused: Sequence[Refused], after: int) -> None:
         await self._reopen(self._now)
-        new = [each for each in refused if not self._now[each.record.partition].told]
-        if not new:
-            return
-        told = {p: replace(self._now[p], told=True) for p in {each.record.partition for each in new}}
-        async with self._transactions() as client, client.transaction():
-            outbox = Outbox(client)
-            await append_refused(outbox, self.settings.dead_letters_topic, new)
-            await outbox.send()
-            await client.send_offsets_to_transaction(self._offsets(told), self._group)
-        self._now |= told
-        count_refused(new)
+        # If not, the last attempt has written them, and was not answered.
+        if self.told(partition) < after:
+            if self._largest is None:
+                self._largest = await largest_letter(self.admin, self.settings)
+            now = {partition: replace(self._now[partition], told=after)}
+            async with self._transactions() as client, client.transaction():
+                outbox = Outbox(client)
+                await append_refused(outbox, self.settings.dead_letters_topic, refused, self._largest)
+                await outbox.send()
+                await client.send_offsets_to_transaction(self._offsets(now), self._group)
+            self._now |= now
+        count_refused(refused)
 
     async def _reopen(self, partitions: Mapping[int, object]) -> None:
         """After an error, of which nobody knows what has been committed."""
         if self._producer is None:
             await self.open()
-            await self.require(partitions)
-            found = await self.last(self._now)
-            self._now = {p: replace(each, told=_is_told(found.get(p), each)) for p, each in self._now.items()}
+            async with self._transactions():
+                await self.require(partitions)
+                last = await self.last(self._now)
+            self._now = {p: replace(each, told=_told(last.get(p), each)) for p, each in self._now.items()}
 
     @asynccontextmanager
     async def _transactions(self) -> AsyncIterator[AIOKafkaProducer]:
@@ -155,6 +171,9 @@ class BatchLog:
             yield self._producer
         except ProducerFenced:
             raise Fatal("another Spark driver of this application writes partials now: run only one") from None
+        except MessageSizeTooLargeError:
+            topic = self.settings.dead_letters_topic
+            raise Fatal(f"{topic} refuses a dead letter as too large: raise its max.message.bytes") from None
         except BaseException:
             await self.close()
             raise
@@ -164,10 +183,9 @@ class BatchLog:
         return {TopicPartition(topic, p): OffsetAndMetadata(b.end, self._metadata(b)) for p, b in batches.items()}
 
     def _metadata(self, batch: Batch) -> str:
-        said = f"{_FORMAT} {batch.checkpoint} {batch.begin} {self.topic_id}"
-        return f"{said} {_TOLD}" if batch.told else said
+        return f"{_FORMAT} {batch.checkpoint} {batch.begin} {self.topic_id} {batch.told}"
 
 
-def _is_told(last: Batch | None, batch: Batch) -> bool:
-    """Whether a batch is the last one again, whose records of no use are dead letters."""
-    return last is not None and last.told and (last.begin, last.end) == (batch.begin, batch.end)
+def _told(last: Batch | None, batch: Batch) -> int:
+    """Up to where the records of no use are dead letters, if a batch is the last one again."""
+    return last.told if last is not None and (last.begin, last.end) == (batch.begin, batch.end) else 0

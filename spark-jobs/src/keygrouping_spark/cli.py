@@ -47,6 +47,9 @@ _POD = "POD_NAME"
 """Names the driver's pod where it asks Kubernetes for executors; see the image's entrypoint."""
 
 
+_WRITTEN: tuple[Role, ...] = ("partials", "results", "positions", "dead_letters")
+
+
 async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
     """Runs the stages of the settings until `stop`."""
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -81,7 +84,7 @@ async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
         spark.streams.addListener(listener)
         stack.push_async_callback(_quietly, spark.streams.removeListener, listener)
         await stack.enter_async_context(_following(settings, Executors(spark)))
-        if await checked(settings, stop, reads=sources(settings), writes=("partials", "results", "positions")):
+        if await checked(settings, stop, reads=sources(settings), writes=_WRITTEN):
             for stage in stages:
                 await retry(stage.unread.look, f"reading what the {stage.name} has yet to read")
                 await stage.unread.require(stage.began, settings.checkpoint, stop)

@@ -74,13 +74,13 @@ class Fetching:
         try:
             yield from _client_of(self.access).read(TopicPartition(self.topic, wanted.partition), wanted)
         except OffsetOutOfRangeError:
-            _forget_client()
+            forget_client()
             raise LostRecordsError(
                 f"{where} has not all of the offsets {wanted.begin} to {wanted.end - 1} any more, which a batch needs: "
                 "they were deleted, or the topic was"
             ) from None
         except Exception as error:
-            _forget_client()
+            forget_client()
             if isinstance(error, KafkaError | TimeoutError | ConnectionError) and can_be_retried(error):
                 raise BrokerAwayError(f"reading {where}: {error!r}") from error
             raise
@@ -179,12 +179,12 @@ _opened: list[_Client] = []
 
 def _client_of(access: Access) -> _Client:
     if not _opened or _opened[0].access != access:
-        _forget_client()
+        forget_client()
         _opened.append(_Client(access))
     return _opened[0]
 
 
-def _forget_client() -> None:
-    """What it is waiting for is nothing to the next task."""
+def forget_client() -> None:
+    """Closes that of this process: what it is waiting for is nothing to the next task."""
     while _opened:
         _opened.pop().close()

@@ -18,8 +18,8 @@ _POLL_RECORDS, _FETCH_BYTES = 20_000, 2 << 20
 polls of 500 records from fetches of 1 MiB, a third of the tasks' time was for that. A consumer is kept for each
 partition, with what it has fetched and polled."""
 
-LARGEST_REQUEST = 4 << 20
-"""Bytes: a partial or result holds the event's key, which alone may fill a record of the usual limit."""
+_LARGEST_REQUEST = 4 << 20
+"""Bytes: a partial holds the event's key, which alone may fill a record of the usual limit."""
 
 
 def source_options(settings: SparkSettings, topic: str) -> dict[str, str]:
@@ -38,7 +38,7 @@ def source_options(settings: SparkSettings, topic: str) -> dict[str, str]:
 
 def sink_options(settings: SparkSettings, topic: str) -> dict[str, str]:
     """Options to write to a topic."""
-    return {**settings.spark_kafka_options(), "topic": topic, "kafka.max.request.size": str(LARGEST_REQUEST)}
+    return {**settings.spark_kafka_options(), "topic": topic, "kafka.max.request.size": str(_LARGEST_REQUEST)}
 
 
 def json_offsets(topic: str, offsets: Mapping[int, int]) -> str:

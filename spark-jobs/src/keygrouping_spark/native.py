@@ -2,8 +2,8 @@
 
 A subclass follows one aggregate of the library, or of another package, from the states of partials on, which that
 aggregate has made and read: `merged` is what the aggregator query computes over these states, `finished` and
-`published` make the value to publish of what was merged, in Spark and then in the driver. The aggregate names it by
-`Aggregate.spark`.
+`published` make the value to publish of what was merged, in Spark's expressions and then in Python, by tasks. The
+aggregate names it by `Aggregate.spark`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Native(ABC):
         """What `published` takes, from the columns that `merged` named."""
 
     def published(self, value: Any) -> Any:
-        """The value to publish of what was finished, as the library would."""
+        """The value to publish of what was finished, as the library would. A struct or map of Spark comes as a dict."""
         return value
 
     def failure(self, value: Any) -> str:  # noqa: ARG002

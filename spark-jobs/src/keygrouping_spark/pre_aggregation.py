@@ -17,7 +17,6 @@ from pyspark.accumulators import Accumulator as Shared
 from pyspark.accumulators import AccumulatorParam
 
 from keygrouping_spark.fetching import Fetching, Range
-from keygrouping_spark.refused import Refused
 
 ROWS = 100_000
 """Records of one partition after which its partials are written, from the beginning of the micro-batch on: it bounds
@@ -30,8 +29,8 @@ _STEP = 10_000
 """Records that are added at once, however many are fetched: the last bits of some aggregates depend on it, and a replay
 must find the same. It divides `ROWS`."""
 
-Became: TypeAlias = tuple[int, tuple[Refused, ...]]
-"""How many records there were, and those of them that are of no use."""
+Became: TypeAlias = tuple[int, Range | None]
+"""How many records there were, and where those of them lie that are of no use; None: there are none."""
 
 Seen: TypeAlias = dict[tuple[int, int], Became]
 """What became of ranges, by partition and first offset. A task that is run again says the same again."""
@@ -68,16 +67,19 @@ class PreAggregation:
         again, so that it would count twice once the code has been corrected.
         """
         accumulator, records = self._accumulator(wanted.partition), 0
-        refused: list[Refused] = []
+        refused: list[int] = []
         for rows in in_steps(found):
             rejected = self._added(accumulator, rows)
-            refused += [Refused(rows.record(row), why.reason, why.detail) for row, why in rejected]
+            if rejected:
+                places = [row for row, _ in rejected]
+                refused += [int(rows.offsets[place]) for place in (min(places), max(places))]
             records += len(rows)
             if records % ROWS == 0:
                 yield from _written(accumulator.partials(self.epoch))
                 accumulator = self._accumulator(wanted.partition)
         yield from _written(accumulator.partials(self.epoch))
-        seen[wanted.partition, wanted.begin] = (records, tuple(refused))
+        span = Range(wanted.partition, min(refused), max(refused) + 1) if refused else None
+        seen[wanted.partition, wanted.begin] = (records, span)
 
     def _added(self, accumulator: Accumulator, rows: RecordBatch) -> list[tuple[int, Rejection]]:
         try:

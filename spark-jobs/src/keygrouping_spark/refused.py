@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from aiokafka.admin import AIOKafkaAdminClient
+from keygrouping_service.events.sorting import largest_records, size_of
 from keygrouping_service.records.batches import Outbox, origin_headers
-from keygrouping_service.records.record import Record
+from keygrouping_service.records.record import Record, truncated
 
 from keygrouping_spark import metrics
+from keygrouping_spark.settings import SparkSettings
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +31,21 @@ class Refused(NamedTuple):
     detail: str
 
 
-async def append_refused(outbox: Outbox, topic: str, refused: Sequence[Refused]) -> None:
-    """Puts them into the outbox, for the topic of dead letters."""
+async def largest_letter(admin: AIOKafkaAdminClient, settings: SparkSettings) -> int:
+    """Bytes of the largest record that the topic of dead letters takes; any number if it doesn't tell."""
+    topic = settings.dead_letters_topic
+    return (await largest_records(admin, topic)).get(topic, sys.maxsize)
+
+
+async def append_refused(outbox: Outbox, topic: str, refused: Sequence[Refused], largest: int) -> None:
+    """Puts them into the outbox, for the topic of dead letters; of one that is too large what of it is small."""
     for count, (record, reason, detail) in enumerate(refused, 1):
         headers = origin_headers(record, reason, detail)
-        outbox.append(topic, 0, record.timestamp, record.key, record.value, headers)
+        kept = record
+        if size_of(record, headers) > largest:
+            kept = truncated(record)
+            headers = origin_headers(kept, reason, detail)
+        outbox.append(topic, 0, kept.timestamp, kept.key, kept.value, headers)
         if count % _CHUNK == 0:
             await asyncio.sleep(0)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import ProducerFenced
+from aiokafka.errors import MessageSizeTooLargeError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping.job import AGGREGATE_FAILED
 from keygrouping_service.errors import Fatal
@@ -29,13 +29,13 @@ from keygrouping_service.observability.final_results import FinalResults
 from keygrouping_service.records.batches import Outbox
 from keygrouping_service.records.record import Record
 
-from keygrouping_spark.kafka import LARGEST_REQUEST
-from keygrouping_spark.refused import Refused, append_refused, count_refused
+from keygrouping_spark.refused import Refused, append_refused, count_refused, largest_letter
 from keygrouping_spark.settings import SparkSettings
 
 log = logging.getLogger(__name__)
 
-_SEND_CHUNK = 5_000
+_CHUNK, _SENT_AT_ONCE = 5_000, 50_000
+"""Results after which the event loop gets its turn, and that are on their way together."""
 
 
 class Written(NamedTuple):
@@ -50,7 +50,7 @@ class Written(NamedTuple):
 
 def records_of(made: pa.Table) -> Iterator[Written]:
     """The rows of `aggregator.written`."""
-    for part in made.to_batches(_SEND_CHUNK):
+    for part in made.to_batches(_CHUNK):
         yield from map(Written._make, zip(*(part[name].to_pylist() for name in Written._fields), strict=True))
 
 
@@ -79,7 +79,7 @@ class ResultWriter:
         """Takes over the transactional id, which ends what a predecessor left, and reads its last batch."""
         await self.close()
         identity = f"{self._settings.application}-aggregator-spark"
-        client = producer(self._settings, transactional_id=identity, max_request_size=LARGEST_REQUEST)
+        client = producer(self._settings, transactional_id=identity)
         try:
             await client.start()
             self._written = await self._last_written()
@@ -124,6 +124,9 @@ class ResultWriter:
             await self._transaction(batch, rows, refused)
         except ProducerFenced:
             raise Fatal("another Spark driver of this application writes results now: run only one") from None
+        except MessageSizeTooLargeError:
+            topics = f"{self._settings.results_topic} or {self._settings.dead_letters_topic}"
+            raise Fatal(f"{topics} refuses a record as too large: raise its max.message.bytes") from None
         except BaseException as error:
             if isinstance(error, AnswerUnknown):
                 self._unknown = batch
@@ -136,20 +139,26 @@ class ResultWriter:
         assert client is not None
         number = OffsetAndMetadata(batch, f"v1 {self._checkpoint_id} {batch}")
         async with client.transaction():
+            for begin in range(0, len(rows), _SENT_AT_ONCE):
+                await self._send(client, rows[begin : begin + _SENT_AT_ONCE])
             outbox = Outbox(client)
-            await self._results(outbox, rows, len(await client.partitions_for(self._settings.results_topic)))
-            await append_refused(outbox, self._settings.dead_letters_topic, refused)
+            if refused:
+                async with started(admin(self._settings)) as asking:
+                    largest = await largest_letter(asking, self._settings)
+                await append_refused(outbox, self._settings.dead_letters_topic, refused, largest)
             self._positions.append(outbox, self._slot, number)
             await outbox.send()
             await client.send_offsets_to_transaction({self._slot: number}, self._group)
 
-    async def _results(self, outbox: Outbox, rows: Iterable[Written], partitions: int) -> None:
-        """Where the native aggregator writes them: a key's windows are all in one partition."""
-        topic, now_ms = self._settings.results_topic, int(time.time() * 1000)
+    async def _send(self, client: AIOKafkaProducer, rows: Iterable[Written]) -> None:
+        """To where the native aggregator writes them: a key's windows are all in one partition."""
+        topic, now_ms, outbox = self._settings.results_topic, int(time.time() * 1000), Outbox(client)
+        partitions = len(await client.partitions_for(topic))
         for count, row in enumerate(rows, 1):
             outbox.append(topic, row.hash % partitions, now_ms, row.key, row.value)
-            if count % _SEND_CHUNK == 0:
+            if count % _CHUNK == 0:
                 await asyncio.sleep(0)
+        await outbox.send()
 
     async def _last_written(self) -> int:
         async with started(admin(self._settings)) as client, started(reader(self._settings, committed=False)) as probe:

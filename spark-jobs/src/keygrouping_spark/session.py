@@ -36,6 +36,8 @@ _FIXED = {
     f"{_STREAMING}.stateStore.rocksdb.boundedMemoryUsage": "true",
     f"{_STREAMING}.stateStore.rocksdb.maxMemoryUsageMB": "256",
     f"{_STREAMING}.minBatchesToRetain": "20",
+    # Results of all windows that close at once come to the driver; its heap bounds them.
+    "spark.driver.maxResultSize": "0",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.daemon.module": "keygrouping_spark.daemon",
 }

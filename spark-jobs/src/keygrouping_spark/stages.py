@@ -7,7 +7,7 @@ import concurrent.futures
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,7 +37,7 @@ from pyspark.sql import DataFrame, SparkSession
 from keygrouping_spark import aggregator, metrics, worker
 from keygrouping_spark.batch_log import BatchLog
 from keygrouping_spark.checkpoint import Checkpoint, Identity, aggregator_plan, worker_plan
-from keygrouping_spark.fetching import Range
+from keygrouping_spark.fetching import Range, forget_client
 from keygrouping_spark.progress import AggregatorProgress, WorkerProgress
 from keygrouping_spark.query import QueryRunner, reason_of
 from keygrouping_spark.reading import Letters
@@ -191,9 +191,10 @@ async def worker_stage(environment: Environment) -> Stage:
     group = await environment.open_group("worker", settings.routed_topic)
     checkpoint, identity = await environment.open_checkpoint("worker", worker_plan(settings, group.topic_id), group)
     firsts = await retry(group.firsts, f"reading topic {settings.routed_topic}")
-    # Where a new checkpoint begins. What is lost before that is counted, and Spark would fail at it.
-    starts = {partition: max(entry.offset or 0, firsts[partition]) for partition, entry in group.last.items()}
     begun = await asyncio.to_thread(lambda: checkpoint.has_begun)
+    # Where a new checkpoint begins. What is lost before that is counted, and Spark would fail at it. The first batch of
+    # one that has begun is written again from where it began.
+    starts = {p: max(entry.offset or 0, 0 if begun else firsts[p]) for p, entry in group.last.items()}
     batches = BatchLog(settings, environment.admin, identity.id, group.topic_id)
     writer = worker.Worker(environment.spark, settings, group.topic_id)
     environment.stack.push_async_callback(batches.close)
@@ -201,7 +202,8 @@ async def worker_stage(environment: Environment) -> Stage:
     if begun:
         await retry(lambda: batches.require(group.last), "reading what was written last")
     else:
-        starts |= await _repeat_last(writer, group, batches, firsts)
+        ends = await _repeat_last(writer, group, batches, firsts)
+        starts |= {partition: max(end, firsts[partition]) for partition, end in ends.items()}
     positions = await asyncio.to_thread(checkpoint.offsets, settings.routed_topic)
     known = {partition: entry.offset for partition, entry in group.last.items() if entry.offset}
     reading = Reading(settings.routed_topic, positions or known)
@@ -215,7 +217,7 @@ async def worker_stage(environment: Environment) -> Stage:
     progress = WorkerProgress(
         reading=reading, read_upstream_watermark=read_upstream_watermark, commit=group.commit, last=group.last
     )
-    beginning = _Beginning(checkpoint, group, batches, progress, starts, asyncio.get_running_loop())
+    beginning = _Beginning(checkpoint, group, batches, progress, starts, asyncio.get_running_loop(), writer)
     if not begun:
         await beginning.tell(starts, starts)
     runner = QueryRunner(
@@ -237,7 +239,7 @@ async def _repeat_last(
     writer: worker.Worker, group: Group, batches: BatchLog, firsts: Mapping[int, int]
 ) -> dict[int, int]:
     """Writes the last batch of a lost checkpoint again, which may not have been written whole; gives where it ended."""
-    last = await retry(lambda: batches.last(group.last), "reading what was written last")
+    last = await retry(lambda: batches.take_over(group.last), "reading what was written last")
     ahead = {p: batch for p, batch in last.items() if (group.last[p].offset or 0) <= batch.begin < batch.end}
     ranges = [Range(p, batch.begin, batch.end) for p, batch in ahead.items()]
     for each in [each for each in ranges if firsts[each.partition] > each.begin]:
@@ -253,14 +255,34 @@ async def _repeat_last(
         epoch = max(entry.progress.epoch for entry in group.last.values())
         begins = {p: replace(group.last[p], offset=each.begin, topic_id=group.topic_id) for p, each in ahead.items()}
         await batches.begin(begins, {partition: batch.end for partition, batch in ahead.items()})
+        loop = asyncio.get_running_loop()
+
+        def wait_for(action: Coroutine[Any, Any, None]) -> None:
+            asyncio.run_coroutine_threadsafe(action, loop).result()
+
         try:
-            await batches.refuse(await asyncio.to_thread(writer.write, ranges, epoch))
+            spans = await asyncio.to_thread(writer.write, ranges, epoch)
+            await asyncio.to_thread(_refuse, writer, batches, spans, wait_for)
         except (PySparkException, Py4JError) as error:
             raise Fatal(f"a batch that a lost checkpoint has begun can't be written: {reason_of(error)}") from None
     ends = {partition: batch.end for partition, batch in ahead.items()}
     for partition, end in ends.items():
         group.last[partition] = replace(group.last[partition], offset=end)
     return ends
+
+
+def _refuse(
+    writer: worker.Worker,
+    batches: BatchLog,
+    spans: Iterable[Range],
+    wait_for: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    """Makes dead letters of what is of no use there, where that has not been done."""
+    for partition, begin, end in spans:
+        begin = max(begin, batches.told(partition))
+        for after, refused in writer.refused(Range(partition, begin, end)) if begin < end else ():
+            wait_for(batches.refuse(partition, refused, after))
+        forget_client()
 
 
 class _Beginning:
@@ -274,8 +296,10 @@ class _Beginning:
         progress: WorkerProgress,
         starts: Mapping[int, int],
         loop: asyncio.AbstractEventLoop,
+        writer: worker.Worker,
     ) -> None:
         self.failure: BaseException | None = None
+        self._writer = writer
         self._checkpoint = checkpoint
         self._group = group
         self._batches = batches
@@ -293,9 +317,9 @@ class _Beginning:
         self._wait_for(self._go_on(ranges))
         return ranges
 
-    def refuse(self, refused: Sequence[Refused]) -> None:
-        """Makes dead letters of what the batch had that is of no use; returns when they are written."""
-        self._wait_for(self._batches.refuse(refused))
+    def refuse(self, spans: Iterable[Range]) -> None:
+        """Makes dead letters of what is of no use there; returns when they are written."""
+        _refuse(self._writer, self._batches, spans, self._wait_for)
 
     def _wait_for(self, action: Coroutine[Any, Any, None]) -> None:
         try:

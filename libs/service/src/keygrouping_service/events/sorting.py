@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -63,6 +63,12 @@ async def largest_records(admin: AIOKafkaAdminClient, *topics: str) -> dict[str,
             else:
                 found[topic] = bounds[0] - MOST_FRAMING
     return found
+
+
+def size_of(record: Record, headers: Iterable[Header]) -> int:
+    """Bytes of a record with these headers as it is written, without what `MOST_FRAMING` is for; never too few."""
+    named = sum(len(name.encode()) + len(value or b"") + _MOST_OF_A_HEADER for name, value in headers)
+    return len(record.key or b"") + len(record.value or b"") + named
 
 
 class Sorter:
@@ -152,8 +158,7 @@ class Sorter:
         """Whether the topic takes it, as far as that is known."""
         if topic not in self._largest:
             return True
-        named = sum(len(name.encode()) + len(value or b"") + _MOST_OF_A_HEADER for name, value in headers)
-        return len(record.key or b"") + len(record.value or b"") + named <= self._largest[topic]
+        return size_of(record, headers) <= self._largest[topic]
 
     def _too_large(self, record: Record) -> DeadLetter:
         """Of a late event that can't go to `late`; the first is logged."""

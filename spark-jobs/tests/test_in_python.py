@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,14 @@ from keygrouping.partial import Partial, Result
 from keygrouping_aggregator.windows import OpenWindows
 from keygrouping_local.picky import GeometricMean
 from keygrouping_service.kafka.progress import MIN_TIME
+from keygrouping_spark import aggregator
 from keygrouping_spark.aggregator import merge
 from keygrouping_spark.in_python import _finished
+from keygrouping_spark.native import Native
 from keygrouping_spark.reading import Letters, read_partials
 from keygrouping_spark.refused import Refused
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 TOPIC = "x" * 22
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -163,3 +166,28 @@ def test_the_functions_of_python_tell_errors_and_end_nothing() -> None:
         "fault": "",
     }
     assert "not a state: 5" in json.loads(_finished(mean)(["5", "null"]))["fault"]
+
+
+class Shown(Native):
+    """Publishes what it gets, as Python writes it."""
+
+    def merged(self, state: Column) -> dict[str, Column]:
+        return {"all": F.collect_list(state)}
+
+    def finished(self, merged: Mapping[str, Column]) -> Column:
+        return F.struct(F.create_map(F.lit("n"), F.size(merged["all"])).alias("sizes"))
+
+    def published(self, value: Any) -> Any:
+        return repr(value)
+
+
+def test_a_spark_half_gets_structs_and_maps_as_dicts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = JobSpec.from_json({"window": "1m", "aggregates": [{"name": "n", "op": "count"}]})
+    frame = merge(read_partials(records(spark, written(job, 50)), job, -1, Letters(spark.sparkContext)), job)
+    shown = frame.withColumn(
+        "aggregates", F.struct(F.struct(F.create_map(F.lit("n"), F.lit(2)).alias("sizes")).alias("n"))
+    )
+    monkeypatch.setattr(aggregator, "native", lambda aggregates: [Shown(each) for each in aggregates])
+    batches = shown.toArrow().to_batches()
+    made = [row for batch in aggregator._Writing(job)(batches) for row in batch.to_pylist()]
+    assert [Result.decode(row["value"]).aggregates["n"] for row in made] == ["{'sizes': {'n': 2}}"] * 3

@@ -10,7 +10,7 @@ sent on and forgotten once window_end <= watermark. Partials that come again lat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from keygrouping_spark import sums
 from keygrouping_spark.kafka import source_options
+from keygrouping_spark.native import Native
 from keygrouping_spark.reading import Letters, read_partials
 from keygrouping_spark.receipts import receipt_of, sums_of_receipts
 from keygrouping_spark.settings import SparkSettings
@@ -101,34 +102,28 @@ class _Writing:
     job: JobSpec
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        aggregates = native(self.job.aggregates)
         for batch in batches:
-            rows = [self._record(row) for row in batch.to_pylist(maps_as_pydicts="strict")]
+            rows = [_record_of(row, aggregates) for row in batch.to_pylist(maps_as_pydicts="strict")]
             yield pa.RecordBatch.from_pylist(rows, _WRITTEN)
 
-    def _record(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        result = _result_of(row, self.job)
-        return {
-            "hash": partition_of(result.key, _ANY_PARTITION),
-            "end": result.end,
-            "key": result.record_key,
-            "value": result.encode(),
-            "fault": _failures_of(row, self.job),
-        }
 
-
-def _failures_of(row: Mapping[str, Any], job: JobSpec) -> str:
-    """What is wrong with the values of a row of `merge`, in one line ("": nothing); they are null in its result."""
-    faults = [a.failure(row["aggregates"][a.name]) for a in native(job.aggregates)]
-    return "; ".join(filter(None, faults))
-
-
-def _result_of(row: Mapping[str, Any], job: JobSpec) -> Result:
-    """The result of a row of `merge`."""
-    values = {a.name: a.published(row["aggregates"][a.name]) for a in native(job.aggregates)}
+def _record_of(row: Mapping[str, Any], aggregates: Sequence[Native]) -> dict[str, Any]:
+    """What is written of a row of `merge`."""
+    finished = row["aggregates"]
+    values = {a.name: a.published(finished[a.name]) for a in aggregates}
+    faults = (a.failure(finished[a.name]) for a in aggregates)
     whole, real = row["weight"]["whole"], row["weight"]["real"]
     weight = Total(int(whole or 0), () if real is None else (real,)).rounded()
-    place = (bytes(row["key"]), row["start"], row["end"])
-    return Result(*place, row["events"], weight, True, values, decode_receipt(row["receipt"]))
+    place = (row["key"], row["start"], row["end"])
+    result = Result(*place, row["events"], weight, True, values, decode_receipt(row["receipt"]))
+    return {
+        "hash": partition_of(result.key, _ANY_PARTITION),
+        "end": result.end,
+        "key": result.record_key,
+        "value": result.encode(),
+        "fault": "; ".join(filter(None, faults)),
+    }
 
 
 def start(

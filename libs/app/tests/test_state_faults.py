@@ -80,11 +80,15 @@ class Mover:
         self.taken = 0
 
     async def keep(self) -> None:
-        """Goes on until it is cancelled."""
+        """Goes on until it is cancelled, several at once: an order waits for members that start or have been killed."""
+        await asyncio.gather(*(self._keep() for _ in range(4)))
+
+    async def _keep(self) -> None:
         while True:
             key, slot = self._chance.choice(self._keys), self._chance.choice([None, *range(PARTITIONS)])
             for port in list(self._ports):
-                self.taken += await asyncio.to_thread(self._ask, port, key, slot)
+                taken = await asyncio.to_thread(self._ask, port, key, slot)
+                self.taken += taken
 
     def _ask(self, port: int, key: str, slot: int | None) -> bool:
         body = json.dumps({"slot": slot}).encode()

@@ -14,7 +14,7 @@ import random
 import sys
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -164,10 +164,18 @@ async def compare(cluster: Cluster, prefix: str, truth: Truth) -> None:
     assert {text(each["keygrouping-reason"]) for each in letters} <= {"rejected"}
 
 
-def part(name: str, store: str, standbys: int, *, moves: bool = False) -> Any:
-    """A tenth of the whole form, of this name."""
-    marks = [pytest.mark.fault, pytest.mark.timeout(3600)]
-    return pytest.param(20_000, shuffled(12, 6, 2), 0.01, store, standbys, moves, marks=marks, id=name)
+def part(
+    name: str,
+    store: str,
+    standbys: int,
+    *,
+    moves: bool = False,
+    events: int = 20_000,
+    faults: Sequence[str] = tuple(shuffled(12, 6, 2)),
+) -> Any:
+    """A form that takes long, of this name: a tenth of the whole one if nothing else is said."""
+    marks = [pytest.mark.fault, pytest.mark.timeout(0)]
+    return pytest.param(events, faults, 0.01, store, standbys, moves, marks=marks, id=name)
 
 
 @pytest.mark.parametrize(
@@ -182,16 +190,8 @@ def part(name: str, store: str, standbys: int, *, moves: bool = False) -> Any:
         part("part-memory", "memory", 0),
         part("part-standbys", "memory", 2),
         part("part-disk", "disk", 1),
-        pytest.param(
-            200_000,
-            shuffled(100, 30, 10),
-            0.01,
-            "memory",
-            1,
-            True,
-            marks=[pytest.mark.fault, pytest.mark.timeout(0)],
-            id="whole",
-        ),
+        part("whole", "memory", 1, moves=True, events=200_000, faults=shuffled(100, 30, 10)),
+        part("longest", "memory", 1, moves=True, events=800_000, faults=shuffled(500, 100, 20)),
     ],
 )
 async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
@@ -201,7 +201,7 @@ async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
     new_member: NewMember,
     ports: set[int],
     events: int,
-    faults: list[str],
+    faults: Sequence[str],
     seconds: float,
     store: str,
     standbys: int,

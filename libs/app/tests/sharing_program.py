@@ -1,19 +1,22 @@
 """An app that shares hot keys, as its users run it, which writes down what it does.
 
-sharing_program.py BROKERS PREFIX LOG SECONDS LANES EXACTLY_ONCE
+sharing_program.py BROKERS PREFIX LOG SECONDS LANES at-least-once|exactly-once|merged
 """
 
 import asyncio
+import hashlib
 import os
 import random
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
 
-from keygrouping.app import TEXT, App, Event, Output, Reject, Topic
+from keygrouping.app import TEXT, App, Event, Output, Reject, State, Topic
 from keygrouping_service.testing import note
 
-brokers, prefix, log, seconds, lanes, exactly = sys.argv[1:]
+brokers, prefix, log, seconds, lanes, how = sys.argv[1:]
 app = App(
     f"{prefix}-group",
     brokers=brokers,
@@ -37,7 +40,25 @@ async def up() -> AsyncIterator[None]:
     yield
 
 
-@app.on(f"{prefix}-in", split=True, concurrency=int(lanes), timeout=20, exactly_once=exactly == "1")
+@dataclass
+class Seen:
+    """Of a key's events: how many there were, and which, in whatever order."""
+
+    count: int = 0
+    digest: int = 0
+
+
+def merge(left: Seen, right: Seen) -> None:
+    """Adds the events of both."""
+    left.count += right.count
+    left.digest = (left.digest + right.digest) % 2**61
+
+
+def publish(key: str, seen: Seen) -> Output:
+    """Tells each state that there was."""
+    return Output(f"{prefix}-seen", [seen.count, seen.digest], key=key)
+
+
 async def work(event: Event) -> Output:
     """Takes a random time; fails now and then, and for good if the value says so."""
     say("start", event)
@@ -50,6 +71,18 @@ async def work(event: Event) -> Output:
     say("end", event)
     return Output(Topic(f"{prefix}-out", value=TEXT), event.identity, key=event.key)
 
+
+async def merged(event: Event, seen: Seen) -> Output:
+    """Notes the event in the state of its key, too, and before it may fail."""
+    merge(seen, Seen(1, int.from_bytes(hashlib.sha256(event.identity.encode()).digest()[:7])))
+    return await work(event)
+
+
+given: dict[str, Any] = {"split": True, "concurrency": int(lanes), "timeout": 20}
+if how == "merged":
+    app.on(f"{prefix}-in", state=State(Seen, merge=merge, publish=publish), **given)(merged)
+else:
+    app.on(f"{prefix}-in", exactly_once=how == "exactly-once", **given)(work)
 
 if __name__ == "__main__":
     app.run()

@@ -1,5 +1,7 @@
 """Members that share a hot key are killed, sleep, come and go: no event is lost, and exactly once each counts once.
 
+So it does in states that merge.
+
 The oracle shares no code with the app: it knows what was written, and reads the rest from the broker and from notes of
 `what time process identity` of the handlers.
 """
@@ -7,13 +9,16 @@ The oracle shares no code with the app: it knows what was written, and reads the
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
 import os
 import random
 import sys
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -32,16 +37,16 @@ LANES = 4
 HOT = 0.6
 BAD = 0.1
 STUCK_SECONDS = 240.0
-NewMember = Callable[[bool], Awaitable[Member]]
+NewMember = Callable[[str], Awaitable[Member]]
 
 
 @pytest.fixture
 async def new_member(cluster: Cluster, topic_prefix: str, tmp_path: Path) -> AsyncIterator[NewMember]:
-    """Starts a member, exactly once or not; those that are left are killed."""
+    """Starts a member; those that are left are killed."""
     started: list[Member] = []
 
-    async def start(exactly_once: bool) -> Member:
-        given = (cluster.bootstrap_servers, topic_prefix, str(tmp_path / "log"), "0.02", str(LANES), "01"[exactly_once])
+    async def start(how: str) -> Member:
+        given = (cluster.bootstrap_servers, topic_prefix, str(tmp_path / "log"), "0.02", str(LANES), how)
         member = await asyncio.create_subprocess_exec(
             sys.executable, str(PROGRAM), *given, env={**os.environ}, stdout=asyncio.subprocess.PIPE
         )
@@ -65,13 +70,19 @@ class Written:
         self.rows: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
         self.good: Counter[str] = Counter()
         self.bad: Counter[str] = Counter()
+        self.states: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        """By key: how many good events it has, and the sum of their digests."""
         for number in range(events):
             hot = chance.random() < HOT
             partition = 0 if hot else chance.randrange(PARTITIONS)
             bad = chance.random() < BAD
             identity = f"{topic}/{partition}/{len(self.rows[partition])}"
             (self.bad if bad else self.good)[identity] += 1
-            key = b"hot" if hot else b"p%d-%d" % (partition, number)
+            key = b"hot" if hot else b"p%d-%d" % (partition, number % 50)
+            if not bad:
+                state = self.states[key.decode()]
+                state[0] += 1
+                state[1] = (state[1] + int(hashlib.sha256(identity.encode()).hexdigest()[:14], 16)) % 2**61
             self.rows[partition].append((key, b'"bad"' if bad else b'"good"'))
 
 
@@ -90,13 +101,14 @@ class Runs:
         return starts, ends
 
 
-async def is_over(cluster: Cluster, prefix: str) -> bool:
-    """Whether the group has committed all inputs and all slots up to their ends."""
+async def is_over(cluster: Cluster, prefix: str, others: Iterable[str]) -> bool:
+    """Whether the group has committed all inputs, all slots and all of these topics up to their ends."""
     reader = AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap_servers)
     await reader.start()
     try:
         tps = [TopicPartition(f"{prefix}-in", each) for each in range(PARTITIONS)]
-        slots = [TopicPartition(f"{prefix}-group.overflow", each) for each in range(PARTITIONS)]
+        topics = [f"{prefix}-group.overflow", *others]
+        slots = [TopicPartition(topic, each) for topic in topics for each in range(PARTITIONS)]
         found = await cluster.admin.list_consumer_group_offsets(f"{prefix}-group", partitions=[*tps, *slots])
         ends = await reader.end_offsets([*tps, *slots])
     finally:
@@ -137,6 +149,22 @@ async def compare(
     return in_slots
 
 
+async def compare_states(cluster: Cluster, prefix: str, partials: str, written: Written) -> None:
+    """What was merged, and published of it, with what was written."""
+    states = {text(record.key): record.value for record in await cluster.read(f"{prefix}-group.{partials}.states")}
+    found = {key: json.loads(value) for key, value in states.items() if value is not None}
+    assert {key: [each["count"], each["digest"]] for key, each in found.items()} == written.states
+    published: defaultdict[str, list[list[int]]] = defaultdict(list)
+    for record in await cluster.read(f"{prefix}-seen"):
+        published[text(record.key)].append(json.loads(text(record.value)))
+    assert {key: each[-1] for key, each in published.items()} == written.states
+    for each in published.values():
+        assert all(earlier < later for (earlier, _), (later, _) in pairwise(each))
+    in_partials = await cluster.read(partials)
+    assert len(in_partials) < written.good.total()
+    log_it.warning("%d partial states of %d events", len(in_partials), written.good.total())
+
+
 FAULTS = [
     pytest.param(4_000, [], id="calm"),
     pytest.param(12_000, ["join", "leave"], id="moved"),
@@ -147,7 +175,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("how", ["exactly-once", "at-least-once", "merged"])
 @pytest.mark.parametrize(("events", "faults"), FAULTS)
 async def test_each_event_of_a_shared_key_is_handled(
     cluster: Cluster,
@@ -156,14 +184,16 @@ async def test_each_event_of_a_shared_key_is_handled(
     new_member: NewMember,
     events: int,
     faults: list[str],
-    exactly_once: bool,
+    how: str,
 ) -> None:
     topic, chance, runs = f"{topic_prefix}-in", random.Random(9), Runs(tmp_path / "log")
-    await cluster.create(**{topic: PARTITIONS, f"{topic_prefix}-out": 2, f"{topic_prefix}-dead": 1})
+    outputs = {f"{topic_prefix}-out": 2, f"{topic_prefix}-seen": 2, f"{topic_prefix}-dead": 1}
+    await cluster.create(**{topic: PARTITIONS, **outputs})
+    partials = [f"{topic_prefix}-group.{topic}.partials"] if how == "merged" else []
     written = Written(topic, events)
     for partition, rows in written.rows.items():
         await cluster.write(topic, rows, partition)
-    members = [await new_member(exactly_once) for _ in range(3)]
+    members = [await new_member(how) for _ in range(3)]
 
     async def reach(part: float) -> None:
         await until(lambda: len(runs.read()[1]) >= part * events, timeout=STUCK_SECONDS)
@@ -171,13 +201,16 @@ async def test_each_event_of_a_shared_key_is_handled(
     for number, fault in enumerate(faults, 1):
         await reach(0.9 * number / (len(faults) + 1))
         log_it.info("fault %d of %d: %s", number, len(faults), fault)
-        await strike(fault, members, chance, partial(new_member, exactly_once))
-    await until(lambda: is_over(cluster, topic_prefix), timeout=STUCK_SECONDS)
+        await strike(fault, members, chance, partial(new_member, how))
+    await until(lambda: is_over(cluster, topic_prefix, partials), timeout=STUCK_SECONDS)
     for member in members:
         member.terminate()
     assert [await member.wait() for member in members] == [0] * len(members)
     disturbed = "kill" in faults or "sleep" in faults
+    exactly_once = how != "at-least-once"
     found = await compare(cluster, topic_prefix, written, runs, exactly_once=exactly_once, disturbed=disturbed)
+    for each in partials:
+        await compare_states(cluster, topic_prefix, each, written)
     assert found
     starts, _ = runs.read()
     again = sum(len(each) for each in starts.values()) - events

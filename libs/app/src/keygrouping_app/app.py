@@ -10,6 +10,7 @@ import re
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +22,7 @@ from keygrouping_app.handlers import AppError, Handler, Key, Order, Retries
 from keygrouping_app.lanes import Lanes, LoopLanes, OnEnd, ThreadLanes
 from keygrouping_app.lifespans import Lifespan, needed, provided, wanted_by
 from keygrouping_app.moments import Start, Until, faults_of, moment_of
+from keygrouping_app.partials import partials_of
 from keygrouping_app.state import State
 from keygrouping_app.tested import Tested, run_test
 from keygrouping_app.tracing import traced
@@ -135,7 +137,8 @@ class App:
         - `breaker`: when the handler pauses as a whole, as something that it needs is away: see `Breaker`; None: never.
         - `state`: what each key has of its own, a class such as a dataclass or what `State` says. The function takes it
           behind the event and changes it in place. What it was changed to is committed together with the event and with
-          what the function returns, as with `exactly_once`. The events of a key have to come from one partition.
+          what the function returns, as with `exactly_once`. The events of a key have to come from one partition, or,
+          with `split`, `State` has to say how states are merged: each call is given a new one then.
         - `split`: all members share the events of hot keys, which then have no order. A member that has more to do than
           others writes what it has too much to the topic `NAME.overflow`, of which each member has partitions.
         """
@@ -220,18 +223,19 @@ class App:
             given.add(name)
         found += self._faults_of_split()
         for handler in self.handlers:
-            kept = (
-                f"{handler.topic.name}.states"
-                if not handler.moves
-                else f"{self.name}.{handler.topic.name}.moved.states"
-            )
-            if handler.state is not None and not _TOPIC.fullmatch(f"{self.name}.{kept}"):
+            if handler.state is not None and not _TOPIC.fullmatch(self._longest_topic(handler, handler.state)):
                 found.append(
                     f"{handler.name} on {handler.topic.name!r}: its states are kept in a topic named by app and topic, "
                     f"and {self.name!r} can't be part of one: use letters, digits, '.', '_', '-', up to 249 together"
                 )
             found += [*handler.faults(dict.fromkeys(given)), *self._faults_of_processes(handler)]
         return found
+
+    def _longest_topic(self, handler: Handler, state: State) -> str:
+        """Of those that keep its states."""
+        topic = partials_of(self.name, handler.topic.name) if handler.split else handler.topic.name
+        moved = f"{self.name}.{topic}.moved" if state.moves else topic
+        return f"{self.name}.{moved}.states"
 
     def _faults_of_dead_letters(self) -> list[str]:
         if not self._dead_letters:
@@ -283,7 +287,8 @@ class App:
         from keygrouping_app.kafka.runner import Runner
 
         async with provided(self._of_member(), {}) as values:
-            handlers = {each.topic.name: (each, self._lanes(each, values)) for each in self.handlers}
+            named = [self._named(each) for each in self.handlers]
+            handlers = {each.topic.name: (each, self._lanes(each, values)) for each in named}
             runner = Runner(self.settings(), handlers)
             with ExitStack() as stack:
                 if self.port is not None:
@@ -332,7 +337,13 @@ class App:
         if strange := sorted(given.keys() - self._lifespans.keys()):
             raise AppError(f"{name} is yielded by no lifespan: nothing is to be replaced" for name in strange)
         async with provided(self._lifespans, given) as values:
-            return await run_test(self.handlers, events, partial(self.bound, provided=values), states or {})
+            named = [self._named(each) for each in self.handlers]
+            return await run_test(named, events, partial(self.bound, provided=values), states or {})
+
+    def _named(self, handler: Handler) -> Handler:
+        """With the topics that are named by the app."""
+        merges = handler.split and handler.state is not None
+        return replace(handler, partials=partials_of(self.name, handler.topic.name)) if merges else handler
 
     def bound(self, handler: Handler, provided: dict[str, Any]) -> Callable[..., Any]:
         """A handler's function with what lifespans have given, in spans where the process takes some."""

@@ -86,6 +86,13 @@ class Handler:
     processes: int | None = None
     state: State | None = None
     split: bool = False
+    partials: str = ""
+    """The topic to which its calls' states go, if they merge: named by the app, once its name is known."""
+
+    @property
+    def kept(self) -> State | None:
+        """The state that each key of its topic has where its partition is; with `split` a merger has it instead."""
+        return None if self.split else self.state
 
     @property
     def name(self) -> str:
@@ -110,7 +117,7 @@ class Handler:
     @property
     def moves(self) -> bool:
         """Whether its keys may be handed over with their states."""
-        return self.state is not None and self.state.moves is not None
+        return self.kept is not None and self.kept.moves is not None
 
     @property
     def is_async(self) -> bool:
@@ -199,8 +206,20 @@ class Handler:
             (
                 "split",
                 self.split,
-                not self.split or self.state is None,
-                "either it or state: a key with state stays whole, as nothing merges parts of it",
+                not self.split or self.state is None or self.state.merge is not None,
+                "State(merge=...) with it, or leave it out: a key with a state that does not merge stays whole",
+            ),
+            (
+                "state.merge",
+                None if self.state is None else self.state.merge,
+                self.split or self.state is None or self.state.merge is None,
+                "it with split=True only: without, a key has one state",
+            ),
+            (
+                "batch",
+                self.batch,
+                self.state is None or not self.split or not self.batch,
+                "none with split and state: events without order are of several keys, and each key has a state",
             ),
             *([] if self.breaker is None else _checks_of(self.breaker)),
         ]

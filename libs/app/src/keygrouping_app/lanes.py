@@ -24,6 +24,7 @@ from keygrouping_app.events import Event, Outgoing, Source
 from keygrouping_app.failures import failure_of
 from keygrouping_app.handlers import AppError, Function, Handler, UnusableHandlerError, outputs_of
 from keygrouping_app.kept import UnusableStateError
+from keygrouping_app.partials import Partials
 from keygrouping_app.scheduler import Call, Failure
 from keygrouping_app.state import Form
 from keygrouping_app.tally import HANDLED, Tally, Typical
@@ -49,6 +50,8 @@ class Lanes:
         self.scheduler = handler.scheduler()
         self.tally = Tally()
         self._form = None if handler.state is None else Form(handler.state)
+        self.partials = Partials(handler) if handler.state is not None and handler.split else None
+        """On their way from calls, if states merge."""
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self.costs = Costs(self._loop.time())
@@ -90,6 +93,8 @@ class Lanes:
                 event.group = event.source.group_of(event)
                 if event.source.states is not None:
                     event.source.states.key_of(event.group)
+                elif self.partials is not None:
+                    self.partials.check(event.group)
                 hash(event.group)  # its queue is found by it
             except Exception as error:
                 failure = failure_of(error, expired=False)
@@ -155,6 +160,8 @@ class Lanes:
     def _find_state(self, call: Call) -> None:
         """What the call begins with; to be asked on the event loop, when no other call of its key runs."""
         event = call.events[0]
+        if self.partials is not None:
+            return  # a new one
         assert event.source.states is not None
         try:
             call.kept = event.source.states.find(call.queue.key, event.time)
@@ -162,7 +169,10 @@ class Lanes:
             self._end_app(call, str(error))
             raise
 
-    def _keep_state(self, call: Call) -> None:
+    def _keep_state(self, call: Call) -> list[Outgoing]:
+        """Gives what is to be written of it to another partition's owner, if states merge."""
+        if self.partials is not None:
+            return self.partials.of(call)
         states = call.events[0].source.states
         assert states is not None
         try:
@@ -170,6 +180,7 @@ class Lanes:
         except UnusableStateError as error:
             self._end_app(call, str(error))
             raise
+        return []
 
     def _end_app(self, call: Call, why: str) -> None:
         """Without a key's state, or with a handler that can't work, the app can't go on.
@@ -191,7 +202,8 @@ class Lanes:
         was_open = circuit is not None and circuit.is_open
         tally.add(HANDLED if failure is None else failure.reason, seconds)
         if failure is None and self._form is not None:
-            self._keep_state(call)
+            partials = self._keep_state(call)
+            outputs = [*outputs, *partials] if partials else outputs
         ended = scheduler.finish(call, now, failure)
         self._charge(call, seconds, len(ended), now)
         if ended:

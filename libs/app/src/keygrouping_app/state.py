@@ -41,6 +41,10 @@ class State:
       takes over without reading the whole changelog first when the owner ends, or dies.
     - `moves`: whether keys may be handed over to other members with their states, while the stream runs: None, they
       don't; "ordered", when the API is told to; or by that and by plan, "llfd", "mintable", "minmig" or "mixed".
+    - `merge`: for `split=True`: `merge(left, right)` changes `left` in place to what the events of both would have
+      left, in whatever order. Each call is given a new state, and what it leaves is merged into the state of its key.
+    - `publish`: with `merge`: is given a key and its state whenever something was merged into it, and returns `Output`,
+      one or a list, or None, as handlers do.
     """
 
     of: Callable[[], Any]
@@ -52,6 +56,8 @@ class State:
     store: Literal["memory", "disk"] = "memory"
     standbys: int = 0
     moves: Literal["ordered", "llfd", "mintable", "minmig", "mixed"] | None = None
+    merge: Callable[[Any, Any], None] | None = None
+    publish: Callable[[Any, Any], Any] | None = None
 
     @property
     def name(self) -> str:
@@ -71,7 +77,10 @@ class State:
         found = [f"state.{name} is {value!r}: give {wanted}" for name, value, ok, wanted in checks if not ok]
         if self.version > 1 and self.upgrade is None:
             found.append(f"state.version is {self.version}: give upgrade=, which makes states of earlier versions new")
-        return [*found, *self._faults_of_form()]
+        if self.publish is not None and self.merge is None:
+            found.append("state.publish is for states that merge: give merge=, too, or let the handler return outputs")
+        wrong = [*self._faults_of_form()]
+        return [*found, *wrong, *([] if wrong else self._faults_of_merge())]
 
     def _faults_of_form(self) -> Iterable[str]:
         if _is_frozen(self.of):
@@ -86,6 +95,23 @@ class State:
                     f"state {self.name} can't be made without arguments, written and read again ({error}): "
                     "give all of its fields a default, of types that JSON has, or State(..., codec=...)"
                 )
+
+    def _faults_of_merge(self) -> Iterable[str]:
+        """New states are what no event has changed, so together they are as a new one."""
+        if self.merge is None:
+            return
+        wanted = "merge(left, right) changes left in place to what the events of both would have left"
+        try:
+            left = self.of()
+            given = self.merge(left, self.of())
+            is_new = Form(self).write(left) is None
+        except Exception as error:
+            yield f"state {self.name}: merge fails for two new states ({error!r}): {wanted}"
+            return
+        if given is not None:
+            yield f"state {self.name}: merge returns {given!r:.100}: {wanted}, and returns nothing"
+        elif not is_new:
+            yield f"state {self.name}: merge makes something else of two new states: {wanted}"
 
 
 class Form:

@@ -22,6 +22,33 @@ LARGEST_KEY = 16_384
 """Bytes of a key that has a state."""
 
 
+def key_bytes(group: Hashable, *, by_field: bool) -> bytes:
+    """How a key with a state is written. StateError if there can't be one.
+
+    `by_field`: whether it is what `key=` says, and not the bytes of the record's key.
+    """
+    if group is None:
+        raise StateError("an event without a key has no state: give it one, or take it by a handler without state")
+    key = _encoded(group, by_field)
+    if len(key) > LARGEST_KEY:
+        raise StateError(f"a key with state has at most {LARGEST_KEY} bytes, not {len(key)}: use a digest of it")
+    return key
+
+
+def _encoded(group: Hashable, by_field: bool) -> bytes:
+    if not by_field:
+        assert isinstance(group, bytes)
+        return group
+    if isinstance(group, bool | float) and group == group // 1 and abs(group) < _LARGEST_INT:
+        group = int(group)  # equal keys are one key
+    try:
+        if isinstance(group, str | int | float) and math.isfinite(group if isinstance(group, float) else 0):
+            return orjson.dumps(group)
+    except (TypeError, ValueError):
+        pass  # too large for JSON, or half a character
+    raise StateError(f"a key with state is a text or a number, not {group!r:.200}: let key= give one")
+
+
 class InputKey(NamedTuple):
     """What orders the events of a key that may be handed over: the number of its input's partition, and the key there.
 
@@ -224,25 +251,7 @@ class States:
         return group
 
     def _plain_key_of(self, group: Hashable) -> bytes:
-        if group is None:
-            raise StateError("an event without a key has no state: give it one, or take it by a handler without state")
-        key = self._encoded(group)
-        if len(key) > LARGEST_KEY:
-            raise StateError(f"a key with state has at most {LARGEST_KEY} bytes, not {len(key)}: use a digest of it")
-        return key
-
-    def _encoded(self, group: Hashable) -> bytes:
-        if not self._by_field:
-            assert isinstance(group, bytes)
-            return group
-        if isinstance(group, bool | float) and group == group // 1 and abs(group) < _LARGEST_INT:
-            group = int(group)  # equal keys are one key
-        try:
-            if isinstance(group, str | int | float) and math.isfinite(group if isinstance(group, float) else 0):
-                return orjson.dumps(group)
-        except (TypeError, ValueError):
-            pass  # too large for JSON, or half a character
-        raise StateError(f"a key with state is a text or a number, not {group!r:.200}: let key= give one")
+        return key_bytes(group, by_field=self._by_field)
 
     def _put(self, key: bytes, kept: Kept | None) -> None:
         self._store.put(key, kept)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from keygrouping_app.events import Event, Outgoing, Record, Source, events_of
-from keygrouping_app.handlers import AppError, Function, Handler
+from keygrouping_app.handlers import AppError, Function, Handler, outputs_of
+from keygrouping_app.kept import Kept
 from keygrouping_app.lanes import LoopLanes
+from keygrouping_app.partials import merger_of, partial_of
 from keygrouping_app.scheduler import Failure
-from keygrouping_app.state import Form
+from keygrouping_app.state import Form, State
 from keygrouping_app.states import States
 from keygrouping_app.virtual_time import VirtualTime
 
@@ -51,12 +53,7 @@ async def run_test(
     waiting = _by_topic(events)
     if strange := sorted(waiting.keys() - by_topic.keys()):
         raise AppError(f"topic {topic!r} has no handler: declare one with @app.on({topic!r})" for topic in strange)
-    sources = {
-        topic: Source(handler.topic, _states(handler, states.get(topic, {}), _first_time(waiting.get(topic, ()))))
-        for topic, handler in by_topic.items()
-    }
-    if strange := [topic for topic in states if topic not in sources or sources[topic].states is None]:
-        raise AppError(f"topic {topic!r} has no handler with state: give it state=" for topic in strange)
+    sources = _sources(by_topic, states, waiting)
     total = sum(map(len, waiting.values()))
     done = asyncio.Event()
 
@@ -86,11 +83,66 @@ async def run_test(
             for each in lanes:
                 each.close()
         tested.seconds = clock.now() - begun
+    for handler in [each for each in by_topic.values() if each.partials]:
+        tested.outputs = await _merged(handler, sources[handler.topic.name].states, tested.outputs)
     tested.states = {
         topic: dict(_told(by_topic[topic], each.states)) for topic, each in sources.items() if each.states is not None
     }
     tested.retries = sum(each.scheduler.retried for each in lanes)
     return tested
+
+
+def _sources(
+    handlers: Mapping[str, Handler], states: Mapping[str, Mapping[Any, Any]], events: Mapping[str, Iterable[Event]]
+) -> dict[str, Source]:
+    """A partition of each topic, with these states. AppError if a topic's handler has none."""
+    sources = {
+        topic: Source(handler.topic, _states(handler, states.get(topic, {}), _first_time(events.get(topic, ()))))
+        for topic, handler in handlers.items()
+    }
+    if strange := [topic for topic in states if topic not in sources or sources[topic].states is None]:
+        raise AppError(f"topic {topic!r} has no handler with state: give it state=" for topic in strange)
+    return sources
+
+
+async def _merged(handler: Handler, states: States | None, outputs: Iterable[Outgoing]) -> list[Outgoing]:
+    """Merges what calls have left into the states of their keys; gives the other outputs, and what is published of
+    each key."""
+    assert states is not None
+    assert handler.state is not None
+    merger, form = merger_of(handler), Form(handler.state)
+    source = Source(merger.topic, states)
+    by_key: defaultdict[Hashable, list[Event]] = defaultdict(list)
+    found: list[Outgoing] = []
+    for number, each in enumerate(outputs):
+        if each.topic != handler.partials:
+            found.append(each)
+            continue
+        raw = Record(each.topic, 0, number, each.time, each.key, each.value, each.headers)
+        partial = partial_of(raw, source)
+        merger.set_group(partial)
+        _check_merge(handler.state, form, partial)
+        by_key[partial.group].append(partial)
+    for group, events in by_key.items():
+        latest = max(event.time for event in events)
+        kept = states.find(group, latest)
+        state = form.read(kept)
+        published = await merger.function(events, state)
+        states.keep(group, kept, form.write(state), latest)
+        found += outputs_of(published, events[-1])
+    return found
+
+
+def _check_merge(state: State, form: Form, partial: Event) -> None:
+    """AppError if it is not the same when it is merged into a new state, as the first one of each key is."""
+    assert state.merge is not None
+    kept = Kept(partial.raw.value or b"", partial.time, state.version)
+    first, alone = state.of(), form.read(kept)
+    state.merge(first, form.read(kept))
+    if first != alone and form.write(first) != kept.data:
+        raise AppError(
+            [f"state {state.name}: merged into a new one, {alone!r:.500} becomes {first!r:.500}: merge has to keep it"]
+        )
 
 
 async def _first(ends: list[asyncio.Future[Any]]) -> None:

@@ -24,12 +24,14 @@ from keygrouping_app.kafka.moved import (
     prepare_slots,
     topics_of,
 )
+from keygrouping_app.kafka.partials import PartialsPartition
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.kafka.planner import Planning, planning_board, prepare_planning
 from keygrouping_app.kafka.ranges import End
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.moves import HOME, Done, Moves, Visits
+from keygrouping_app.partials import Merger
 from keygrouping_app.planning import PLANNERS, check
 from keygrouping_app.scheduler import Failure
 
@@ -64,7 +66,7 @@ class Moving:
     @property
     def states(self) -> dict[str, Handler]:
         """The handlers by topics that have a changelog, those of slots among them."""
-        found = {topic: handler for topic, handler in self._handlers.items() if handler.state is not None}
+        found = {topic: handler for topic, handler in self._handlers.items() if handler.kept is not None}
         return found | {slots: self._handlers[topic] for slots, topic in self.inputs.items()}
 
     async def prepare(self, admin: AIOKafkaAdminClient) -> None:
@@ -75,7 +77,7 @@ class Moving:
         self.slots = await prepare_slots(admin, self._settings, self._able.values())
         for handler in planned:
             await prepare_planning(admin, self._settings, handler.topic.name)
-        states = {topic: handler.state for topic, handler in self.states.items() if handler.state is not None}
+        states = {topic: handler.kept for topic, handler in self.states.items() if handler.kept is not None}
         await prepare(admin, self._settings.group, states)
 
     async def begin(
@@ -107,7 +109,8 @@ class Moving:
             slot = MovedPartition(tp, handler.topic, found, dirty, visits, transactions, copy.states)
             slot.urgent = asyncio.Event()
             return slot
-        partition = Partition(tp, handler.topic, found, dirty, end, transactions, copy.states)
+        kind = PartialsPartition if isinstance(handler.function, Merger) else Partition
+        partition = kind(tp, handler.topic, found, dirty, end, transactions, copy.states)
         if handler.moves:
             partition.urgent = asyncio.Event()
             forward = forwards(partition, topics.slots, self.slots[topic].largest, self._refuse)

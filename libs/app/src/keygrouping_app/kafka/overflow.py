@@ -214,7 +214,7 @@ async def handler_of_slots(
     committed = await committed_of(admin, settings.group, tps)
     unread = await _sources(settings, tps, committed) - {name}
     split = next((topic for topic, handler in handlers.items() if handler.split), None)
-    able = {topic for topic, handler in handlers.items() if split in {None, topic} and handler.state is None}
+    able = {topic for topic, handler in handlers.items() if split in {None, topic} and handler.kept is None}
     if wrong := unread - able:
         raise AppError([_undrained(name, topic, handlers) for topic in sorted(wrong)])
     # What members of the version before still write is of the same topic.
@@ -227,7 +227,7 @@ async def handler_of_slots(
 def _undrained(slots: str, topic: str, handlers: Mapping[str, Handler]) -> str:
     if topic not in handlers:
         why = "this app has no handler of it"
-    elif handlers[topic].state is not None:
+    elif handlers[topic].kept is not None:
         why = "its handler has a state"
     else:
         why = "its handler is not the one that would be given them"

@@ -40,6 +40,7 @@ from keygrouping_app.kafka.giving import keep_giving
 from keygrouping_app.kafka.member import Member, NotNowError
 from keygrouping_app.kafka.moving import Moving
 from keygrouping_app.kafka.overflow import SlotPartition, handler_of_slots, overflow_of, prepare_sharing, slots_are_over
+from keygrouping_app.kafka.partials import prepare_partials
 from keygrouping_app.kafka.partition import Given, Partition, Returned
 from keygrouping_app.kafka.ranges import (
     End,
@@ -57,8 +58,9 @@ from keygrouping_app.kafka.topics import Topics
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kafka.writing import RefusedError, Writer
 from keygrouping_app.kept import Kept
-from keygrouping_app.lanes import Lanes, OnEnd
+from keygrouping_app.lanes import Lanes, LoopLanes, OnEnd
 from keygrouping_app.moves import Step
+from keygrouping_app.partials import Partials, with_mergers
 from keygrouping_app.scheduler import Failure
 
 log = logging.getLogger(__name__)
@@ -90,12 +92,12 @@ class Runner:
         """When it last saw its partitions in Kafka, as a member of the group; at first, when it began."""
         self._settings = settings
         self._handlers = handlers
-        self._handler_of = {topic: handler for topic, (handler, _) in handlers.items()}
+        self._handler_of = with_mergers({topic: handler for topic, (handler, _) in handlers.items()})
         self._topics = Topics()
-        self._lanes: dict[str, Lanes] = {topic: lanes_with(self._on_end) for topic, (_, lanes_with) in handlers.items()}
+        self._lanes = self._new_lanes()
         split = next((topic for topic, (handler, _) in handlers.items() if handler.split), None)
         self.moving = Moving(settings, self._handler_of, self.partitions, self._resume, self._refuse)
-        self._topic_of = {topic: topic for topic in handlers} | self.moving.inputs
+        self._topic_of = {topic: topic for topic in self._handler_of} | self.moving.inputs
         """The topic whose handler works on the events of each topic that is read."""
         if split is not None:
             self._topic_of[overflow_of(settings.group)] = split
@@ -104,7 +106,7 @@ class Runner:
         self.standbys = Standbys(settings, self.moving.states)
         self._copies: dict[TopicPartition, Copy] = {}
         """Of partitions that are ours now, until that is begun with."""
-        apart = {overflow_of(settings.group), *self.moving.inputs}
+        apart = {overflow_of(settings.group), *self._topic_of} - self._handlers.keys()
         self._member = Member(settings, self._topic_of, self, apart, self.standbys)
         self.restoring: dict[TopicPartition, Restoring] = {}
         """Partitions that are ours and wait for their states."""
@@ -120,6 +122,15 @@ class Runner:
         self._flows = False
         """Whether events were read or have ended since it was looked which partitions have room."""
         self._room, self._dirty, self._committed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def _new_lanes(self) -> dict[str, Lanes]:
+        """Of all handlers, by topic."""
+        mergers = self._handler_of.keys() - self._handlers.keys()
+        merging = {topic: self._handler_of[topic] for topic in mergers}
+        return {
+            **{topic: lanes_with(self._on_end) for topic, (_, lanes_with) in self._handlers.items()},
+            **{topic: LoopLanes(each, each.function, self._on_end) for topic, each in merging.items()},
+        }
 
     @property
     def name(self) -> str:
@@ -227,8 +238,13 @@ class Runner:
 
     async def _are_slots_over(self) -> bool:
         """To be asked when the inputs are over: then nothing more comes to slots."""
-        slots = self._topic_of.keys() - self._handlers.keys()
-        return not slots or await slots_are_over(self._admin, self._settings, slots)
+        mergers = self._handler_of.keys() - self._handlers.keys()
+        behind = {slots for slots, topic in self.moving.inputs.items() if topic in mergers}
+        slots = self._topic_of.keys() - self._handlers.keys() - mergers - behind
+        for topics in (slots, mergers, behind):  # each is over when nothing comes from those before it
+            if topics and not await slots_are_over(self._admin, self._settings, topics):
+                return False
+        return True
 
     # Which partitions are ours.
 
@@ -301,7 +317,7 @@ class Runner:
             copy.states.close()
 
     async def _begin(self, tp: TopicPartition, refused: Mapping[int, Failure] | None = None) -> None:
-        handler, _ = self._handlers[self._topic_of[tp.topic]]
+        handler = self._handler_of[self._topic_of[tp.topic]]
         followed = self._copies.pop(tp, None)
         async with AsyncExitStack() as begun:
             if followed is not None:
@@ -312,7 +328,7 @@ class Runner:
                 transactions = Transactions(self._settings, self._topics, tp, partial(self._find_start, tp), largest)
                 begun.push_async_callback(transactions.close)
             found, end = await self._found(tp, transactions)
-            copy = None if handler.state is None else await self._restored(tp, handler, found, followed)
+            copy = None if handler.kept is None else await self._restored(tp, handler, found, followed)
             begun.pop_all()
         partition = self._partition(tp, found, end, transactions, copy)
         partition.refused |= refused or {}
@@ -723,7 +739,10 @@ class Runner:
         records = [*records_of(told, self._settings.group, partition.tp), *step.marks]
         surplus = [*(each.record for each in given), *step.records]
         try:
-            committed, refused = await self._commit_without_refused(transactions, what, returned, surplus, records)
+            partials = self._lanes_of(partition.tp).partials
+            committed, refused = await self._commit_without_refused(
+                transactions, what, returned, surplus, records, partials
+            )
         except BaseException as error:
             partition.keep(returned)
             # Fenced or cancelled, the partition is another's, and so are its events.
@@ -800,19 +819,27 @@ class Runner:
         returned: Sequence[Returned],
         surplus: Sequence[Outgoing],
         states: list[Outgoing],
+        partials: Partials | None,
     ) -> tuple[OffsetAndMetadata | None, list[tuple[Returned, Failure]]]:
         """What was committed, and what was refused, of which dead letters are in the transaction instead.
+
+        `partials`: has those of a key go as one, unless something is refused, when it has to be told whose it is.
 
         None for what was committed, if something refused has changed a state: nothing was. RefusedError if it is
         something of `surplus`, which goes to slots.
         """
         left, alone, refused = list(returned), frozenset[str](), list[tuple[Returned, Failure]]()
         while True:
+            records = records_in(left)
+            sent = records if partials is None else partials.together(records)
             try:
-                return await transactions.commit(what, [*records_in(left), *surplus], states, alone), refused
+                return await transactions.commit(what, [*sent, *surplus], states, alone), refused
             except RefusedError as error:
                 if not error.topics.isdisjoint(each.topic for each in surplus):
                     raise
+                if partials is not None:
+                    partials = None
+                    continue
                 why = refused_of(left, error.why)
                 if not why and error.topics <= alone:
                     raise  # the changelog's records are refused
@@ -846,6 +873,9 @@ class Runner:
                 f"(kafka-topics --create --topic {topic})"
                 for topic in missing
             )
+        await prepare_partials(
+            self._admin, self._settings, {topic: each for topic, (each, _) in self._handlers.items()}
+        )
         await self.moving.prepare(self._admin)
         for topic, (handler, _) in self._handlers.items():
             if handler.split and self.sharing is not None:

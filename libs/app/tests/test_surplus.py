@@ -251,7 +251,10 @@ def test_a_slot_tells_of_which_inputs_events_are_open_until_their_end_is_committ
     ("given", "fault"),
     [
         ({"order": "key"}, "split is True: give it without order='key': hot keys run on all members, so"),
-        ({"state": dict}, "split is True: give State(merge=...) with it, or leave it out: a key with a state that does"),
+        (
+            {"state": dict},
+            "split is True: give State(merge=...) with it, or leave it out: a key with a state that does",
+        ),
         ({"rate_per_key": 3.0}, "rate_per_key is 3.0: give it with order='key' only"),
     ],
     ids=["order", "state", "rate of a key"],

@@ -8,7 +8,8 @@ twentieth more is written than all lanes can do, calls taken as long as they are
 handled of what they can, calls taken as long as they were measured. *Written* are the events given to other members,
 and in brackets this over what evenness needs: what partitions have above the mean, second by second. In the second one
 60 % of it is written: p99 is from an event's time to the end of its call. `split` is beside the same lanes without it,
-and beside members that handle one event after another.
+and beside members that handle one event after another. By `--ways merged,state` handlers count in a state of each key:
+of hot keys that are shared, with partial states that are merged, or of keys that stay whole.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from keygrouping_app import App, Event
+from keygrouping_app import App, Event, State
 
 LANES = 16
+SHARED = ("split", "merged")
+"""Ways by which hot keys are shared."""
 KEYS = 10_000
 UNIFORM_KEYS = 100_000
 """So many that partitions get as good as the same."""
@@ -49,7 +53,7 @@ WRITE_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Group:
-    """What a run is about; `way`: split, lanes or serial; `law`: see `LAWS`."""
+    """What a run is about; `way`: split, lanes, serial, merged or state; `law`: see `LAWS`."""
 
     servers: str
     topic: str
@@ -67,18 +71,32 @@ class Group:
         return self.members * (1 if self.way == "serial" else LANES) / self.call
 
 
+@dataclass
+class Count:
+    """A state."""
+
+    events: int = 0
+
+
+def merge(left: Count, right: Count) -> None:
+    """The events of both."""
+    left.events += right.events
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "split": {"split": True},
+    "merged": {"split": True, "state": State(Count, merge=merge)},
+    "state": {"state": Count},
+}
+"""What the handler has, but for its lanes; without order if nothing is said."""
+
+
 def member(group: Group, number: int) -> None:
     """One member, which writes a line each second: time, events, seconds of calls, and waits in ms."""
     app = App(group.topic, brokers=group.servers, dead_letters=f"{group.topic}-dead")
     events, seconds, waits = 0, 0.0, list[int]()
     told = 0
 
-    @app.on(
-        group.topic,
-        order=None,
-        split=group.way == "split",
-        concurrency=1 if group.way == "serial" else LANES,
-    )
     async def work(event: Event) -> None:
         nonlocal events, seconds, told
         began = time.perf_counter()
@@ -93,6 +111,13 @@ def member(group: Group, number: int) -> None:
             told, events, seconds = int(now), 0, 0.0
             waits.clear()
 
+    async def count(event: Event, state: Count) -> None:
+        await work(event)
+        state.events += 1
+
+    given = OPTIONS.get(group.way, {"order": None})
+    lanes = 1 if group.way == "serial" else LANES
+    app.on(group.topic, concurrency=lanes, **given)(count if "state" in given else work)
     with (Path(group.folder) / f"{number}.jsonl").open("w") as file:
         app.run()
 
@@ -242,7 +267,7 @@ def measured(group: Group) -> Told:
 
 async def surplus(group: Group) -> int:
     """Records in all slots."""
-    if group.way != "split":
+    if group.way not in SHARED:
         return 0
     consumer = AIOKafkaConsumer(bootstrap_servers=group.servers)
     await consumer.start()
@@ -255,18 +280,18 @@ async def surplus(group: Group) -> int:
 
 def table(servers: str, options: argparse.Namespace) -> Iterator[str]:
     """Row after row."""
-    p99 = 0.0
+    p99s: dict[str, float] = {}
     for number, law in enumerate(["uniform", *(law for law in LAWS if law != "uniform")]):
         for way in options.ways.split(","):
             topic = f"shared-{number}-{way}"
             group = Group(servers, topic, "", options.members, options.call, way, law, options.seconds, OVERLOAD)
             full = measured(group)
             usual = measured(replace(group, topic=f"{topic}-usual", part=USUAL))
-            if law == "uniform" and way == "split":
-                p99 = usual.p99
-            ratio = f" ({usual.p99 / p99:.2f} x uniform)" if p99 and way == "split" else ""
+            if law == "uniform" and way in SHARED:
+                p99s[way] = usual.p99
+            ratio = f" ({usual.p99 / p99s[way]:.2f} x uniform)" if way in p99s else ""
             written = (
-                f", written {full.written:,} ({full.written / max(1, full.needed):.2f} x)" if way == "split" else ""
+                f", written {full.written:,} ({full.written / max(1, full.needed):.2f} x)" if way in SHARED else ""
             )
             yield f"{law}, {way}: efficiency {full.efficiency:.3f}{written}, p99 {usual.p99:,.0f} ms{ratio}"
 

@@ -142,7 +142,7 @@ async def until_read(shop: Shop, count: int) -> list[tuple[str, int]]:
         ("/keys/a/slot", b'{"slot": true}', 422, "NUMBER"),
         ("/keys/a/slot", b"slot", 422, "NUMBER"),
         ("/keys/a/slot?to=1", b'{"slot": 1}', 422, "no query"),
-        ("/keys//slot", b'{"slot": 1}', 404, "/keys/KEY/slot"),
+        ("/keys//slot", b'{"slot": 1}', 404, "/grouping, /keys/KEY/slot"),
         ("/state/a", b'{"slot": 1}', 404, "/keys/KEY/slot"),
         ("/keys/a/slot", b"x" * 20_000, 411, "a body of at most"),
     ],
@@ -177,6 +177,66 @@ async def test_keys_of_a_member_with_too_much_to_do_go_to_others_by_plan(
     (line,) = [line for line in caplog.messages if "are to be handed over" in line]
     assert "1 keys" in line
     assert "imbalance 2.0" in line
+
+
+async def choose(port: int, grouping: str, topic: str) -> None:
+    """Tells one member, when it has begun."""
+    body = json.dumps({"grouping": grouping}).encode()
+
+    async def takes_it() -> bool:
+        status, found = await asyncio.to_thread(asked, port, "/grouping", body)
+        assert status in (HTTPStatus.ACCEPTED, HTTPStatus.CONFLICT), found
+        return status == HTTPStatus.ACCEPTED
+
+    await until(takes_it, timeout=60)
+    await follows(port, grouping, topic)
+
+
+async def follows(port: int, grouping: str, topic: str) -> None:
+    async def does() -> bool:
+        _, found = await asyncio.to_thread(asked, port, "/grouping")
+        groupings: list[dict[str, str]] = json.loads(found)["groupings"]
+        return groupings == [{"topic": topic, "grouping": grouping, "declared": "mixed"}]
+
+    await until(does, timeout=60)
+
+
+async def test_all_members_plan_by_the_grouping_that_one_of_them_is_told_while_they_run(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two keys of one partition fill the lanes of its owner: nothing moves until a grouping plans again."""
+    monkeypatch.setattr(planner, "_SPAN", 2.0)
+    caplog.set_level(logging.INFO, "keygrouping_app.kafka.planner")
+    ports = free_ports(3)
+
+    def plans() -> list[str]:
+        return [line for line in caplog.messages if "are to be handed over" in line]
+
+    async def handle(count: int) -> None:
+        before = sum(shop.handled.values())
+        await shop.write(0, *("a", "b") * count)
+        await until_read(shop, before + 2 * count)
+
+    async with (
+        serving(shop.app(0, ports[0], "mixed", 0.05)),
+        serving(shop.app(1, ports[1], "mixed", 0.05)),
+    ):
+        await choose(ports[1], "ordered", shop.topic)
+        await follows(ports[0], "ordered", shop.topic)
+        await handle(200)
+        assert plans() == []
+        assert [(await told(port))["away"] for port in ports[:2]] == [0, 0]
+        await choose(ports[0], "llfd", shop.topic)
+        await follows(ports[1], "llfd", shop.topic)
+        await handle(200)
+        (line,) = plans()
+        async with serving(shop.app(2, ports[2], "mixed", 0.05)):
+            await follows(ports[2], "llfd", shop.topic)
+        read = await shop.counts()
+    for key in "ab":
+        assert [n for name, n in read if name == key] == list(range(1, 401))
+    assert "1 keys" in line
+    assert "handed over by llfd" in line
 
 
 async def test_a_member_without_moves_does_not_begin_with_keys_that_are_away(shop: Shop) -> None:

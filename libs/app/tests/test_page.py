@@ -73,7 +73,7 @@ class Site:
             joined=True,
             name="billing",
             sharing=None,
-            moving=SimpleNamespace(done={"orders": Done(3, 2_500_000, 0.3, 0.2)}),
+            moving=SimpleNamespace(done={"orders": Done(3, 2_500_000, 0.3, 0.2)}, groupings={"orders": "mintable"}),
         )
         with told(self.port, self.runner) as self.port:
             self._up.set()
@@ -149,8 +149,9 @@ def test_it_shows_which_keys_block_and_what_a_split_would_give(site: Site, opens
     expect(page.locator("h2")).to_contain_text("orders · ")
     shown = {name: tile(page, name) for name in ("Lanes busy", "In memory", "Largest gap", "Breaker")}
     assert shown == {"Lanes busy": "2 of 8", "In memory": "1,234", "Largest gap": "1,254", "Breaker": "closed"}
-    moved = {name: tile(page, name) for name in ("Keys handed over", "States sent", "Held on average", "Events held")}
-    assert moved == {
+    names = ("Planned by", "Keys handed over", "States sent", "Held on average", "Events held")
+    assert {name: tile(page, name) for name in names} == {
+        "Planned by": "mintable",
         "Keys handed over": "3",
         "States sent": "2.5 MB",
         "Held on average": "100 ms",
@@ -160,6 +161,11 @@ def test_it_shows_which_keys_block_and_what_a_split_would_give(site: Site, opens
     expect(alice).to_contain_text("1,203")
     expect(alice).to_contain_text("its call")
     expect(page.locator(".words")).to_contain_text("times as fast")
+
+
+def test_where_nothing_is_planned_it_says_so(site: Site, opens: Opens) -> None:
+    site.runner.moving.groupings = {"orders": "ordered"}
+    assert tile(opens(site.url), "Planned by") == "–"
 
 
 def test_it_goes_on_by_itself_and_says_when_it_can_not(site: Site, opens: Opens) -> None:

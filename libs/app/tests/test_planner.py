@@ -14,7 +14,7 @@ from keygrouping_app.kafka import planner
 from keygrouping_app.kafka.planner import Planning
 from keygrouping_app.kept import Kept
 from keygrouping_app.moves import Place
-from keygrouping_app.planning import Report
+from keygrouping_app.planning import ORDERED, PLANNERS, Chosen, Planned, Report, plan_of
 from keygrouping_app.states import InputKey
 from keygrouping_app.virtual_time import VirtualTime
 
@@ -151,6 +151,150 @@ async def test_who_comes_later_does_not_follow_a_plan_that_is_past() -> None:
         assert not any(each is not None and each.plan for each in told)
 
 
+async def test_who_leads_once_more_does_not_follow_its_plan_of_long_ago() -> None:
+    with VirtualTime():
+        wire = Wire()
+        first, second = await pair(wire)
+        first.planning._member, second.planning._member = "b", "c"
+        wire.told.clear()
+        await busy(int(planner._SPAN) + 3, first, second)
+        assert first.asked
+        first.forget()
+        third = Member(wire, World([]), [])
+        third.planning._member = "a"
+        for _ in range(3):
+            await turns(1, first, second, third)
+        await third.planning._board.withdraw("a")
+        await turns(3, first, second)
+        assert first.asked == {}
+
+
+def groupings(*members: Member) -> list[str]:
+    return [each.planning.grouping for each in members]
+
+
+def leader_of(*members: Member) -> Member:
+    return min(members, key=lambda each: each.planning._member)
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+async def test_all_members_plan_by_what_one_of_them_was_told(asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned_by: list[str] = []
+
+    def noted(reports: Any, grouping: str) -> Planned:
+        planned_by.append(grouping)
+        return plan_of(reports, grouping)
+
+    monkeypatch.setattr(planner, "plan_of", noted)
+    with VirtualTime():
+        wire = Wire()
+        members = await pair(wire)
+        assert groupings(*members) == ["mixed", "mixed"]
+        members[asked].planning.choose("llfd")
+        assert members[asked].planning.grouping == "llfd"
+        await busy(2, *members)
+        assert groupings(*members) == ["llfd", "llfd"]
+        told = [planner._report_of(each) for each in wire.told.values()]
+        chosen = {each.chosen for each in told if each is not None}
+        assert chosen == {Chosen(1, members[asked].planning._member, "llfd")}, "passed on as it was made"
+        await busy(int(planner._SPAN) + 1, *members)
+        assert planned_by == ["llfd"]
+        assert len(members[0].asked) == 1
+        late = Member(wire, World([]), [])
+        await turns(1, late, *members)
+        assert late.planning.grouping == "llfd"
+
+
+async def test_of_two_that_are_chosen_at_once_all_members_have_one_and_the_next_one_holds() -> None:
+    with VirtualTime():
+        wire = Wire()
+        first, second = await pair(wire)
+        third = Member(wire, World([]), [])
+        await turns(1, third)
+        for members in itertools.permutations((first, second, third)):
+            one, other, _ = members
+            one.planning.choose("llfd")
+            other.planning.choose("minmig")
+            # One turn after another, in any order: nobody is told of both at the same moment.
+            for _ in range(3):
+                for each in members:
+                    await turns(1, each)
+            assert len({*groupings(*members)}) == 1
+            one.planning.choose("mintable")
+            await turns(1, one)
+            other.planning.choose("mixed")
+            await turns(2, *members)
+            assert groupings(*members) == ["mixed"] * 3, "the later one: it knew of the other"
+
+
+async def test_what_was_chosen_holds_while_one_member_runs() -> None:
+    with VirtualTime():
+        wire = Wire()
+        first, second = await pair(wire)
+        first.planning.choose(ORDERED)
+        await turns(2, first, second)
+        await first.planning._board.withdraw(first.planning._member)
+        third = Member(wire, World([]), [])
+        await turns(1, second, third)
+        assert groupings(second, third) == [ORDERED, ORDERED]
+        wire.told.clear()
+        after_all = Member(wire, World([]), [])
+        await turns(2, after_all)
+        assert after_all.planning.grouping == "mixed"
+
+
+async def test_by_orders_only_nothing_is_planned_and_nothing_told_of_a_plan() -> None:
+    with VirtualTime():
+        wire = Wire()
+        first, second = await pair(wire)
+        second.planning.choose(ORDERED)
+        await busy(2 * int(planner._SPAN), first, second)
+        assert first.asked == {}
+        second.planning.choose("mintable")
+        await busy(3, first, second)
+        wanted = first.asked
+        assert len(wanted) == 1
+        assert told_plans(wire) == [wanted_names(first)]
+        leader_of(first, second).planning.choose(ORDERED)
+        await turns(1, first, second)
+        assert told_plans(wire) == []
+        assert first.asked == wanted, "it is not undone"
+        await busy(2 * int(planner._SPAN), first, second)
+        assert first.asked == wanted
+
+
+def told_plans(wire: Wire) -> list[set[str]]:
+    reports = [planner._report_of(each) for each in wire.told.values()]
+    return [set(each.plan) for each in reports if each is not None and each.plan]
+
+
+def wanted_names(member: Member) -> set[str]:
+    return {member.planning._name(group) for group in member.asked}
+
+
+async def test_orders_only_hold_against_a_plan_of_a_member_that_does_not_know_of_them() -> None:
+    with VirtualTime():
+        first, second = await pair(Wire())
+        await busy(3, first, second)
+        first.planning.choose(ORDERED)
+        leader = Report("0", 1.0, plan=dict.fromkeys(first.planning._names(), 1), number=1)
+        first.planning._follow(leader, first.planning._names())
+        assert first.asked == {}
+        first.planning.choose("mixed")
+        first.planning._follow(leader, first.planning._names())
+        assert first.asked == {}, "that plan is past"
+
+
+async def test_a_grouping_that_a_later_version_knows_plans_nothing_here() -> None:
+    with VirtualTime():
+        first, second = await pair(Wire())
+        first.planning.choose("of-tomorrow")
+        assert "of-tomorrow" not in PLANNERS
+        await busy(2 * int(planner._SPAN), first, second)
+        assert groupings(first, second) == ["of-tomorrow"] * 2
+        assert first.asked == {}
+
+
 async def test_a_key_that_has_moved_counts_where_it_is() -> None:
     with VirtualTime():
         first, second = await pair(Wire())
@@ -165,8 +309,7 @@ async def test_a_key_that_has_moved_counts_where_it_is() -> None:
             second.works((A, LANES / 2))
             await turns(1, first, second)
         assert first.asked == {}
-        leader = min(first, second, key=lambda each: each.planning._member)
-        assert leader.planning.plan.before == pytest.approx(1.0, abs=0.02)
+        assert leader_of(first, second).planning.plan.before == pytest.approx(1.0, abs=0.02)
 
 
 async def test_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

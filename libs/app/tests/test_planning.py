@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping_app.moves import HOME
-from keygrouping_app.planning import PLANNERS, Held, Planned, Report, plan_of
+from keygrouping_app.planning import PLANNERS, Chosen, Held, Planned, Report, plan_of
 
 LANES = 4.0
 TOLERANCE = 0.08
@@ -59,6 +60,20 @@ def test_what_keys_cost_that_nobody_places_counts_where_it_was() -> None:
     unplaced = Report("one", LANES, 0.0, {f"x{n}": Held(0.7, 0) for n in range(4)}, {}, [0])
     other = report("two", {"a": (1.5, 1), "b": (1.5, 1)}, [1])
     assert plan_of([unplaced, other], "mixed").targets == {}
+
+
+def test_of_what_was_chosen_the_latest_holds_and_of_several_at_once_one() -> None:
+    chosen = [Chosen(), Chosen(1, "z", "mixed"), Chosen(2, "a", "llfd"), Chosen(2, "b", "ordered")]
+    assert max(reversed(chosen)) == max(chosen) == chosen[-1]
+
+
+def test_a_report_of_a_member_that_knows_of_no_choice_can_be_read() -> None:
+    old = {"member": "one", "lanes": 4.0, "held": {"a": {"seconds": 1.0, "bytes": 2}}, "number": 3}
+    assert msgspec.json.decode(msgspec.json.encode(old), type=Report) == Report(
+        "one", 4.0, held={"a": Held(1.0, 2)}, number=3, chosen=Chosen()
+    )
+    told = Report("two", 4.0, chosen=Chosen(1, "two", "llfd"))
+    assert msgspec.json.decode(msgspec.json.encode(told), type=Report) == told
 
 
 loads = st.lists(st.floats(0.01, 3.0), min_size=1, max_size=12)

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -20,7 +21,10 @@ import pytest
 from aiokafka import TopicPartition
 from keygrouping_app import App, Breaker, Event, Reject, Retries, State
 from keygrouping_app import serving as module
+from keygrouping_app.kafka import planner
 from keygrouping_app.kafka.changelog import Restoring
+from keygrouping_app.kafka.moving import Moving
+from keygrouping_app.kafka.planner import Planning
 from keygrouping_app.leveling import Plan
 from keygrouping_app.metrics import DEFINITIONS, PREFIX, SEEN
 from keygrouping_app.serving import serving, text
@@ -31,6 +35,7 @@ from keygrouping_service.testing import Cluster, until
 from prometheus_client.parser import text_string_to_metric_families
 
 from .fake_runner import running
+from .test_planner import Wire, WireBoard
 
 
 def fetched(port: int, path: str) -> tuple[int, str]:
@@ -252,7 +257,7 @@ async def test_readiness_is_membership_and_other_paths_are_told() -> None:
         assert (await get(port, "/readyz"))[0] == 503
         assert await get(port, "/healthz") == (200, "ok\n")
         status, body = await get(port, "/metric")
-        there = "/healthz, /readyz, /metrics, /keys, /, /page.css, /page.js, /state/"
+        there = "/healthz, /readyz, /metrics, /keys, /grouping, /, /page.css, /page.js, /state/"
         assert (status, body) == (404, f"no /metric: there are {there}\n")
 
 
@@ -477,3 +482,116 @@ async def test_what_is_shared_is_told_of_the_handler_that_shares() -> None:
         None: (False, 0),
     }
     assert handler["load"]["hottest"] == 0
+
+
+NO_BODY = "give a body of at most 10000 bytes, and its length by Content-Length\n"
+
+
+def put(port: int, path: str, body: bytes, headers: dict[str, str] | None = None) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("PUT", path, body, headers or {})
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "answer"),
+    [
+        ("/all", b"x", {}, (200, "all: x\n")),
+        ("/of/a%2Fb/it", b"x", {}, (200, "a/b: x\n")),
+        ("/of//it", b"x", {}, (404, "no /of//it: there are /all, /of/KEY/it\n")),
+        ("/all/", b"x", {}, (404, "no /all/: there are /all, /of/KEY/it\n")),
+        ("/got", b"x", {}, (404, "no /got: there are /all, /of/KEY/it\n")),
+        ("/all?to=1", b"x", {}, (422, "no query is taken here: leave it out\n")),
+        ("/all", b"x", {"Host": "evil.example"}, (421, "this server has no such name: ask for it by its address\n")),
+        ("/all", b"x" * 10_001, {}, (411, NO_BODY)),
+        ("/all", b"", {"Content-Length": "-1"}, (411, NO_BODY)),
+    ],
+)
+async def test_what_is_put_is_given_by_path_with_or_without_a_key(
+    path: str, body: bytes, headers: dict[str, str], answer: tuple[int, str]
+) -> None:
+    puts = {"/all": lambda body: text(HTTPStatus.OK, f"all: {body.decode()}")}
+    of_key = {("/of/", "/it"): lambda key, body: text(HTTPStatus.OK, f"{key.decode()}: {body.decode()}")}
+    with serving(0, {"/got": lambda: text(HTTPStatus.OK, "got")}, {}, puts, of_key) as port:
+        assert await asyncio.to_thread(put, port, path, body, headers) == answer
+
+
+@asynccontextmanager
+async def planning(moves: Any, monkeypatch: pytest.MonkeyPatch, turns: int = 2) -> AsyncIterator[int]:
+    """The port of a member whose keys move so, and which has taken so many turns of telling and listening; 0: it has
+    not begun to."""
+    monkeypatch.setattr(planner, "_PERIOD", 0.01)
+    app = with_state(State(Account, moves=moves))
+    with running(app) as runner:
+        handlers = {"orders": app.handlers[0]}
+        runner.moving = Moving(app.settings(), handlers, runner.partitions, lambda *_: None, lambda *_: None)
+        if turns:
+            board: Any = WireBoard(Wire())
+            found = runner.moving.plannings["orders"] = Planning(moves, runner.lanes[0], runner.partitions, board)
+            for _ in range(turns):
+                await found._take_turn()
+        with told(0, runner) as port:
+            yield port
+
+
+def groupings(grouping: str, declared: str) -> dict[str, Any]:
+    return {"app": "billing", "groupings": [{"topic": "orders", "grouping": grouping, "declared": declared}]}
+
+
+async def test_the_grouping_is_told_and_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with planning("mixed", monkeypatch) as port:
+        for grouping, body in [
+            ("mixed", None),
+            ("llfd", {"grouping": "llfd"}),
+            ("ordered", {"grouping": "ordered", "topic": "orders"}),
+            ("minmig", {"grouping": "minmig", "topic": None}),
+        ]:
+            if body is not None:
+                status, answer = await asyncio.to_thread(put, port, "/grouping", json.dumps(body).encode())
+                assert (status, json.loads(answer)) == (202, groupings(grouping, "mixed"))
+            status, answer = await get(port, "/grouping")
+            assert (status, json.loads(answer)) == (200, groupings(grouping, "mixed"))
+            (handler,) = json.loads((await get(port, "/keys"))[1])["handlers"]
+            assert handler["moves"]["grouping"] == grouping
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b'{"grouping": "level-fill"}', 422, "there are the groupings llfd, mintable, minmig, mixed; by ordered"),
+        (b'{"grouping": null}', 422, 'give {"grouping": "NAME"}'),
+        (b'{"grouping": "llfd", "topic": 1}', 422, 'give {"grouping": "NAME"}'),
+        (b'{"topic": "orders"}', 422, 'give {"grouping": "NAME"}'),
+        (b'["llfd"]', 422, 'give {"grouping": "NAME"}'),
+        (b'"llfd"', 422, 'give {"grouping": "NAME"}'),
+        (b"llfd", 422, 'give {"grouping": "NAME"}'),
+        (b'{"grouping": "llfd", "topic": "payments"}', 404, "declare State(moves='mixed')"),
+    ],
+)
+async def test_a_grouping_that_can_t_be_had_is_told(
+    body: bytes, status: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with planning("mixed", monkeypatch) as port:
+        found, answer = await asyncio.to_thread(put, port, "/grouping", body)
+        assert (found, says in answer) == (status, True), answer
+        assert json.loads((await get(port, "/grouping"))[1]) == groupings("mixed", "mixed")
+
+
+async def test_a_handler_that_was_declared_without_a_plan_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with planning("ordered", monkeypatch, turns=0) as port:
+        status, answer = await asyncio.to_thread(put, port, "/grouping", b'{"grouping": "llfd"}')
+        assert (status, "declare State(moves='mixed')" in answer) == (404, True)
+        assert json.loads((await get(port, "/grouping"))[1]) == groupings("ordered", "ordered")
+    async with planning(None, monkeypatch, turns=0) as port:
+        assert (await asyncio.to_thread(put, port, "/grouping", b'{"grouping": "llfd"}'))[0] == 404
+        assert json.loads((await get(port, "/grouping"))[1]) == {"app": "billing", "groupings": []}
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_a_member_that_has_not_heard_the_others_does_not_choose(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with planning("mixed", monkeypatch, turns=turns) as port:
+        status, answer = await asyncio.to_thread(put, port, "/grouping", b'{"grouping": "llfd"}')
+        assert (status, "ask again in some seconds" in answer) == (409, True)

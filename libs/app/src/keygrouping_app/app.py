@@ -54,7 +54,8 @@ class App:
     - `instance_id`: makes the member static: it may restart within `session_timeout` seconds without a rebalance.
     - `session_timeout`: seconds without a sign of life after which the group takes a member's partitions.
     - `commit_interval`: seconds between commits. What has ended since the last one runs again after a crash.
-    - `port`: of `/metrics`, `/healthz`, `/readyz`, `/keys` and `/state/KEY`, on all addresses; None: nothing is served.
+    - `port`: of `/metrics`, `/healthz`, `/readyz`, `/keys`, `/grouping` and `/state/KEY`, on all addresses; None:
+      nothing is served.
     - `start`: where a topic begins of which the group has committed nothing: "earliest", "latest", or a time (a
       datetime or ISO 8601, with its zone): the first record of that time or later. It is committed before anything is
       read, so it stays what it was. Partitions that are added later begin at their first record.

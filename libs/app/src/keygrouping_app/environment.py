@@ -30,7 +30,7 @@ _ARGUMENTS: dict[str, tuple[str, Callable[[str], Any], str]] = {
     f"{OWN}COMMIT_INTERVAL": ("commit_interval", float, "seconds between commits"),
     f"{OWN}MAX_EVENTS": ("max_events", int, "events that a member holds in memory at most"),
     f"{OWN}MAX_BYTES": ("max_bytes", int, "bytes that a member holds in memory at most"),
-    f"{OWN}PORT": ("port", int, "port of /metrics, /healthz, /readyz, /keys and /state"),
+    f"{OWN}PORT": ("port", int, "port of /metrics, /healthz, /readyz, /keys, /grouping and /state"),
 }
 _STOP = f"{OWN}STOP_SECONDS"
 _SECURITY = {

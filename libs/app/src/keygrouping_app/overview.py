@@ -161,19 +161,22 @@ def as_json(
     now: float,
     shares: Shares | None = None,
     done: Mapping[str, Done] = MappingProxyType({}),
+    groupings: Mapping[str, str] = MappingProxyType({}),
 ) -> list[dict[str, object]]:
     """What a member does now, of each handler: which keys wait or run, which are hot, and what a split would give.
 
-    `done`: what it has done for keys that move, by topic.
+    `done`: what it has done for keys that move, by topic, and `groupings` what plans where they go.
     """
     held = list(held)
     return [
-        _handler(each, held, now) | {"sharing": _sharing(each, shares), "moves": _moves(each, held, done)}
+        _handler(each, held, now) | {"sharing": _sharing(each, shares), "moves": _moves(each, held, done, groupings)}
         for each in lanes
     ]
 
 
-def _moves(lanes: Lanes, held: Iterable[Held], done: Mapping[str, Done]) -> dict[str, object] | None:
+def _moves(
+    lanes: Lanes, held: Iterable[Held], done: Mapping[str, Done], groupings: Mapping[str, str]
+) -> dict[str, object] | None:
     """None: its keys stay where they are."""
     topic = lanes.handler.topic.name
     if (mine := done.get(topic)) is None:
@@ -181,6 +184,7 @@ def _moves(lanes: Lanes, held: Iterable[Held], done: Mapping[str, Done]) -> dict
     inputs = [each for each in held if each.topic.name == topic and each.moves is not None]
     now = Moving.of(inputs)
     return {
+        "grouping": groupings[topic],
         "done": mine.moves,
         "bytes": mine.bytes,
         "seconds": round(mine.seconds, 3),

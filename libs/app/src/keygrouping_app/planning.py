@@ -18,6 +18,8 @@ from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.moves import HOME
 
 PLANNERS = ("llfd", "mintable", "minmig", "mixed")
+ORDERED = "ordered"
+"""Instead of one of them: nothing is planned, keys move when the API is told to."""
 LEAST_BUSY = 0.5
 """Of a member's lanes: while none is busier, keys wait no longer where they are than anywhere else."""
 _TOLERANCE = 0.08
@@ -29,6 +31,16 @@ class Held(msgspec.Struct, frozen=True):
 
     seconds: float
     bytes: int
+
+
+class Chosen(msgspec.Struct, frozen=True, order=True):
+    """The grouping that somebody has chosen while the app runs. Of several the greatest one holds, for all members."""
+
+    version: int = 0
+    """Greater than all that were known where it was chosen; 0: nobody has chosen."""
+    member: str = ""
+    """Where it was chosen."""
+    grouping: str = ""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -49,6 +61,16 @@ class Report(msgspec.Struct, frozen=True):
     """If it has planned just now: where keys are to be."""
     number: int = 0
     """Of that plan: each is followed once."""
+    chosen: Chosen = Chosen()
+    """The greatest that it has made or heard of."""
+
+
+class NotPlannedError(LookupError):
+    """No handler of the app has a plan."""
+
+
+class JustBegunError(Exception):
+    """The member may not have heard yet what others have chosen."""
 
 
 class Planned(msgspec.Struct, frozen=True):

@@ -1,5 +1,5 @@
-"""What an app tells over HTTP: the page, `/healthz`, `/readyz`, `/metrics`, `/keys` and `/state/KEY`; and what it is
-told: `PUT /keys/KEY/slot`.
+"""What an app tells over HTTP: the page, `/healthz`, `/readyz`, `/metrics`, `/keys`, `/grouping` and `/state/KEY`; and
+what it is told: `PUT /keys/KEY/slot` and `PUT /grouping`.
 
 The server is the standard library's, on a thread; what it tells is read on the event loop, between two of its turns. So
 an event loop that is stuck is seen: nothing but 503 comes from it.
@@ -40,7 +40,10 @@ _HEADERS = {
 Answer = tuple[HTTPStatus, str, bytes]
 """Status, content type and body."""
 
-Puts = Mapping[tuple[str, str], Callable[[bytes, bytes], Answer]]
+Puts = Mapping[str, Callable[[bytes], Answer]]
+"""By path: takes the body."""
+
+PutsOfKey = Mapping[tuple[str, str], Callable[[bytes, bytes], Answer]]
 """By what stands before and behind a key in the path: takes the key, of which the escapes are undone, and the body."""
 
 
@@ -85,11 +88,11 @@ def _answer_of(
     return answers.get(path)
 
 
-def _put_of(path: str, body: bytes, puts: Puts) -> Callable[[], Answer] | None:
-    for (start, end), answer in puts.items():
+def _put_of(path: str, body: bytes, puts: Puts, of_key: PutsOfKey) -> Callable[[], Answer] | None:
+    for (start, end), answer in of_key.items():
         if path.startswith(start) and path.endswith(end) and len(path) > len(start) + len(end):
             return partial(answer, unquote_to_bytes(path[len(start) : -len(end)]), body)
-    return None
+    return partial(puts[path], body) if path in puts else None
 
 
 def _asked(
@@ -120,11 +123,12 @@ def serving(
     answers: Mapping[str, Callable[[], Answer]],
     below: Mapping[str, Callable[[bytes], Answer]] = MappingProxyType({}),
     puts: Puts = MappingProxyType({}),
+    puts_of_key: PutsOfKey = MappingProxyType({}),
 ) -> Iterator[int]:
     """Answers GET and PUT by path, on all addresses, while it is entered; gives the port. OSError if it is taken.
 
     `answers` are called on the event loop that it is entered on; so are those `below` a path, with the rest of it, of
-    which the escapes are undone, and `puts`.
+    which the escapes are undone, `puts`, and `puts_of_key`.
     """
     ask = partial(_asked, asyncio.get_running_loop())
 
@@ -142,8 +146,8 @@ def serving(
                 self._tell(lambda: _NO_BODY)
                 return
             given = self.rfile.read(int(length))
-            there = [f"{start}KEY{end}" for start, end in puts]
-            self._tell(lambda: ask(path, _put_of(path, given, puts), there))
+            there = [*puts, *(f"{start}KEY{end}" for start, end in puts_of_key)]
+            self._tell(lambda: ask(path, _put_of(path, given, puts, puts_of_key), there))
 
         def _tell(self, answer: Callable[[], Answer]) -> None:
             known = is_ours(self.headers.get("Host", ""))
@@ -162,7 +166,8 @@ def serving(
     with ThreadingHTTPServer(("", port), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
         thread.start()
-        log.info("the page, /metrics, /healthz, /readyz, /keys and /state/KEY on port %d", server.server_port)
+        paths = "/metrics, /healthz, /readyz, /keys, /grouping and /state/KEY"
+        log.info("the page, %s on port %d", paths, server.server_port)
         try:
             yield server.server_port
         finally:

@@ -17,6 +17,7 @@ from keygrouping_app.kafka.moved import NotHereError
 from keygrouping_app.metrics import Metrics
 from keygrouping_app.moves import BusyError
 from keygrouping_app.overview import as_json, states_of
+from keygrouping_app.planning import JustBegunError, NotPlannedError
 from keygrouping_app.serving import Answer, serving, text
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 _NOT_HERE = (
     "no input partition of this member has a state of this key that may be handed over: another member may have it, it "
     "may be as a new one, or its handler has no State(moves=...)"
+)
+_NOT_PLANNED = (
+    "no handler that is meant has keys handed over by plan: declare State(moves='mixed'), or another grouping, and "
+    "start the app again; GET /grouping tells what its handlers declare"
 )
 _PAGE = Path(__file__).with_name("page")
 _FILES = {
@@ -49,9 +54,8 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
         )
 
     def keys() -> Answer:
-        handlers = as_json(
-            runner.lanes, runner.held, asyncio.get_running_loop().time(), runner.sharing, runner.moving.done
-        )
+        now, moving = asyncio.get_running_loop().time(), runner.moving
+        handlers = as_json(runner.lanes, runner.held, now, runner.sharing, moving.done, moving.groupings)
         found = {"app": runner.name, "ready": runner.joined, "handlers": handlers}
         return HTTPStatus.OK, "application/json", orjson.dumps(found)
 
@@ -71,9 +75,11 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
             "/readyz": ready,
             "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, metrics.text()),
             "/keys": keys,
+            "/grouping": lambda: (HTTPStatus.OK, "application/json", _groupings(runner)),
             **_page(),
         },
         {"/state/": state},
+        {"/grouping": partial(_chosen, runner)},
         {("/keys/", "/slot"): partial(_moved, runner.moving)},
     )
 
@@ -97,6 +103,37 @@ def _moved(moving: Moving, key: bytes, body: bytes) -> Answer:
     except ValueError as wrong:
         return text(HTTPStatus.UNPROCESSABLE_ENTITY, str(wrong))
     return HTTPStatus.ACCEPTED, "application/json", orjson.dumps({"slot": given, "partitions": found})
+
+
+def _chosen(runner: Runner, body: bytes) -> Answer:
+    """Has a grouping plan from the next plan on, as the body says."""
+    try:
+        told = orjson.loads(body)
+        grouping, topic = told["grouping"], told.get("topic")
+        if not isinstance(grouping, str) or not isinstance(topic, str | None):
+            raise TypeError
+    except (ValueError, TypeError, KeyError, AttributeError):
+        wanted = 'give {"grouping": "NAME"}; of several handlers it is for all that plan, or for one by "topic": "NAME"'
+        return text(HTTPStatus.UNPROCESSABLE_ENTITY, wanted)
+    try:
+        runner.moving.choose(grouping, topic)
+    except NotPlannedError:
+        return text(HTTPStatus.NOT_FOUND, _NOT_PLANNED)
+    except JustBegunError:
+        return text(HTTPStatus.CONFLICT, "the member has just begun to listen to the others: ask again in some seconds")
+    except ValueError as wrong:
+        return text(HTTPStatus.UNPROCESSABLE_ENTITY, str(wrong))
+    return HTTPStatus.ACCEPTED, "application/json", _groupings(runner)
+
+
+def _groupings(runner: Runner) -> bytes:
+    """What plans now, of each handler whose keys move, and what was declared."""
+    declared = runner.moving.declared
+    found = [
+        {"topic": topic, "grouping": grouping, "declared": declared[topic]}
+        for topic, grouping in runner.moving.groupings.items()
+    ]
+    return orjson.dumps({"app": runner.name, "groupings": found})
 
 
 def _page() -> dict[str, Callable[[], Answer]]:

@@ -23,7 +23,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "each fault."
     )
     declare_target(parser)
-    parser.add_argument("--port", type=int, help="of /metrics, /healthz, /readyz, /keys and /state; default: the App's")
+    paths = "/metrics, /healthz, /readyz, /keys, /grouping and /state"
+    parser.add_argument("--port", type=int, help=f"of {paths}; default: the App's")
     parser.add_argument("--check", action="store_true", help="only say whether the app could run, without Kafka")
 
 

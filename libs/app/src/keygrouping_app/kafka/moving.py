@@ -32,7 +32,7 @@ from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.moves import HOME, Done, Moves, Visits
 from keygrouping_app.partials import Merger
-from keygrouping_app.planning import PLANNERS, check
+from keygrouping_app.planning import ORDERED, PLANNERS, JustBegunError, NotPlannedError, check
 from keygrouping_app.scheduler import Failure
 
 
@@ -52,6 +52,12 @@ class Moving:
         self._handlers = handlers
         self._partitions = partitions
         self._able = {topic: handler for topic, handler in handlers.items() if handler.moves}
+        self.declared: dict[str, str] = {
+            topic: handler.kept.moves
+            for topic, handler in handlers.items()
+            if handler.kept is not None and handler.kept.moves is not None
+        }
+        """As `moves`, by topic."""
         self.inputs = {slots_of(settings.group, topic): topic for topic in self._able}
         """The topic whose handler works on the events of each topic of slots."""
         self._refuse = refuse
@@ -69,9 +75,14 @@ class Moving:
         found = {topic: handler for topic, handler in self._handlers.items() if handler.kept is not None}
         return found | {slots: self._handlers[topic] for slots, topic in self.inputs.items()}
 
+    @property
+    def groupings(self) -> dict[str, str]:
+        """What plans now, by topic; ORDERED: nothing does."""
+        return self.declared | {topic: planning.grouping for topic, planning in self.plannings.items()}
+
     async def prepare(self, admin: AIOKafkaAdminClient) -> None:
         """Creates all topics that are missing, changelogs among them. AppError."""
-        planned = [each for each in self._able.values() if each.state is not None and each.state.moves in PLANNERS]
+        planned = [self._handlers[topic] for topic in self._planned()]
         for handler in planned:
             check(handler)
         self.slots = await prepare_slots(admin, self._settings, self._able.values())
@@ -85,13 +96,16 @@ class Moving:
     ) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         """What is to be kept going while the member works. `stack`: of what it opens."""
         loops: list[Callable[[], Coroutine[Any, Any, None]]] = [self._answers.keep]
-        for topic, handler in self._able.items():
-            if handler.state is None or handler.state.moves not in PLANNERS:
-                continue
+        for topic in self._planned():
             board = await stack.enter_async_context(planning_board(self._settings, topic))
-            planning = self.plannings[topic] = Planning(handler.state.moves, lanes[topic], self._partitions, board)
+            planning = Planning(self.declared[topic], lanes[topic], self._partitions, board)
+            self.plannings[topic] = planning
             loops.append(planning.keep)
         return loops
+
+    def _planned(self) -> list[str]:
+        """Inputs whose handlers declare a grouping that plans."""
+        return [topic for topic, moves in self.declared.items() if moves in PLANNERS]
 
     def partition(
         self,
@@ -145,6 +159,22 @@ class Moving:
         for each, group in found:
             each.ask(group, HOME if slot is None else slot)
         return sorted({f"{each.tp.topic}[{each.tp.partition}]" for each, _ in found})
+
+    def choose(self, grouping: str, topic: str | None = None) -> None:
+        """Has this grouping plan from the next plan on, in all members; ORDERED: none does.
+
+        `topic`: for this input only. Nothing is done if NotPlannedError, JustBegunError, or ValueError (it is unknown).
+        """
+        if grouping not in (*PLANNERS, ORDERED):
+            raise ValueError(f"there are the groupings {', '.join(PLANNERS)}; by {ORDERED} nothing is planned")
+        topics = [each for each in self._planned() if topic in (None, each)]
+        if not topics:
+            raise NotPlannedError
+        plannings = [self.plannings[each] for each in topics if each in self.plannings]
+        if len(plannings) < len(topics) or not all(each.hears for each in plannings):
+            raise JustBegunError
+        for planning in plannings:
+            planning.choose(grouping)
 
 
 def _away(tp: TopicPartition, keys: int, handler: Handler) -> str:

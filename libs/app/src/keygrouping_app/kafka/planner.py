@@ -25,7 +25,7 @@ from keygrouping_app.kafka.overflow import TOLD, create, until_known
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.moves import BusyError
-from keygrouping_app.planning import Held, Planned, Report, plan_of
+from keygrouping_app.planning import ORDERED, PLANNERS, Chosen, Held, Planned, Report, plan_of
 from keygrouping_app.reports import name_of
 from keygrouping_app.states import InputKey
 
@@ -35,6 +35,8 @@ _PERIOD = 1.0
 """Seconds between reports of a member."""
 _REMEMBERED = 5.0
 """Seconds for which a member counts that tells nothing any more."""
+_TURNS = 2
+"""Of a member, by which it has heard of all others."""
 _MOST_KEYS = 1000
 """Of a member, those that cost most: others stay where they are."""
 _SPAN = 10.0
@@ -62,13 +64,16 @@ async def prepare_planning(admin: AIOKafkaAdminClient, settings: Settings, topic
 
 
 class Planning:
-    """Of one handler. `partitions`: what the member has."""
+    """Of one handler. `declared`: the grouping that plans unless another one is chosen; `partitions`: what the member
+    has."""
 
     def __init__(
-        self, planner: str, lanes: Lanes, partitions: Mapping[TopicPartition, Partition], board: Board
+        self, declared: str, lanes: Lanes, partitions: Mapping[TopicPartition, Partition], board: Board
     ) -> None:
         self._board = board
-        self._planner = planner
+        self._declared = declared
+        self._chosen = Chosen()
+        self._turns = 0
         self._lanes = lanes
         self._partitions = partitions
         self._clock = asyncio.get_running_loop().time
@@ -82,6 +87,21 @@ class Planning:
         """What has been heard last."""
         self.plan = Planned({}, 1.0, 1.0, 0)
         """The last that this member has made."""
+
+    @property
+    def grouping(self) -> str:
+        """What plans now, as far as is known here; ORDERED: nothing does."""
+        return self._chosen.grouping or self._declared
+
+    @property
+    def hears(self) -> bool:
+        """Whether it has listened for long enough to know what others have chosen."""
+        return self._turns >= _TURNS
+
+    def choose(self, grouping: str) -> None:
+        """From the next plan on this one plans, in all members: it is told to them within seconds."""
+        self._hear()
+        self._adopt(Chosen(self._chosen.version + 1, self._member, grouping))
 
     async def keep(self) -> None:
         """Goes on until it is cancelled; raises what can't be retried."""
@@ -108,13 +128,24 @@ class Planning:
         until = self._clock() + _PERIOD
         while (left := until - self._clock()) > 0:
             await self._board.hear(left)
-        told = [each for data in self._board.told(_REMEMBERED) if (each := _report_of(data)) is not None]
-        self._others = [each for each in told if each.member != self._member]
+        self._hear()
+        self._turns += 1
         leader = min([report, *self._others], key=lambda each: each.member)
         if leader is report:
             self._plan([report, *self._others])
-            leader = msgspec.structs.replace(report, plan=self.plan.targets, number=self._number)
+            leader = msgspec.structs.replace(report, plan=self._published(), number=self._number)
         self._follow(leader, names)
+
+    def _hear(self) -> None:
+        """Takes note of what others tell; what they have chosen holds here, too."""
+        told = [each for data in self._board.told(_REMEMBERED) if (each := _report_of(data)) is not None]
+        self._others = [each for each in told if each.member != self._member]
+        self._adopt(max((each.chosen for each in self._others), default=Chosen()))
+
+    def _adopt(self, chosen: Chosen) -> None:
+        if chosen > self._chosen:
+            self._chosen = chosen
+            log.info("%s: the grouping is %s from now on", self._lanes.handler.topic.name, chosen.grouping)
 
     def _note_partitions(self) -> None:
         """What keys have cost counts from when the member has got the last of its partitions.
@@ -129,21 +160,30 @@ class Planning:
 
     def _plan(self, reports: Sequence[Report]) -> None:
         now = self._clock()
-        if now < self._planned_at + _SPAN or any(each.moving or not each.known for each in reports):
+        if self.grouping not in PLANNERS or now < self._planned_at + _SPAN:
+            return
+        if any(each.moving or not each.known for each in reports):
             return
         self._planned_at = now
         self._number += 1
-        self.plan = plan_of(reports, self._planner)
+        self.plan = plan_of(reports, self.grouping)
         if self.plan.targets:
             log.info(
-                "%d keys with %d bytes of states are to be handed over: imbalance %.3f, then %.3f",
-                *(len(self.plan.targets), self.plan.bytes, self.plan.before, self.plan.after),
+                "%d keys with %d bytes of states are to be handed over by %s: imbalance %.3f, then %.3f",
+                *(len(self.plan.targets), self.plan.bytes, self.grouping, self.plan.before, self.plan.after),
             )
+
+    def _published(self) -> dict[str, int]:
+        """The plan, for a few reports only: who comes later, or comes back, finds it past."""
+        past = self.grouping == ORDERED or self._clock() >= self._planned_at + _REMEMBERED
+        return {} if past else self.plan.targets
 
     def _follow(self, leader: Report, names: Mapping[str, tuple[Partition, InputKey]]) -> None:
         if (leader.member, leader.number) == self._followed:
             return
         self._followed = leader.member, leader.number
+        if self.grouping == ORDERED:
+            return
         for name, target in leader.plan.items():
             if name in names:
                 partition, group = names[name]
@@ -189,9 +229,9 @@ class Planning:
             [each.tp.partition for each in self._visited()],
             sum(len(each.moves.asked) + len(each.moves.called) for each in inputs if each.moves is not None),
             span >= _SPAN,
-            # For a few reports only: who comes later, or comes back, finds it past.
-            self.plan.targets if now < self._planned_at + _REMEMBERED else {},
+            self._published(),
             self._number,
+            self._chosen,
         )
 
     def _bytes(self, group: InputKey) -> int:

@@ -50,6 +50,7 @@ function bytes(count) {
 function moves(told) {
   if (!told) return {};
   return {
+    "Planned by": told.grouping === "ordered" ? "–" : visible(told.grouping),
     "Keys handed over": number.format(told.done),
     "States sent": bytes(told.bytes),
     "Held on average": told.done ? time(told.seconds / told.done) : "–",

@@ -6,8 +6,9 @@ import asyncio
 import json
 import os
 import random
+from typing import Any
 
-from keygrouping.app import BYTES, App, Event, Output, Reject, Retries, Topic
+from keygrouping.app import BYTES, App, Event, Output, Reject, Retries, State, Topic
 
 REJECTED = int(os.environ["REJECTED"])
 """One event in so many goes to the dead letters."""
@@ -20,11 +21,6 @@ SECONDS = 0.02
 app = App("struck", dead_letters=os.environ["KEYGROUPING_DEAD_LETTERS_TOPIC"], kafka={"request_timeout_ms": 15_000})
 
 
-@app.on(
-    Topic(os.environ["KEYGROUPING_EVENTS_TOPIC"], value=BYTES, key=BYTES),
-    exactly_once=bool(os.environ["EXACTLY_ONCE"]),
-    retries=Retries(20, first=0.05, most=1),
-)
 async def pass_on(event: Event) -> Output:
     """Takes a random time."""
     await asyncio.sleep(random.expovariate(1 / SECONDS))
@@ -33,3 +29,27 @@ async def pass_on(event: Event) -> Output:
     if random.randrange(FAILING) == 0:
         raise LookupError("it may work next time")
     return Output(Topic(os.environ["KEYGROUPING_ROUTED_TOPIC"], value=BYTES, key=BYTES), event.value, key=event.key)
+
+
+async def count_and_pass_on(event: Event, counts: dict[str, int]) -> Output:
+    """With a state that goes along when its key moves."""
+    counts["events"] = counts.get("events", 0) + 1
+    return await pass_on(event)
+
+
+def key_of(event: Event) -> str:
+    """Every event has a state."""
+    return (event.key or b"").decode()
+
+
+def declare() -> None:
+    """Makes one of them the handler."""
+    given: dict[str, Any] = {"retries": Retries(20, first=0.05, most=1)}
+    topic = Topic(os.environ["KEYGROUPING_EVENTS_TOPIC"], value=BYTES, key=BYTES)
+    if os.environ["RUNNER"] == "app-moves":
+        app.on(topic, key=key_of, state=State(dict, moves="ordered"), **given)(count_and_pass_on)
+    else:
+        app.on(topic, exactly_once=os.environ["RUNNER"] == "app-exactly-once", **given)(pass_on)
+
+
+declare()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import random
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +26,8 @@ from .world import MEMBERS, PARTITIONS, WORKERS, World
 
 _LOOK_SECONDS = 0.5
 _READ_SECONDS = 30
+_MOVED = 20
+"""Keys that are ordered about, those that come most."""
 _STAGES = ("router", "worker", "aggregator")
 Take = Callable[[Iterable[Any]], None]
 
@@ -219,7 +224,22 @@ class Trial:
 
 
 class AppTrial(Trial):
-    """The same on an app."""
+    """The same on an app. Of one whose keys move, they are ordered about at random all the time."""
+
+    async def _revive(self) -> None:
+        if self._world.runner != "app-moves":
+            return await super()._revive()
+        async with asyncio.TaskGroup() as both:
+            both.create_task(super()._revive())
+            both.create_task(self._order())
+
+    async def _order(self) -> None:
+        chance, keys = random.Random(1), [f"key-{number}" for number in range(1, _MOVED + 1)]
+        while True:
+            key, slot = chance.choice(keys), chance.choice([None, *range(PARTITIONS)])
+            for port in self._world.ports.values():
+                taken = await asyncio.to_thread(_is_ordered, port, key, slot)
+                self._checker.counts["moves"] = self._checker.counts.get("moves", 0) + taken
 
     async def finish(self) -> list[Finding]:
         """Ends the members in order, and judges what they have left."""
@@ -229,7 +249,7 @@ class AppTrial(Trial):
         return wrong + await self._judge_all(lambda: True, ended=True)
 
     def _new_checker(self) -> AppChecker:
-        return AppChecker(self._world.runner == "app-exactly-once")
+        return AppChecker(self._world.runner != "app")
 
     def _takers(self) -> dict[str, tuple[int, Take]]:
         settings, checker = self._world.deployment.settings, self._checker
@@ -247,7 +267,12 @@ class AppTrial(Trial):
             if not can_be_retried(error):
                 raise
             return missing
-        return [each for each in missing if each.place and each.place.offset < done.get(each.place.partition, 0)]
+        topic = self._world.deployment.settings.events_topic
+        return [
+            each
+            for each in missing
+            if each.place and each.place.offset < done.get(TopicPartition(topic, each.place.partition), 0)
+        ]
 
     async def _standing(self, before: str) -> str:
         try:
@@ -256,12 +281,24 @@ class AppTrial(Trial):
             if not can_be_retried(error):
                 raise
             return before
-        return f"app {sorted(done.items())}, read: {self._checker.counts}"
+        read = {topic: count for topic, count in self._checker.counts.items() if topic != "moves"}
+        return f"app {sorted(done.items())}, read: {read}"
 
-    async def _committed(self) -> dict[int, int]:
+    async def _committed(self) -> dict[TopicPartition, int]:
         """The first offset of each partition that has not ended."""
         found = await self._world.deployment.admin.list_consumer_group_offsets(self._world.group)
-        return {tp.partition: entry.offset for tp, entry in found.items()}
+        return {tp: entry.offset for tp, entry in found.items()}
+
+
+def _is_ordered(port: int, key: str, slot: int | None) -> bool:
+    """Whether a member has taken an order for a key, if it is there and can."""
+    body = json.dumps({"slot": slot}).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/keys/{key}/slot", body, method="PUT")
+    try:
+        with urllib.request.urlopen(request, timeout=10):
+            return True
+    except OSError:
+        return False
 
 
 def trial_of(world: World, seed: int, events: int = 6000, rate: float = 200) -> Trial:

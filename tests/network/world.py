@@ -14,6 +14,7 @@ from pathlib import Path
 
 from keygrouping_local.cluster import EmbeddedCluster
 from keygrouping_local.deployment import Deployment, Shape
+from keygrouping_local.ports import free_ports
 from keygrouping_local.process import last_lines
 from keygrouping_local.proxy import Proxy
 
@@ -32,15 +33,17 @@ _PROCESSES = {
     "spark": (*_ROUTERS, "spark-0"),
     "app": MEMBERS,
     "app-exactly-once": MEMBERS,
+    "app-moves": MEMBERS,
 }
 _CLOCKED = {
     "native": ("router-2", "aggregator-1"),
     "spark": ("router-2",),
     "app": ("app-2",),
     "app-exactly-once": ("app-2",),
+    "app-moves": ("app-2",),
 }
 RUNNERS = tuple(_PROCESSES)
-"""What is struck: the pipeline with one of its runners, or an app, at least or exactly once."""
+"""What is struck: the pipeline with one of its runners, or an app: at least once, exactly once, or with moving keys."""
 _TRANSACTION_TIMEOUT = 20
 _LIBRARIES = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/local/lib/faketime/libfaketimeMT.so.1")
 
@@ -58,6 +61,8 @@ class World:
     clocks: dict[str, Path]
     """Files that say by how much a process's clock is wrong."""
     runner: str
+    ports: dict[str, int] = field(default_factory=dict)
+    """Of an app's members."""
     brokers: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One broker at a time is stopped, killed or frozen: without two of three, nobody promises anything."""
     down: set[str] = field(default_factory=set)
@@ -128,11 +133,11 @@ class World:
             "KEYGROUPING_BOOTSTRAP_SERVERS": self.proxy.bootstrap_servers,
             "PYTHONPATH": str(Path(__file__).parent),
             "REJECTED": str(REJECTED),
-            "EXACTLY_ONCE": "1" if self.runner == "app-exactly-once" else "",
+            "RUNNER": self.runner,
             **self._clock(name),
         }
         command = ("-m", "keygrouping", "app", "struck_app:app")
-        self.deployment.start(name, environment, command, group=self.group, session_timeout=6, port=0)
+        self.deployment.start(name, environment, command, group=self.group, session_timeout=6, port=self.ports[name])
 
     async def _serves(self) -> bool:
         """Whether all processes have started; Spark tells of its interface when its queries run."""
@@ -187,7 +192,8 @@ async def world(folder: Path, application: str, runner: str = "native") -> Async
             Deployment(cluster.bootstrap_servers, application, folder, JOB, shape=Shape(PARTITIONS, WORKERS))
         )
         clocks = {name: folder / f"{name}.clock" for name in _CLOCKED[runner]} if faketime() else {}
-        made = World(cluster, proxy, deployment, folder, disk, clocks, runner)
+        ports = dict(zip(MEMBERS, free_ports(len(MEMBERS)), strict=True))
+        made = World(cluster, proxy, deployment, folder, disk, clocks, runner, ports)
         made._start()
         await deployment.until(made._serves)
         yield made

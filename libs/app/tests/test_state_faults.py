@@ -235,7 +235,6 @@ async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
         await reach(0.95)
         tps += [TopicPartition(f"{topic_prefix}-group.{topic}.moved", each) for each in range(PARTITIONS)]
         moving.cancel()
-        assert mover.taken > events / 100
 
     async def all_committed() -> bool:
         found = await cluster.admin.list_consumer_group_offsets(f"{topic_prefix}-group", partitions=tps)
@@ -249,3 +248,5 @@ async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
     assert [await member.wait() for member in members] == [0] * len(members)
     await compare(cluster, topic_prefix, truth)
     log_it.warning("%d calls for %d events, %d keys handed over", calls(), events, mover.taken)
+    if moves:  # or faults met too few of them to say anything
+        assert mover.taken > 10 * max(4, len(faults))

@@ -136,6 +136,17 @@ def test_what_can_not_merge_is_told_at_the_start(options: dict[str, Any], fault:
     assert fault in only
 
 
+def test_no_other_handler_takes_what_is_to_be_merged() -> None:
+    app = views()
+    app.on("site.views.partials")(visit)
+    assert any("that is where the app merges states" in each for each in app.faults())
+
+
+def test_processes_need_not_know_how_states_are_merged() -> None:
+    app = views(state=State(Visits, merge=lambda left, right: merge(left, right)), processes=2)
+    assert app.faults() == []
+
+
 def test_the_names_of_its_topics_are_part_of_what_is_checked() -> None:
     app = App("s" * 100)
     app.on("v" * 40, split=True, state=State(Visits, merge=merge))(visit)
@@ -164,7 +175,7 @@ def test_whatever_goes_together_becomes_the_same_states(changes: Any, cuts: list
     """By transactions as they are cut, their partials merged in any order of transactions of other members."""
     state = State(Visits, merge=merge)
     partials = Partials(handler(state))
-    merger = Merger(state, "visit", by_field=False)
+    merger = Merger(state, "visit", "views", by_field=False)
     expected: dict[bytes, tuple[int, dict[str, int]]] = {}
     records: list[Outgoing] = []
     for key, visitor, number, at in changes:
@@ -226,7 +237,7 @@ async def test_a_partial_of_an_earlier_version_is_upgraded_and_one_of_a_newer_pr
         version=2,
         upgrade=lambda old, _: {"names": [old]},
     )
-    merger, source = Merger(state, "visit", by_field=False), Source(Topic("partials"))
+    merger, source = Merger(state, "visit", "views", by_field=False), Source(Topic("partials"))
 
     def read(version: bytes) -> Event:
         return partial_of(Record("partials", 0, 0, 0, b"a", b'"x"', (("keygrouping-version", version),)), source)

@@ -90,10 +90,15 @@ async def test_each_key_has_one_state_of_what_all_members_did(site: Site, option
     ports = free_ports(2)
     async with serving(site.app(port=ports[0], **options)), serving(site.app(port=ports[1], **options)):
         await site.reach(dict(expected))
-        answers = [await asyncio.to_thread(asked, port, "/state/a") for port in ports]
-        (found,) = [body["states"][0] for status, body in answers if status == 200]
-        assert found["state"] == {"count": expected["a"], "latest": {"x": 0}}
-        assert found["key"] == "a"
+
+        async def is_told() -> bool:
+            """By one of them, once partitions have come to rest."""
+            answers = [await asyncio.to_thread(asked, port, "/state/a") for port in ports]
+            found = [body["states"][0] for status, body in answers if status == 200]
+            wanted = {"count": expected["a"], "latest": {"x": 0}}
+            return [(each["key"], each["state"]) for each in found] == [("a", wanted)]
+
+        await until(is_told, timeout=60)
     # Those of a key go together, so what is written is little where a key has many events.
     assert len(await site.cluster.read(site.partials)) < 4 * PARTITIONS * 1000 / 5
     assert await site.letters() == []
@@ -162,8 +167,14 @@ async def test_what_is_published_is_written_with_the_state_it_is_of(site: Site) 
 
 
 async def test_a_key_of_merged_states_goes_where_it_is_ordered(site: Site) -> None:
-    (port,) = free_ports(1)
-    async with serving(site.app(state=State(Visits, merge=merge, moves="ordered"), port=port)):
+    (port,), published = free_ports(1), set[str]()
+
+    def publish(key: str, visits: Visits) -> Output:
+        published.add(key)
+        return Output(site.out, visits.count, key=key)
+
+    state = State(Visits, merge=merge, publish=publish, moves="ordered")
+    async with serving(site.app(state=state, port=port)):
         await site.write(*[{"page": "a", "by": "x"}] * 20)
         await site.reach({"a": 20})
         status, _ = await asyncio.to_thread(asked, port, "/keys/a/slot", b'{"slot": 1}')
@@ -180,6 +191,17 @@ async def test_a_key_of_merged_states_goes_where_it_is_ordered(site: Site) -> No
             return [each["state"]["count"] for each in body["states"]] == [30]
 
         await until(is_merged, timeout=60)
+    assert published == {"a"}
+    assert {each.key for each in await site.cluster.read(site.out)} == {b"a"}
+    assert await site.letters() == []
+
+
+async def test_merged_states_stop_a_start_without_merge(site: Site) -> None:
+    async with serving(site.app()):
+        await site.write({"page": "a", "by": "x"})
+        await site.reach({"a": 1})
+    with pytest.raises(AppError, match="has the states that visit has merged, which it would not go on with"):
+        await site.app(state=Visits, split=False).serve(asyncio.Event())
 
 
 async def test_states_of_before_a_split_stop_the_start(site: Site) -> None:
@@ -189,7 +211,7 @@ async def test_states_of_before_a_split_stop_the_start(site: Site) -> None:
     async with serving(site.app(keep, state=Visits, split=False)):
         await site.write({"page": "a", "by": "x"})
         await until(lambda: site.cluster.read(f"{site.group}.{site.topic}.states"), timeout=60)
-    with pytest.raises(AppError, match=r"has the states that .*visit kept without split"):
+    with pytest.raises(AppError, match=r"has the states that visit has kept without split"):
         await site.app().serve(asyncio.Event())
 
 

@@ -258,6 +258,12 @@ class App:
                 f"{split[0].name} on {split[0].topic.name!r}: its hot keys are shared by a topic named by the app, and "
                 f"{self.name!r} can't be part of one: use letters, digits, '.', '_', '-', up to 240"
             )
+        mergers = {partials_of(self.name, each.topic.name) for each in split if each.state is not None}
+        found += [
+            f"{each.name} on {each.topic.name!r}: that is where the app merges states: read its changelog instead"
+            for each in self.handlers
+            if each.topic.name in mergers
+        ]
         return found
 
     def check(self) -> None:

@@ -17,15 +17,13 @@ import orjson
 
 from keygrouping_app.codecs import BYTES, JSON, Topic
 from keygrouping_app.events import Event, Headers, Outgoing, Raw, Source, UndecodableError, size_of
-from keygrouping_app.handlers import Handler, Retries
+from keygrouping_app.handlers import Handler
 from keygrouping_app.kept import Kept, UnusableStateError
 from keygrouping_app.moves import VERSION, version_of
 from keygrouping_app.scheduler import Call
 from keygrouping_app.state import Form, State
 from keygrouping_app.states import key_bytes
 from keygrouping_app.surplus import TIME
-
-_LANES = 16
 
 
 def partials_of(app: str, topic: str) -> str:
@@ -71,9 +69,9 @@ class Partials:
         merge = self._state.merge
         assert merge is not None
         try:
-            first, *others = [self._form.read(self._kept(each)) for each in partials]
-            for other in others:
-                merge(first, other)
+            first = self._form.read(self._kept(partials[0]))
+            for other in partials[1:]:
+                merge(first, self._form.read(self._kept(other)))
             data = self._form.write(first)
         except Exception:
             return partials  # the merger meets the same one by one, and tells which can't be merged
@@ -109,7 +107,9 @@ def partial_of(raw: Raw, source: Source) -> Partial:
 class Merger:
     """The function of the handler that takes partials: merges each into the state of its key."""
 
-    def __init__(self, state: State, name: str, *, by_field: bool) -> None:
+    def __init__(self, state: State, name: str, topic: str, *, by_field: bool) -> None:
+        self.topic = topic
+        """The input of the handler that leaves them."""
         self._state = state
         self._form = Form(state)
         self._by_field = by_field
@@ -123,7 +123,7 @@ class Merger:
         if self._state.publish is None:
             return None
         last = partials[-1]
-        return self._state.publish(last.group if self._by_field else last.key, state)
+        return self._state.publish(_key_of(last) if self._by_field else last.key, state)
 
     def _read(self, partial: Event) -> Any:
         data, version = partial.raw.value, version_of(partial.headers)
@@ -144,12 +144,12 @@ def merger_of(handler: Handler) -> Handler:
     by_field = handler.key is not None
     return Handler(
         topic=Topic(handler.partials, value=BYTES, key=JSON if by_field else handler.topic.key),
-        function=Merger(handler.state, handler.name, by_field=by_field),
+        function=Merger(handler.state, handler.name, handler.topic.name, by_field=by_field),
         key=_key_of if by_field else None,
         order="key",
-        concurrency=_LANES,
+        concurrency=1,  # merges wait for nothing, so more of them would not get more done
         batch=True,
-        retries=Retries(),
+        retries=handler.retries,
         timeout=handler.timeout,
         state=replace(handler.state, merge=None, publish=None),
     )

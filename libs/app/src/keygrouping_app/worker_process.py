@@ -65,9 +65,12 @@ class Task:
     def packed(self) -> bytes:
         """For the pipe; an error of pickle's if another process could not find the function or a lifespan.
 
-        The key has been read of what comes over the pipe, by a function that may be any.
+        The key has been read of what comes over the pipe, by a function that may be any, and states are merged by
+        the member.
         """
-        return pickle.dumps(replace(self, handler=replace(self.handler, key=None)))
+        state = self.handler.state
+        mine = None if state is None else replace(state, merge=None, publish=None)
+        return pickle.dumps(replace(self, handler=replace(self.handler, key=None, state=mine)))
 
 
 def packed_event(event: Event) -> RawEvent:

@@ -23,6 +23,7 @@ from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.ranges import partitions_of
 from keygrouping_app.kept import Kept, UnusableStateError
 from keygrouping_app.moves import VERSION, Place, is_answer, kept_of, place_of
+from keygrouping_app.partials import Merger
 from keygrouping_app.state import State
 from keygrouping_app.states import LARGEST_KEY, States
 
@@ -277,6 +278,16 @@ def _apart(group: str, tp: TopicPartition, changelog: TopicPartition) -> str:
 
 
 def _how_to_restart(group: str, tp: TopicPartition, changelog: TopicPartition, handler: Handler) -> str:
+    if isinstance(handler.function, Merger):  # what is merged belongs to what the input has ended
+        topics = [tp.topic, changelog_of(group, tp.topic)]
+        if handler.moves:
+            topics += [slots_of(group, tp.topic), changelog_of(group, slots_of(group, tp.topic))]
+        return (
+            f"To begin again without states, end all members when kafka-consumer-groups --describe shows no lag in "
+            f"{group}.overflow, then kafka-topics --delete --topic for each of {', '.join(topics)}, "
+            f"kafka-consumer-groups --group {group} --delete-offsets --topic for each of these, and --topic "
+            f"{handler.function.topic} --reset-offsets --to-earliest --execute"
+        )
     if handler.moves:  # what slots hold belongs to what inputs have forwarded
         topic, slots = handler.topic.name, slots_of(group, handler.topic.name)
         return (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from keygrouping_app.events import Event, Raw
 from keygrouping_app.handlers import AppError, Handler
-from keygrouping_app.kafka.changelog import changelog_of, largest_record
+from keygrouping_app.kafka.changelog import changelog_of, largest_record, slots_of
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.overflow import KEPT, config_of, create, faults_of, slots_are_over, until_known
 from keygrouping_app.kafka.partition import Partition
@@ -24,15 +24,27 @@ async def prepare_partials(admin: AIOKafkaAdminClient, settings: Settings, handl
     there = set(await admin.list_topics())
     faults: list[str] = []
     for topic, handler in handlers.items():
-        name, before = partials_of(settings.group, topic), changelog_of(settings.group, topic)
-        if handler.split and handler.state is not None:
-            if before in there:
-                faults.append(_unmerged(before, handler))
-            faults += await _prepare(admin, topic, name, handler.state)
-        elif name in there and not await slots_are_over(admin, settings, [name]):
-            faults.append(_unread(settings.group, name, handler))
+        if handler.partials and handler.state is not None:
+            faults += await _prepare(admin, topic, handler.partials, handler.state)
+            faults += await _faults_of_before(admin, settings, there, handler)
+        else:
+            faults += await _faults_of_merged(admin, settings, there, handler)
     if faults:
         raise AppError(faults)
+
+
+async def _faults_of_before(
+    admin: AIOKafkaAdminClient, settings: Settings, there: Collection[str], handler: Handler
+) -> list[str]:
+    """What the handler has left from when each key had a state of its own."""
+    topic = handler.topic.name
+    before, slots = changelog_of(settings.group, topic), slots_of(settings.group, topic)
+    if slots in there and not await slots_are_over(admin, settings, [slots]):
+        return [
+            f"topic {slots!r} holds events of keys that were handed over before {handler.name} had split, and nobody "
+            "would handle them: first run the version without split, and have all keys go home by PUT /keys/KEY/slot"
+        ]
+    return [_another(before, handler.name, "kept without split")] if before in there else []
 
 
 async def _prepare(admin: AIOKafkaAdminClient, topic: str, name: str, state: State) -> list[str]:
@@ -54,18 +66,29 @@ async def _prepare(admin: AIOKafkaAdminClient, topic: str, name: str, state: Sta
     return faults
 
 
-def _unmerged(before: str, handler: Handler) -> str:
+async def _faults_of_merged(
+    admin: AIOKafkaAdminClient, settings: Settings, there: Collection[str], handler: Handler
+) -> list[str]:
+    """What the handler has left from when its states were merged."""
+    name = partials_of(settings.group, handler.topic.name)
+    if name in there and not await slots_are_over(admin, settings, [name]):
+        return [_unread(name)]
+    merged = changelog_of(settings.group, name)
+    return [_another(merged, handler.name, "merged")] if handler.kept is not None and merged in there else []
+
+
+def _another(changelog: str, name: str, how: str) -> str:
     return (
-        f"topic {before!r} has the states that {handler.name} kept without split, which it does not read any more: use "
-        "another app name, which begins at the first event, or delete that topic to go on without them"
+        f"topic {changelog!r} has the states that {name} has {how}, which it would not go on with: use another app "
+        "name, which begins at the first event, or delete that topic to go on without them"
     )
 
 
-def _unread(group: str, name: str, handler: Handler) -> str:
+def _unread(name: str) -> str:
     return (
-        f"topic {name!r} holds states that are not merged yet, and {handler.name} has no State(merge=...) with split "
-        f"any more: first run the version that has, without new events, until kafka-consumer-groups --describe --group "
-        f"{group} shows no lag there"
+        f"topic {name!r} holds states that are not merged yet, and no handler with State(merge=...) and split takes "
+        f"them any more: first run the version that has one, once with until='latest' (KEYGROUPING_APP_UNTIL), which "
+        f"ends when all is merged; or delete the topic to go on without them"
     )
 
 

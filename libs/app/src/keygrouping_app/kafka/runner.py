@@ -62,6 +62,7 @@ from keygrouping_app.lanes import Lanes, LoopLanes, OnEnd
 from keygrouping_app.moves import Step
 from keygrouping_app.partials import Partials, with_mergers
 from keygrouping_app.scheduler import Failure
+from keygrouping_app.tracing import traced
 
 log = logging.getLogger(__name__)
 
@@ -127,9 +128,13 @@ class Runner:
         """Of all handlers, by topic."""
         mergers = self._handler_of.keys() - self._handlers.keys()
         merging = {topic: self._handler_of[topic] for topic in mergers}
+        group = self._settings.group
         return {
             **{topic: lanes_with(self._on_end) for topic, (_, lanes_with) in self._handlers.items()},
-            **{topic: LoopLanes(each, each.function, self._on_end) for topic, each in merging.items()},
+            **{
+                topic: LoopLanes(each, traced(each, each.function, group), self._on_end)
+                for topic, each in merging.items()
+            },
         }
 
     @property
@@ -337,7 +342,7 @@ class Runner:
             self._transacting[partition] = task
             task.add_done_callback(self._fail_with)
         self.partitions[tp] = partition
-        if self.sharing is not None:
+        if self.sharing is not None and self._topic_of[tp.topic] == self.sharing.topic:
             self.sharing.gain(partition)
         self._changed = True
         self._room.set()
@@ -829,16 +834,16 @@ class Runner:
         something of `surplus`, which goes to slots.
         """
         left, alone, refused = list(returned), frozenset[str](), list[tuple[Returned, Failure]]()
+        whole = partials is not None
         while True:
-            records = records_in(left)
-            sent = records if partials is None else partials.together(records)
+            sent = partials.together(records_in(left)) if partials is not None and whole else records_in(left)
             try:
                 return await transactions.commit(what, [*sent, *surplus], states, alone), refused
             except RefusedError as error:
-                if not error.topics.isdisjoint(each.topic for each in surplus):
+                if not error.topics.isdisjoint(each.topic for each in surplus) or _blames(error, sent, partials):
                     raise
-                if partials is not None:
-                    partials = None
+                if whole:
+                    whole = False
                     continue
                 why = refused_of(left, error.why)
                 if not why and error.topics <= alone:
@@ -901,6 +906,11 @@ class Runner:
                 if topic is not None:
                     self._topic_of[overflow_of(self._settings.group)] = topic
                 return
+
+
+def _blames(error: RefusedError, sent: Sequence[Outgoing], partials: Partials | None) -> bool:
+    """Whether it is their topic that is refused, which is no event's fault."""
+    return partials is not None and any(sent[each].topic == partials.topic for each in error.why if each < len(sent))
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -10,7 +10,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from aiokafka.admin import NewTopic
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import NewPartitions, NewTopic
 from keygrouping_app import App, AppError, Event, Output, State
 from keygrouping_local.ports import free_ports
 from keygrouping_service.testing import Cluster, until
@@ -223,3 +224,29 @@ async def test_what_is_not_merged_yet_stops_an_app_that_would_not_merge_it(site:
 
     with pytest.raises(AppError, match="holds states that are not merged yet"):
         await site.app(see, state=None, split=True).serve(asyncio.Event())
+
+
+async def test_offsets_that_were_reset_stop_the_app_as_their_events_would_be_merged_twice(site: Site) -> None:
+    async with serving(site.app()):
+        await site.write({"page": "a", "by": "x"}, partition=1)
+        await site.reach({"a": 1})
+    # As the tools do it, which leave no metadata.
+    reset = AIOKafkaConsumer(bootstrap_servers=site.cluster.bootstrap_servers, group_id=site.group)
+    await reset.start()
+    reset.assign([TopicPartition(site.topic, 1)])
+    await reset.commit({TopicPartition(site.topic, 1): 0})
+    await reset.stop()
+    with pytest.raises(AppError, match=r"would be once more\. To begin again without states, end all members"):
+        await asyncio.wait_for(site.app().serve(asyncio.Event()), 60)
+
+
+async def test_partitions_that_are_new_or_have_no_events_yet_begin_when_some_come(site: Site) -> None:
+    async with serving(site.app()):
+        await site.write({"page": "a", "by": "x"}, partition=1)
+        await site.reach({"a": 1})
+    await site.cluster.admin.create_partitions({site.topic: NewPartitions(PARTITIONS + 1)})
+    await site.cluster.producer.client.force_metadata_update()
+    async with serving(site.app()):
+        for number, partition in enumerate([0, 1, PARTITIONS], 2):
+            await site.write({"page": "a", "by": "x"}, partition=partition)
+            await site.reach({"a": number})

@@ -31,6 +31,11 @@ def partials_of(app: str, topic: str) -> str:
     return f"{app}.{topic}.partials"
 
 
+def marks_of(app: str, topic: str) -> str:
+    """The name of the topic where each partition of an input tells that it has begun to leave partial states."""
+    return f"{partials_of(app, topic)}.inputs"
+
+
 class Partials:
     """Of one handler, on their way to the merger."""
 

@@ -23,7 +23,7 @@ from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.ranges import partitions_of
 from keygrouping_app.kept import Kept, UnusableStateError
 from keygrouping_app.moves import VERSION, Place, is_answer, kept_of, place_of
-from keygrouping_app.partials import Merger
+from keygrouping_app.partials import Merger, marks_of, partials_of
 from keygrouping_app.state import State
 from keygrouping_app.states import LARGEST_KEY, States
 
@@ -279,15 +279,7 @@ def _apart(group: str, tp: TopicPartition, changelog: TopicPartition) -> str:
 
 def _how_to_restart(group: str, tp: TopicPartition, changelog: TopicPartition, handler: Handler) -> str:
     if isinstance(handler.function, Merger):  # what is merged belongs to what the input has ended
-        topics = [tp.topic, changelog_of(group, tp.topic)]
-        if handler.moves:
-            topics += [slots_of(group, tp.topic), changelog_of(group, slots_of(group, tp.topic))]
-        return (
-            f"To begin again without states, end all members when kafka-consumer-groups --describe shows no lag in "
-            f"{group}.overflow, then kafka-topics --delete --topic for each of {', '.join(topics)}, "
-            f"kafka-consumer-groups --group {group} --delete-offsets --topic for each of these, and --topic "
-            f"{handler.function.topic} --reset-offsets --to-earliest --execute"
-        )
+        return begin_again(group, handler.function.topic)
     if handler.moves:  # what slots hold belongs to what inputs have forwarded
         topic, slots = handler.topic.name, slots_of(group, handler.topic.name)
         return (
@@ -298,4 +290,17 @@ def _how_to_restart(group: str, tp: TopicPartition, changelog: TopicPartition, h
     return (
         f"To begin again without states: kafka-topics --delete --topic {changelog.topic}, and "
         f"kafka-consumer-groups --group {group} --topic {tp.topic} --reset-offsets --to-earliest --execute"
+    )
+
+
+def begin_again(group: str, topic: str) -> str:
+    """What to do so that the states of an input are merged from its beginning."""
+    partials = partials_of(group, topic)
+    read = [partials, slots_of(group, partials)]
+    deleted = [*read, *(changelog_of(group, each) for each in read), marks_of(group, topic)]
+    return (
+        "To begin again without states, end all members when kafka-consumer-groups --describe shows no lag in "
+        f"{group}.overflow, then kafka-topics --delete --topic for each of these that there is: {', '.join(deleted)}; "
+        f"kafka-consumer-groups --group {group} --delete-offsets --topic for {' and '.join(read)}, and --topic {topic} "
+        "--reset-offsets --to-earliest --execute"
     )

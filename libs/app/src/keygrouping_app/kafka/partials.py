@@ -4,33 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.structs import OffsetAndMetadata
 
-from keygrouping_app.events import Event, Raw
+from keygrouping_app.events import Event, Outgoing, Raw
 from keygrouping_app.handlers import AppError, Handler
-from keygrouping_app.kafka.changelog import changelog_of, largest_record, slots_of
+from keygrouping_app.kafka.changelog import begin_again, changelog_of, largest_record, slots_of
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.overflow import KEPT, config_of, create, faults_of, slots_are_over, until_known
 from keygrouping_app.kafka.partition import Partition
-from keygrouping_app.partials import partial_of, partials_of
+from keygrouping_app.kafka.ranges import split_states
+from keygrouping_app.partials import marks_of, partial_of, partials_of
 from keygrouping_app.state import State
 
 _WHY = "by which states of hot keys are merged"
 _SAFE_COPIES = 3
 
 
-async def prepare_partials(admin: AIOKafkaAdminClient, settings: Settings, handlers: Mapping[str, Handler]) -> None:
-    """Creates the topic for each handler with states that merge. AppError if it can't be, or states would be lost."""
+async def prepare_partials(
+    admin: AIOKafkaAdminClient, settings: Settings, handlers: Mapping[str, Handler]
+) -> dict[str, int]:
+    """Creates the topics for each handler with states that merge; gives the partitions of each of their inputs.
+
+    AppError if there can't be any, or states would be lost.
+    """
     there = set(await admin.list_topics())
     faults: list[str] = []
+    marked: dict[str, int] = {}
     for topic, handler in handlers.items():
         if handler.partials and handler.state is not None:
             faults += await _prepare(admin, topic, handler.partials, handler.state)
             faults += await _faults_of_before(admin, settings, there, handler)
+            marked[topic] = await _prepare_marks(admin, settings.group, topic)
         else:
             faults += await _faults_of_merged(admin, settings, there, handler)
     if faults:
         raise AppError(faults)
+    return marked
+
+
+def mark_of(group: str, tp: TopicPartition) -> Outgoing:
+    """The record by which a partition of an input tells that it has begun."""
+    return Outgoing(marks_of(group, tp.topic), tp.partition, -1, b"begun", b"{}")
+
+
+async def check_begun(reader: AIOKafkaConsumer, group: str, tp: TopicPartition, found: OffsetAndMetadata) -> None:
+    """AppError if a partition has left partial states that what is committed of it does not know of."""
+    marks = TopicPartition(marks_of(group, tp.topic), tp.partition)
+    if split_states(found.metadata)[1] is not None or not (await reader.end_offsets([marks]))[marks]:
+        return
+    raise AppError(
+        [
+            f"the offsets that group {group} has committed of {tp.topic}[{tp.partition}] were reset, have expired, or "
+            "are those of a version without State(merge=...): what its events have left is merged already, and would "
+            f"be once more. {begin_again(group, tp.topic)}"
+        ]
+    )
+
+
+async def _prepare_marks(admin: AIOKafkaAdminClient, group: str, topic: str) -> int:
+    (described,) = await admin.describe_topics([topic])
+    partitions, copies = len(described["partitions"]), len(described["partitions"][0]["replicas"])
+    name = marks_of(group, topic)
+    new = NewTopic(name, partitions, copies, topic_configs={"cleanup.policy": "compact"})
+    if faults := await create(admin, new, _WHY):
+        raise AppError(faults)
+    if len(await until_known(admin, name)) < partitions:  # the input has more than before
+        await admin.create_partitions({name: NewPartitions(partitions)})
+    return partitions
 
 
 async def _faults_of_before(

@@ -40,7 +40,7 @@ from keygrouping_app.kafka.giving import keep_giving
 from keygrouping_app.kafka.member import Member, NotNowError
 from keygrouping_app.kafka.moving import Moving
 from keygrouping_app.kafka.overflow import SlotPartition, handler_of_slots, overflow_of, prepare_sharing, slots_are_over
-from keygrouping_app.kafka.partials import prepare_partials
+from keygrouping_app.kafka.partials import check_begun, mark_of, prepare_partials
 from keygrouping_app.kafka.partition import Given, Partition, Returned
 from keygrouping_app.kafka.ranges import (
     End,
@@ -363,7 +363,10 @@ class Runner:
         dirty = self._dirty if transactions is None else asyncio.Event()
         if tp.topic not in self._handlers:
             return SlotPartition(tp, handler.topic, found, dirty, self._handler_of, transactions)
-        return Partition(tp, handler.topic, found, dirty, end, transactions)
+        partition = Partition(tp, handler.topic, found, dirty, end, transactions)
+        if tp.partition < self._marked.get(tp.topic, 0):  # or it has come since the start
+            partition.mark = mark_of(self._settings.group, tp)
+        return partition
 
     async def _found(
         self, tp: TopicPartition, transactions: Transactions | None
@@ -372,6 +375,8 @@ class Runner:
             try:
                 with given_up_calls():
                     found = await (self._find_start(tp) if transactions is None else transactions.begin())
+                    if tp.partition < self._marked.get(tp.topic, 0):
+                        await check_begun(self._reader, self._settings.group, tp, found)
                     return found, await self._find_end(tp, found)
             except Exception as error:
                 if not can_be_retried(error):
@@ -741,7 +746,7 @@ class Runner:
         returned = partition.take_returned()
         changed = self._take_states(partition)
         told = {key: kept for key, kept in changed.items() if key not in step.keys}
-        records = [*records_of(told, self._settings.group, partition.tp), *step.marks]
+        records = [*records_of(told, self._settings.group, partition.tp), *step.marks, *partition.marks]
         surplus = [*(each.record for each in given), *step.records]
         try:
             partials = self._lanes_of(partition.tp).partials
@@ -850,7 +855,7 @@ class Runner:
                     raise  # the changelog's records are refused
                 alone |= error.topics
             refused += [(left[place], failure) for place, failure in why.items()]
-            if states and any(not each.letters for each, _ in refused):
+            if states and partials is None and any(not each.letters for each, _ in refused):
                 return None, refused
             for place, failure in why.items():
                 left[place] = instead_of(left[place], failure, self._settings)
@@ -878,9 +883,8 @@ class Runner:
                 f"(kafka-topics --create --topic {topic})"
                 for topic in missing
             )
-        await prepare_partials(
-            self._admin, self._settings, {topic: each for topic, (each, _) in self._handlers.items()}
-        )
+        inputs = {topic: handler for topic, (handler, _) in self._handlers.items()}
+        self._marked = await prepare_partials(self._admin, self._settings, inputs)
         await self.moving.prepare(self._admin)
         for topic, (handler, _) in self._handlers.items():
             if handler.split and self.sharing is not None:

@@ -44,11 +44,6 @@ async def prepare_partials(
     return marked
 
 
-def mark_of(group: str, tp: TopicPartition) -> Outgoing:
-    """The record by which a partition of an input tells that it has begun."""
-    return Outgoing(marks_of(group, tp.topic), tp.partition, -1, b"begun", b"{}")
-
-
 async def check_begun(reader: AIOKafkaConsumer, group: str, tp: TopicPartition, found: OffsetAndMetadata) -> None:
     """AppError if a partition has left partial states that what is committed of it does not know of."""
     marks = TopicPartition(marks_of(group, tp.topic), tp.partition)
@@ -132,6 +127,17 @@ def _unread(name: str) -> str:
         f"them any more: first run the version that has one, once with until='latest' (KEYGROUPING_APP_UNTIL), which "
         f"ends when all is merged; or delete the topic to go on without them"
     )
+
+
+class MarkedPartition(Partition):
+    """An input of which the states are merged."""
+
+    names_record = True
+
+    def tell(self, group: str, found: OffsetAndMetadata) -> None:
+        """Has its first transaction tell that it has begun."""
+        if split_states(found.metadata)[1] is None:
+            self.marks = [Outgoing(marks_of(group, self.tp.topic), self.tp.partition, -1, b"begun", b"{}")]
 
 
 class PartialsPartition(Partition):

@@ -63,8 +63,10 @@ class Partition(Source):
 
     moves: Moves | None = None
     """Where its keys are, if they may be handed over."""
-    mark: Outgoing | None = None
-    """If what it leaves is merged elsewhere: the record by which its first transaction tells that it has begun."""
+    names_record = False
+    """Whether commits name a record that was written with one of them, as they always do if there are states."""
+    marks: Sequence[Outgoing] = ()
+    """Records that are to be written with a commit that names the last of them, until one does."""
     urgent: asyncio.Event | None = None
     """Set when the next transaction is for a key that is held, and waits for no interval."""
 
@@ -84,7 +86,8 @@ class Partition(Source):
         """Wakes who commits for it."""
         self.transactions = transactions
         """None: at least once."""
-        taken = MOST_STATES + (MOST_END if end else 0)
+        self.names_record |= states is not None
+        taken = (MOST_END if end else 0) + (MOST_STATES if self.names_record else 0)
         self.gaps = Gaps(found.offset, _ended(tp, found), MOST_METADATA - taken)
         self.refused: dict[int, Failure] = {}
         """Events that are dead letters without being handled, by offset: their outputs were refused for good."""
@@ -253,16 +256,10 @@ class Partition(Source):
         offsets = [*(each.event.raw.offset for each in given), *(step.ended if step else ())]
         if offsets:
             first, metadata = self._commit_of(self.gaps.once_ended(offsets))
-        if self.states is not None or self.mark is not None:
+        if self.names_record:
             metadata = with_states(metadata, split_states(self._committed.metadata)[1])
         now = OffsetAndMetadata(first, metadata)
         return None if now == self._committed and not step else now
-
-    @property
-    def marks(self) -> list[Outgoing]:
-        """What the next transaction has to tell besides states."""
-        begun = split_states(self._committed.metadata)[1] is not None
-        return [] if self.mark is None or begun else [self.mark]
 
     def _commit_of(self, gaps: Gaps) -> tuple[int, str]:
         return gaps.first, with_end(gaps.encode(), self._end)
@@ -270,6 +267,8 @@ class Partition(Source):
     def committed(self, what: OffsetAndMetadata) -> None:
         """A commit was answered."""
         self._committed = what
+        if self.marks and split_states(what.metadata)[1] is not None:
+            self.marks = ()
 
     @property
     def changelog_end(self) -> int:

@@ -40,7 +40,7 @@ from keygrouping_app.kafka.giving import keep_giving
 from keygrouping_app.kafka.member import Member, NotNowError
 from keygrouping_app.kafka.moving import Moving
 from keygrouping_app.kafka.overflow import SlotPartition, handler_of_slots, overflow_of, prepare_sharing, slots_are_over
-from keygrouping_app.kafka.partials import check_begun, mark_of, prepare_partials
+from keygrouping_app.kafka.partials import MarkedPartition, check_begun, prepare_partials
 from keygrouping_app.kafka.partition import Given, Partition, Returned
 from keygrouping_app.kafka.ranges import (
     End,
@@ -363,9 +363,11 @@ class Runner:
         dirty = self._dirty if transactions is None else asyncio.Event()
         if tp.topic not in self._handlers:
             return SlotPartition(tp, handler.topic, found, dirty, self._handler_of, transactions)
-        partition = Partition(tp, handler.topic, found, dirty, end, transactions)
-        if tp.partition < self._marked.get(tp.topic, 0):  # or it has come since the start
-            partition.mark = mark_of(self._settings.group, tp)
+        # One that has come since the start has nowhere to tell that it has begun.
+        kind = MarkedPartition if tp.partition < self._marked.get(tp.topic, 0) else Partition
+        partition = kind(tp, handler.topic, found, dirty, end, transactions)
+        if isinstance(partition, MarkedPartition):
+            partition.tell(self._settings.group, found)
         return partition
 
     async def _found(

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -84,39 +85,47 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
     )
 
 
+class _Move(msgspec.Struct):
+    """The body that has a key handed over."""
+
+    slot: int | None
+    topic: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    """The body that chooses a grouping."""
+
+    grouping: str
+    topic: str | None = None
+
+
 def _moved(moving: Moving, key: bytes, body: bytes) -> Answer:
     """Has a key handed over, as the body says."""
     try:
-        told = orjson.loads(body)
-        given, topic = told["slot"], told.get("topic")
-        if not isinstance(given, int | None) or isinstance(given, bool) or not isinstance(topic, str | None):
-            raise TypeError
-    except (ValueError, TypeError, KeyError, AttributeError):
+        told = msgspec.json.decode(body, type=_Move)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         wanted = 'give {"slot": NUMBER}, or {"slot": null} for home; with several handlers "topic": "NAME", too'
         return text(HTTPStatus.UNPROCESSABLE_ENTITY, wanted)
     try:
-        found = moving.move(key, given, topic)
+        found = moving.move(key, told.slot, told.topic)
     except NotHereError:
         return text(HTTPStatus.NOT_FOUND, _NOT_HERE)
     except BusyError:
         return text(HTTPStatus.CONFLICT, "the key is on its way: ask again when it is there, see /keys")
     except ValueError as wrong:
         return text(HTTPStatus.UNPROCESSABLE_ENTITY, str(wrong))
-    return HTTPStatus.ACCEPTED, "application/json", orjson.dumps({"slot": given, "partitions": found})
+    return HTTPStatus.ACCEPTED, "application/json", orjson.dumps({"slot": told.slot, "partitions": found})
 
 
 def _chosen(runner: Runner, body: bytes) -> Answer:
     """Has a grouping plan from the next plan on, as the body says."""
     try:
-        told = orjson.loads(body)
-        grouping, topic = told["grouping"], told.get("topic")
-        if not isinstance(grouping, str) or not isinstance(topic, str | None):
-            raise TypeError
-    except (ValueError, TypeError, KeyError, AttributeError):
+        told = msgspec.json.decode(body, type=_Choice)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         wanted = 'give {"grouping": "NAME"}; of several handlers it is for all that plan, or for one by "topic": "NAME"'
         return text(HTTPStatus.UNPROCESSABLE_ENTITY, wanted)
     try:
-        runner.moving.choose(grouping, topic)
+        runner.moving.choose(told.grouping, told.topic)
     except NotPlannedError:
         return text(HTTPStatus.NOT_FOUND, _NOT_PLANNED)
     except JustBegunError:

@@ -13,13 +13,12 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.admin import AIOKafkaAdminClient
 
 from keygrouping_app.events import Outgoing, Raw
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.clients import Settings, started
+from keygrouping_app.kafka.own_topics import config_of, create, size_of, until_known
 from keygrouping_app.kafka.ranges import partitions_of
 from keygrouping_app.kept import Kept, UnusableStateError
 from keygrouping_app.moves import VERSION, Place, is_answer, kept_of, place_of
@@ -34,8 +33,7 @@ _USUAL_BYTES = 1_048_588
 _ROOM = LARGEST_KEY + 16_384
 """Bytes of a record besides its state."""
 _SEGMENT_BYTES = 64 << 20
-_SAFE_COPIES = 3
-_LOOKS, _LOOK_SECONDS = 100, 0.1
+_LOOK_SECONDS = 0.1
 _BEHIND_SECONDS = 30.0
 """How long a broker that has just become the leader may not know of the last records."""
 _OPEN_SECONDS = 240.0
@@ -71,12 +69,9 @@ async def prepare(admin: AIOKafkaAdminClient, group: str, states: Mapping[str, S
 
 async def _prepare(admin: AIOKafkaAdminClient, group: str, topic: str, state: State) -> list[str]:
     name = changelog_of(group, topic)
-    if name not in await admin.list_topics() and (fault := await _create(admin, name, topic, state)):
-        return [fault]
-    for _ in range(_LOOKS):  # until the brokers that clients ask have heard of it
-        if await partitions_of(admin, [name]):
-            break
-        await asyncio.sleep(_LOOK_SECONDS)
+    if faults := await _create(admin, name, topic, state):
+        return faults
+    await until_known(admin, name)
     try:
         await check_partitions(admin, group, topic)
     except AppError as wrong:
@@ -98,9 +93,7 @@ async def check_partitions(admin: AIOKafkaAdminClient, group: str, topic: str) -
         )
 
 
-async def _create(admin: AIOKafkaAdminClient, name: str, topic: str, state: State) -> str | None:
-    (described,) = await admin.describe_topics([topic])
-    partitions, copies = len(described["partitions"]), len(described["partitions"][0]["replicas"])
+async def _create(admin: AIOKafkaAdminClient, name: str, topic: str, state: State) -> list[str]:
     settings = {
         "cleanup.policy": "compact",
         "max.message.bytes": str(largest_record(state)),
@@ -108,28 +101,13 @@ async def _create(admin: AIOKafkaAdminClient, name: str, topic: str, state: Stat
         # What is restored is what is not compacted yet, and the last segment never is.
         "segment.bytes": str(max(_SEGMENT_BYTES, 2 * largest_record(state))),
     }
-    if copies >= _SAFE_COPIES:
-        settings["min.insync.replicas"] = "2"
-    answer = await admin.create_topics([NewTopic(name, partitions, copies, topic_configs=settings)])
-    for _, code, *reason in answer.topic_errors:
-        error = for_code(code)
-        if code and error is not TopicAlreadyExistsError:
-            return (
-                f"topic {name!r}, which keeps states, can't be created: {(reason or [None])[0] or error.__name__}. "
-                f"Create it: kafka-topics --create --topic {name} --partitions {partitions} "
-                + " ".join(f"--config {setting}={value}" for setting, value in settings.items())
-            )
-    return None
+    return await create(admin, name, await size_of(admin, topic), settings, "which keeps states")
 
 
 async def _faults(admin: AIOKafkaAdminClient, name: str, state: State) -> list[str]:
     """What is wrong with its settings, each with what to do."""
-    (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
-    ((code, _, _, _, entries),) = answer.resources
-    if code:
-        log.warning("the settings of topic %s can't be read: %s", name, for_code(code).__name__)
+    if not (found := await config_of(admin, name)):
         return []
-    found = {entry[0]: entry[1] for entry in entries}
     alter = f"kafka-configs --alter --entity-type topics --entity-name {name} --add-config"
     faults = []
     if found["cleanup.policy"] != "compact":

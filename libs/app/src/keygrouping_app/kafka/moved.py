@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping_kafka.calls import backoff, given_up_calls
 from keygrouping_kafka.errors import can_be_retried
@@ -19,7 +19,8 @@ from keygrouping_app.events import Event, Raw
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.changelog import changelog_of, largest_record, new_reader, slots_of
 from keygrouping_app.kafka.clients import Settings, started
-from keygrouping_app.kafka.overflow import KEPT, MOST_SLOTS, config_of, create, faults_of, until_known
+from keygrouping_app.kafka.overflow import KEPT, MOST_SLOTS, faults_of
+from keygrouping_app.kafka.own_topics import Size, config_of, create, size_of, until_known
 from keygrouping_app.kafka.partition import Given, Partition
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kept import UnusableStateError
@@ -32,7 +33,6 @@ from keygrouping_app.tally import REFUSED
 log = logging.getLogger(__name__)
 
 _WHY = "to which keys are handed over"
-_SAFE_COPIES = 3
 _ROOM = 65_536
 """Bytes of an event's record in a slot beyond those of the input's largest."""
 _POLL_MS = 100
@@ -72,6 +72,7 @@ async def prepare_slots(
         if wrong := await _create(admin, topic, name, wanted):
             faults += wrong
             continue
+        slots = len(await until_known(admin, name))
         config = await config_of(admin, name)
         largest = int(config.get("max.message.bytes", wanted))
         faults += faults_of(name, config)
@@ -80,19 +81,16 @@ async def prepare_slots(
                 f"topic {name!r} takes {largest} bytes, and states may have more: kafka-configs --alter "
                 f"--entity-type topics --entity-name {name} --add-config max.message.bytes={wanted}"
             )
-        found[topic] = Slots(len(await until_known(admin, name)), largest)
+        found[topic] = Slots(slots, largest)
     if faults:
         raise AppError(faults)
     return found
 
 
 async def _create(admin: AIOKafkaAdminClient, topic: str, name: str, largest: int) -> list[str]:
-    (described,) = await admin.describe_topics([topic])
-    slots, copies = min(MOST_SLOTS, len(described["partitions"])), len(described["partitions"][0]["replicas"])
+    partitions, copies = await size_of(admin, topic)
     options = {**KEPT, "max.message.bytes": str(largest)}
-    if copies >= _SAFE_COPIES:
-        options["min.insync.replicas"] = "2"
-    return await create(admin, NewTopic(name, slots, copies, topic_configs=options), _WHY)
+    return await create(admin, name, Size(min(MOST_SLOTS, partitions), copies), options, _WHY)
 
 
 class MovedPartition(Partition):

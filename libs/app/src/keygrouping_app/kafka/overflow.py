@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import OffsetAndMetadata
 
 from keygrouping_app.codecs import Topic
@@ -17,6 +15,7 @@ from keygrouping_app.events import Event, Raw
 from keygrouping_app.gaps import GapsError, decode
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.clients import Settings, started
+from keygrouping_app.kafka.own_topics import Size, config_of, create, size_of, until_known
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.kafka.ranges import committed_of, partitions_of
 from keygrouping_app.kafka.transactions import Transactions
@@ -32,14 +31,12 @@ KEPT = {"cleanup.policy": "delete", **_WRITTEN}
 """Settings of a topic of slots."""
 _HOUR_MS = 3_600_000
 _SEGMENT_BYTES = 4 << 20
-_SAFE_COPIES = 3
 # Reports are old after seconds; only the last of a member says anything.
 TOLD = {"cleanup.policy": "compact,delete", "retention.ms": str(_HOUR_MS), "segment.bytes": str(_SEGMENT_BYTES)}
 """Settings of a topic of reports."""
 _LEAST_BYTES = 32_768
 """Of `max.message.bytes`: clients write batches of half as many."""
 _FETCH_MS = 500
-_LOOKS, _LOOK_SECONDS = 100, 0.1
 _SOURCES_SECONDS = 10.0
 """For which the first events of slots are waited for: a partition without leader has none to give."""
 
@@ -59,14 +56,11 @@ async def prepare_sharing(admin: AIOKafkaAdminClient, settings: Settings, topic:
 
     AppError if a topic can't be created, or slots would lose events.
     """
-    (described,) = await admin.describe_topics([topic])
-    slots, copies = min(MOST_SLOTS, len(described["partitions"])), len(described["partitions"][0]["replicas"])
-    safe = {"min.insync.replicas": "2"} if copies >= _SAFE_COPIES else {}
+    partitions, copies = await size_of(admin, topic)
     overflow, sharing = overflow_of(settings.group), sharing_of(settings.group)
-    kept = KEPT | safe
     faults = [
-        *await create(admin, NewTopic(overflow, slots, copies, topic_configs=kept), _SHARES),
-        *await create(admin, NewTopic(sharing, 1, copies, topic_configs=TOLD), _SHARES),
+        *await create(admin, overflow, Size(min(MOST_SLOTS, partitions), copies), KEPT, _SHARES),
+        *await create(admin, sharing, Size(1, copies), TOLD, _SHARES),
     ]
     if not faults:
         await until_known(admin, overflow)
@@ -77,39 +71,6 @@ async def prepare_sharing(admin: AIOKafkaAdminClient, settings: Settings, topic:
         raise AppError(faults)
     limits = settings.connection.get("max_request_size", LARGEST), found.get("max.message.bytes", LARGEST)
     return min(LARGEST, *map(int, limits))
-
-
-async def create(admin: AIOKafkaAdminClient, topic: NewTopic, why: str) -> list[str]:
-    """Creates a topic unless it exists; gives what is wrong. `why`: what it is for."""
-    if topic.name in await admin.list_topics():
-        return []
-    answer = await admin.create_topics([topic])
-    for _, code, *reason in answer.topic_errors:
-        error = for_code(code)
-        if code and error is not TopicAlreadyExistsError:
-            configs = " ".join(f"--config {name}={value}" for name, value in topic.topic_configs.items())
-            return [
-                f"topic {topic.name!r}, {why}, can't be created: "
-                f"{(reason or [None])[0] or error.__name__}. Create it: kafka-topics --create --topic {topic.name} "
-                f"--partitions {topic.num_partitions} {configs}"
-            ]
-    return []
-
-
-async def until_known(admin: AIOKafkaAdminClient, topic: str) -> list[TopicPartition]:
-    """The partitions of a topic that was created just now, when the brokers that clients ask have heard of it."""
-    for _ in range(_LOOKS):
-        if found := await partitions_of(admin, [topic]):
-            return found
-        await asyncio.sleep(_LOOK_SECONDS)
-    return []
-
-
-async def config_of(admin: AIOKafkaAdminClient, name: str) -> dict[str, str]:
-    """A topic's settings; empty if we may not know them."""
-    (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
-    ((code, _, _, _, entries),) = answer.resources
-    return {} if code else {entry[0]: entry[1] for entry in entries}
 
 
 def faults_of(name: str, found: Mapping[str, str]) -> list[str]:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from aiokafka.structs import OffsetAndMetadata
 
 from keygrouping_app.events import Event, Outgoing, Raw
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.changelog import begin_again, changelog_of, largest_record, slots_of
 from keygrouping_app.kafka.clients import Settings
-from keygrouping_app.kafka.overflow import KEPT, config_of, create, faults_of, slots_are_over, until_known
+from keygrouping_app.kafka.overflow import KEPT, faults_of, slots_are_over
+from keygrouping_app.kafka.own_topics import config_of, create, size_of, until_known
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.kafka.ranges import split_states
 from keygrouping_app.partials import marks_of, partial_of, partials_of
 from keygrouping_app.state import State
 
 _WHY = "by which states of hot keys are merged"
-_SAFE_COPIES = 3
 
 
 async def prepare_partials(
@@ -59,15 +59,12 @@ async def check_begun(reader: AIOKafkaConsumer, group: str, tp: TopicPartition, 
 
 
 async def _prepare_marks(admin: AIOKafkaAdminClient, group: str, topic: str) -> int:
-    (described,) = await admin.describe_topics([topic])
-    partitions, copies = len(described["partitions"]), len(described["partitions"][0]["replicas"])
-    name = marks_of(group, topic)
-    new = NewTopic(name, partitions, copies, topic_configs={"cleanup.policy": "compact"})
-    if faults := await create(admin, new, _WHY):
+    size, name = await size_of(admin, topic), marks_of(group, topic)
+    if faults := await create(admin, name, size, {"cleanup.policy": "compact"}, _WHY):
         raise AppError(faults)
-    if len(await until_known(admin, name)) < partitions:  # the input has more than before
-        await admin.create_partitions({name: NewPartitions(partitions)})
-    return partitions
+    if len(await until_known(admin, name)) < size.partitions:  # the input has more than before
+        await admin.create_partitions({name: NewPartitions(size.partitions)})
+    return size.partitions
 
 
 async def _faults_of_before(
@@ -85,12 +82,9 @@ async def _faults_of_before(
 
 
 async def _prepare(admin: AIOKafkaAdminClient, topic: str, name: str, state: State) -> list[str]:
-    (described,) = await admin.describe_topics([topic])
-    partitions, copies = len(described["partitions"]), len(described["partitions"][0]["replicas"])
     wanted = largest_record(state)
-    safe = {"min.insync.replicas": "2"} if copies >= _SAFE_COPIES else {}
-    options = {**KEPT, **safe, "max.message.bytes": str(wanted)}
-    if faults := await create(admin, NewTopic(name, partitions, copies, topic_configs=options), _WHY):
+    options = {**KEPT, "max.message.bytes": str(wanted)}
+    if faults := await create(admin, name, await size_of(admin, topic), options, _WHY):
         return faults
     await until_known(admin, name)
     found = await config_of(admin, name)

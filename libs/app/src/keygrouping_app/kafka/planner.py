@@ -12,7 +12,7 @@ from heapq import nlargest
 
 import msgspec
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping_kafka.calls import backoff, given_up_calls
 from keygrouping_kafka.errors import can_be_retried
 
@@ -21,7 +21,8 @@ from keygrouping_app.handlers import AppError
 from keygrouping_app.kafka.board import Board
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.moved import MovedPartition
-from keygrouping_app.kafka.overflow import TOLD, create, until_known
+from keygrouping_app.kafka.overflow import TOLD
+from keygrouping_app.kafka.own_topics import Size, create, size_of, until_known
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.moves import BusyError
@@ -55,12 +56,10 @@ def planning_board(settings: Settings, topic: str) -> Board:
 
 async def prepare_planning(admin: AIOKafkaAdminClient, settings: Settings, topic: str) -> None:
     """Creates the topic of reports on an input, with as many copies as that has. AppError if it can't be."""
-    (described,) = await admin.describe_topics([topic])
-    copies = len(described["partitions"][0]["replicas"])
-    new = NewTopic(planning_of(settings.group, topic), 1, copies, topic_configs=TOLD)
-    if faults := await create(admin, new, "where members tell what keys cost"):
+    name, copies = planning_of(settings.group, topic), (await size_of(admin, topic)).copies
+    if faults := await create(admin, name, Size(1, copies), TOLD, "where members tell what keys cost"):
         raise AppError(faults)
-    await until_known(admin, new.name)
+    await until_known(admin, name)
 
 
 class Planning:

@@ -181,9 +181,9 @@ def leader_of(*members: Member) -> Member:
 async def test_all_members_plan_by_what_one_of_them_was_told(asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
     planned_by: list[str] = []
 
-    def noted(reports: Any, grouping: str) -> Planned:
+    def noted(reports: Any, grouping: str, slowness: Any) -> Planned:
         planned_by.append(grouping)
-        return plan_of(reports, grouping)
+        return plan_of(reports, grouping, slowness)
 
     monkeypatch.setattr(planner, "plan_of", noted)
     with VirtualTime():

@@ -1,5 +1,6 @@
 """The planners of routing tables, against the published example, bounds and tendencies, and a plain transcription."""
 
+import random
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -498,5 +499,25 @@ def test_a_plan_by_itself_is_that_of_the_grouping_with_its_defaults(
         np.array(worker, np.int64),
         np.array(rest),
     )
-    found = planned_workers(name, cost=cost, state=state, home=home, worker=worker, background=rest)
+    found = planned_workers(name, cost=cost, state=state, home=home, worker=worker, background=rest, capacity=[2.0] * 3)
     assert found == planner(interval).worker.tolist()
+
+
+@pytest.mark.parametrize("name", ["llfd", "mintable", "minmig", "mixed"])
+@given(
+    st.lists(st.floats(0.5, 2.0), min_size=200, max_size=300),
+    st.lists(st.floats(0.25, 4.0), min_size=2, max_size=6),
+    st.randoms(use_true_random=False),
+)
+def test_light_keys_are_leveled_by_what_workers_are_able_to(
+    name: NamedPlanner, cost: list[float], capacity: list[float], chance: random.Random
+) -> None:
+    home = [chance.randrange(len(capacity)) for _ in cost]
+    rest = [chance.uniform(0.0, 5.0) for _ in capacity]
+    found = planned_workers(
+        name, cost=cost, state=[1.0] * len(cost), home=home, worker=home, background=rest, capacity=capacity
+    )
+    loads = np.array(rest) + np.bincount(found, cost, len(capacity))
+    level = loads.sum() / sum(capacity)
+    # A worker that can do little may have more than its part by what can't be moved, or by the last key that it got.
+    assert all(loads <= np.maximum(1.08 * level * np.array(capacity) + 1e-6, np.array(rest) + 2.0))

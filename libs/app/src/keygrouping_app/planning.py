@@ -24,13 +24,17 @@ LEAST_BUSY = 0.5
 """Of a member's lanes: while none is busier, keys wait no longer where they are than anywhere else."""
 _TOLERANCE = 0.08
 """As in the library's settings: what is no overload."""
+_NONE: Mapping[str, float] = {}
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A key that a member has, or had of late: seconds of its calls per second, and bytes of the state that it has."""
+    """A key that a member has, or had of late: seconds of its calls per second, and bytes of the state that it has.
+    `cost`: seconds of an event, the mean of `events`."""
 
     seconds: float
     bytes: int
+    cost: float = 0.0
+    events: int = 0
 
 
 class Chosen(msgspec.Struct, frozen=True, order=True):
@@ -93,27 +97,40 @@ def check(handler: Handler) -> None:
         ) from None
 
 
-def plan_of(reports: Iterable[Report], planner: str) -> Planned:
-    """A plan by these reports, of one member at least: the same, whatever their order."""
-    members = sorted(reports, key=lambda each: each.member)
+def plan_of(reports: Iterable[Report], planner: str, slowness: Mapping[str, float] = _NONE) -> Planned:
+    """A plan by these reports, of one member at least: the same, whatever their order.
+
+    `slowness`: of members whose calls take so many times longer than they do elsewhere. What a key costs is by that of
+    the member that tells of it, and will be by that of the one to which it goes.
+    """
+    members = [_leveled(each, slowness.get(each.member, 1.0)) for each in sorted(reports, key=lambda each: each.member)]
     number = {each.member: place for place, each in enumerate(members)}
     owners = {slot: number[each.member] for each in members for slot in each.slots}
     keys = _keys(members, owners)
     rests = _rests(members, {key.name for key in keys})
+    able = [max(each.lanes, 1e-9) for each in members]
     loads = _loads(rests, keys, [key.worker for key in keys])
-    before = _imbalance(loads)
-    busiest = max(load / max(each.lanes, 1e-9) for load, each in zip(loads, members, strict=True))
+    before = _imbalance(loads, able)
+    busiest = max(load / lanes for load, lanes in zip(loads, able, strict=True))
     if not keys or busiest < LEAST_BUSY or before <= 1 + _TOLERANCE:
         return Planned({}, before, before, 0)
     after: list[int] = []
     targets: dict[str, int] = {}
-    for key, to in zip(keys, _chosen(rests, keys, planner), strict=True):
+    for key, to in zip(keys, _chosen(rests, able, keys, planner), strict=True):
         target = None if to == key.worker else _target(key, members[to], to)
         after.append(key.worker if target is None else to)
         if target is not None:
             targets[key.name] = target
     moved = sum(key.bytes for key in keys if key.name in targets)
-    return Planned(targets, before, _imbalance(_loads(rests, keys, after)), moved)
+    return Planned(targets, before, _imbalance(_loads(rests, keys, after), able), moved)
+
+
+def _leveled(report: Report, slowness: float) -> Report:
+    """As if the member were an average one with as many lanes as it can do work of."""
+    if slowness == 1.0:
+        return report
+    held = {name: msgspec.structs.replace(each, seconds=each.seconds / slowness) for name, each in report.held.items()}
+    return msgspec.structs.replace(report, lanes=report.lanes / slowness, rest=report.rest / slowness, held=held)
 
 
 def _rests(members: Sequence[Report], known: Set[str]) -> list[float]:
@@ -128,10 +145,10 @@ def _loads(rests: Sequence[float], keys: Sequence[_Key], workers: Sequence[int])
     return loads
 
 
-def _imbalance(loads: Sequence[float]) -> float:
-    """λ: the largest over the mean."""
+def _imbalance(loads: Sequence[float], able: Sequence[float]) -> float:
+    """λ: the largest over the mean, each over the lanes that there are for it."""
     total = sum(loads)
-    return max(loads) * len(loads) / total if total else 1.0
+    return max(load / lanes for load, lanes in zip(loads, able, strict=True)) * sum(able) / total if total else 1.0
 
 
 class _Key(msgspec.Struct):
@@ -160,7 +177,7 @@ def _keys(members: Sequence[Report], owners: Mapping[int, int]) -> list[_Key]:
     return [found[name] for name in sorted(found)]
 
 
-def _chosen(rests: Sequence[float], keys: Sequence[_Key], planner: Any) -> list[int]:
+def _chosen(rests: Sequence[float], able: Sequence[float], keys: Sequence[_Key], planner: Any) -> list[int]:
     from keygrouping.grouping.table.placing import planned_workers
 
     return planned_workers(
@@ -170,6 +187,7 @@ def _chosen(rests: Sequence[float], keys: Sequence[_Key], planner: Any) -> list[
         home=[key.home for key in keys],
         worker=[key.worker for key in keys],
         background=rests,
+        capacity=able,
     )
 
 

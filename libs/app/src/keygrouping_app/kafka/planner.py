@@ -28,6 +28,7 @@ from keygrouping_app.lanes import Lanes
 from keygrouping_app.moves import BusyError
 from keygrouping_app.planning import ORDERED, PLANNERS, Chosen, Held, Planned, Report, plan_of
 from keygrouping_app.reports import name_of
+from keygrouping_app.slowness import Slowness
 from keygrouping_app.states import InputKey
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class Planning:
         """The member's partitions, with when it had them last."""
         self._planned_at = -math.inf
         self._number = 0
+        self._slowness = Slowness()
         self._followed: tuple[str, int] | None = None
         self._others: list[Report] = []
         """What has been heard last."""
@@ -165,7 +167,10 @@ class Planning:
             return
         self._planned_at = now
         self._number += 1
-        self.plan = plan_of(reports, self.grouping)
+        for each in reports:
+            self._slowness.note(each.member, [(key, held.cost, held.events) for key, held in each.held.items()], now)
+        slowness = self._slowness.of([each.member for each in reports], now)
+        self.plan = plan_of(reports, self.grouping, slowness)
         if self.plan.targets:
             log.info(
                 "%d keys with %d bytes of states are to be handed over by %s: imbalance %.3f, then %.3f",
@@ -193,7 +198,7 @@ class Planning:
         """Keys of this member's inputs that cost much, here or at their slots, by their names in reports."""
         inputs = {each.tp.partition: each for each in self._mine()}
         found: dict[str, tuple[Partition, InputKey]] = {}
-        for group, _ in self._costly():
+        for group, *_ in self._costly():
             each = inputs.get(group.source)
             if each is not None and each.moves is not None and each.moves.knows(group):
                 found[self._name(group)] = each, group
@@ -205,19 +210,22 @@ class Planning:
                     found[name] = each, key
         return found
 
-    def _costly(self) -> list[tuple[InputKey, float]]:
-        """Keys that cost most here, with their seconds; those that are here no more among them."""
+    def _costly(self) -> list[tuple[InputKey, float, int]]:
+        """Keys that cost most here, with their seconds and events; those that are here no more among them."""
         costs = self._lanes.costs_here
         if costs is None or not self._of_handler():
             return []
-        keys = [(key, cost) for key, cost, _ in costs.by_key() if isinstance(key, InputKey)]
+        keys = [(key, cost, events) for key, cost, events in costs.by_key() if isinstance(key, InputKey)]
         return nlargest(_MOST_KEYS, keys, key=lambda each: each[1])
 
     def _report(self, names: Mapping[str, tuple[Partition, InputKey]]) -> Report:
         lanes, costs, now = float(self._lanes.handler.concurrency), self._lanes.costs_here, self._clock()
         assert costs is not None
         span = max(1e-3, costs.span(now))
-        held = {self._name(group): Held(seconds / span, self._bytes(group)) for group, seconds in self._costly()}
+        held = {
+            self._name(group): Held(seconds / span, self._bytes(group), seconds / max(1, events), events)
+            for group, seconds, events in self._costly()
+        }
         inputs = self._mine()
         return Report(
             self._member,

@@ -20,20 +20,26 @@ def planned_workers(
     home: Sequence[int],
     worker: Sequence[int],
     background: Sequence[float],
+    capacity: Sequence[float],
 ) -> list[int]:
     """The worker of each key by a planner with its default settings, see `planning`.
 
     `cost`, `state`, `home` and `worker` are of each key: its load, what has to be migrated if it moves, its first
-    worker and its present one; `background`: the load of each worker by keys that can't be moved.
+    worker and its present one; `background`: the load of each worker by keys that can't be moved; `capacity`: the load
+    that each worker is able to take, above 0. The planners know of workers that are alike only. So one that is able to
+    less than the mean gets background load for it, and one that is able to more gets less than none: none of them is
+    overloaded then as long as each has at most (1 + theta_max) times its capacity's part of all load.
     """
+    chosen = MixedSettings()
+    able = np.array(capacity, np.float64)
+    level = (sum(cost) + sum(background)) / able.sum()
     interval = Interval(
         np.array(cost, np.float64),
         np.array(state, np.float64),
         np.array(home, np.int64),
         np.array(worker, np.int64),
-        np.array(background, np.float64),
+        np.array(background, np.float64) + (1 + chosen.theta_max) * level * (able.mean() - able),
     )
-    chosen = MixedSettings()
     match planner:
         case "llfd":
             outcome = planning.llfd(interval, chosen.theta_max)

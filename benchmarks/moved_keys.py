@@ -1,6 +1,6 @@
 """How even whole keys become that are handed over by plan: live, beside the simulator on the same stream.
 
-    python benchmarks/moved_keys.py [--members 12] [--rate 300] [--call 0.02] [--seconds 120] [--planner mixed]
+    python benchmarks/moved_keys.py [--members 12] [--rate 300] [--call 0.02] [--seconds 120] [--slow 1]
 
 An embedded broker, a topic of two partitions per member, keys of Zipf 1 over 10,000 keys, and members of an app, each a
 process with one lane, whose handler waits and counts in a state. Told is λ, the largest load of a member over the mean,
@@ -8,7 +8,7 @@ by seconds of calls in intervals of 10 s: at first, while every key is where its
 with how many keys were handed over. The simulator routes the same keys at the same rate by the library's grouping.
 A lane can't do more than a second of calls in a second. Where the busiest one is close to that, its queue grows, what
 it has to do is more than what it does, and λ is told too low: so the rate has to leave it some time, and how busy it
-was is told, too.
+was is told, too. With `--slow` one member's calls take so many times longer; that is not simulated.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class Run:
         self._tell(busy, moved)
 
     async def _begin(self, port: int) -> Process:
-        given = (self._brokers, "moved", port, self._arguments.call, self._arguments.planner)
+        slow = self._arguments.slow if port == self._ports[0] else 1.0
+        given = (self._brokers, "moved", port, self._arguments.call * slow, self._arguments.planner)
         return await asyncio.create_subprocess_exec(sys.executable, __file__, "member", *map(str, given))
 
     async def _write(self, producer: AIOKafkaProducer) -> None:
@@ -125,6 +126,8 @@ class Run:
         print(f"live, second half: λ {late:.3f}; {moved[-1]:.0f} keys were handed over, {last:.0f} of them then")
         most = max(float(each.max()) for each in busy)
         print(f"the busiest lane had calls for {most:.2f} of its time{', too much for λ' * (most > _BUSY)}")
+        if self._arguments.slow != 1:
+            return
         print(f"no whole keys can do better than {self._least():.3f}, the load of the hottest key over the mean")
         simulated, keys = self._simulated()
         then = sum(keys[len(keys) // 2 :])
@@ -183,6 +186,7 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=12)
     parser.add_argument("--rate", type=int, default=300, help="events per second")
     parser.add_argument("--call", type=float, default=0.02, help="seconds of a call")
+    parser.add_argument("--slow", type=float, default=1.0, help="how many times longer the first member's calls take")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--planner", choices=("llfd", "mintable", "minmig", "mixed"), default="mixed")
     asyncio.run(_measure_all(parser.parse_args()))

@@ -12,7 +12,7 @@ itself takes for each. So a busy machine spoils neither
 that nor what an empty handler or the import costs; the rest needs an idle one. `--java` fetches Java's
 `io.confluent.parallelconsumer:parallel-consumer-core` and needs a JDK. `steady` tells how a member's memory goes while
 it handles all it can, one event in ten of a key of its own: at least once, and exactly once with an output for each.
-`shared` is told of by `shared_keys.py`.
+`shared` is told of by `shared_keys.py`; its way `share`, a share group of Kafka's, needs a JDK, too.
 """
 
 from __future__ import annotations
@@ -524,7 +524,7 @@ def main() -> None:
     parser.add_argument("--java", action="store_true", help="beside Java's Parallel Consumer")
     parser.add_argument("--members", type=int, default=12, help="of `shared`")
     parser.add_argument("--call", type=float, default=0.005, help="seconds of a call, of `shared`")
-    parser.add_argument("--ways", default="split,lanes,serial", help="of `shared`")
+    parser.add_argument("--ways", default="split,lanes,serial", help="of `shared`; also merged, state, share")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     parser.add_argument("--live", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -539,10 +539,13 @@ def main() -> None:
 
 def _all(options: argparse.Namespace) -> None:
     wanted = options.only.split(",")
-    deletes = {"log.retention.check.interval.ms": "10000"}  # of what is written for `steady`
+    properties = {
+        "log.retention.check.interval.ms": "10000",  # of what is written for `steady`
+        "group.share.max.size": "1000",  # of `share`: consumers, of which a member has many
+    }
     with (
         tempfile.TemporaryDirectory() as folder,
-        EmbeddedBroker(Path(folder) / "broker", properties=deletes) as broker,
+        EmbeddedBroker(Path(folder) / "broker", properties=properties) as broker,
     ):
         jars = Path(folder) / "jars" if options.java else None
         if jars is not None:

@@ -9,7 +9,8 @@ handled of what they can, calls taken as long as they were measured. *Written* a
 and in brackets this over what evenness needs: what partitions have above the mean, second by second. In the second one
 60 % of it is written: p99 is from an event's time to the end of its call. `split` is beside the same lanes without it,
 and beside members that handle one event after another. By `--ways merged,state` handlers count in a state of each key:
-of hot keys that are shared, with partial states that are merged, or of keys that stay whole.
+of hot keys that are shared, with partial states that are merged, or of keys that stay whole. `--ways share` is
+Kafka's own share group (KIP-932) beside it, with members in Java (`ShareGroup.java`): it needs a JDK.
 """
 
 from __future__ import annotations
@@ -36,10 +37,18 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from keygrouping_app import App, Event, State
+from keygrouping_local.jars import default_jars_dir, require_jars
 
 LANES = 16
 SHARED = ("split", "merged")
 """Ways by which hot keys are shared."""
+JAVA = Path(__file__).with_name("ShareGroup.java")
+JVM_OPTIONS = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+)
 KEYS = 10_000
 UNIFORM_KEYS = 100_000
 """So many that partitions get as good as the same."""
@@ -53,7 +62,7 @@ WRITE_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Group:
-    """What a run is about; `way`: split, lanes, serial, merged or state; `law`: see `LAWS`."""
+    """What a run is about; `way`: split, lanes, serial, merged, state or share; `law`: see `LAWS`."""
 
     servers: str
     topic: str
@@ -209,14 +218,23 @@ class Lines:
         return all(self.between(time.time() - 3, time.time() + 1))
 
 
+def command_of(group: Group, number: int) -> list[str]:
+    """What starts this member."""
+    if group.way != "share":
+        return [sys.executable, __file__, json.dumps(asdict(group)), str(number)]
+    path = ":".join(map(str, require_jars("broker", default_jars_dir())))
+    file = Path(group.folder) / f"{number}.jsonl"
+    given = (group.servers, group.topic, str(group.call), str(LANES), str(file))
+    return ["java", *JVM_OPTIONS, "-cp", path, str(JAVA), *given]
+
+
 @contextmanager
 def running(group: Group) -> Iterator[list[subprocess.Popen[bytes]]]:
     """All members."""
     with ExitStack() as stack:
         found = []
         for number in range(group.members):
-            command = [sys.executable, __file__, json.dumps(asdict(group)), str(number)]
-            found.append(stack.enter_context(subprocess.Popen(command)))
+            found.append(stack.enter_context(subprocess.Popen(command_of(group, number))))
             stack.callback(found[-1].kill)
         yield found
         for each in found:

@@ -71,8 +71,8 @@ async def test_one_that_is_there_is_left_as_it_is() -> None:
 
 async def test_why_it_cant_be_created_and_how_somebody_else_can_is_told() -> None:
     how = (
-        "Create it: kafka-topics --create --topic own --partitions 4 --config cleanup.policy=compact "
-        "--config min.insync.replicas=2"
+        "Create it: kafka-topics --create --topic own --partitions 4 --replication-factor 3 "
+        "--config cleanup.policy=compact --config min.insync.replicas=2"
     )
     assert await made(Brokers(TopicAuthorizationFailedError.errno), 3) == [
         f"topic 'own', which is a test's, can't be created: TopicAuthorizationFailedError. {how}"

@@ -566,6 +566,7 @@ async def test_the_grouping_is_told_and_changed(monkeypatch: pytest.MonkeyPatch)
         (b'["llfd"]', 422, 'give {"grouping": "NAME"}'),
         (b'"llfd"', 422, 'give {"grouping": "NAME"}'),
         (b"llfd", 422, 'give {"grouping": "NAME"}'),
+        (b'{"grouping": "llfd", "x": ' + 4000 * b"[", 422, 'give {"grouping": "NAME"}'),
         (b'{"grouping": "llfd", "topic": "payments"}', 404, "declare State(moves='mixed')"),
     ],
 )

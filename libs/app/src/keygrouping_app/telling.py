@@ -85,6 +85,10 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
     )
 
 
+_NO_JSON = msgspec.DecodeError, UnicodeDecodeError, RecursionError
+"""The last one of lists within lists, thousands deep."""
+
+
 class _Move(msgspec.Struct):
     """The body that has a key handed over."""
 
@@ -103,7 +107,7 @@ def _moved(moving: Moving, key: bytes, body: bytes) -> Answer:
     """Has a key handed over, as the body says."""
     try:
         told = msgspec.json.decode(body, type=_Move)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _NO_JSON:
         wanted = 'give {"slot": NUMBER}, or {"slot": null} for home; with several handlers "topic": "NAME", too'
         return text(HTTPStatus.UNPROCESSABLE_ENTITY, wanted)
     try:
@@ -121,7 +125,7 @@ def _chosen(runner: Runner, body: bytes) -> Answer:
     """Has a grouping plan from the next plan on, as the body says."""
     try:
         told = msgspec.json.decode(body, type=_Choice)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _NO_JSON:
         wanted = 'give {"grouping": "NAME"}; of several handlers it is for all that plan, or for one by "topic": "NAME"'
         return text(HTTPStatus.UNPROCESSABLE_ENTITY, wanted)
     try:

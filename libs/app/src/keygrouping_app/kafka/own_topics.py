@@ -49,7 +49,8 @@ async def create(admin: AIOKafkaAdminClient, name: str, size: Size, settings: Ma
             configs = " ".join(f"--config {setting}={value}" for setting, value in topic.topic_configs.items())
             return [
                 f"topic {name!r}, {why}, can't be created: {(reason or [None])[0] or error.__name__}. "
-                f"Create it: kafka-topics --create --topic {name} --partitions {size.partitions} {configs}"
+                f"Create it: kafka-topics --create --topic {name} --partitions {size.partitions} "
+                f"--replication-factor {size.copies} {configs}"
             ]
     return []
 

@@ -167,8 +167,8 @@ class Planning:
             return
         self._planned_at = now
         self._number += 1
-        for each in reports:
-            self._slowness.note(each.member, [(key, held.cost, held.events) for key, held in each.held.items()], now)
+        told = {each.member: ((key, held.cost, held.events) for key, held in each.held.items()) for each in reports}
+        self._slowness.note(told, now)
         slowness = self._slowness.of([each.member for each in reports], now)
         self.plan = plan_of(reports, self.grouping, slowness)
         if self.plan.targets:

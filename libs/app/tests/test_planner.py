@@ -138,6 +138,24 @@ async def test_each_plan_is_followed_once_and_the_next_one_again() -> None:
         assert first.asked == wanted
 
 
+async def test_a_key_that_is_long_on_its_way_keeps_no_other_from_going() -> None:
+    with VirtualTime():
+        first, second = await pair(Wire())
+        first.has(INPUT_PLACES[0], "c", "d")
+        await busy(int(planner._SPAN) + 3, first, second)
+        (going,) = first.asked
+        (slot,) = set(first.asked.values())
+        reports = [planner._report_of(each) for each in first.planning._board._wire.told.values()]  # type: ignore[attr-defined]
+        (its,) = [each for each in reports if each is not None and each.leaving]
+        assert [its.places[name] for name in its.leaving] == [slot]
+        others = [InputKey(0, name) for name in (b"c", b"d")]
+        for _ in range(2 * int(planner._SPAN)):
+            first.works(*((each, LANES / 2) for each in others))
+            await turns(1, first, second)
+        assert first.asked[going] == slot
+        assert len(first.asked) > 1
+
+
 async def test_who_comes_later_does_not_follow_a_plan_that_is_past() -> None:
     with VirtualTime():
         wire = Wire()

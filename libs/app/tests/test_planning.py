@@ -51,6 +51,17 @@ def test_a_key_of_which_nobody_owns_the_slot_stays() -> None:
     assert plan_of([*reports, report("two", {}, [1])], "mixed").targets == {}
 
 
+def test_a_key_on_its_way_counts_where_it_goes_and_others_move() -> None:
+    held = {name: Held(2.0, 1) for name in "abcd"}
+    one = Report("one", LANES, 0.0, held, {**dict.fromkeys("acd", HOME), "b": 1}, [0], ["b"])
+    two, three = Report("two", LANES, slots=[1]), Report("three", LANES, slots=[2])
+    plan = plan_of([one, two, three], "mixed")
+    assert list(plan.targets.values()) == [2]  # as the second member gets b
+    assert "b" not in plan.targets
+    assert plan.before == pytest.approx(6.0 * 3 / 8)
+    assert plan.after == pytest.approx(4.0 * 3 / 8)
+
+
 def test_what_a_key_cost_where_it_was_before_counts_where_it_is_now() -> None:
     before = Report("one", LANES, 0.0, {"a": Held(2.0, 0), "b": Held(2.0, 9)}, {"a": 1, "b": HOME}, [0])
     assert plan_of([before, Report("two", LANES, 0.0, {"a": Held(0.1, 9)}, {}, [1])], "mixed").targets == {}

@@ -162,6 +162,13 @@ class Moves:
         place = self.places.get(group)
         return HOME if place is None else place.slot
 
+    def destination(self, group: Hashable) -> int:
+        """The slot where a key is, or goes, or HOME."""
+        place = self.places.get(group)
+        if group in self.asked:
+            return self.asked[group]
+        return HOME if place is None else place.slot if place.target is None else place.target
+
     def ask(self, group: Hashable, target: int) -> bool:
         """Has a key go to a slot, or HOME; False if it is there already. BusyError while it is under way."""
         if self.is_held(group):

@@ -57,8 +57,8 @@ class Report(msgspec.Struct, frozen=True):
     held: dict[str, Held] = {}
     places: dict[str, int] = {}
     slots: list[int] = []
-    moving: int = 0
-    """How many keys of its inputs are on their way."""
+    leaving: list[str] = []
+    """Keys of its inputs among the costly ones that are on their way: to where `places` says."""
     known: bool = True
     """Whether it has had its partitions for long enough to know what their keys cost."""
     plan: dict[str, int] = {}
@@ -106,8 +106,12 @@ def plan_of(reports: Iterable[Report], planner: str, slowness: Mapping[str, floa
     members = [_leveled(each, slowness.get(each.member, 1.0)) for each in sorted(reports, key=lambda each: each.member)]
     number = {each.member: place for place, each in enumerate(members)}
     owners = {slot: number[each.member] for each in members for slot in each.slots}
-    keys = _keys(members, owners)
-    rests = _rests(members, {key.name for key in keys})
+    known = _keys(members, owners)
+    rests = _rests(members, {key.name for key in known})
+    leaving = {name for each in members for name in each.leaving}
+    for key in known:
+        rests[key.worker] += key.seconds if key.name in leaving else 0.0
+    keys = [key for key in known if key.name not in leaving]
     able = [max(each.lanes, 1e-9) for each in members]
     loads = _loads(rests, keys, [key.worker for key in keys])
     before = _imbalance(loads, able)

@@ -163,7 +163,7 @@ class Planning:
         now = self._clock()
         if self.grouping not in PLANNERS or now < self._planned_at + _SPAN:
             return
-        if any(each.moving or not each.known for each in reports):
+        if not all(each.known for each in reports):
             return
         self._planned_at = now
         self._number += 1
@@ -226,15 +226,15 @@ class Planning:
             self._name(group): Held(seconds / span, self._bytes(group), seconds / max(1, events), events)
             for group, seconds, events in self._costly()
         }
-        inputs = self._mine()
+        places = [(name, each.moves, group) for name, (each, group) in names.items() if each.moves is not None]
         return Report(
             self._member,
             lanes,
             max(0.0, costs.seconds / span - sum(each.seconds for each in held.values())),
             held,
-            {name: each.moves.of(group) for name, (each, group) in names.items() if each.moves is not None},
+            {name: moves.destination(group) for name, moves, group in places},
             [each.tp.partition for each in self._visited()],
-            sum(len(each.moves.asked) + len(each.moves.called) for each in inputs if each.moves is not None),
+            [name for name, moves, group in places if moves.is_held(group)],
             span >= _SPAN,
             self._published(),
             self._number,

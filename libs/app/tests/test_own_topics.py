@@ -18,7 +18,8 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 from keygrouping.app import App, Event, State
-from keygrouping_app.kafka.own_topics import Size, config_of, create
+from keygrouping_app.kafka.changelog import check_partitions
+from keygrouping_app.kafka.own_topics import Size, config_of, create, size_of
 from keygrouping_local.cluster import EmbeddedCluster
 from keygrouping_service.testing import until
 from merging_handlers import Visits, merge
@@ -41,6 +42,11 @@ class Brokers:
     async def create_topics(self, topics: list[NewTopic]) -> Any:
         self.created += topics
         return SimpleNamespace(topic_errors=[(each.name, *self._answer) for each in topics])
+
+    async def describe_topics(self, topics: list[str]) -> Any:
+        self._late -= 1
+        found = [] if self._late >= 0 else [{"partition": number, "replicas": [1, 2, 3]} for number in range(2)]
+        return [{"topic": each, "partitions": found} for each in topics]
 
     async def describe_configs(self, _: Any) -> Any:
         self._late -= 1
@@ -93,6 +99,13 @@ async def test_settings_that_may_not_be_known_are_none(caplog: pytest.LogCapture
     assert [each.getMessage() for each in caplog.records if each.name.endswith("own_topics")] == [
         "the settings of topic own can't be read: TopicAuthorizationFailedError"
     ]
+
+
+async def test_a_broker_that_has_not_heard_of_a_topic_yet_is_asked_again() -> None:
+    late: Any = Brokers(late=3)
+    assert await size_of(late, "own") == Size(2, 3)
+    late = Brokers(late=3)
+    await check_partitions(late, "app", "own")
 
 
 @pytest.fixture

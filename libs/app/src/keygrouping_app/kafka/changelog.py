@@ -19,7 +19,6 @@ from keygrouping_app.events import Outgoing, Raw
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.own_topics import config_of, create, size_of, until_known
-from keygrouping_app.kafka.ranges import partitions_of
 from keygrouping_app.kept import Kept, UnusableStateError
 from keygrouping_app.moves import VERSION, Place, is_answer, kept_of, place_of
 from keygrouping_app.partials import Merger, marks_of, partials_of
@@ -71,7 +70,6 @@ async def _prepare(admin: AIOKafkaAdminClient, group: str, topic: str, state: St
     name = changelog_of(group, topic)
     if faults := await _create(admin, name, topic, state):
         return faults
-    await until_known(admin, name)
     try:
         await check_partitions(admin, group, topic)
     except AppError as wrong:
@@ -82,7 +80,7 @@ async def _prepare(admin: AIOKafkaAdminClient, group: str, topic: str, state: St
 async def check_partitions(admin: AIOKafkaAdminClient, group: str, topic: str) -> None:
     """AppError unless each partition of the input has one of the changelog."""
     name = changelog_of(group, topic)
-    found, wanted = len(await partitions_of(admin, [name])), len(await partitions_of(admin, [topic]))
+    found, wanted = len(await until_known(admin, name)), len(await until_known(admin, topic))
     if found != wanted:
         raise AppError(
             [

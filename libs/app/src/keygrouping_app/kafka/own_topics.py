@@ -28,8 +28,12 @@ class Size(NamedTuple):
 
 
 async def size_of(admin: AIOKafkaAdminClient, topic: str) -> Size:
-    """Of a topic that exists."""
-    (described,) = await admin.describe_topics([topic])
+    """Of a topic that exists. The broker that is asked may yet have to hear of it."""
+    for _ in range(_LOOKS):
+        (described,) = await admin.describe_topics([topic])
+        if described["partitions"]:
+            break
+        await asyncio.sleep(_LOOK_SECONDS)
     return Size(len(described["partitions"]), len(described["partitions"][0]["replicas"]))
 
 
@@ -56,7 +60,7 @@ async def create(admin: AIOKafkaAdminClient, name: str, size: Size, settings: Ma
 
 
 async def until_known(admin: AIOKafkaAdminClient, topic: str) -> list[TopicPartition]:
-    """The partitions of a topic that was created just now, when the brokers that clients ask have heard of it."""
+    """The partitions of a topic that may have been created just now, when the broker that is asked has heard of it."""
     for _ in range(_LOOKS):
         if found := await partitions_of(admin, [topic]):
             return found

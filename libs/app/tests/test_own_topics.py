@@ -149,7 +149,7 @@ async def test_all_topics_of_an_app_need_two_of_three_copies(admin: tuple[AIOKaf
             return running.done() or not missing
 
         with suppress(AssertionError):  # below is told which one is missing
-            await until(all_there)
+            await until(all_there, timeout=120)
     found = [name for name in await client.list_topics() if name.startswith("own.")]
     assert not missing, found
     assert {name: (await config_of(client, name))["min.insync.replicas"] for name in found} == dict.fromkeys(found, "2")

@@ -6,7 +6,7 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from keygrouping_app.moves import HOME
 from keygrouping_app.planning import PLANNERS, Chosen, Held, Planned, Report, plan_of
@@ -115,3 +115,18 @@ def test_any_plan_is_the_same_for_any_order_names_what_there_is_and_makes_nothin
     busy = max(sum(keys) for keys in members) / LANES >= 0.5
     if busy and heaviest * len(loads) / sum(loads) <= TOLERANCE:  # theorem 1 of the paper: light keys can be leveled
         assert plan.after <= 1 + TOLERANCE + 1e-6
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+@given(st.lists(loads, min_size=2, max_size=5), st.lists(st.floats(0.25, 4.0), min_size=5, max_size=5))
+@example([[0.5], [0.5], [0.1, 1.0, 0.1], [1.0, 1.0, 2.0], [0.1]], [4.0, 2.0, 2.0, 0.25, 2.0])
+def test_no_plan_makes_it_worse_where_members_are_not_alike(
+    planner: str, members: list[list[float]], slow: list[float]
+) -> None:
+    reports = [
+        report(f"m{number}", {f"k{number}-{place}": (load, 1) for place, load in enumerate(keys)}, [number])
+        for number, keys in enumerate(members)
+    ]
+    plan = plan_of(reports, planner, {f"m{number}": slow[number] for number in range(len(members))})
+    assert plan.after <= plan.before + 1e-9
+    assert plan.targets or (plan.after, plan.bytes) == (plan.before, 0)

@@ -125,8 +125,10 @@ def plan_of(reports: Iterable[Report], planner: str, slowness: Mapping[str, floa
         after.append(key.worker if target is None else to)
         if target is not None:
             targets[key.name] = target
-    moved = sum(key.bytes for key in keys if key.name in targets)
-    return Planned(targets, before, _imbalance(_loads(rests, keys, after), able), moved)
+    later = _imbalance(_loads(rests, keys, after), able)
+    if later > before:  # the planners' bound is of members that are alike
+        return Planned({}, before, before, 0)
+    return Planned(targets, before, later, sum(key.bytes for key in keys if key.name in targets))
 
 
 def _leveled(report: Report, slowness: float) -> Report:

@@ -362,8 +362,13 @@ def lines_of(log: Path) -> list[Line]:
 
 def thrown_out_of(log: Path) -> dict[int, int]:
     """When each member that lost its partitions, asleep or on a busy machine, lost them for the last time."""
-    lines = notes(log.with_suffix(".ownership").read_text().splitlines())
-    return {int(process): int(time) for what, time, process, *_ in lines if what == "lost"}
+    return {int(process): int(time) for what, time, process, *_ in owned(log) if what == "lost"}
+
+
+def owned(log: Path) -> list[list[str]]:
+    """What members tell of the partitions that they have."""
+    path = log.with_suffix(".ownership")
+    return notes(path.read_text().splitlines()) if path.exists() else []
 
 
 async def test_killed_and_joining_members_lose_nothing_keep_the_order_and_redo_only_what_had_not_ended(
@@ -372,14 +377,20 @@ async def test_killed_and_joining_members_lose_nothing_keep_the_order_and_redo_o
     partitions, count, keys = 4, 1500, 40
     await made(cluster, topic_prefix, partitions)
     log, chance = tmp_path / "log", random.Random(5)
-    for partition in range(partitions):
-        events = [(b"p%d-%d" % (partition, int(keys * chance.random() ** 2)), b"1") for _ in range(count)]
-        await cluster.write(f"{topic_prefix}-in", events, partition)
     members = [await new_member() for _ in range(2)]
     told: list[tuple[int, set[tuple[int, int]]]] = []
     killed: set[int] = set()
+
+    def all_have_partitions() -> bool:
+        gained = {int(process) for what, _, process, *_ in owned(log) if what == "gain"}
+        return gained >= {member.pid for member in members}
+
     try:
         for progress in (0.2, 0.4, 0.6):
+            await until(all_have_partitions)  # or one of them does it all while the other starts
+            for partition in range(partitions):
+                events = [(b"p%d-%d" % (partition, int(keys * chance.random() ** 2)), b"1") for _ in range(count // 3)]
+                await cluster.write(f"{topic_prefix}-in", events, partition)
 
             def reached(goal: float = progress) -> bool:
                 return len({line.place for line in lines_of(log) if line.what == "end"}) > goal * partitions * count

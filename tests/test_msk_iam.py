@@ -20,7 +20,7 @@ from keygrouping_service.kafka.topics import Topic, create_topics
 from keygrouping_service.settings import PREFIX, ServiceSettings
 from keygrouping_service.testing import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka]
 
 USER = "AKIDEXAMPLE"
 VALIDATOR = """

@@ -26,12 +26,12 @@ from keygrouping_service.records.aiokafka_adapter import fetch
 from keygrouping_service.settings import PREFIX, ServiceSettings
 from keygrouping_service.testing import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka]
 
 SERVICES = ("router", "worker", "aggregator", "observer", "producer")
 USER = "keygrouping"
 JOB = '{"window": "1s", "lateness": "0s", "aggregates": [{"name": "n", "op": "count"}]}'
-DEADLINE = 150
+DEADLINE = 300
 SECURITY = {
     "SECURITY_PROTOCOL": "SASL_PLAINTEXT",
     "SASL_MECHANISM": "OAUTHBEARER",
@@ -84,7 +84,7 @@ async def test_a_pipeline_logs_in_with_tokens(environment: dict[str, str], tmp_p
             assert await first_result(settings)
             async with httpx.AsyncClient() as client:
                 for port in ports.values():
-                    await until(partial(is_ready, client, port), DEADLINE)
+                    await until(partial(is_ready, client, port))
     except TimeoutError:
         raise AssertionError({name: last_lines(tmp_path / name, 5) for name in services}) from None
     finally:

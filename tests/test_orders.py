@@ -127,7 +127,7 @@ async def test_w_goes_from_10_to_50_to_7_and_follows_the_workers_under_load_and_
             report = (await api.get("/workers")).json()
             return report["workers"] == 1 and report["total_lag"] is not None
 
-        await deployment.until(followed, 60)
+        await deployment.until(followed)
     comparison = await deployment.check()
     assert comparison.equal, comparison
 
@@ -187,7 +187,7 @@ async def test_a_key_goes_where_people_say_under_load_and_results_are_exact(depl
             newest = (await api.get("/thresholds/history")).json()["entries"][0]
             return bool(newest["by"] == "end time")
 
-        await deployment.until(ended, 60)
+        await deployment.until(ended)
         assert (await api.get("/overrides")).json()["items"] == []
         await intervals(api, 1)
     comparison = await deployment.check()

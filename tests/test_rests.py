@@ -49,7 +49,7 @@ async def run_once(deployment: Deployment, number: int, count: int) -> None:
         """Whether the stages have done all that they can with what there is."""
         return await deployment.is_routed() and await deployment.is_final(newest - WINDOW)
 
-    await deployment.until(done, 90)
+    await deployment.until(done)
 
 
 async def each_result_once(deployment: Deployment) -> None:
@@ -94,7 +94,7 @@ async def test_the_broker_may_forget_by_itself(tmp_path: Path) -> None:
                 found = [await deployment.committed(stage) for stage in STAGES]
                 return all(entry.offset is None for of_stage in found for entry in of_stage.values())
 
-            await until(is_forgotten, 150)
+            await until(is_forgotten)
             start(deployment)
             await run_once(deployment, 1, 2000)
             comparison = await deployment.check()
@@ -118,16 +118,16 @@ async def test_routed_is_created_again_in_an_open_window_and_nothing_is_doubled_
 
     start(deployment, flush_interval=0.1)
     await deployment.write(open_window(100))
-    await deployment.until(are_partials, 60)
+    await deployment.until(are_partials)
     stop(deployment)
     async with Cluster(deployment.settings.bootstrap_servers) as cluster:
         await cluster.recreate(routed, SHAPE.max_workers)
         topic_id = await read_topic_id(cluster.admin, routed)
         deployment.start("router-0", workers=2, idle_timeout=86_400)
         await deployment.write(open_window(500))
-        await deployment.until(deployment.is_routed, 60)
+        await deployment.until(deployment.is_routed)
         deployment.start("worker-0")
-        await until(lambda: deployment.dead(), 60)
+        await until(lambda: deployment.dead())
         (lines,) = deployment.dead().values()
         assert deployment.stop("worker-0") == 1
         assert f"set KEYGROUPING_BEGIN_AGAIN={topic_id}" in lines[-1], lines

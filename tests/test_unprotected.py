@@ -71,7 +71,7 @@ async def written(deployment: Deployment, number: int) -> None:
     async def are_done() -> bool:
         return await deployment.is_routed() and await deployment.is_final(newest - 3 * WINDOW)
 
-    await deployment.until(are_done, 90)
+    await deployment.until(are_done)
 
 
 async def audit(deployment: Deployment) -> dict[str, Any]:
@@ -88,7 +88,7 @@ async def differences(deployment: Deployment) -> dict[str, Any]:
         report = await audit(deployment)
         return bool(report["differing_windows"] or report["differing_ranges"])
 
-    await deployment.until(is_seen, 90)
+    await deployment.until(is_seen)
     return await audit(deployment)
 
 
@@ -97,14 +97,14 @@ async def nothing_differs_yet(deployment: Deployment) -> None:
         report = await audit(deployment)
         return report.get("verdict") == "nothing differs" and len(report["windows"]) >= 10
 
-    await deployment.until(is_proven, 90)
+    await deployment.until(is_proven)
 
 
 async def more_in_the_last_window(deployment: Deployment) -> None:
     """More events in the window of the newest one, which is open; waits until they are routed."""
     last = START + 14 * WINDOW
     await deployment.write([Event(step % 2, b"k%d" % (step % 10), None, last + step) for step in range(500)])
-    await deployment.until(deployment.is_routed, 60)
+    await deployment.until(deployment.is_routed)
 
 
 async def test_a_worker_that_begins_again_as_its_offsets_are_forgotten(deploy: Deploy, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ async def test_a_topic_that_is_taken_for_the_one_that_was_deleted(deploy: Deploy
         await cluster.recreate(deployment.settings.routed_topic, SHAPE.max_workers)
     start(deployment, "router-0")
     await deployment.write(events(1, 2000))
-    await deployment.until(deployment.is_routed, 60)
+    await deployment.until(deployment.is_routed)
     start(deployment, "worker-0", without=ANY_TOPIC_IS_THE_SAME, folder=tmp_path)
     await written(deployment, 2)
     report = await differences(deployment)

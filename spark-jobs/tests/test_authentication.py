@@ -77,13 +77,11 @@ def executor(port: int, *options: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.timeout(300)
 def test_an_executor_is_known_by_the_secret_in_its_file(driver: int, secret: Path) -> None:
     said = executor(driver, "-Dspark.authenticate=true", f"-Dspark.authenticate.secret.file={secret}")
     assert f"Cannot find endpoint: spark://{ENDPOINT}@" in said, "it got as far as asking"
 
 
-@pytest.mark.timeout(300)
 def test_who_has_another_secret_is_not_listened_to(driver: int, tmp_path: Path) -> None:
     guess = tmp_path / "guess"
     guess.write_text("a guess")

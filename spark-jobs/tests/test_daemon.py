@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark]
 
 
 def directories_read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

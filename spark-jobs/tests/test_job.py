@@ -47,7 +47,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 
 WINDOW = 60_000
 WORKERS = 6
-START_SECONDS = 240
+START_SECONDS = 300
 KINDS = ("events", "routed", "partials", "results", "dead_letters", "positions")
 JOB = {
     "window": WINDOW,
@@ -183,7 +183,7 @@ class Pipeline:
         self.driver.kill()
         self.driver.wait()
         gone: Callable[[], bool] = lambda: not any(child.is_running() for child in children)  # noqa: E731
-        await until(gone, 60)
+        await until(gone)
 
     def stop(self) -> int:
         assert self.driver is not None

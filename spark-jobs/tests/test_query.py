@@ -16,9 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-WAIT = 120
+pytestmark = [pytest.mark.spark]
 
 
 class Counting:
@@ -75,11 +73,11 @@ async def test_the_batch_after_the_one_that_raises_it_closes_the_windows(countin
     counting.add("b", 200)
     counting.raised = 101_000
     running = asyncio.create_task(counting.runner.run())
-    await until(has(counting, 1), WAIT)
+    await until(has(counting, 1))
     assert counting.found == {0: [], 1: [100]}
     await counting.runner.advance(50_000)
     counting.add("c", 150)
-    await until(has(counting, 2), WAIT)
+    await until(has(counting, 2))
     assert counting.found[2] == []
     await counting.runner.stop()
     await running
@@ -90,15 +88,15 @@ async def test_a_restart_before_that_batch_does_not_take_it_back(counting: Count
     counting.raised = 101_000
     pausing = counting.pausing()
     running = asyncio.create_task(pausing.run())
-    await until(has(counting, 0), WAIT)
-    await until(lambda: (counting._folder / "c" / "commits" / "0").exists(), WAIT)
+    await until(has(counting, 0))
+    await until(lambda: (counting._folder / "c" / "commits" / "0").exists())
     await pausing.stop()
     await running
     counting.add("b", 200)
     again = QueryRunner("counting", lambda: counting._start("0 seconds"), Reading("t", {}))
     counting.runner = again
     running = asyncio.create_task(again.run())
-    await until(has(counting, 1), WAIT)
+    await until(has(counting, 1))
     assert counting.found[1] == [100]
     await again.stop()
     await running
@@ -155,6 +153,6 @@ async def test_a_query_is_begun_again_whose_tasks_miss_the_broker(spark: SparkSe
     runner = failing(spark, tmp_path, BrokerAwayError("reading routed[0]: KafkaConnectionError()"))
     restarts = metrics.QUERY_RESTARTS.labels("failing")
     running = asyncio.create_task(runner.run())
-    await until(lambda: restarts._value.get() >= 2, WAIT)
+    await until(lambda: restarts._value.get() >= 2)
     await runner.stop()
     await running

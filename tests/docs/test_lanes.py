@@ -19,7 +19,7 @@ from .pages import DOCS, blocks
 
 PAGE = DOCS / "tutorials" / "lanes.md"
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka]
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ async def test_the_tutorial_works(own_broker: EmbeddedBroker, tmp_path: Path) ->
             start_new_session=True,
         )
     try:
-        async with asyncio.timeout(200):
+        async with asyncio.timeout(400):
             await shell.wait()
     except TimeoutError:
         raise AssertionError(log.read_text()[-6000:]) from None

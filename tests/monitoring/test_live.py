@@ -17,7 +17,7 @@ import re
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from aiokafka.admin import RecordsToDelete
 from keygrouping_local.deployment import Deploy, Deployment, Event, Shape
 from keygrouping_local.monitoring import Prometheus, metrics_address
 from keygrouping_local.process import spawn, terminate
+from keygrouping_local.records import read_results
 from keygrouping_local.redis_server import RedisServer
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import Committed, commit_progress
@@ -75,10 +76,11 @@ HELD = (
     "keygrouping_spark_state_rows",
 )
 """Of what is held in memory; while events flow it is not always nothing."""
-SECONDS = 0.5
+SECONDS = 1.0
 """Between two scrapes."""
 SCRAPES = 8
-TIMEOUT = 120.0
+TIMEOUT = 300.0
+"""Spark alone takes minutes to start where all cores are busy with other tests."""
 
 Named = tuple[str, str]
 """What an expression is called, and the expression."""
@@ -259,7 +261,9 @@ async def check_live(
     deployment: Deployment, folder: Path, stages: Sequence[str], lacks: set[str], routers: int = 1, **store: str
 ) -> None:
     """Watches a pipeline until it has given results and its routers see each other, and checks."""
-    async with app_at_work(deployment, folder) as member, pipeline(deployment, stages, routers, store) as addresses:
+    async with pipeline(deployment, stages, routers, store) as addresses, AsyncExitStack() as beside:
+        await until(partial(read_results, deployment.settings), TIMEOUT)  # before others want the cores that Spark needs
+        member = await beside.enter_async_context(app_at_work(deployment, folder))
         with watching(folder, [*addresses, member]) as prometheus:
 
             async def aborted() -> bool:

@@ -43,7 +43,7 @@ SERVICES = ("router-0", "worker-0", "worker-1", "aggregator-0", "observer-0")
 """The router is the first, if there is one."""
 PARTITIONS = 2
 WORKERS = 4
-TIMEOUT = 180.0
+TIMEOUT = 300.0
 
 
 OF_THE_EVENTS = (

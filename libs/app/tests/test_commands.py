@@ -89,7 +89,25 @@ def test_brokers_that_are_not_there_are_told_in_a_line(here: Path) -> None:
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("keygrouping app: KafkaConnectionError: Unable to bootstrap from ")
-    assert "KEYGROUPING_BOOTSTRAP_SERVERS or --bootstrap-servers" in done.stderr
+    assert "KEYGROUPING_BOOTSTRAP_SERVERS, --bootstrap-servers or the App" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "told"),
+    [
+        ("'', max_events=0", 2, ["the app has no name: App('billing')", "max_events, max_bytes: give 1 or more"]),
+        ("'billing', brokers='127.0.0.1:1'", 1, ["KafkaConnectionError: Unable to bootstrap from "]),
+    ],
+)
+def test_a_program_that_runs_its_own_app_ends_in_the_same_way(
+    here: Path, given: str, code: int, told: list[str]
+) -> None:
+    program = f"from keygrouping.app import App\napp = App({given})\napp.on('orders')(lambda event: None)\napp.run()\n"
+    done = subprocess.run([sys.executable, "-c", program], cwd=here, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("keygrouping app: ")]
+    assert done.returncode == code and "Traceback" not in done.stderr
+    for line, begin in zip(lines, told, strict=True):
+        assert line.startswith(f"keygrouping app: {begin}")
 
 
 def test_the_brokers_of_command_or_environment_count(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,7 +220,7 @@ async def test_killed_members_write_nothing_twice(cluster: Cluster, topic_prefix
         async def all_there() -> bool:
             return len(await values(cluster, topic_prefix)) >= len(wanted)
 
-        await until(all_there, timeout=120)
+        await until(all_there)
     finally:
         codes = await terminate(members)
     assert codes == [0, 0]

@@ -409,7 +409,7 @@ async def test_killed_and_joining_members_lose_nothing_keep_the_order_and_redo_o
             state = await committed(cluster, topic_prefix, partitions)
             return state == {partition: (count, set()) for partition in range(partitions)}
 
-        await until(all_committed, timeout=120)
+        await until(all_committed)
     finally:
         for member in members:
             member.terminate()

@@ -90,9 +90,9 @@ async def test_a_key_goes_where_it_is_ordered_and_home_again_with_its_state(shop
             await shop.write(1, "a")
             return {number for number, _ in shop.handled} == {0, 1}
 
-        await until(is_shared, timeout=120)
+        await until(is_shared)
         await shop.write(0, "b")
-        await until(lambda: shop.calls("b") == 1, timeout=60)
+        await until(lambda: shop.calls("b") == 1)
 
         async def ordered(slot: int | None) -> int:
             """The owner of partition 0, which took the order."""
@@ -110,14 +110,14 @@ async def test_a_key_goes_where_it_is_ordered_and_home_again_with_its_state(shop
                 found = await told(ports[owner])
                 return not found["under_way"] and found["keys"] == list(keys)
 
-            await until(does, timeout=60)
+            await until(does)
 
         places = [0, 1, 1, None, None, 1, None]
         for number, slot in enumerate(places, 2):
             owner = await ordered(slot)
             await rests(owner, *([] if slot is None else [{"key": "b", "partition": 0, "slot": slot}]))
             await shop.write(0, "b")
-            await until(lambda number=number: shop.calls("b") == number, timeout=60)  # type: ignore[misc]
+            await until(lambda number=number: shop.calls("b") == number)  # type: ignore[misc]
         await until_read(shop, sum(shop.handled.values()))
         counts = [n for key, n in await shop.counts() if key == "b"]
         assert counts == list(range(1, len(places) + 2))
@@ -129,7 +129,7 @@ async def until_read(shop: Shop, count: int) -> list[tuple[str, int]]:
     async def is_read() -> bool:
         return len(await shop.counts()) == count
 
-    await until(is_read, timeout=60)
+    await until(is_read)
     return await shop.counts()
 
 
@@ -188,7 +188,7 @@ async def choose(port: int, grouping: str, topic: str) -> None:
         assert status in (HTTPStatus.ACCEPTED, HTTPStatus.CONFLICT), found
         return status == HTTPStatus.ACCEPTED
 
-    await until(takes_it, timeout=60)
+    await until(takes_it)
     await follows(port, grouping, topic)
 
 
@@ -198,7 +198,7 @@ async def follows(port: int, grouping: str, topic: str) -> None:
         groupings: list[dict[str, str]] = json.loads(found)["groupings"]
         return groupings == [{"topic": topic, "grouping": grouping, "declared": "mixed"}]
 
-    await until(does, timeout=60)
+    await until(does)
 
 
 async def test_all_members_plan_by_the_grouping_that_one_of_them_is_told_while_they_run(
@@ -250,7 +250,7 @@ async def test_a_member_without_moves_does_not_begin_with_keys_that_are_away(sho
             found = await told(port)
             return bool(found["away"]) and not found["under_way"]
 
-        await until(is_away, timeout=60)
+        await until(is_away)
     with pytest.raises(AppError, match=r"1 keys are at slots, and .* has no State"):
         await asyncio.wait_for(shop.app(0, port, None).serve(asyncio.Event()), 120)
 

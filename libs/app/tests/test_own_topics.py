@@ -129,7 +129,6 @@ def see(_: Event, visits: Visits) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(180)
 async def test_all_topics_of_an_app_need_two_of_three_copies(admin: tuple[AIOKafkaAdminClient, str]) -> None:
     client, servers = admin
     await client.create_topics([NewTopic(name, 2, 3) for name in ("moved", "merged", "dead")])
@@ -149,7 +148,7 @@ async def test_all_topics_of_an_app_need_two_of_three_copies(admin: tuple[AIOKaf
             return running.done() or not missing
 
         with suppress(AssertionError):  # below is told which one is missing
-            await until(all_there, timeout=120)
+            await until(all_there)
     found = [name for name in await client.list_topics() if name.startswith("own.")]
     assert not missing, found
     assert {name: (await config_of(client, name))["min.insync.replicas"] for name in found} == dict.fromkeys(found, "2")

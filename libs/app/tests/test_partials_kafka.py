@@ -58,7 +58,7 @@ class Site:
         async def reached() -> bool:
             return await self.counts() == counts
 
-        await until(reached, timeout=120)
+        await until(reached)
 
     async def letters(self) -> list[str]:
         found = [dict(each.headers) for each in await self.cluster.read(self.dead)]
@@ -99,7 +99,7 @@ async def test_each_key_has_one_state_of_what_all_members_did(site: Site, option
             wanted = {"count": expected["a"], "latest": {"x": 0}}
             return [(each["key"], each["state"]) for each in found] == [("a", wanted)]
 
-        await until(is_told, timeout=60)
+        await until(is_told)
     # Those of a key go together, so what is written is little where a key has many events.
     assert len(await site.cluster.read(site.partials)) < 4 * PARTITIONS * 1000 / 5
     assert await site.letters() == []
@@ -127,7 +127,7 @@ async def test_a_record_that_is_no_state_is_a_dead_letter_and_others_are_merged(
         async def are_dead() -> bool:
             return len(await site.letters()) == 4
 
-        await until(are_dead, timeout=60)
+        await until(are_dead)
     assert sorted(await site.letters()) == ["undecodable"] * 4
 
 
@@ -143,7 +143,7 @@ async def test_a_state_ends_by_the_times_of_events_and_not_of_when_they_were_mer
             row = [(b"-", json.dumps({"page": "a", "by": "x"}).encode())]
             await site.cluster.write(site.topic, row, 0, 1_600_000_000_000 + second * 1000)
             done = len(counts)
-            await until(lambda done=done: len(counts) > done, timeout=60)  # type: ignore[misc]
+            await until(lambda done=done: len(counts) > done)  # type: ignore[misc]
     assert counts == [1, 2, 3, 1, 2]
 
 
@@ -184,14 +184,14 @@ async def test_a_key_of_merged_states_goes_where_it_is_ordered(site: Site) -> No
         async def is_there() -> bool:
             return len(await site.cluster.read(f"{site.group}.{site.group}.{site.partials}.moved.states")) > 0
 
-        await until(is_there, timeout=60)
+        await until(is_there)
         await site.write(*[{"page": "a", "by": "y"}] * 10)
 
         async def is_merged() -> bool:
             _, body = await asyncio.to_thread(asked, port, "/state/a")
             return [each["state"]["count"] for each in body["states"]] == [30]
 
-        await until(is_merged, timeout=60)
+        await until(is_merged)
     assert published == {"a"}
     assert {each.key for each in await site.cluster.read(site.out)} == {b"a"}
     assert await site.letters() == []
@@ -211,7 +211,7 @@ async def test_states_of_before_a_split_stop_the_start(site: Site) -> None:
 
     async with serving(site.app(keep, state=Visits, split=False)):
         await site.write({"page": "a", "by": "x"})
-        await until(lambda: site.cluster.read(f"{site.group}.{site.topic}.states"), timeout=60)
+        await until(lambda: site.cluster.read(f"{site.group}.{site.topic}.states"))
     with pytest.raises(AppError, match=r"has the states that visit has kept without split"):
         await site.app().serve(asyncio.Event())
 

@@ -516,9 +516,9 @@ def test_a_module_that_runs_its_app_wherever_it_is_imported_is_told_what_to_do(t
         "app.run()\n"
     )
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode != 0
+    assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "put it under if __name__ == '__main__':" in done.stderr
-    assert "AppError: work-1: its process ended at its start, with exit code 1" in done.stderr
+    assert "keygrouping app: work-1: its process ended at its start, with exit code 2" in done.stderr
 
 
 async def test_a_batch_may_be_taken_apart_in_a_process(making: Making) -> None:

@@ -99,7 +99,7 @@ async def test_an_output_that_is_too_large_for_its_topic_holds_up_nothing(
     await write(streams)
     with caplog.at_level(logging.WARNING):
         async with serving(app):
-            await until(streams.all_ended, timeout=120)
+            await until(streams.all_ended)
     letters = await streams.letters()
     assert letters.keys() == {b"%d" % n for n in LARGE}
     assert {each["keygrouping-reason"] for each in letters.values()} == {b"refused_output"}
@@ -130,7 +130,7 @@ async def test_what_is_refused_is_counted(streams: Streams) -> None:
     task = asyncio.create_task(runner.run(stop))
     await write(streams)
     try:
-        await until(streams.all_ended, timeout=120)
+        await until(streams.all_ended)
     finally:
         stop.set()
         await task
@@ -154,7 +154,7 @@ async def test_a_record_without_key_for_a_compacted_topic_is_refused(
 
     await write(streams)
     async with serving(app):
-        await until(streams.all_ended, timeout=120)
+        await until(streams.all_ended)
     assert (await streams.letters()).keys() == {b"%d" % n for n in LARGE}
     assert len(set(await streams.values(compacted))) == 2 * COUNT - len(LARGE)
 
@@ -177,7 +177,7 @@ async def test_a_partition_that_does_not_exist_is_refused(streams: Streams, exac
 
     await write(streams)
     async with serving(app):
-        await until(streams.all_ended, timeout=120)
+        await until(streams.all_ended)
     await check_letters(streams, b"has no partition 99")
 
 
@@ -205,7 +205,7 @@ async def check_forbidden(streams: Streams, exactly_once: bool) -> None:
 
     await write(streams)
     async with serving(app):
-        await until(streams.all_ended, timeout=120)
+        await until(streams.all_ended)
     await check_letters(streams, b"TopicAuthorizationFailedError")
     assert await streams.values(streams.small) == []
 
@@ -236,14 +236,14 @@ async def test_an_output_for_a_topic_that_does_not_exist_is_refused_and_delays_o
 
     await write(streams)
     async with serving(app):
-        await until(streams.all_ended, timeout=120)
+        await until(streams.all_ended)
         await check_letters(streams, f"{nowhere!r}: MissingTopicError: it does not exist: create it".encode())
         await cluster.write(streams.source, [(b"k", b"%d" % LARGE[0])], 1)
         await until(lambda: letters_of_all(streams, len(LARGE) + 1))
         assert waited == [nowhere]
         await cluster.create(**{nowhere: 1})
         await cluster.write(streams.source, [(b"k", b"%d" % LARGE[1])], 0)
-        await until(lambda: has_value(streams, nowhere, b"%d" % LARGE[1]), timeout=60)
+        await until(lambda: has_value(streams, nowhere, b"%d" % LARGE[1]))
 
 
 async def letters_of_all(streams: Streams, count: int) -> bool:
@@ -308,10 +308,10 @@ async def test_an_output_whose_topic_is_deleted_meanwhile_is_refused(
 
     await write(streams)
     async with serving(app):
-        await until(streams.all_ended, timeout=120)
+        await until(streams.all_ended)
         await cluster.admin.delete_topics([streams.small])
         await cluster.write(streams.source, [(b"k", b"5000")], 0)
-        await until(lambda: letters_of_all(streams, 1), timeout=120)
+        await until(lambda: letters_of_all(streams, 1))
     assert (await streams.letters())[b"5000"]["keygrouping-reason"] == b"refused_output"
 
 
@@ -374,7 +374,7 @@ async def test_a_dead_letter_that_is_too_large_for_its_topic_comes_without_its_v
     await cluster.write(streams.source, [(b"a", b'"%s"' % (b"x" * 3000)), (None, b'"%s"' % (b"y" * 3000))])
     await cluster.write(streams.source, [(b"b", b"1")] * (2 * COUNT - 2))
     async with serving(app):
-        await until(streams.all_ended, timeout=120)
+        await until(streams.all_ended)
     letters = await cluster.read(streams.dead)
     assert Counter((each.key, each.value) for each in letters) == {(b"a", None): 1, (None, b""): 1}
     assert all("keygrouping-truncated" in headers(each) for each in letters)
@@ -391,7 +391,7 @@ async def test_a_state_is_as_if_the_event_whose_output_is_refused_had_not_been(s
 
     await write(streams)
     async with serving(app):
-        await until(streams.all_ended, timeout=120)
+        await until(streams.all_ended)
     assert (await streams.letters()).keys() == {b"%d" % n for n in LARGE}
     sums: Counter[bytes] = Counter()
     wanted = []

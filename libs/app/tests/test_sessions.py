@@ -98,7 +98,7 @@ async def test_who_hears_nothing_for_the_sessions_time_starts_nothing_until_it_d
             assert silent < work.starts["other"][0]
             cut.heal()
             await until(lambda: len(work.starts["cut"]) > before)
-            await until(lambda: len(work.ended) == partitions * events, timeout=120)
+            await until(lambda: len(work.ended) == partitions * events)
     for key, offsets in work.order.items():
         assert list(dict.fromkeys(offsets)) == sorted(set(offsets)), key
     told = caplog.text

@@ -76,7 +76,7 @@ async def test_what_is_left_in_slots_is_handled_without_split(streams: Streams, 
     streams.left = {f"{streams.one}/8/{number}" for number in range(LEFT)}
     async with serving(streams.app(streams.one, streams.other, exactly_once=exactly_once)):
         await streams.leave()
-        await until(lambda: streams.left <= streams.seen.keys(), timeout=120)
+        await until(lambda: streams.left <= streams.seen.keys())
     assert set(streams.seen.values()) == {1}
 
 
@@ -109,7 +109,7 @@ async def test_what_an_old_member_shares_of_another_topic_ends_the_app(streams: 
     with pytest.raises(AppError, match=f"holds events of {streams.one!r} that are not handled yet, and its handler"):
         async with serving(app) as ended:
             await streams.cluster.write(streams.other, [(b"k", b"1")])
-            await until(lambda: streams.seen, timeout=60)
+            await until(lambda: streams.seen)
             await streams.leave()
             await asyncio.wait_for(ended, 60)
     assert streams.seen == Counter([f"{streams.other}/0/0"])
@@ -139,11 +139,11 @@ async def test_versions_with_and_without_split_follow_each_other_while_events_fl
         await write(partition, count)
     async with AsyncExitStack() as last:
         async with serving(version(False)):
-            await until(lambda: streams.seen, timeout=60)
+            await until(lambda: streams.seen)
             async with serving(version(True)), serving(version(True)):
-                await until(is_shared, timeout=120)
+                await until(is_shared)
                 await last.enter_async_context(serving(version(False)))
-        await until(lambda: len(streams.seen) == written.total(), timeout=120)
+        await until(lambda: len(streams.seen) == written.total())
     assert streams.seen.keys() == {f"{streams.one}/{part}/{n}" for part, count in written.items() for n in range(count)}
     # A member that was too slow to end what ran, or was taken for dead, has said so; else no event runs twice.
     assert set(streams.seen.values()) == {1} or any(reason in caplog.text for reason in AGAIN)

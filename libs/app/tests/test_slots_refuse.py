@@ -110,11 +110,11 @@ async def test_what_a_slot_refuses_is_handled_where_it_is(
         return REFUSED in caplog.text
 
     async with serving(streams.app()), serving(streams.app()):
-        await until(is_shared, timeout=120)
+        await until(is_shared)
         await streams.limit(1000)
-        await until(is_refused, timeout=120)
+        await until(is_refused)
         shared = await streams.shared(committed=False)
-        await until(streams.are_all_out, timeout=120)
+        await until(streams.are_all_out)
     # Nobody was killed: so each ran once, in either case.
     assert await streams.outputs() == Counter(streams.identities)
     assert not await cluster.read(streams.dead)
@@ -133,8 +133,8 @@ async def test_what_is_too_large_for_slots_is_not_given_to_them(
         return len(await streams.shared()) > 50
 
     async with serving(streams.app()), serving(streams.app()):
-        await until(is_shared, timeout=120)
-        await until(streams.are_all_out, timeout=120)
+        await until(is_shared)
+        await until(streams.are_all_out)
     assert REFUSED not in caplog.text
     assert {record.value for record in await cluster.read(streams.slots, committed=False)} == {b'"small"'}
     assert not await cluster.read(streams.dead)
@@ -165,8 +165,8 @@ async def test_while_outputs_cannot_be_written_nothing_is_written_to_slots_again
     monkeypatch.setattr(Writer, "write", write)
     await streams.create(100_000)
     async with serving(streams.app()), serving(streams.app()):
-        await until(is_shared, timeout=120)
-        await until(streams.are_all_out, timeout=120)
+        await until(is_shared)
+        await until(streams.are_all_out)
     shared = await streams.shared()
     assert max(shared.values()) == 1
 

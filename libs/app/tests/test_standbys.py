@@ -108,7 +108,7 @@ async def test_whoever_takes_over_reads_only_what_its_copy_has_not(
         async def reached() -> bool:
             return len(await cluster.read(out)) == count
 
-        await until(reached, timeout=120)
+        await until(reached)
         return [record.value or b"" for record in await cluster.read(out)]
 
     def is_copied() -> bool:
@@ -124,7 +124,7 @@ async def test_whoever_takes_over_reads_only_what_its_copy_has_not(
         await pay()
         async with serving(app()):
             await reach(4 * KEYS)
-            await until(is_copied, timeout=120)
+            await until(is_copied)
             caplog.clear()
             monkeypatch.setattr(runner, "check_partitions", _failing_once(check_partitions))
         await pay()

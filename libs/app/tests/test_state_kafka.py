@@ -57,7 +57,7 @@ class Bank:
         async def reached() -> bool:
             return len(await self.balances()) >= count
 
-        await until(reached, timeout=120)
+        await until(reached)
 
 
 @pytest.fixture

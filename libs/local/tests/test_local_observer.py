@@ -83,7 +83,7 @@ async def test_balance_is_that_of_the_workers_in_use_by_what_they_can_do(
                 seen.append(await observer.look(router))
                 return seen[-1].loads == loads[: len(capacities)]
 
-            await until(all_read, 60)
+            await until(all_read)
             return seen[-1].lambda_
 
         assert await lambda_of(0, 2, 6) == 1.5
@@ -115,7 +115,7 @@ async def test_what_workers_repeat_counts_once_and_what_is_none_ends_nothing(
             loads.append((await observer.look()).run.loads)
             return loads[-1][1] > 3
 
-        await until(all_read, 60)
+        await until(all_read)
         assert loads[-1] == (0.0, 6.0)
 
 
@@ -155,6 +155,6 @@ async def _counts_events_alone(
         seen.append(await observer.look())
         return seen[-1].events >= 10
 
-    await until(all_counted, 60)
+    await until(all_counted)
     assert seen[-1].events == 10
     assert max(snapshot.events_per_second for snapshot in seen) > 0

@@ -134,7 +134,7 @@ async def test_a_leader_that_is_cancelled_leaves_no_child(tmp_path: Path) -> Non
             await asyncio.Event().wait()
 
     leading = asyncio.create_task(lead())
-    await until(lambda: pids, 60)
+    await until(lambda: pids)
     leading.cancel()
     await asyncio.wait([leading])
     assert leading.cancelled() and gone(pids[0]) and (tmp_path / "ended-0").exists()
@@ -149,4 +149,4 @@ async def test_a_leader_that_is_killed_leaves_no_child(tmp_path: Path) -> None:
     pid = int((await leader.stdout.readline()).split()[1])
     leader.send_signal(signal.SIGKILL)
     await leader.wait()
-    await until(lambda: ended.exists() and gone(pid), 60)
+    await until(lambda: ended.exists() and gone(pid))

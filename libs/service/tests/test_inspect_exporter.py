@@ -288,7 +288,7 @@ async def test_a_broker_may_come_back(broker: EmbeddedBroker, cluster: Cluster, 
         await until_events(exporter, 10)
         await asyncio.to_thread(broker.kill)
         try:
-            await until(lambda: exporter.state == "unreachable", 120)
+            await until(lambda: exporter.state == "unreachable")
         finally:
             await asyncio.to_thread(broker.start)
         await until(lambda: exporter.state == "reading")

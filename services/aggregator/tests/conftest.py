@@ -29,7 +29,7 @@ from keygrouping_service.records.record import Record
 
 JOB = '{"window": 1000, "lateness": 0, "aggregates": [{"name": "n", "op": "count"}]}'
 WORKERS = 6
-TIMEOUT = 60.0
+TIMEOUT = 300.0
 Row = tuple[int, bytes, int]  # routed partition, key, event time
 
 

@@ -27,7 +27,7 @@ from keygrouping_service.records.aiokafka_adapter import fetch
 from keygrouping_service.records.record import Record
 
 PARTITIONS = 4
-TIMEOUT = 90.0
+TIMEOUT = 300.0
 
 Records = dict[int, list[Record]]
 

@@ -97,7 +97,7 @@ async def test_a_quarantined_key_goes_to_its_topic_and_comes_back_and_the_counts
         rows = [(b"bad", b"%d" % n) for n in range(20)] + [(b"good", b"%d" % n) for n in range(20)]
         await cluster.write(settings.events_topic, rows, timestamp_ms=START_MS)
         written += len(rows)
-        await until(is_done, 60)
+        await until(is_done)
 
     async def found() -> tuple[list[Any], list[Any]]:
         return await cluster.read(settings.routed_topic), await cluster.read(topic)
@@ -113,7 +113,7 @@ async def test_a_quarantined_key_goes_to_its_topic_and_comes_back_and_the_counts
             except httpx.TransportError:
                 return False
 
-        await until(answers, 60)
+        await until(answers)
         await write()
         order = {"action": "quarantine-topic", "seconds": 600}
         assert (await api.put("/overrides/bad", json=order)).is_success

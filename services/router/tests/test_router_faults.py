@@ -79,13 +79,13 @@ async def assert_exactly(cluster: Cluster, settings: RouterSettings, written: se
     async def all_there() -> bool:
         return await routed_count(cluster, settings) >= len(written)
 
-    await until(all_there, timeout=180)
+    await until(all_there)
     events = Counter(record.value for record in await cluster.read(settings.events_topic))
 
     async def as_many() -> bool:
         return await routed_count(cluster, settings) >= events.total()
 
-    await until(as_many, timeout=60)
+    await until(as_many)
     routed = Counter(record.value for record in await cluster.read(settings.routed_topic))
     assert not routed - events, "nothing doubled"
     assert not events - routed, "nothing lost"
@@ -101,7 +101,7 @@ async def kill_while_routing(cluster: Cluster, settings: RouterSettings, kills: 
     try:
         for _ in range(kills):
             await process.start()
-            await until(partial(moved_on, cluster, settings, await routed_count(cluster, settings)), 120)
+            await until(partial(moved_on, cluster, settings, await routed_count(cluster, settings)))
             await asyncio.sleep(random.random())
             assert await process.end(signal.SIGKILL) == -signal.SIGKILL
         enough.set()

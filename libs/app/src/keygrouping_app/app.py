@@ -275,18 +275,20 @@ class App:
         """Runs the app until SIGTERM or SIGINT, or up to `until`: then what runs ends, all is committed, and the group
         is left.
 
-        The process is the app's: garbage is collected more rarely. AppError before anything starts if the app can't
-        run; other errors if it can't go on.
+        The process is the app's: garbage is collected more rarely, and an app that can't run ends it, with code 2 and a
+        line for each fault, or with code 1 if no broker is reached. Other errors if it can't go on.
         """
         from multiprocessing import current_process
 
+        from keygrouping_app.faults import faults_told
         from keygrouping_app.worker_process import NAME
 
-        if current_process().name.startswith(NAME):
-            raise AppError(
-                ["app.run() is called wherever the module is imported: put it under if __name__ == '__main__':"]
-            )
-        asyncio.run(self._until_signal())
+        with faults_told("app"):
+            if current_process().name.startswith(NAME):
+                raise AppError(
+                    ["app.run() is called wherever the module is imported: put it under if __name__ == '__main__':"]
+                )
+            asyncio.run(self._until_signal())
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Like `run`, on an event loop that is there already, until `stop` is set or `until` reached."""

@@ -204,7 +204,7 @@ class Deployment:
         """Whether all windows that end by `time_ms` are final."""
         return all(entry.progress.time >= time_ms for entry in (await self.committed("aggregator")).values())
 
-    async def until(self, condition: Callable[[], Awaitable[bool]], timeout: float = 180.0) -> None:
+    async def until(self, condition: Callable[[], Awaitable[bool]], timeout: float = 300.0) -> None:
         """Waits for a condition, reviving what dies; LocalError with the last lines of all logs after `timeout`."""
         deadline = time.monotonic() + timeout
         while not await self._holds(condition):

@@ -26,8 +26,11 @@ Row = tuple[bytes | None, bytes | None]
 """Key and value of a record."""
 
 
-async def until(condition: Callable[[], Awaitable[Any] | Any], timeout: float = 60.0) -> None:
-    """Waits until `condition()` is true; a broker that is away counts as "not yet". AssertionError after `timeout`."""
+async def until(condition: Callable[[], Awaitable[Any] | Any], timeout: float = 300.0) -> None:
+    """Waits until `condition()` is true; a broker that is away counts as "not yet". AssertionError after `timeout`.
+
+    That ends a test that hangs, and is no bound on how long things may take: other tests run on the same cores.
+    """
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         try:

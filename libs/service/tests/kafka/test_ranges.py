@@ -133,7 +133,7 @@ async def test_a_group_that_has_begun_gets_no_end(reader: Reader) -> None:
     runner = reader.runner(None)
     stop = asyncio.Event()
     running = asyncio.create_task(runner.run(stop))
-    await until(partial(_has_read, reader, 10), 60)
+    await until(partial(_has_read, reader, 10))
     stop.set()
     await running
     assert await reader.decide(start="latest") is None

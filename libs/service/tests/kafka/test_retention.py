@@ -121,7 +121,7 @@ async def test_a_stage_shows_what_expires_and_its_losses_from_0_on(
         value(f"{name}_total") for name in ("commits", "rebalances", "partition_restarts", "transaction_aborts")
     } == {0}
     async with running(runner):
-        await until(lambda: value("expiring_records") == 3, 60)
+        await until(lambda: value("expiring_records") == 3)
 
 
 async def test_a_stage_works_on_where_retention_can_not_be_seen(
@@ -146,4 +146,4 @@ async def test_a_stage_works_on_where_retention_can_not_be_seen(
     async with running(runner):
         await asyncio.wait_for(looked.wait(), 60)
         await cluster.write(topic_prefix, [(b"k", b"v")])
-        await until(lambda: read == [b"v"], 60)
+        await until(lambda: read == [b"v"])

@@ -189,7 +189,7 @@ async def test_when_the_input_was_last_seen_is_shown_by_who_owns_nothing_of_it_t
             assert seen(runner) == last
         finally:
             os.kill(broker.pid, signal.SIGCONT)
-        await until(lambda: seen(runner) > last, 60)
+        await until(lambda: seen(runner) > last)
 
 
 async def test_work_goes_on_after_a_call_that_its_client_gave_up(

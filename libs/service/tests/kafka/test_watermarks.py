@@ -122,9 +122,9 @@ async def test_a_stage_shows_what_it_has_committed_while_it_works_on_a_partition
 
     runner = PartitionRunner(settings, "router", source, work)
     async with running(runner):
-        await until(lambda: [shown(runner.group, p) for p in (0, 1)] == [36_000.0, 36_000.001], 60)
+        await until(lambda: [shown(runner.group, p) for p in (0, 1)] == [36_000.0, 36_000.001])
         idle.set()
-        await until(lambda: shown(runner.group, 1) is None, 60)
+        await until(lambda: shown(runner.group, 1) is None)
     assert shown(runner.group, 0) is None, "another process may show it now"
 
 

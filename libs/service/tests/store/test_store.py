@@ -166,7 +166,7 @@ async def test_what_is_published_expires(store: Store) -> None:
     async def only_the_long_one() -> bool:
         return await store.published("live") == {"long": 2}
 
-    await until(only_the_long_one, 5)
+    await until(only_the_long_one)
 
 
 async def test_what_is_published_again_stays(store: Store) -> None:
@@ -185,7 +185,7 @@ async def test_a_lease_has_one_owner_until_it_ends(store: Store) -> None:
     async def taken_over() -> bool:
         return await store.lease("round", "r2", 30)
 
-    await until(taken_over, 5)
+    await until(taken_over)
     assert not await store.lease("round", "r1", 30)
 
 
@@ -289,7 +289,7 @@ async def test_a_disk_that_hangs_costs_no_more_than_the_timeout(
     async def written() -> bool:
         return await store.get("control") == Entry(1, 1)
 
-    await until(written, 10)
+    await until(written)
     await store.close()
 
 

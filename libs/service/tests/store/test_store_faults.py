@@ -73,7 +73,7 @@ async def test_a_server_that_died_is_told_of_at_once_and_found_again(server: Red
     for line in await refusals(store):
         assert line.startswith(f"Redis at {server.address} can't be used: ")
     server.start()
-    await until(lambda: works(store), 10)
+    await until(lambda: works(store))
     assert await store.get("control") == Entry({"workers": 4}, 1)
     assert await store.put("control", 2, expected=1) == Entry(2, 2)
     await store.close()
@@ -87,7 +87,7 @@ async def test_a_server_that_accepts_and_never_answers_costs_no_more_than_the_ti
         for _ in range(2):
             assert await refusals(store) == {f"Redis at {server.address} gives no answer within 1 s"}
     server.thaw()
-    await until(lambda: works(store), 10)
+    await until(lambda: works(store))
     await store.close()
 
 
@@ -102,7 +102,7 @@ async def test_a_change_that_was_sent_is_told_from_one_that_was_not(server: Redi
     async def is_there() -> bool:
         return await store.get("control") == Entry(1, 1)
 
-    await until(is_there, 10)
+    await until(is_there)
     server.ask("CONFIG", "SET", "maxmemory", "1")
     with pytest.raises(Unavailable, match="maxmemory") as refused:
         await store.put("control", 2, expected=1)
@@ -186,19 +186,19 @@ async def test_a_cluster_takes_every_call_and_is_found_again(tmp_path: Path) -> 
     bus = ("--cluster-port", str(free_ports(1)[0]))
     with RedisServer(tmp_path / "redis", "--cluster-enabled", "yes", *bus, "--appendonly", "yes") as server:
         server.ask("cluster", "addslotsrange", "0", "16383")
-        await until(lambda: "cluster_state:ok" in server.ask("cluster", "info"), 20)
+        await until(lambda: "cluster_state:ok" in server.ask("cluster", "info"))
         store = open_store(settings_of(f"redis+cluster://127.0.0.1:1,{server.address}"))
         await use(store)
         server.kill()
         await refusals(store)
         server.start()
-        await until(lambda: works(store), 20)
+        await until(lambda: works(store))
         assert await store.get("control") == Entry({"workers": 4}, 1)
         server.freeze()
         async with asyncio.timeout(20 * TIMEOUT):
             await refusals(store)
         server.thaw()
-        await until(lambda: works(store), 20)
+        await until(lambda: works(store))
         await store.close()
 
 
@@ -211,13 +211,13 @@ async def test_sentinels_lead_to_the_new_master(tmp_path: Path) -> None:
         sentinel.ask("sentinel", "monitor", "main", "127.0.0.1", str(one.port), "1")
         sentinel.ask("sentinel", "set", "main", "down-after-milliseconds", "3000")
         sentinel.ask("sentinel", "set", "main", "failover-timeout", "2000")
-        await until(lambda: "num-slaves\n1" in sentinel.ask("sentinel", "master", "main"), 30)
+        await until(lambda: "num-slaves\n1" in sentinel.ask("sentinel", "master", "main"))
         store = open_store(settings_of(f"redis+sentinel://127.0.0.1:1,{sentinel.address}/main"))
         await use(store)
-        await until(lambda: two.ask("exists", "{keygrouping}:document:control") == "1", 10)
+        await until(lambda: two.ask("exists", "{keygrouping}:document:control") == "1")
         one.kill()
         await refusals(store)
-        await until(lambda: works(store), 60)
+        await until(lambda: works(store))
         assert await store.get("control") == Entry({"workers": 4}, 1)
         await store.close()
 

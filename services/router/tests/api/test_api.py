@@ -612,7 +612,7 @@ async def test_too_many_listeners_are_turned_away_until_one_goes(plane: FakePlan
             async with client.stream("GET", "/events") as second:
                 return second.status_code == 200
 
-        await until(is_free, 10)
+        await until(is_free)
         plane.over.set()
 
 
@@ -638,7 +638,7 @@ async def test_listeners_who_leave_are_no_error(plane: FakePlane, caplog: pytest
             writer.transport.abort()
 
         await asyncio.gather(*(listen(number) for number in range(40)))
-        await until(lambda: plane.asked.count(("left",)) == plane.asked.count(("came",)) > 0, 60)
+        await until(lambda: plane.asked.count(("left",)) == plane.asked.count(("came",)) > 0)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
     assert HTTP_PROBLEMS.labels("500")._value.get() == problems
 

@@ -288,7 +288,7 @@ async def test_routers_that_run_tell_each_other() -> None:
         return all(swing.all and swing.all[-1] > swing.own[-1] for swing in swings)
 
     async with planes[0].replica.running(), planes[1].replica.running():
-        await until(heard, 60)
+        await until(heard)
 
 
 async def test_nothing_is_told_or_planned_of_an_interval_that_is_not_counted_yet(

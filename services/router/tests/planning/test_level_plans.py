@@ -396,7 +396,7 @@ async def test_routers_that_run_plan_inside_of_their_intervals(count: int) -> No
         )
 
     async with asyncio.timeout(20), planes[0].replica.running(), planes[-1].replica.running():
-        await until(planned_inside, 15)
+        await until(planned_inside)
 
 
 @pytest.fixture(params=["file", "redis"])

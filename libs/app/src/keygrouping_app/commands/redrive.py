@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from keygrouping.printable import printable
 
-from keygrouping_app.commands.target import declare_target, faults_told, target_of
+from keygrouping_app.commands.target import declare_target, target_of
+from keygrouping_app.faults import faults_told
 from keygrouping_app.handlers import AppError
 from keygrouping_app.redrive import Choice, Report
 

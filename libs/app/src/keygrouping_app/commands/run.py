@@ -7,7 +7,8 @@ import os
 import sys
 
 from keygrouping_app.app import App
-from keygrouping_app.commands.target import declare_target, faults_told, target_of
+from keygrouping_app.commands.target import declare_target, target_of
+from keygrouping_app.faults import faults_told
 from keygrouping_app.handlers import all_done
 from keygrouping_app.logs import set_up_logging
 

@@ -6,10 +6,6 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from aiokafka.errors import KafkaConnectionError
 
 from keygrouping_app.app import App
 from keygrouping_app.environment import BROKERS, apply
@@ -60,16 +56,3 @@ def load(target: str) -> App:
     )
     what = "is missing" if found is None else f"is no App but {type(found).__name__}"
     raise AppError([f"{target} {what}; {there}"])
-
-
-@contextmanager
-def faults_told(command: str) -> Iterator[None]:
-    """Ends the process with code 2 and one line for each fault of an AppError, with 1 if no broker is reached."""
-    try:
-        yield
-    except AppError as wrong:
-        sys.stderr.writelines(f"keygrouping {command}: {fault}\n" for fault in wrong.faults)
-        sys.exit(2)
-    except KafkaConnectionError as error:
-        told = f"{error}: see that the brokers run, and that {BROKERS} or --bootstrap-servers names them"
-        sys.exit(f"keygrouping {command}: {told}")

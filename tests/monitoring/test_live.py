@@ -262,7 +262,7 @@ async def check_live(
 ) -> None:
     """Watches a pipeline until it has given results and its routers see each other, and checks."""
     async with pipeline(deployment, stages, routers, store) as addresses, AsyncExitStack() as beside:
-        await until(partial(read_results, deployment.settings), TIMEOUT)  # before others want the cores that Spark needs
+        await until(partial(read_results, deployment.settings), TIMEOUT)  # Spark needs the cores until then
         member = await beside.enter_async_context(app_at_work(deployment, folder))
         with watching(folder, [*addresses, member]) as prometheus:
 

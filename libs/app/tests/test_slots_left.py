@@ -29,6 +29,9 @@ class Streams:
         self.cluster, self.group, self.dead = cluster, f"{prefix}-group", f"{prefix}-dead"
         self.one, self.other, self.slots = f"{prefix}-in", f"{prefix}-other", f"{prefix}-group.overflow"
         self.seen: Counter[str] = Counter()
+        self.began = 0
+        self.may_end = asyncio.Event()
+        self.may_end.set()
         self.left = {f"{self.one}/7/{number}" for number in range(LEFT)}
 
     async def create(self) -> None:
@@ -48,6 +51,8 @@ class Streams:
     def handler(self, topic: str, has_state: bool) -> Callable[..., Awaitable[None]]:
         async def work(event: Event) -> None:
             assert event.topic == topic
+            self.began += 1
+            await self.may_end.wait()
             await asyncio.sleep(0.02)
             self.seen[event.identity] += 1
 
@@ -78,6 +83,37 @@ async def test_what_is_left_in_slots_is_handled_without_split(streams: Streams, 
         await streams.leave()
         await until(lambda: streams.left <= streams.seen.keys())
     assert set(streams.seen.values()) == {1}
+
+
+@pytest.mark.parametrize("range_ends", [None, "latest"])
+async def test_what_an_old_member_is_the_first_to_share_is_handled_by_an_app_of_several_handlers(
+    streams: Streams, range_ends: str | None
+) -> None:
+    """Its slots are empty at the start, and so it can't be seen whose events they get."""
+    await streams.cluster.write(streams.one, [(b"k", b"1")])
+    streams.may_end.clear()
+    async with serving(streams.app(streams.one, streams.other, until=range_ends)) as ended:
+        await until(lambda: streams.began)
+        await streams.leave()
+        streams.may_end.set()
+        if range_ends is not None:
+            await asyncio.wait_for(ended, 120)
+        await until(lambda: streams.left <= streams.seen.keys())
+    assert streams.seen == Counter(streams.left | {f"{streams.one}/0/0"})
+
+
+async def test_what_an_old_member_is_the_first_to_share_and_no_handler_can_be_given_ends_the_app(
+    streams: Streams,
+) -> None:
+    await streams.cluster.create(**{f"{streams.one}-third": 1})
+    with pytest.raises(
+        AppError, match=f"holds events of {streams.one!r} that are not handled yet, and this app has no"
+    ):
+        async with serving(streams.app(streams.other, f"{streams.one}-third")) as ended:
+            await streams.cluster.write(streams.other, [(b"k", b"1")])
+            await until(lambda: streams.began)
+            await streams.leave()
+            await asyncio.wait_for(ended, 120)
 
 
 async def test_what_no_handler_can_be_given_is_told_at_the_start(streams: Streams) -> None:

@@ -116,7 +116,7 @@ class Member:
         async with started(consumer):
             self._consumer, self._rebalancing = consumer, False
             try:
-                self._subscribe()
+                self.join()
                 while True:
                     # Nothing is fetched: it raises what the membership has failed with.
                     await consumer.getmany(timeout_ms=1000)
@@ -147,10 +147,18 @@ class Member:
         async with self._commits:
             return
 
+    def join(self) -> None:
+        """Joins with the topics that there are now; a second subscription is aiokafka's public way to join again."""
+        if self._rejoining is not None:
+            self._rejoining.cancel()
+            self._rejoining = None
+        if self._consumer is not None:
+            self._consumer.subscribe(topics=sorted(self._topics), listener=_Listener(self))
+
     def lose_all(self) -> None:
         """Takes everything for lost, and asks for an assignment again."""
         self._lose()
-        self._subscribe()
+        self.join()
 
     def _lose(self) -> None:
         self._joined = False
@@ -232,15 +240,7 @@ class Member:
         self._assignor.holds.discard((tp.topic, tp.partition))
         self._assignor.leaving.discard((tp.topic, tp.partition))
         if self._rejoining is None:
-            self._rejoining = asyncio.get_running_loop().call_later(_REJOIN_SECONDS, self._subscribe)
-
-    def _subscribe(self) -> None:
-        """Joins; a second subscription is aiokafka's public way to join again."""
-        if self._rejoining is not None:
-            self._rejoining.cancel()
-            self._rejoining = None
-        if self._consumer is not None:
-            self._consumer.subscribe(topics=sorted(self._topics), listener=_Listener(self))
+            self._rejoining = asyncio.get_running_loop().call_later(_REJOIN_SECONDS, self.join)
 
     def _new_session(self) -> Session:
         return Session(self._settings.session_timeout, self._heard, self._thrown_out)

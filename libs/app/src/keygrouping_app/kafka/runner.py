@@ -37,9 +37,10 @@ from keygrouping_app.kafka.changelog import (
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.fetched import give_bare_records
 from keygrouping_app.kafka.giving import keep_giving
+from keygrouping_app.kafka.left import Left
 from keygrouping_app.kafka.member import Member, NotNowError
 from keygrouping_app.kafka.moving import Moving
-from keygrouping_app.kafka.overflow import SlotPartition, handler_of_slots, overflow_of, prepare_sharing, slots_are_over
+from keygrouping_app.kafka.overflow import SlotPartition, overflow_of, prepare_sharing, slots_are_over
 from keygrouping_app.kafka.partials import MarkedPartition, check_begun, prepare_partials
 from keygrouping_app.kafka.partition import Given, Partition, Returned
 from keygrouping_app.kafka.ranges import (
@@ -74,8 +75,6 @@ _REST_MS = 10
 """Between two reads of a partition that has little room, and at most for others while it has none."""
 _END_SECONDS = 0.5
 _LOOK_SECONDS = 5.0
-_LEFT_SECONDS = 30.0
-"""For which an answer to what is left in slots is waited for at the start."""
 _MOST_RESTORES = 4
 """Partitions whose states are restored at once."""
 _GRACE = 5.0
@@ -245,7 +244,7 @@ class Runner:
         """To be asked when the inputs are over: then nothing more comes to slots."""
         mergers = self._handler_of.keys() - self._handlers.keys()
         behind = {slots for slots, topic in self.moving.inputs.items() if topic in mergers}
-        slots = self._topic_of.keys() - self._handlers.keys() - mergers - behind
+        slots = (self._topic_of.keys() - self._handlers.keys() - mergers - behind) | self._left.unclaimed
         for topics in (slots, mergers, behind):  # each is over when nothing comes from those before it
             if topics and not await slots_are_over(self._admin, self._settings, topics):
                 return False
@@ -626,6 +625,8 @@ class Runner:
             if tp in self.partitions:
                 self.partitions[tp].log_end = end
         self.seen = time.time()
+        if await self._left.look(self._reader):
+            self._member.join()
 
     # What has ended.
 
@@ -891,27 +892,8 @@ class Runner:
         for topic, (handler, _) in self._handlers.items():
             if handler.split and self.sharing is not None:
                 self.sharing.largest = await prepare_sharing(self._admin, self._settings, topic)
-        if overflow_of(self._settings.group) in there:
-            await self._find_left()
-
-    async def _find_left(self) -> None:
-        """What is in slots has to be handled, also if no handler has `split` any more."""
-        deadline = asyncio.get_running_loop().time() + _LEFT_SECONDS
-        for pause in backoff():
-            try:
-                with given_up_calls():
-                    topic = await handler_of_slots(self._admin, self._settings, self._handler_of)
-            except Exception as failed:
-                if not can_be_retried(failed):
-                    raise
-                if asyncio.get_running_loop().time() > deadline:
-                    log.warning("what slots hold can't be seen; without split it waits for the next start: %r", failed)
-                    return
-                await asyncio.sleep(pause)
-            else:
-                if topic is not None:
-                    self._topic_of[overflow_of(self._settings.group)] = topic
-                return
+        self._left = Left(self._admin, self._settings, self._handler_of, self._topic_of)
+        await self._left.find(there)
 
 
 def _blames(error: RefusedError, sent: Sequence[Outgoing], partials: Partials | None) -> bool:

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from keygrouping_app import App, AppError, Event
 from keygrouping_app.surplus import SOURCE, TIME
 from keygrouping_service.testing import Cluster, until
@@ -114,6 +115,39 @@ async def test_what_an_old_member_is_the_first_to_share_and_no_handler_can_be_gi
             await until(lambda: streams.began)
             await streams.leave()
             await asyncio.wait_for(ended, 120)
+
+
+async def test_a_topic_that_is_left_with_records_is_told_until_they_are_handled(
+    streams: Streams, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its handler was taken away. One of which all is handled is not told, though a transaction's marker ends it."""
+    cluster, third = streams.cluster, f"{streams.one}-third"
+
+    async def told() -> list[str]:
+        caplog.clear()
+        seen = len(streams.seen)
+        await cluster.write(third, [(b"k", b"1")])
+        async with serving(streams.app(third)):
+            await until(lambda: len(streams.seen) > seen)
+        return [each.getMessage() for each in caplog.records if "does not read it any more" in each.getMessage()]
+
+    async def handle_all(events: int) -> None:
+        async with serving(streams.app(streams.one, streams.other)):
+            await until(lambda: len(streams.seen) == events)
+
+    await cluster.create(**{third: 1})
+    await cluster.write(streams.one, [(b"k", b"1")] * 3)
+    transactional = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=streams.group)
+    async with transactional as producer, producer.transaction():
+        await producer.send(streams.other, b"1", b"k")
+    await handle_all(4)
+    assert await told() == []
+    await cluster.write(streams.one, [(b"k", b"1")])
+    (line,) = await told()
+    assert line.startswith(f"topic {streams.one!r} holds records that group {streams.group} has not handled, and")
+    assert line.endswith(f"kafka-consumer-groups --group {streams.group} --delete-offsets --topic {streams.one}")
+    await handle_all(7)
+    assert await told() == []
 
 
 async def test_what_no_handler_can_be_given_is_told_at_the_start(streams: Streams) -> None:

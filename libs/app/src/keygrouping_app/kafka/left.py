@@ -1,5 +1,7 @@
-"""Events in slots of an app that shares none any more: they are of the one handler that members of a version before had
-with `split`, and which one that is can be seen as soon as there are some."""
+"""What a version before has left: events in slots of an app that shares none any more, and topics it does not read.
+
+Events in slots are of the one handler that had `split`, and which one that is can be seen as soon as there are some.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from keygrouping_kafka.errors import can_be_retried
 
 from keygrouping_app.handlers import Handler
 from keygrouping_app.kafka.clients import Settings
-from keygrouping_app.kafka.overflow import handler_of_slots, overflow_of
+from keygrouping_app.kafka.overflow import first_unread, handler_of_slots, overflow_of
 from keygrouping_app.kafka.ranges import partitions_of
 
 log = logging.getLogger(__name__)
@@ -24,7 +26,7 @@ _FIND_SECONDS = 30.0
 
 
 class Left:
-    """Of one app. `handlers` by topic; `topic_of`: the topic whose handler works on each topic that is read."""
+    """In slots. `handlers` by topic; `topic_of`: the topic whose handler works on each topic that is read."""
 
     def __init__(
         self,
@@ -78,3 +80,31 @@ class Left:
         topic = await handler_of_slots(self._admin, self._settings, self._handlers)
         if topic is not None:
             self._topic_of[self._overflow] = topic
+
+
+async def tell_unread(admin: AIOKafkaAdminClient, settings: Settings, topics: Collection[str]) -> None:
+    """Warns of records that the group has still to handle of topics that it has begun to read, others than these."""
+    try:
+        with given_up_calls():
+            unread = await _unread(admin, settings, topics)
+    except Exception as failed:
+        if not can_be_retried(failed):
+            raise
+        log.warning("whether the group has left anything in other topics can't be seen: %r", failed)
+        return
+    for topic in sorted(unread):
+        log.warning(
+            "topic %r holds records that group %s has not handled, and this app does not read it any more: run a "
+            "version with the handler that did, or, if nobody misses them, kafka-consumer-groups --group %s "
+            "--delete-offsets --topic %s",
+            *(topic, settings.group, settings.group, topic),
+        )
+
+
+async def _unread(admin: AIOKafkaAdminClient, settings: Settings, topics: Collection[str]) -> set[str]:
+    committed = {
+        tp: at for tp, at in (await admin.list_consumer_group_offsets(settings.group)).items() if tp.topic not in topics
+    }
+    there = {tp.topic for tp in committed} & set(await admin.list_topics())
+    tps = committed.keys() & set(await partitions_of(admin, there)) if there else set()
+    return {tp.topic for tp in await first_unread(settings, tps, committed)} if tps else set()

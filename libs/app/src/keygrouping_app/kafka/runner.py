@@ -37,7 +37,7 @@ from keygrouping_app.kafka.changelog import (
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.fetched import give_bare_records
 from keygrouping_app.kafka.giving import keep_giving
-from keygrouping_app.kafka.left import Left
+from keygrouping_app.kafka.left import Left, tell_unread
 from keygrouping_app.kafka.member import Member, NotNowError
 from keygrouping_app.kafka.moving import Moving
 from keygrouping_app.kafka.overflow import SlotPartition, overflow_of, prepare_sharing, slots_are_over
@@ -894,6 +894,7 @@ class Runner:
                 self.sharing.largest = await prepare_sharing(self._admin, self._settings, topic)
         self._left = Left(self._admin, self._settings, self._handler_of, self._topic_of)
         await self._left.find(there)
+        await tell_unread(self._admin, self._settings, self._topic_of.keys() | self._left.unclaimed)
 
 
 def _blames(error: RefusedError, sent: Sequence[Outgoing], partials: Partials | None) -> bool:

@@ -38,13 +38,13 @@ _ASK_SECONDS = 0.1
 """Seconds between questions for the ends of slots."""
 _ANSWER_SECONDS, _SILENT_SECONDS = 2.0, 10.0
 """For which an answer is waited for, and between questions to a slot that gives none, as it has no leader."""
-_HALF_LIFE, _CALLS_OF_HALF_LIFE, _MOST_HALF_LIFE = 1.0, 10.0, 120.0
+_HALF_LIFE, _CALLS_OF_HALF_LIFE, _MOST_HALF_LIFE = 0.5, 10.0, 120.0
 """Seconds in which counts of events halve, and in mean calls, if that is longer: quick calls are many in a second."""
 _ROOM, _CALLS_OF_ROOM = 2.0, 4.0
 """Seconds that all lanes of a slot's owner need for the open events that it grants, and in mean calls: some run."""
 _BURST = 0.5
 """Seconds of a flow that may be written at once."""
-_SOON, _CALLS_OF_SOON = 2.0, 4.0
+_SOON, _CALLS_OF_SOON = 0.5, 4.0
 """Seconds, and mean calls, in which events that wait are to be handled."""
 _USUAL_BACKLOG, _CALLS_OF_BACKLOG = 0.25, 1.0
 """Seconds of all lanes, and mean calls, that events are open without being too many."""

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from functools import partial
+from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -21,7 +23,8 @@ from keygrouping_app.kafka.ranges import partitions_of
 
 log = logging.getLogger(__name__)
 
-_FIND_SECONDS = 30.0
+_Answer = TypeVar("_Answer")
+_ANSWER_SECONDS = 30.0
 """For which an answer is waited for at the start."""
 
 
@@ -52,18 +55,8 @@ class Left:
     async def find(self, there: Collection[str]) -> None:
         """Looks at the start; `there` are all topics. AppError if slots hold what no handler can be given."""
         self._there = self._overflow in there
-        deadline = asyncio.get_running_loop().time() + _FIND_SECONDS
-        for pause in backoff() if self._there else ():
-            try:
-                with given_up_calls():
-                    return await self._claim()
-            except Exception as failed:
-                if not can_be_retried(failed):
-                    raise
-                if asyncio.get_running_loop().time() > deadline:
-                    log.warning("what slots hold can't be seen, trying again while the app runs: %r", failed)
-                    return
-                await asyncio.sleep(pause)
+        if self._there:
+            await _answer(self._claim, "what slots hold can't be seen, trying again while the app runs")
 
     async def look(self, reader: AIOKafkaConsumer) -> bool:
         """Looks again: a member of a version before may be the first one that shares anything. Whether it is known now
@@ -84,15 +77,10 @@ class Left:
 
 async def tell_unread(admin: AIOKafkaAdminClient, settings: Settings, topics: Collection[str]) -> None:
     """Warns of records that the group has still to handle of topics that it has begun to read, others than these."""
-    try:
-        with given_up_calls():
-            unread = await _unread(admin, settings, topics)
-    except Exception as failed:
-        if not can_be_retried(failed):
-            raise
-        log.warning("whether the group has left anything in other topics can't be seen: %r", failed)
-        return
-    for topic in sorted(unread):
+    unread = await _answer(
+        partial(_unread, admin, settings, topics), "whether the group has left anything in other topics can't be seen"
+    )
+    for topic in sorted(unread or ()):
         log.warning(
             "topic %r holds records that group %s has not handled, and this app does not read it any more: run a "
             "version with the handler that did, or, if nobody misses them, kafka-consumer-groups --group %s "
@@ -108,3 +96,20 @@ async def _unread(admin: AIOKafkaAdminClient, settings: Settings, topics: Collec
     there = {tp.topic for tp in committed} & set(await admin.list_topics())
     tps = committed.keys() & set(await partitions_of(admin, there)) if there else set()
     return {tp.topic for tp in await first_unread(settings, tps, committed)} if tps else set()
+
+
+async def _answer(ask: Callable[[], Awaitable[_Answer]], otherwise: str) -> _Answer | None:
+    """Asks again while the broker has no answer, but not for ever: then a warning says so."""
+    deadline = asyncio.get_running_loop().time() + _ANSWER_SECONDS
+    for pause in backoff():
+        try:
+            with given_up_calls():
+                return await ask()
+        except Exception as failed:
+            if not can_be_retried(failed):
+                raise
+            if asyncio.get_running_loop().time() > deadline:
+                log.warning("%s: %r", otherwise, failed)
+                return None
+            await asyncio.sleep(pause)
+    raise AssertionError

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 from keygrouping_app import App, AppError, Event
+from keygrouping_app.kafka.clients import Settings
+from keygrouping_app.kafka.left import tell_unread
 from keygrouping_app.surplus import SOURCE, TIME
 from keygrouping_service.testing import Cluster, until
 
@@ -123,31 +126,48 @@ async def test_a_topic_that_is_left_with_records_is_told_until_they_are_handled(
     """Its handler was taken away. One of which all is handled is not told, though a transaction's marker ends it."""
     cluster, third = streams.cluster, f"{streams.one}-third"
 
-    async def told() -> list[str]:
+    def told() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "not read it any more" in each.getMessage()]
+
+    async def told_now() -> list[str]:
         caplog.clear()
-        seen = len(streams.seen)
-        await cluster.write(third, [(b"k", b"1")])
-        async with serving(streams.app(third)):
-            await until(lambda: len(streams.seen) > seen)
-        return [each.getMessage() for each in caplog.records if "does not read it any more" in each.getMessage()]
+        await tell_unread(cluster.admin, Settings(streams.group, cluster.bootstrap_servers, streams.dead), {third})
+        return told()
 
     async def handle_all(events: int) -> None:
         async with serving(streams.app(streams.one, streams.other)):
             await until(lambda: len(streams.seen) == events)
 
     await cluster.create(**{third: 1})
+    assert await told_now() == []
     await cluster.write(streams.one, [(b"k", b"1")] * 3)
     transactional = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=streams.group)
     async with transactional as producer, producer.transaction():
         await producer.send(streams.other, b"1", b"k")
     await handle_all(4)
-    assert await told() == []
+    assert await told_now() == []
     await cluster.write(streams.one, [(b"k", b"1")])
-    (line,) = await told()
+    async with serving(streams.app(third)):
+        await until(told)
+    (line,) = await told_now()
     assert line.startswith(f"topic {streams.one!r} holds records that group {streams.group} has not handled, and")
     assert line.endswith(f"kafka-consumer-groups --group {streams.group} --delete-offsets --topic {streams.one}")
-    await handle_all(7)
-    assert await told() == []
+    await handle_all(5)
+    assert await told_now() == []
+
+
+@pytest.mark.parametrize("error", [TopicAuthorizationFailedError, GroupAuthorizationFailedError])
+async def test_rights_that_an_app_does_not_need_any_more_end_nothing(
+    error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Admin:
+        async def list_consumer_group_offsets(self, group: str) -> None:
+            raise error(group)
+
+    admin: Any = Admin()
+    await tell_unread(admin, Settings("g", "unused:1", "dead"), {"in"})
+    (record,) = caplog.records
+    assert record.getMessage().startswith("whether the group has left anything in other topics can't be seen: ")
 
 
 async def test_what_no_handler_can_be_given_is_told_at_the_start(streams: Streams) -> None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 from keygrouping_kafka.calls import backoff, given_up_calls
 from keygrouping_kafka.errors import can_be_retried
 
@@ -77,9 +78,12 @@ class Left:
 
 async def tell_unread(admin: AIOKafkaAdminClient, settings: Settings, topics: Collection[str]) -> None:
     """Warns of records that the group has still to handle of topics that it has begun to read, others than these."""
-    unread = await _answer(
-        partial(_unread, admin, settings, topics), "whether the group has left anything in other topics can't be seen"
-    )
+    otherwise = "whether the group has left anything in other topics can't be seen"
+    try:
+        unread = await _answer(partial(_unread, admin, settings, topics), otherwise)
+    except KafkaError as failed:  # the app does not need the right to read what it reads no more
+        log.warning("%s: %r", otherwise, failed)
+        return
     for topic in sorted(unread or ()):
         log.warning(
             "topic %r holds records that group %s has not handled, and this app does not read it any more: run a "

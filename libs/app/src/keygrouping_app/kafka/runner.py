@@ -206,6 +206,9 @@ class Runner:
         stopping = asyncio.create_task(stop.wait())
         failures = [self._failure, self._member.failure, *(lanes.failure for lanes in self._lanes.values())]
         over = asyncio.create_task(self._reach_end())
+        # Nobody waits for it: a topic that is not read any more may be without leader.
+        topics = self._topic_of.keys() | self._left.unclaimed
+        unread = asyncio.create_task(tell_unread(self._admin, self._settings, topics))
         ends: list[asyncio.Future[Any]] = [stopping, over, *loops, *failures]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -217,7 +220,7 @@ class Runner:
                 if telling:  # its last word is that this member ends
                     await asyncio.wait(telling, timeout=_GRACE)
         finally:
-            tasks = [stopping, over, *loops, *self._beginning.values(), *self._transacting.values()]
+            tasks = [stopping, over, unread, *loops, *self._beginning.values(), *self._transacting.values()]
             await cancel(tasks)
         for end in ends:
             if end.done() and not end.cancelled():
@@ -894,7 +897,6 @@ class Runner:
                 self.sharing.largest = await prepare_sharing(self._admin, self._settings, topic)
         self._left = Left(self._admin, self._settings, self._handler_of, self._topic_of)
         await self._left.find(there)
-        await tell_unread(self._admin, self._settings, self._topic_of.keys() | self._left.unclaimed)
 
 
 def _blames(error: RefusedError, sent: Sequence[Outgoing], partials: Partials | None) -> bool:

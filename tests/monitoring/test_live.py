@@ -297,6 +297,7 @@ async def test_every_expression_gives_data_where_all_metrics_are(tmp_path: Path)
 
 @pytest.mark.kafka
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("prometheus")
 async def test_every_expression_gives_data_of_a_live_native_pipeline(deploy: Deploy, tmp_path: Path) -> None:
     deployment = await deploy(JOB, Shape(partitions=2, max_workers=4))
@@ -305,6 +306,7 @@ async def test_every_expression_gives_data_of_a_live_native_pipeline(deploy: Dep
 
 @pytest.mark.kafka
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("prometheus")
 async def test_every_expression_gives_data_of_a_live_pipeline_without_a_router(deploy: Deploy, tmp_path: Path) -> None:
     deployment = await deploy(JOB, Shape(partitions=2, max_workers=4))
@@ -315,6 +317,7 @@ async def test_every_expression_gives_data_of_a_live_pipeline_without_a_router(d
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("prometheus")
 @pytest.mark.timeout(600)
 async def test_every_expression_gives_data_of_a_live_pipeline_with_spark_and_redis(

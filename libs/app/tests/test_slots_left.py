@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 from keygrouping_app import App, AppError, Event
-from keygrouping_app.kafka.clients import Settings
-from keygrouping_app.kafka.left import tell_unread
 from keygrouping_app.surplus import SOURCE, TIME
 from keygrouping_service.testing import Cluster, until
 
@@ -79,7 +76,7 @@ async def test_what_is_left_in_slots_is_handled_without_split(streams: Streams, 
     await streams.cluster.write(streams.one, [(b"k", b"1")] * 5)
     app = streams.app(streams.one, streams.other, until="latest", exactly_once=exactly_once)
     async with serving(app) as ended:
-        await asyncio.wait_for(ended, 120)
+        await asyncio.wait_for(ended, 300)
     assert streams.seen == Counter(streams.left | {f"{streams.one}/0/{number}" for number in range(5)})
     # What a member of the version before writes later is of the same topic, as can be seen.
     streams.left = {f"{streams.one}/8/{number}" for number in range(LEFT)}
@@ -101,7 +98,7 @@ async def test_what_an_old_member_is_the_first_to_share_is_handled_by_an_app_of_
         await streams.leave()
         streams.may_end.set()
         if range_ends is not None:
-            await asyncio.wait_for(ended, 120)
+            await asyncio.wait_for(ended, 300)
         await until(lambda: streams.left <= streams.seen.keys())
     assert streams.seen == Counter(streams.left | {f"{streams.one}/0/0"})
 
@@ -117,64 +114,29 @@ async def test_what_an_old_member_is_the_first_to_share_and_no_handler_can_be_gi
             await streams.cluster.write(streams.other, [(b"k", b"1")])
             await until(lambda: streams.began)
             await streams.leave()
-            await asyncio.wait_for(ended, 120)
+            await asyncio.wait_for(ended, 300)
 
 
-async def test_a_topic_that_is_left_with_records_is_told_until_they_are_handled(
-    streams: Streams, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its handler was taken away. One of which all is handled is not told, though a transaction's marker ends it."""
-    cluster, third = streams.cluster, f"{streams.one}-third"
-
-    def told() -> list[str]:
-        return [each.getMessage() for each in caplog.records if "not read it any more" in each.getMessage()]
-
-    async def told_now() -> list[str]:
-        caplog.clear()
-        await tell_unread(cluster.admin, Settings(streams.group, cluster.bootstrap_servers, streams.dead), {third})
-        return told()
-
-    async def handle_all(events: int) -> None:
-        async with serving(streams.app(streams.one, streams.other)):
-            await until(lambda: len(streams.seen) == events)
-
-    await cluster.create(**{third: 1})
-    assert await told_now() == []
-    await cluster.write(streams.one, [(b"k", b"1")] * 3)
-    transactional = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=streams.group)
-    async with transactional as producer, producer.transaction():
-        await producer.send(streams.other, b"1", b"k")
-    await handle_all(4)
-    assert await told_now() == []
-    await cluster.write(streams.one, [(b"k", b"1")])
-    async with serving(streams.app(third)):
-        await until(told)
-    (line,) = await told_now()
-    assert line.startswith(f"topic {streams.one!r} holds records that group {streams.group} has not handled, and")
-    assert line.endswith(f"kafka-consumer-groups --group {streams.group} --delete-offsets --topic {streams.one}")
-    await handle_all(5)
-    assert await told_now() == []
-
-
-@pytest.mark.parametrize("error", [TopicAuthorizationFailedError, GroupAuthorizationFailedError])
-async def test_rights_that_an_app_does_not_need_any_more_end_nothing(
-    error: type[Exception], caplog: pytest.LogCaptureFixture
-) -> None:
-    class Admin:
-        async def list_consumer_group_offsets(self, group: str) -> None:
-            raise error(group)
-
-    admin: Any = Admin()
-    await tell_unread(admin, Settings("g", "unused:1", "dead"), {"in"})
-    (record,) = caplog.records
-    assert record.getMessage().startswith("whether the group has left anything in other topics can't be seen: ")
+async def test_a_range_ends_though_slots_hold_what_is_nobodys(streams: Streams) -> None:
+    """What a transaction that was aborted has left there, and the marker behind it."""
+    transactional = AIOKafkaProducer(
+        bootstrap_servers=streams.cluster.bootstrap_servers, transactional_id=streams.group
+    )
+    async with transactional as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(streams.slots, b"1", b"k", 0, headers=[(SOURCE, b"gone/0/0"), (TIME, b"5")])
+        await producer.abort_transaction()
+    await streams.cluster.write(streams.one, [(b"k", b"1")])
+    async with serving(streams.app(streams.one, streams.other, until="latest")) as ended:
+        await asyncio.wait_for(ended, 300)
+    assert streams.seen == Counter([f"{streams.one}/0/0"])
 
 
 async def test_what_no_handler_can_be_given_is_told_at_the_start(streams: Streams) -> None:
     async def fault(app: App) -> str:
         with pytest.raises(AppError) as told:
             async with serving(app) as refused:
-                await asyncio.wait_for(refused, 60)
+                await asyncio.wait_for(refused, 300)
         (only,) = told.value.faults
         return only
 
@@ -201,7 +163,7 @@ async def test_what_an_old_member_shares_of_another_topic_ends_the_app(streams: 
             await streams.cluster.write(streams.other, [(b"k", b"1")])
             await until(lambda: streams.seen)
             await streams.leave()
-            await asyncio.wait_for(ended, 60)
+            await asyncio.wait_for(ended, 300)
     assert streams.seen == Counter([f"{streams.other}/0/0"])
 
 

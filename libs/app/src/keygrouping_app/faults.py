@@ -21,5 +21,5 @@ def faults_told(command: str) -> Iterator[None]:
         sys.stderr.writelines(f"keygrouping {command}: {fault}\n" for fault in wrong.faults)
         sys.exit(2)
     except KafkaConnectionError as error:
-        told = f"{error}: see that the brokers run, and that {BROKERS}, --bootstrap-servers or the App names them"
+        told = f"{error}: see that the brokers run, and that the App names them, or {BROKERS} or --bootstrap-servers"
         sys.exit(f"keygrouping {command}: {told}")

@@ -37,8 +37,8 @@ TOLD = {"cleanup.policy": "compact,delete", "retention.ms": str(_HOUR_MS), "segm
 _LEAST_BYTES = 32_768
 """Of `max.message.bytes`: clients write batches of half as many."""
 _FETCH_MS = 500
-_FIRST_SECONDS = 10.0
-"""For which the first records of partitions are waited for: one without leader has none to give."""
+_SOURCES_SECONDS = 10.0
+"""For which the first events of slots are waited for: a partition without leader has none to give."""
 
 
 def overflow_of(group: str) -> str:
@@ -203,17 +203,10 @@ async def _sources(
     settings: Settings, tps: Iterable[TopicPartition], began: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> set[str]:
     """The topics that the first events of slots are of, from these offsets on. TimeoutError if a slot does not tell."""
-    return {source_of(raw, tp.topic) for tp, raw in (await first_unread(settings, tps, began)).items()}
-
-
-async def first_unread(
-    settings: Settings, tps: Iterable[TopicPartition], began: Mapping[TopicPartition, OffsetAndMetadata]
-) -> dict[TopicPartition, Raw]:
-    """The first records from these offsets on, of the partitions that have any. TimeoutError if one does not tell."""
     options = {**settings.connection, "isolation_level": "read_committed"}
-    found: dict[TopicPartition, Raw] = {}
+    found: set[str] = set()
     client = AIOKafkaConsumer(**options, enable_auto_commit=False, auto_offset_reset="earliest")
-    async with asyncio.timeout(_FIRST_SECONDS), started(client) as reader:
+    async with asyncio.timeout(_SOURCES_SECONDS), started(client) as reader:
         ends, firsts = await reader.end_offsets(list(tps)), await reader.beginning_offsets(list(tps))
         starts = {tp: max(firsts[tp], began[tp].offset if tp in began else 0) for tp in tps}
         left = {tp for tp in tps if starts[tp] < ends[tp]}
@@ -225,5 +218,5 @@ async def first_unread(
             for tp in [*left]:
                 if fetched.get(tp) or await reader.position(tp) >= ends[tp]:
                     left.discard(tp)
-            found |= {tp: raws[0] for tp, raws in fetched.items() if raws}
+            found |= {source_of(raws[0], tp.topic) for tp, raws in fetched.items() if raws}
     return found

@@ -37,7 +37,7 @@ from keygrouping_app.kafka.changelog import (
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.fetched import give_bare_records
 from keygrouping_app.kafka.giving import keep_giving
-from keygrouping_app.kafka.left import Left, tell_unread
+from keygrouping_app.kafka.left import Left
 from keygrouping_app.kafka.member import Member, NotNowError
 from keygrouping_app.kafka.moving import Moving
 from keygrouping_app.kafka.overflow import SlotPartition, overflow_of, prepare_sharing, slots_are_over
@@ -206,9 +206,6 @@ class Runner:
         stopping = asyncio.create_task(stop.wait())
         failures = [self._failure, self._member.failure, *(lanes.failure for lanes in self._lanes.values())]
         over = asyncio.create_task(self._reach_end())
-        # Nobody waits for it: a topic that is not read any more may be without leader.
-        topics = self._topic_of.keys() | self._left.unclaimed
-        unread = asyncio.create_task(tell_unread(self._admin, self._settings, topics))
         ends: list[asyncio.Future[Any]] = [stopping, over, *loops, *failures]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -220,7 +217,7 @@ class Runner:
                 if telling:  # its last word is that this member ends
                     await asyncio.wait(telling, timeout=_GRACE)
         finally:
-            tasks = [stopping, over, unread, *loops, *self._beginning.values(), *self._transacting.values()]
+            tasks = [stopping, over, *loops, *self._beginning.values(), *self._transacting.values()]
             await cancel(tasks)
         for end in ends:
             if end.done() and not end.cancelled():
@@ -247,7 +244,9 @@ class Runner:
         """To be asked when the inputs are over: then nothing more comes to slots."""
         mergers = self._handler_of.keys() - self._handlers.keys()
         behind = {slots for slots, topic in self.moving.inputs.items() if topic in mergers}
-        slots = (self._topic_of.keys() - self._handlers.keys() - mergers - behind) | self._left.unclaimed
+        if not await self._left.is_over():
+            return False
+        slots = self._topic_of.keys() - self._handlers.keys() - mergers - behind
         for topics in (slots, mergers, behind):  # each is over when nothing comes from those before it
             if topics and not await slots_are_over(self._admin, self._settings, topics):
                 return False

@@ -230,7 +230,8 @@ class Sharing:
 
     async def _take_turn(self, board: Board) -> None:
         for each in (self._arrived, self._taken):
-            each.age(self._clock(), min(_MOST_HALF_LIFE, self._longer(_HALF_LIFE, _CALLS_OF_HALF_LIFE)))
+            half_life = max(self._longer(_HALF_LIFE, _CALLS_OF_HALF_LIFE), 2 * period_of(len(self._reports)))
+            each.age(self._clock(), min(_MOST_HALF_LIFE, half_life))
         report = self._report()
         await board.tell(self._member, msgspec.json.encode(report))
         until = self._clock() + period_of(len(self._reports))

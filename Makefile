@@ -53,13 +53,13 @@ load: .venv/installed ## events into a Kafka at a held rate; ARGS="--bootstrap-s
 load-http: .venv/installed ## calls of router and producer; ARGS="--router-url http://HOST:PORT --producer-url ..." (ARGS=--help)
 	@$(BIN)/keygrouping-load http $(ARGS)
 
-test: install ## the tests, with a real broker and Spark; a selection by ARGS="-k NAME"; those of test-long too with LONG=1
-	$(PYTEST_ALL) -m "$(if $(LONG),,not long and )not fuzz and not fault and not matrix and not cluster and not network and not soak" $(ARGS)
+test: install ## the tests, with a real broker and Spark; a selection by ARGS="-k NAME"
+	$(PYTEST_ALL) -m "not long and not fuzz and not fault and not matrix and not cluster and not network and not soak" $(ARGS)
 
 test-units: .venv/installed ## the libraries' tests that need no broker: minutes, on any Python that is supported
 	$(PYTEST_ALL) -m "not kafka and not spark and not long and not fuzz" libs/keygrouping libs/service $(ARGS)
 
-test-long: install ## the tests that take longest: mixed runners, outages and changes in mid-stream
+test-long: install ## the tests that take longest: mixed runners, outages and changes in mid-stream; CI runs them, too
 	$(PYTEST_ALL) -m long $(ARGS)
 
 test-spark: install ## Spark's tests on another version of it: SPARK=4.0.5, default 4.1.1 (downloads half a gigabyte, once); ARGS="-k NAME"
@@ -182,7 +182,7 @@ $(UV):
 	@touch $@
 
 # Without it everything works, only later; so it may fail, and is tried again next time.
-.tools/archives/made: .tools/jars/installed.json | .tools/kernels/compiled
+.tools/archives/made: .tools/jars/installed.json
 	-@$(BIN)/python -m keygrouping_local.warmup && touch $@
 
 .PHONY: help install run load load-http test test-units test-long test-spark test-checkpoints test-fuzz test-faults test-matrix test-network test-soak lint format version docs site monitoring chart test-chart test-cluster images push bench bench-peers clean

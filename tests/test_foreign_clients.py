@@ -99,9 +99,13 @@ async def test_java_console_tools_write_read_and_see_the_groups(deploy: Deploy, 
     read = java_tool(broker, CONSOLE_CONSUMER, "--topic", settings.routed_topic, *count, *shown)
     assert sorted(read.splitlines()) == sorted(lines.splitlines())
     for stage, topic in (("router", settings.events_topic), ("worker", settings.routed_topic)):
-        told = java_tool(broker, CONSUMER_GROUPS, "--describe", "--group", settings.group(stage)).decode()
+        told = java_tool(
+            broker, CONSUMER_GROUPS, "--describe", "--timeout", "60000", "--group", settings.group(stage)
+        ).decode()
         assert topic in told
     await deployment.finish()
     await deployment.until(deployment.is_final)
-    told = java_tool(broker, CONSUMER_GROUPS, "--describe", "--group", settings.group("aggregator")).decode()
+    told = java_tool(
+        broker, CONSUMER_GROUPS, "--describe", "--timeout", "60000", "--group", settings.group("aggregator")
+    ).decode()
     assert settings.partials_topic in told

@@ -42,9 +42,10 @@ async def test_results_equal_a_plain_count_and_come_when_their_window_is_complet
 
 
 async def test_one_key_on_one_worker_is_no_special_case(pipeline: Pipeline) -> None:
+    # Before the worker starts: it may see events of a transaction a moment before the offsets that tell their epoch.
+    await pipeline.route([(4, b"", time) for time in range(0, 3000, 3)], watermark=END)
     pipeline.start("worker-0")
     pipeline.start("aggregator-0")
-    await pipeline.route([(4, b"", time) for time in range(0, 3000, 3)], watermark=END)
     assert await pipeline.results() == pipeline.expected
     partials = [Partial.decode(record.value) for record in await pipeline.records(pipeline.settings.partials_topic)]
     assert sum(p.events for p in partials) == 1000

@@ -39,7 +39,8 @@ _ASK_SECONDS = 0.1
 _ANSWER_SECONDS, _SILENT_SECONDS = 2.0, 10.0
 """For which an answer is waited for, and between questions to a slot that gives none, as it has no leader."""
 _HALF_LIFE, _CALLS_OF_HALF_LIFE, _MOST_HALF_LIFE = 0.5, 10.0, 120.0
-"""Seconds in which counts of events halve, and in mean calls, if that is longer: quick calls are many in a second."""
+"""Seconds in which counts of events halve, and in mean calls, if that is longer: quick calls are many in a second. In
+large groups it is the time of two reports, so that no plan is of the chance of one."""
 _ROOM, _CALLS_OF_ROOM = 2.0, 4.0
 """Seconds that all lanes of a slot's owner need for the open events that it grants, and in mean calls: some run."""
 _BURST = 0.5

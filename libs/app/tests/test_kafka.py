@@ -133,7 +133,7 @@ async def test_what_fails_for_good_is_a_dead_letter_that_says_why(cluster: Clust
     assert (second.key, dict(second.headers)["keygrouping-reason"]) == (b"b", b"undecodable")
 
 
-async def test_missing_topics_are_told_at_once(cluster: Cluster, topic_prefix: str) -> None:
+async def test_all_missing_topics_are_told_together(cluster: Cluster, topic_prefix: str) -> None:
     app = App(topic_prefix, brokers=cluster.bootstrap_servers, dead_letters=f"{topic_prefix}-dead")
 
     @app.on(f"{topic_prefix}-in")

@@ -18,6 +18,7 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 from keygrouping.app import App, Event, State
+from keygrouping_app.kafka import topics
 from keygrouping_app.kafka.changelog import check_partitions
 from keygrouping_app.kafka.own_topics import Size, config_of, create, size_of
 from keygrouping_local.cluster import EmbeddedCluster
@@ -35,9 +36,12 @@ class Brokers:
         self._late = late
         self._there = there
         self.created: list[NewTopic] = []
+        self.looks = 0
 
     async def list_topics(self) -> list[str]:
-        return list(self._there)
+        self.looks += 1
+        self._late -= 1
+        return [] if self._late >= 0 else list(self._there)
 
     async def create_topics(self, topics: list[NewTopic]) -> Any:
         self.created += topics
@@ -106,6 +110,23 @@ async def test_a_broker_that_has_not_heard_of_a_topic_yet_is_asked_again() -> No
     assert await size_of(late, "own") == Size(2, 3)
     late = Brokers(late=3)
     await check_partitions(late, "app", "own")
+
+
+@pytest.mark.parametrize("late", [0, 3])
+async def test_an_input_that_a_broker_has_not_heard_of_yet_is_not_missing(
+    late: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "_PAUSE", 0.001)
+    admin: Any = Brokers(there=("in", "other"), late=late)
+    assert await topics.all_topics(admin, ["in"]) == {"in", "other"}
+
+
+async def test_a_missing_input_is_looked_for_again_until_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "_PAUSE", 0.001)
+    monkeypatch.setattr(topics, "MISSING_SECONDS", 0.05)
+    admin: Any = Brokers(there=("other",))
+    assert await topics.all_topics(admin, ["in"]) == {"other"}
+    assert admin.looks > 1
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from aiokafka.errors import IllegalOperation, ProducerFenced
 from keygrouping_app.events import Outgoing, Placed
 from keygrouping_app.handlers import AppError
 from keygrouping_app.kafka.clients import Settings, started
+from keygrouping_app.kafka.topics import all_topics
 from keygrouping_app.redrive import DONE, NOT_CHOSEN, Choice, Letter, Report, letter_of, receipt, redriven
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Redriving:
         """
         connection = self._settings.connection
         async with started(AIOKafkaAdminClient(**connection)) as admin:
-            topics = set(await admin.list_topics())
+            topics = await all_topics(admin, [self._settings.dead_letters])
             if self._settings.dead_letters not in topics:
                 raise AppError([f"topic {self._settings.dead_letters!r} does not exist on {self._settings.brokers}"])
             (described,) = await admin.describe_topics([self._settings.dead_letters])

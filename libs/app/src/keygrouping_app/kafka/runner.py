@@ -55,7 +55,7 @@ from keygrouping_app.kafka.ranges import (
 from keygrouping_app.kafka.refusals import instead_of, letters_of, records_in, refused_of
 from keygrouping_app.kafka.sharing import Sharing, board_of
 from keygrouping_app.kafka.standbys import Standbys
-from keygrouping_app.kafka.topics import Topics
+from keygrouping_app.kafka.topics import Topics, all_topics
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kafka.writing import RefusedError, Writer
 from keygrouping_app.kept import Kept
@@ -880,8 +880,9 @@ class Runner:
         )
 
     async def _require_topics(self) -> None:
-        there = set(await self._admin.list_topics())
-        missing = [topic for topic in (*self._handlers, self._settings.dead_letters) if topic not in there]
+        needed = (*self._handlers, self._settings.dead_letters)
+        there = await all_topics(self._admin, needed)
+        missing = [topic for topic in needed if topic not in there]
         if missing:
             raise AppError(
                 f"topic {topic!r} does not exist on {self._settings.brokers}: create it "

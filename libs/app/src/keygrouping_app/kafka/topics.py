@@ -1,16 +1,17 @@
-"""Which topics that outputs are for do not exist.
+"""Which topics do not exist: inputs at the start, and those that outputs are for.
 
 A client waits for such a topic until there is one, and all that is committed with it waits, too. So brokers are asked
-beforehand, and whoever writes refuses what is for a topic that they don't have.
+beforehand: an app does not start without its inputs, and whoever writes refuses what is for a topic they don't have.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
 from aiokafka.protocol.metadata import MetadataRequest
 
@@ -60,6 +61,20 @@ class Topics:
                 break
             await asyncio.sleep(_PAUSE)
         return gone
+
+
+async def all_topics(admin: AIOKafkaAdminClient, needed: Collection[str]) -> set[str]:
+    """The names of all topics. Brokers that do not know of one that is `needed` are asked again, see `MISSING_SECONDS`.
+
+    All are asked for: by its name alone a broker might create one.
+    """
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + MISSING_SECONDS
+    while True:
+        there = set(await admin.list_topics())
+        if there.issuperset(needed) or clock() >= deadline:
+            return there
+        await asyncio.sleep(_PAUSE)
 
 
 async def _asked(producer: AIOKafkaProducer, topics: list[str]) -> set[str]:

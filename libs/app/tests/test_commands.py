@@ -156,7 +156,7 @@ def run_command(*arguments: str) -> None:
 
 def command(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "keygrouping", *arguments]
-    return subprocess.run(line, cwd=here, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(line, cwd=here, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_it_is_a_command_of_keygrouping() -> None:

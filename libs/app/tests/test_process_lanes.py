@@ -515,7 +515,7 @@ def test_a_module_that_runs_its_app_wherever_it_is_imported_is_told_what_to_do(t
         "def work(event: Event) -> None: ...\n"
         "app.run()\n"
     )
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "put it under if __name__ == '__main__':" in done.stderr
     assert "keygrouping app: work-1: its process ended at its start, with exit code 2" in done.stderr

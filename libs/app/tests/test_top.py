@@ -144,7 +144,7 @@ def hot_app(release: asyncio.Event) -> App:
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "keygrouping", "top", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
 
 
 async def test_the_command_shows_which_key_blocks() -> None:

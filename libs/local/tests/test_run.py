@@ -85,7 +85,7 @@ def has_routed(line: str) -> object:
 
 
 def outcome(run: "subprocess.Popen[str]") -> tuple[int, str]:
-    out, error = run.communicate(timeout=240)
+    out, error = run.communicate(timeout=300)
     return run.returncode, out + error
 
 

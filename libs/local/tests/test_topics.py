@@ -126,4 +126,4 @@ async def test_a_topic_that_must_exist_is_not_created(admin: AIOKafkaAdminClient
 
 def test_the_command_ends_with_0(settings: ServiceSettings) -> None:
     environment = {**os.environ, **environment_of(settings), "KEYGROUPING_TOPICS_MAX_WORKERS": "5"}
-    subprocess.run([sys.executable, "-m", "keygrouping_service.kafka.topics"], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "keygrouping_service.kafka.topics"], env=environment, check=True, timeout=300)

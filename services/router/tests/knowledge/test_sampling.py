@@ -219,7 +219,7 @@ def test_a_trial_on_little_or_nothing_is_no_fault(slices: list[Slice]) -> None:
 
 def test_what_is_and_what_would_be_are_played_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each waits for the routing most of the time: one after the other they would take twice as long."""
-    begun, play = threading.Barrier(2, timeout=60), trial._play
+    begun, play = threading.Barrier(2, timeout=300), trial._play
 
     def together(*given: Any) -> Any:
         begun.wait()

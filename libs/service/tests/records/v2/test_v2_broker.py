@@ -131,6 +131,6 @@ async def test_java_reads_what_is_written(
     command = [str(find_java().path), "-cp", os.pathsep.join(map(str, broker.jars)), "-Xmx128m", CONSOLE_CONSUMER]
     command += ["--bootstrap-server", broker.bootstrap_servers, "--topic", application]
     command += [f"--max-messages={len(wanted)}", "--isolation-level=read_committed", *checked, *shown]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=120)
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.splitlines() == wanted

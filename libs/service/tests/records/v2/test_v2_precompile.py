@@ -30,7 +30,7 @@ def test_a_later_process_finds_the_kernels_and_compiles_none(tmp_path: Path) -> 
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CPU_NAME": "generic"}
 
     def kernels(*program: str) -> dict[Path, int]:
-        subprocess.run([sys.executable, *program], env=environment, check=True, timeout=240)
+        subprocess.run([sys.executable, *program], env=environment, check=True, timeout=300)
         return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb*")}
 
     first = kernels("-m", "keygrouping_service.records.v2.precompile")

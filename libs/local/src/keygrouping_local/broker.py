@@ -256,7 +256,7 @@ def _alone() -> list[str]:
 def _format(java: list[str], configuration: Path, options: Sequence[str]) -> None:
     """Gives the empty data folder a cluster id."""
     arguments = ["format", *options, "-c", str(configuration)]
-    tool = [*java, "-XX:TieredStopAtLevel=1", "-Xshare:auto", "kafka.tools.StorageTool", *arguments]
+    tool = [*java, *_JVM_OPTIONS, *archives.reading("broker"), "kafka.tools.StorageTool", *arguments]
     answer = subprocess.run(tool, capture_output=True, text=True)
     if answer.returncode != 0:
         reason = _fault((answer.stdout + answer.stderr).splitlines())

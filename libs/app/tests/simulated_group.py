@@ -10,7 +10,8 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -51,6 +52,7 @@ class Wire:
 
     def __init__(self, partitions: int) -> None:
         self.told: dict[str, bytes] = {}
+        self.tellings = 0
         self.news = asyncio.Condition()
         self.inputs: list[list[Record]] = [[] for _ in range(partitions)]
         self.slots: list[list[Record]] = [[] for _ in range(partitions)]
@@ -63,12 +65,21 @@ class WireBoard:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
+        self._heard = 0
 
     async def tell(self, member: str, value: bytes) -> None:
-        self._wire.told[member] = value
+        await asyncio.sleep(0.005)
+        async with self._wire.news:
+            self._wire.told.pop(member, None)
+            self._wire.told[member] = value
+            self._wire.tellings += 1
+            self._wire.news.notify_all()
 
     async def hear(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds), self._wire.news:
+                await self._wire.news.wait_for(lambda: self._wire.tellings > self._heard)
+        self._heard = self._wire.tellings
 
     def told(self, _: float) -> list[bytes]:
         return list(self._wire.told.values())
@@ -167,14 +178,18 @@ class SimulatedMember:
 
 
 class SimulatedGroup:
-    """`members` of them, each with so many lanes and calls of so many seconds, by member."""
+    """`members` of them, each with so many lanes and calls of so many seconds, by member, or by key if that is slow."""
 
-    def __init__(self, lanes: Sequence[int], call: Callable[[int], float]) -> None:
+    def __init__(self, lanes: Sequence[int], call: Callable[[int], float], slow: Mapping[bytes, float] = {}) -> None:
         self.wire = Wire(len(lanes))
         self.members: list[SimulatedMember] = []
         self.runs: Counter[str] = Counter()
         self.done: Counter[int] = Counter()
         self.waits: list[float] = []
+        self.quick: list[float] = []
+        """Waits of keys that are not slow."""
+        self.seconds = 0.0
+        self._slow = slow
         self._chance = random.Random(3)
         for number, count in enumerate(lanes):
             app = App("g")
@@ -183,10 +198,12 @@ class SimulatedGroup:
 
     def _handler(self, number: int, call: Callable[[int], float]) -> Callable[[Event], object]:
         async def work(event: Event) -> None:
-            await asyncio.sleep(call(number))
+            await asyncio.sleep(self._slow.get(event.raw.key or b"", call(number)))
             self.runs[event.identity] += 1
             self.done[number] += 1
             self.waits.append(asyncio.get_running_loop().time() - event.time / 1000)
+            if event.raw.key not in self._slow:
+                self.quick.append(self.waits[-1])
 
         return work
 
@@ -198,6 +215,7 @@ class SimulatedGroup:
         for member in self.members:
             member.start()
         began, number = loop.time(), 0
+        self._began = began
         while (passed := loop.time() - began) < seconds:
             now = int(1000 * loop.time())
             for _ in range(int(passed * rate) - number):
@@ -209,6 +227,7 @@ class SimulatedGroup:
 
     async def end(self) -> None:
         """All members stop where they are."""
+        self.seconds = asyncio.get_running_loop().time() - self._began
         for member in self.members:
             await member.stop()
 

@@ -31,7 +31,7 @@ class Arrivals:
         self.events += events
 
     def age(self, now: float, half_life: float = 1.0) -> None:
-        """Lets what came before weigh half as much after so many seconds; to be called a few times a second."""
+        """Lets what came before weigh half as much after so many seconds; to be called several times a second."""
         passed = now - self._aged
         factor = 0.5 ** (passed / half_life)
         self.events *= factor

@@ -38,16 +38,19 @@ class HotKey(msgspec.Struct, frozen=True):
 
 class Slot(msgspec.Struct, frozen=True):
     """A slot as its owner sees it. It has read all before the offset `position`; `open` is how many events of each
-    input have been read and are not committed as ended; `grants`: how many open events each member may have in it."""
+    input have been read and are not committed as ended; `grants`: how many open events each member may have in it;
+    `idle`: how many any other may have, as lanes have nothing to do."""
 
     position: int
     open: dict[int, int] = {}
     grants: dict[str, int] = {}
+    idle: int = 0
 
 
 class Report(msgspec.Struct, frozen=True):
     """What a member tells the others. `lanes`: seconds of calls per second that it can do; `demand`: that its inputs
-    bring; `events`: from how many that was estimated."""
+    bring; `events`: from how many that was estimated; `excess`: seconds of calls that wait for its lanes, without
+    those that usually do, if others may have some of them; `spare`: lanes that have nothing to do."""
 
     member: str
     lanes: float
@@ -55,6 +58,8 @@ class Report(msgspec.Struct, frozen=True):
     events: float = 0.0
     keys: list[HotKey] = []
     slots: dict[int, Slot] = {}
+    excess: float = 0.0
+    spare: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import msgspec
 from keygrouping_app.leveling import Report
 
 _PERIOD = 0.25
-"""Seconds between reports of a member, in groups of up to `_FEW` members; in larger ones more, in proportion."""
+"""Seconds between reports of a member at most, in groups of up to `_FEW` members; in larger ones as many times more."""
 _FEW = 16
 _REMEMBERED, _MISSED = 3.0, 4.0
 """Seconds for which a member counts that tells nothing any more, or periods if they are longer."""
@@ -19,7 +19,7 @@ _LONGEST_NAME, _SHOWN_NAME = 64, 40
 
 
 def period_of(members: int) -> float:
-    """Seconds between the reports of each of so many members."""
+    """Seconds between the reports of each of so many members at most."""
     return _PERIOD * max(1.0, members / _FEW)
 
 

@@ -28,12 +28,18 @@ from keygrouping_app.kafka.partition import Given, Partition
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.leveling import Flow, HotKey, Plan, Report, Slot, plan_of
 from keygrouping_app.reports import name_of, period_of, remembered_of, with_owners
+from keygrouping_app.spare import Bucket, SpareLanes
 from keygrouping_app.surplus import LARGEST, Surplus, may_be_written, record_of
 from keygrouping_app.windows import Window
 
 log = logging.getLogger(__name__)
 
 _HEAR_SECONDS = 0.02
+_SOONEST = 0.2
+"""Of the time between reports, before which none is made, however much has come to wait."""
+_MUCH, _MUCH_MORE = 0.05, 1.25
+"""Seconds of all lanes, or a mean call: if so much more waits at a member than was planned for, and a quarter more,
+that is told and planned for at once."""
 _ASK_SECONDS = 0.1
 """Seconds between questions for the ends of slots."""
 _ANSWER_SECONDS, _SILENT_SECONDS = 2.0, 10.0
@@ -43,11 +49,14 @@ _HALF_LIFE, _CALLS_OF_HALF_LIFE, _MOST_HALF_LIFE = 0.5, 10.0, 120.0
 large groups it is the time of two reports, so that no plan is of the chance of one."""
 _ROOM, _CALLS_OF_ROOM = 2.0, 4.0
 """Seconds that all lanes of a slot's owner need for the open events that it grants, and in mean calls: some run."""
+_IDLE, _CALLS_OF_IDLE = 1.0, 4.0
+"""Seconds that idle lanes need for the open events that each other member may have there without a plan, and in mean
+calls."""
 _BURST = 0.5
 """Seconds of a flow that may be written at once."""
 _SOON, _CALLS_OF_SOON = 0.5, 4.0
 """Seconds, and mean calls, in which events that wait are to be handled."""
-_USUAL_BACKLOG, _CALLS_OF_BACKLOG = 0.25, 1.0
+_USUAL_BACKLOG, _CALLS_OF_BACKLOG = 0.1, 1.0
 """Seconds of all lanes, and mean calls, that events are open without being too many."""
 _HOT = 0.02
 """Of a member's load: keys with less stay whole."""
@@ -66,15 +75,7 @@ class _Valve:
 
     flow: Flow
     group: Hashable
-    tokens: float
-    filled: float
-
-    def fill(self, now: float) -> int:
-        """How many may go now."""
-        most = max(1.0, self.flow.rate * _BURST)
-        self.tokens = min(most, self.tokens + self.flow.rate * (now - self.filled))
-        self.filled = now
-        return int(self.tokens)
+    bucket: Bucket
 
 
 class Sharing:
@@ -93,8 +94,12 @@ class Sharing:
         """What is to be written to slots, by the input that it is from."""
         self._found: dict[SlotPartition, int] = {}
         """Slots with their ends when they came to us, or later."""
-        self._groups: dict[str, Hashable] = {}
-        """Our hot keys by their names in reports."""
+        self._hot: dict[Hashable, HotKey] = {}
+        """Of our inputs, as in our last report."""
+        self._spare = SpareLanes()
+        self._idle = 0.0  # lanes of ours without a call, in the mean of the last turn
+        self._known: dict[str, float] = {}
+        """What waited too much at each member when it was planned for, see `Report.excess`."""
         self._names: dict[Hashable, str] = {}
         """Of the keys in our last report."""
         self._suspects: dict[int, float] = {}
@@ -128,12 +133,12 @@ class Sharing:
                 except Exception as error:
                     if not can_be_retried(error):
                         raise
-                    self._valves = []
+                    self._valves, self._spare = [], SpareLanes()
                     log.warning("hot keys are not shared, trying again: %r", error)
                     await asyncio.sleep(next(pauses))
         finally:
             asking.cancel()
-            self._valves = []
+            self._valves, self._spare = [], SpareLanes()
             await board.withdraw(self._member)
             await asyncio.wait([asking])
 
@@ -175,31 +180,70 @@ class Sharing:
                 self._windows[each.slot].wrote()
 
     def share(self) -> None:
-        """Has waiting events written to slots, as many as the plan says and slots have room for."""
-        circuit = self._lanes.scheduler.circuit
+        """Has waiting events written to slots that have room for them: as planned, and what waits too much."""
         now = self._clock()
-        if not self._valves or now >= self._lanes.scheduler.until or (circuit is not None and circuit.is_open):
+        if not self._may_write(now):
             return
         mine = self._inputs()
+        self._share_as_planned(mine, now)
+        self._share_excess(mine, now)
+
+    def _share_as_planned(self, mine: Sequence[int], now: float) -> None:
         rooms: dict[int, int] = {}
         wanted: defaultdict[Hashable, list[_Valve]] = defaultdict(list)
         for valve in self._valves:
             slot = valve.flow.slot
             if slot not in rooms:
-                held = slot in self._suspects or now < self._not_before.get(slot, -math.inf)
-                rooms[slot] = 0 if held else self._windows[slot].room(mine)
-            count = min(valve.fill(now), rooms[slot])
+                rooms[slot] = self._room(slot, mine, now)
+            count = min(int(valve.bucket.fill(now, max(1.0, valve.flow.rate * _BURST))), rooms[slot])
             rooms[slot] -= count
             wanted[valve.group] += [valve] * count
         if any(wanted.values()):
             counts = {group: len(each) for group, each in wanted.items()}
             for event in self._lanes.scheduler.take_back(counts, self._may_be_shared):
-                self._write(event, wanted[event.group].pop())
+                valve = wanted[event.group].pop()
+                valve.bucket.tokens -= 1
+                self._write(event, valve.flow.slot)
 
-    def _write(self, event: Event, valve: _Valve) -> None:
-        partition, slot = event.source, valve.flow.slot
+    def _share_excess(self, mine: Sequence[int], now: float) -> None:
+        """Fills idle lanes of others with what waits here beyond all plans."""
+        excess, demand = self._excess(), sum(key.demand for key in self._hot.values())
+        if not excess or not demand:  # there is none while no call has ended
+            return
+        part = excess / (excess + sum(each.excess for each in self._others()))
+        dealt: Counter[int] = Counter()
+        wanted: dict[Hashable, list[int]] = {}
+        for group, key in self._hot.items():
+            events = math.ceil(excess * key.demand / demand / key.cost)
+            wanted[group] = self._spare.deal(
+                events, key.cost, part, lambda slot: self._room(slot, mine, now) - dealt[slot], now
+            )
+            dealt.update(wanted[group])
+        counts = {group: len(slots) for group, slots in wanted.items()}
+        for event in self._lanes.scheduler.take_back(counts, self._may_be_shared) if dealt else []:
+            self._write(event, wanted[event.group].pop())
+        for group, slots in wanted.items():
+            self._spare.give_back(slots, self._hot[group].cost)
+
+    def _may_write(self, now: float) -> bool:
+        return bool(self._hot) and now < self._lanes.scheduler.until and not self._is_open
+
+    @property
+    def _is_open(self) -> bool:
+        circuit = self._lanes.scheduler.circuit
+        return circuit is not None and circuit.is_open
+
+    def _others(self) -> list[Report]:
+        return [each for each in self._reports.values() if each.member != self._member]
+
+    def _room(self, slot: int, mine: Sequence[int], now: float) -> int:
+        """How many events the slot takes from us."""
+        held = slot in self._suspects or now < self._not_before.get(slot, -math.inf)
+        return 0 if held else self._windows[slot].room(mine)
+
+    def _write(self, event: Event, slot: int) -> None:
+        partition = event.source
         assert isinstance(partition, Partition)
-        valve.tokens -= 1
         self._windows[slot].deal()
         self._dealt.setdefault(partition, Counter())[slot] += 1
         partition.give(Given(event, record_of(event, self._overflow, slot), slot))
@@ -234,15 +278,33 @@ class Sharing:
             half_life = max(self._longer(_HALF_LIFE, _CALLS_OF_HALF_LIFE), 2 * period_of(len(self._reports)))
             each.age(self._clock(), min(_MOST_HALF_LIFE, half_life))
         report = self._report()
+        idle: list[float] = []
+        self._known[self._member] = report.excess
         await board.tell(self._member, msgspec.json.encode(report))
-        until = self._clock() + period_of(len(self._reports))
-        while (left := until - self._clock()) > 0:
-            await asyncio.sleep(min(left, _HEAR_SECONDS))
-            await board.hear(min(_ASK_SECONDS, max(0.0, until - self._clock())))
+        period = period_of(len(self._reports))
+        began = self._clock()
+        while (passed := self._clock() - began) < period and not (passed >= _SOONEST * period and self._must_plan()):
+            await asyncio.sleep(_HEAR_SECONDS)
+            await board.hear(_HEAR_SECONDS)
             self._hear(board)
+            idle.append(self._idle_lanes())
             self.share()
+        self._idle = max(0.0, sum(idle) / len(idle))
         self._reports[self._member] = report
+        self._known = {each.member: each.excess for each in self._reports.values()}
         self._follow(plan_of(self._reports.values()))
+
+    def _must_plan(self) -> bool:
+        """Whether much has come to wait since the last plan, and there are idle lanes: here or at others."""
+        others = self._others()
+        if self._idle_lanes():
+            waits = [(each.member, each.excess, each.lanes) for each in others]
+        elif any(each.spare for each in others):
+            waits = [(self._member, self._excess(), self._limit())]
+        else:
+            return False
+        much = self._longer(_MUCH, 1.0)
+        return any(excess > _MUCH_MORE * self._known.get(member, 0.0) + much * lanes for member, excess, lanes in waits)
 
     async def _keep_asking(self, board: Board) -> None:
         """Asks for the ends of slots, apart from reports: one that does not answer keeps nobody from telling."""
@@ -301,20 +363,25 @@ class Sharing:
         reports = with_owners([report for each in told if (report := self._heard[each]) is not None])
         slots = {number: slot for report in reports for number, slot in report.slots.items()}
         for number, slot in slots.items():
-            self._windows[number].hear(slot.position, slot.open, slot.grants.get(self._member, 0))
+            grant = max(slot.grants.get(self._member, 0), slot.idle)
+            self._windows[number].hear(slot.position, slot.open, grant)
         for number in self._windows.keys() - slots.keys():
             self._windows[number].revoke()
         self._reports = {report.member: report for report in reports}
+        lanes = {slot: each.spare / len(each.slots) for each in self._others() for slot in each.slots}
+        self._spare.hear(lanes, self._clock())
 
     def _follow(self, plan: Plan) -> None:
         self.plan = plan
         before = {(valve.flow.key, valve.flow.slot): valve for valve in self._valves}
+        groups = {key.name: group for group, key in self._hot.items()}
         self._valves = []
         for flow in plan.flows:
-            if flow.member == self._member and flow.key in self._groups:
+            if flow.member == self._member and flow.key in groups:
                 old = before.get((flow.key, flow.slot))
-                tokens, filled = (old.tokens, old.filled) if old is not None else (0.0, self._clock())
-                self._valves.append(_Valve(flow, self._groups[flow.key], tokens, filled))
+                bucket = old.bucket if old is not None else Bucket(flow.rate, self._clock())
+                bucket.rate = flow.rate
+                self._valves.append(_Valve(flow, groups[flow.key], bucket))
 
     # What we have to do.
 
@@ -327,15 +394,39 @@ class Sharing:
         }
         if self._clock() >= self._lanes.scheduler.until:
             slots = {}  # the group may have given them to others
+        spare = 0.0 if self._is_open else self._idle
+        events = self._longer(_IDLE, _CALLS_OF_IDLE) * spare / self._usual_cost() / max(1, len(slots))
         granted = self._grants(slots, lanes)
         told = {
-            number: Slot(slot.gaps.position, slot.open_by_input(), granted.get(number, {}))
+            number: Slot(slot.gaps.position, slot.open_by_input(), granted.get(number, {}), math.ceil(events))
             for number, slot in slots.items()
         }
-        keys, demand = self._demands(lanes)
-        return Report(self._member, lanes, demand, self._arrived.events, keys, told)
+        keys, demand = self._demands()
+        return Report(self._member, lanes, demand, self._arrived.events, keys, told, self._excess(), spare)
 
-    def _demands(self, lanes: float) -> tuple[list[HotKey], float]:
+    def _idle_lanes(self) -> float:
+        """Lanes without a call; less than none if more calls run than lanes should. None while events wait for them."""
+        scheduler = self._lanes.scheduler
+        return 0.0 if scheduler.waits else self._limit() - len(scheduler.running)
+
+    def _excess(self) -> float:
+        """Seconds of calls that wait for our lanes, without those that usually do; 0 if others may not have them."""
+        if not self._may_write(self._clock()):
+            return 0.0
+        lanes, mean, scheduler = self._limit(), self._mean(), self._lanes.scheduler
+        begin = max(0.0, lanes - len(scheduler.running))
+        waiting = (scheduler.waits - begin) * mean - lanes * max(0.0, _USUAL_BACKLOG - mean)
+        return max(0.0, min(waiting, self._backlog()))
+
+    def _backlog(self) -> float:
+        """Seconds of calls that the open events of our inputs need, in memory or not, without those that usually do."""
+        own = sum(each.lag - each.giving for tp, each in self._partitions.items() if tp.topic == self.topic)
+        return max(0.0, own * self._mean() - self._usual())
+
+    def _usual(self) -> float:
+        return self._longer(_USUAL_BACKLOG, _CALLS_OF_BACKLOG) * self._limit()
+
+    def _demands(self) -> tuple[list[HotKey], float]:
         """Hot keys, and what all keys bring. Events that wait are to be handled soon, so they count as arriving."""
         costs, mean, seconds = self._lanes.costs, self._mean(), max(self._arrived.seconds, 1e-3)
         candidates: dict[Hashable, HotKey] = {}
@@ -354,17 +445,22 @@ class Sharing:
         hot = [each for each in candidates.items() if each[0] in often and each[1].demand >= _HOT * demand]
         found = dict(nlargest(_MOST_HOT, hot, key=lambda each: each[1].demand))
         taken = [group for group, _ in self._taken.most(_MOST_HOT) if group not in found and costs.of(group)[1]]
-        self._names = {each: self._names.get(each) or name_of(each) for each in (*found, *taken)}
-        self._groups = {self._names[group]: group for group in found}
-        own = mean * sum(each.lag - each.giving for tp, each in self._partitions.items() if tp.topic == self.topic)
-        usual = self._longer(_USUAL_BACKLOG, _CALLS_OF_BACKLOG) * lanes
+        # What waits may have come long ago, as a burst of which no more comes.
+        still = [group for group in self._hot if group not in found] if self._excess() else []
+        self._names = {each: self._names.get(each) or name_of(each) for each in (*found, *still, *taken)}
         soon = self._longer(_SOON, _CALLS_OF_SOON)
-        factor = 1 + (max(0.0, own - usual) / soon / demand if demand else 0.0)
-        keys = [HotKey(self._names[group], key.demand * factor, key.cost, key.events) for group, key in found.items()]
+        factor = 1 + (self._backlog() / soon / demand if demand else 0.0)
+        whole = demand + (self._backlog() + max(0.0, self.waiting_seconds - self._usual())) / soon
+        kept = [(group, self._hot[group]) for group in still[: _MOST_HOT - len(found)]]
+        self._hot = {
+            group: HotKey(self._names[group], key.demand * factor, key.cost, key.events) for group, key in found.items()
+        }
+        self._hot |= {group: msgspec.structs.replace(key, demand=min(key.demand, whole)) for group, key in kept}
+        keys = [*self._hot.values()]
         for group in taken:
             took, events = costs.of(group)
             keys.append(HotKey(self._names[group], 0.0, took / events, events))
-        return keys, demand * factor + max(0.0, self.waiting_seconds - usual) / soon
+        return keys, whole
 
     def _grants(self, slots: Mapping[int, SlotPartition], lanes: float) -> dict[int, dict[str, int]]:
         """How many open events each member may have in each of our slots, by the plan; none while we lag."""
@@ -372,11 +468,10 @@ class Sharing:
         for flow in self.plan.flows:
             if flow.slot in slots:
                 flows[flow.slot].append(flow)
-        mean = self._mean() or max((flow.load / flow.rate for flow in self.plan.flows), default=1.0)
-        circuit = self._lanes.scheduler.circuit
+        mean = self._usual_cost()
         lag = self._lanes.scheduler.waits * mean / lanes if lanes else 1.0
         whole_room = self._longer(_ROOM, _CALLS_OF_ROOM)
-        free = 0.0 if circuit is not None and circuit.is_open else max(0.0, 1 - lag / whole_room)
+        free = 0.0 if self._is_open else max(0.0, 1 - lag / whole_room)
         room = free * whole_room * lanes / mean / max(1, len(slots))
         found: dict[int, dict[str, int]] = {}
         for number, into in flows.items():
@@ -400,6 +495,10 @@ class Sharing:
         """Seconds of a call per event; 0 while none has ended."""
         costs = self._lanes.costs
         return costs.seconds / costs.events if costs.events else 0.0
+
+    def _usual_cost(self) -> float:
+        """Seconds of a call per event: as others say while none has ended here."""
+        return self._mean() or max((key.cost for each in self._others() for key in each.keys), default=0.0) or 1.0
 
     def _inputs(self) -> list[int]:
         return [tp.partition for tp in self._partitions if tp.topic == self.topic]

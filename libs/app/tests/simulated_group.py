@@ -58,6 +58,8 @@ class Wire:
         self.slots: list[list[Record]] = [[] for _ in range(partitions)]
         self.silent: set[int] = set()
         """Slots without a leader."""
+        self.deaf = False
+        """Whether nothing can be told."""
 
 
 class WireBoard:
@@ -69,6 +71,8 @@ class WireBoard:
 
     async def tell(self, member: str, value: bytes) -> None:
         await asyncio.sleep(0.005)
+        if self._wire.deaf:
+            raise KafkaTimeoutError
         async with self._wire.news:
             self._wire.told.pop(member, None)
             self._wire.told[member] = value

@@ -136,6 +136,38 @@ async def test_a_burst_of_which_no_more_comes_is_shared_to_its_end() -> None:
     assert len(group.runs) == group.events
 
 
+async def test_while_nothing_can_be_told_nothing_is_written() -> None:
+    with PureTime():
+        group = SimulatedGroup([LANES] * MEMBERS, lambda _: CALL)
+        try:
+            await group.play(0.8 * CAPACITY, 5, hot(0.5))
+            assert group.shared
+            group.wire.deaf = True
+            await group.play(0.8 * CAPACITY, 1, hot(0.5))
+            shared = group.shared
+            await group.play(0.8 * CAPACITY, 5, hot(0.5))
+            assert group.shared == shared
+            group.wire.deaf = False
+            await group.play(0.8 * CAPACITY, 10, hot(0.5))
+            assert group.shared > shared + 1000
+        finally:
+            await group.end()
+
+
+async def test_keys_that_came_before_any_call_had_ended_have_no_cost_yet() -> None:
+    with PureTime():
+        group = SimulatedGroup([LANES] * MEMBERS, lambda _: 1.0)
+        try:
+            await group.play(1000, 0.05, lambda *_: (0, b"first"))
+            await asyncio.sleep(0.7)  # so few of many events that they are not hot any more when the first calls end
+            await group.play(4000, 0.3, lambda *_: (0, b"then"))
+            await group.finish(120)
+        finally:
+            await group.end()
+    assert len(group.runs) == group.events
+    assert group.shared
+
+
 async def test_where_all_have_too_much_nothing_is_told_more_often_for_it() -> None:
     group = await played(1.5 * CAPACITY, 20, hot(0.0, keys=20))
     assert group.wire.tellings <= 1.3 * MEMBERS * group.seconds / period_of(MEMBERS)

@@ -70,6 +70,7 @@ def test_who_has_a_part_of_what_waits_has_that_part_of_idle_lanes() -> None:
     spare = SpareLanes()
     spare.hear({0: 1.0}, 0.0)
     assert dealt(spare, 0.0, part=0.25) == {0: 5}
+    assert dealt(spare, 0.08, part=0.25) == {0: 2}
 
 
 @given(

@@ -37,16 +37,13 @@ class SpareLanes:
 
     def __init__(self) -> None:
         self._buckets: dict[int, Bucket] = {}
+        self._idle: Mapping[int, float] = {}
 
     def hear(self, lanes: Mapping[int, float], now: float) -> None:
         """How many lanes are idle behind each slot."""
-        for slot, idle in lanes.items():
-            if slot in self._buckets:
-                self._buckets[slot].rate = idle
-            else:
-                self._buckets[slot] = Bucket(idle, now, float("inf"))  # they have been idle for a while
-        for slot in self._buckets.keys() - lanes.keys():
-            del self._buckets[slot]
+        fresh = {slot: Bucket(0.0, now, float("inf")) for slot in lanes}  # they have been idle for a while
+        self._buckets = {slot: self._buckets.get(slot, bucket) for slot, bucket in fresh.items()}
+        self._idle = lanes
 
     def deal(self, events: int, cost: float, part: float, room: Callable[[int], int], now: float) -> list[int]:
         """A slot for each of so many events, or of those that there is room for: the emptiest first.
@@ -56,8 +53,8 @@ class SpareLanes:
         """
         rooms: list[tuple[int, int]] = []
         for slot, bucket in self._buckets.items():
-            idle = part * bucket.rate
-            tokens = bucket.fill(now, max(cost, idle * max(BURST, cost)) if idle else 0.0)
+            bucket.rate = part * self._idle[slot]
+            tokens = bucket.fill(now, max(cost, bucket.rate * max(BURST, cost)) if bucket.rate else 0.0)
             if (most := int(tokens / cost + _ROUNDING)) and (left := min(most, room(slot))) > 0:
                 rooms.append((-left, slot))
         heapify(rooms)

@@ -207,13 +207,15 @@ class Sharing:
 
     def _share_excess(self, mine: Sequence[int], now: float) -> None:
         """Fills idle lanes of others with what waits here beyond all plans."""
-        excess, demand = self._excess(), sum(key.demand for key in self._hot.values())
-        if not excess or not demand:  # there is none while no call has ended
+        # What a key costs is known once a call has ended.
+        hot = {group: key for group, key in self._hot.items() if key.demand > 0}
+        excess, demand = self._excess(), sum(key.demand for key in hot.values())
+        if not excess or not hot:
             return
         part = excess / (excess + sum(each.excess for each in self._others()))
         dealt: Counter[int] = Counter()
         wanted: dict[Hashable, list[int]] = {}
-        for group, key in self._hot.items():
+        for group, key in hot.items():
             events = math.ceil(excess * key.demand / demand / key.cost)
             wanted[group] = self._spare.deal(
                 events, key.cost, part, lambda slot: self._room(slot, mine, now) - dealt[slot], now
@@ -223,7 +225,7 @@ class Sharing:
         for event in self._lanes.scheduler.take_back(counts, self._may_be_shared) if dealt else []:
             self._write(event, wanted[event.group].pop())
         for group, slots in wanted.items():
-            self._spare.give_back(slots, self._hot[group].cost)
+            self._spare.give_back(slots, hot[group].cost)
 
     def _may_write(self, now: float) -> bool:
         return bool(self._hot) and now < self._lanes.scheduler.until and not self._is_open
@@ -289,7 +291,7 @@ class Sharing:
             self._hear(board)
             idle.append(self._idle_lanes())
             self.share()
-        self._idle = max(0.0, sum(idle) / len(idle))
+        self._idle = max(0.0, sum(idle) / max(1, len(idle)))
         self._reports[self._member] = report
         self._known = {each.member: each.excess for each in self._reports.values()}
         self._follow(plan_of(self._reports.values()))
@@ -297,7 +299,7 @@ class Sharing:
     def _must_plan(self) -> bool:
         """Whether much has come to wait since the last plan, and there are idle lanes: here or at others."""
         others = self._others()
-        if self._idle_lanes():
+        if self._idle_lanes() > 0:
             waits = [(each.member, each.excess, each.lanes) for each in others]
         elif any(each.spare for each in others):
             waits = [(self._member, self._excess(), self._limit())]

@@ -193,6 +193,8 @@ class SimulatedGroup:
         self.quick: list[float] = []
         """Waits of keys that are not slow."""
         self.seconds = 0.0
+        """From the begin of the last events to the end."""
+        self._began = 0.0
         self._slow = slow
         self._chance = random.Random(3)
         for number, count in enumerate(lanes):
@@ -218,9 +220,8 @@ class SimulatedGroup:
         loop = asyncio.get_running_loop()
         for member in self.members:
             member.start()
-        began, number = loop.time(), 0
-        self._began = began
-        while (passed := loop.time() - began) < seconds:
+        self._began, number = loop.time(), 0
+        while (passed := loop.time() - self._began) < seconds:
             now = int(1000 * loop.time())
             for _ in range(int(passed * rate) - number):
                 partition, key = key_of(self._chance, passed)

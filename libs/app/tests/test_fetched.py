@@ -110,6 +110,17 @@ def test_what_is_left_of_one_partition_holds_up_the_others_for_a_moment_only() -
     assert given[TP].calculate_backoff() <= 0.002
 
 
+def test_what_waits_to_be_given_is_not_held_up_by_a_long_wait_for_others() -> None:
+    """What comes after it is fetched once they are answered, as they are asked for on the same connection."""
+    fetcher = SimpleNamespace(_fetch_max_wait_ms=500)
+    given = give_bare_records(SimpleNamespace(_fetcher=fetcher))
+    given.wait_for(100)
+    given[TP] = result(new_format(), 0)
+    assert fetcher._fetch_max_wait_ms == 10
+    given.wait_for(100)
+    assert fetcher._fetch_max_wait_ms == 100
+
+
 def test_an_error_that_was_fetched_stays_one() -> None:
     fetcher = SimpleNamespace(_records=OrderedDict[TopicPartition, Any]())
     give_bare_records(SimpleNamespace(_fetcher=fetcher))

@@ -13,6 +13,7 @@ from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
+from unittest.mock import patch
 
 import orjson
 import pytest
@@ -63,7 +64,7 @@ Step: TypeAlias = tuple[str, int, int]
 """What happens, and two numbers for it."""
 STEPS = [
     *("read", "read", "wait", "commit", "commit", "commit", "late", "late", "answers", "order", "order"),
-    *("refused", "too large", "crash", "lost answer"),
+    *("refused", "too large", "crash", "lost answer", "compact"),
 ]
 
 
@@ -98,12 +99,19 @@ class World:
     def append(self, one: Outgoing) -> int:
         """Gives the offset."""
         tp = TopicPartition(one.topic, one.partition or 0)
-        offset = len(self.logs[tp])
+        offset = self.logs[tp][-1].offset + 1 if self.logs[tp] else 0
         self.logs[tp].append(Record(tp.topic, tp.partition, offset, max(0, one.time), one.key, one.value, one.headers))
         return offset
 
     def changelog(self, tp: TopicPartition) -> list[Record]:
         return self.logs[TopicPartition(changelog_of("group", tp.topic), tp.partition)]
+
+    def compact(self, tp: TopicPartition, before: float) -> None:
+        """Of what was written first, so large a part, the changelog keeps the last record of each key."""
+        log = self.changelog(tp)
+        old = log[: int(before * len(log))]
+        last = {each.key: each.offset for each in old}
+        log[: len(old)] = [each for each in old if last[each.key] == each.offset]
 
     def read(self, topic: str) -> list[Record]:
         return [each for tp, log in sorted(self.logs.items()) for each in log if tp.topic == topic]
@@ -152,6 +160,7 @@ class Owner:
         for each in world.changelog(tp):
             copy.read(each)
             copy.position = each.offset + 1
+        assert not copy.parts.missing
         assert copy.newest <= (split_states(found.metadata)[1] or 0), "states that belong to no commit"
         self.partition = runner.moving.partition(tp, found, None, None, copy)
         runner.partitions[tp] = self.partition
@@ -175,7 +184,7 @@ class Owner:
         """Takes the answers of slots that there are."""
         answers = self._runner.moving._answers
         if (position := answers._positions.get(self.partition)) is not None:
-            records = self._world.changelog(self._tp)[position:]
+            records = [each for each in self._world.changelog(self._tp) if each.offset >= position]
             if records:
                 answers._take(self.partition, records)
             if not answers._waits(self.partition):
@@ -264,6 +273,8 @@ class Group:
                 await self._commit_late(tp, random.Random(second))
             case "crash":
                 self._replace(tp)
+            case "compact":
+                self.world.compact(tp, second / 3)
 
     async def _fail(self, tp: TopicPartition, what: str) -> None:
         owner = self.owners[tp]
@@ -337,12 +348,20 @@ def states_in(world: World) -> dict[tuple[int, str], list[int]]:
     found: dict[tuple[int, str], list[int]] = {}
     for tp in PLACES:
         last = {each.key: each for each in world.changelog(tp)}
+        parts: defaultdict[bytes, dict[int, bytes]] = defaultdict(dict)
+        for key in [key for key in last if (key or b"").startswith(b"\0keygrouping-part:")]:
+            each = last.pop(key)
+            _, number, of = (key or b"").split(b":", 2)
+            if each.value:
+                parts[of][int(number)] = each.value
         for key, each in last.items():
             if key is None or not each.value or place_of(each.headers) is not None:
                 continue
             source, name = (tp.partition, key.decode()) if tp.topic == IN else (int(key[:1]), key[2:].decode())
             assert (source, name) not in found, "two states of a key"
-            found[source, name] = orjson.loads(each.value)["events"]
+            mine = parts.pop(key, {})
+            found[source, name] = orjson.loads(each.value + b"".join(mine[number] for number in sorted(mine)))["events"]
+        assert not parts, "parts of states that are not there"
     return found
 
 
@@ -352,7 +371,9 @@ def look_at(seed: int) -> None:
     members: list[list[TopicPartition]] = [[] for _ in range(chance.randrange(1, len(PLACES) + 1))]
     for tp in PLACES:
         chance.choice(members).append(tp)
-    world = asyncio.run(play(given, steps, members))
+    size = chance.choice([7, 20, 1000])
+    with patch("keygrouping_app.kept.PART_BYTES", size), patch("keygrouping_app.parts.PART_BYTES", size):
+        world = asyncio.run(play(given, steps, members))
     wanted: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     outputs: defaultdict[tuple[int, str], list[bytes]] = defaultdict(list)
     for number, each in enumerate(given):
@@ -453,7 +474,7 @@ def test_many_states_go_in_several_transactions() -> None:
     scheduler = Scheduler(concurrency=1)
     while moves.asked:
         step, _ = moves.step(scheduler)
-        rounds.append(len(step.records))
+        rounds.append(len(step.done))
         for done in step.done:
             done()
     assert rounds == [2, 2, 1]

@@ -160,7 +160,7 @@ async def test_keys_of_a_member_with_too_much_to_do_go_to_others_by_plan(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two keys of one partition fill the lanes of its owner, while the other member has nothing to do."""
-    monkeypatch.setattr(planner, "_SPAN", 2.0)
+    monkeypatch.setattr(planner, "_SPAN", 4.0)
     caplog.set_level(logging.INFO, "keygrouping_app.kafka.planner")
     ports = free_ports(2)
     async with (
@@ -205,7 +205,7 @@ async def test_all_members_plan_by_the_grouping_that_one_of_them_is_told_while_t
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two keys of one partition fill the lanes of its owner: nothing moves until a grouping plans again."""
-    monkeypatch.setattr(planner, "_SPAN", 2.0)
+    monkeypatch.setattr(planner, "_SPAN", 4.0)
     caplog.set_level(logging.INFO, "keygrouping_app.kafka.planner")
     ports = free_ports(3)
 
@@ -228,13 +228,13 @@ async def test_all_members_plan_by_the_grouping_that_one_of_them_is_told_while_t
         assert [(await told(port))["away"] for port in ports[:2]] == [0, 0]
         await choose(ports[0], "llfd", shop.topic)
         await follows(ports[1], "llfd", shop.topic)
-        await handle(200)
+        await handle(300)
         (line,) = plans()
         async with serving(shop.app(2, ports[2], "mixed", 0.05)):
             await follows(ports[2], "llfd", shop.topic)
         read = await shop.counts()
     for key in "ab":
-        assert [n for name, n in read if name == key] == list(range(1, 401))
+        assert [n for name, n in read if name == key] == list(range(1, 501))
     assert "1 keys" in line
     assert "handed over by llfd" in line
 

@@ -124,8 +124,33 @@ async def test_a_state_may_be_larger_than_records_usually_are(bank: Bank) -> Non
     async with serving(bank.app(state, grow)):
         await bank.reach(3)
     assert await bank.balances() == [b"3000000", b"3900000", b"3900001"]
+    assert (await settings_of(bank.cluster, bank.changelog))["max.message.bytes"] == "1048588", "as brokers have it"
+    assert max(len(each.value or b"") for each in await bank.cluster.read(bank.changelog)) == 256 << 10
     (letter,) = await bank.cluster.read(bank.dead)
     assert dict(letter.headers)["keygrouping-reason"] == b"invalid_state"
+
+
+async def test_a_state_that_shrinks_leaves_no_parts_and_one_that_has_lost_some_is_refused(bank: Bank) -> None:
+    async def become(event: Event, account: Account) -> Output:
+        account.note = "x" * event.value
+        return Output(bank.out, len(account.note))
+
+    await bank.pay(900_000)
+    async with serving(bank.app(work=become)):
+        await bank.reach(1)
+    await bank.pay(300_000)
+    async with serving(bank.app(work=become)):
+        await bank.reach(2)
+    last = {each.key: each.value for each in await bank.cluster.read(bank.changelog)}
+    part = b"\0keygrouping-part:%d:a"
+    assert {key: value is not None for key, value in last.items()} == {
+        b"a": True,
+        part % 1: True,
+        **dict.fromkeys([part % 2, part % 3], False),
+    }
+    headers = [("keygrouping-parts", b"1:of-another-write")]
+    await bank.cluster.producer.send_and_wait(bank.changelog, b"{", b"a", partition=0, headers=headers)
+    assert "has lost records: parts of 1 states are gone" in await refusal(bank.app(work=become))
 
 
 async def test_without_the_offsets_that_they_belong_to_states_are_refused_until_they_are_deleted(bank: Bank) -> None:
@@ -173,7 +198,7 @@ async def test_a_changelog_that_has_lost_what_was_committed_is_refused(
         (
             1,
             {"cleanup.policy": "compact", "max.message.bytes": "1000"},
-            "takes 1000 bytes, and states may have 1000000: kafka-configs",
+            "takes 1000 bytes, and parts of states may have 294912: kafka-configs",
         ),
     ],
 )
@@ -182,7 +207,7 @@ async def test_a_changelog_that_is_not_as_it_has_to_be_is_refused(
 ) -> None:
     await bank.cluster.admin.create_topics([NewTopic(bank.changelog, partitions, 1, topic_configs=settings)])
     with pytest.raises(AppError) as refused:
-        await prepare(bank.cluster.admin, bank.group, {bank.topic: State(Account)})
+        await prepare(bank.cluster.admin, bank.group, [bank.topic])
     assert says in str(refused.value)
 
 

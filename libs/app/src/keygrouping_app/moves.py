@@ -18,7 +18,8 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from keygrouping_app.events import Event, Headers, Outgoing, Raw
-from keygrouping_app.kept import Kept
+from keygrouping_app.kept import Kept, UnusableStateError
+from keygrouping_app.parts import PART, Parts, ended_parts, in_parts
 from keygrouping_app.states import InputKey, States
 
 HOME = -1
@@ -105,7 +106,7 @@ class Done:
 class Moves:
     """Of one partition of an input in its owner's hands. `places`: of keys that are not at home, by what orders them.
 
-    `forward` is given events that are for a slot.
+    `forward` is given events that are for a slot. `parts`: what the changelog has of states up to where it was read.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class Moves:
         places: Mapping[Hashable, Place],
         forward: Callable[[Event, int], None],
         done: Done,
+        parts: Parts | None = None,
     ) -> None:
         self.places = dict(places)
         self.asked: dict[Hashable, int] = {}
@@ -126,6 +128,7 @@ class Moves:
         self._topics = topics
         self._partition = partition
         self._states = states
+        self._parts = Parts() if parts is None else parts
         self._held: dict[Hashable, list[Event]] = {}
         self._early: dict[Hashable, Raw] = {}
         """Answers to calls that may be committed, while their own transactions are not known to be."""
@@ -220,9 +223,11 @@ class Moves:
             key = self._states.key_of(group)
             if place is None:
                 kept = self._states.peek(group)
-                step.records.append(_state_record(self._topics.slots, target, self._partition, key, kept))
+                step.records += _state_records(self._topics.slots, target, self._partition, key, kept)
                 step.bytes += _size(kept)
                 after = Place(target)
+                ended = self._states.ended_parts(key, None)
+                step.marks += ended_parts(self._topics.changelog, self._partition, key, ended)
             else:
                 told = ((_CALL, b"%d:%d" % (self._partition, target)),)
                 step.records.append(Outgoing(self._topics.slots, place.slot, -1, key, None, told))
@@ -241,6 +246,11 @@ class Moves:
 
     def answered(self, raw: Raw) -> list[Event]:
         """A slot has written this to the input's changelog; gives events that are to be handled here now."""
+        if raw.key is None or (whole := self._parts.take(raw, raw.key)) is None:
+            return []
+        return self._answered(whole.raw)
+
+    def _answered(self, raw: Raw) -> list[Event]:
         if raw.key is None or not is_answer(raw.headers):
             return []
         group = self._states.group_of(raw.key)
@@ -265,7 +275,7 @@ class Moves:
         for group in self.called:
             self._called_at.setdefault(group, end)
         early, self._early = self._early, {}
-        return [event for raw in early.values() for event in self.answered(raw)]
+        return [event for raw in early.values() for event in self._answered(raw)]
 
     def _went(self, group: Hashable, after: Place) -> None:
         """What was asked for is committed."""
@@ -298,6 +308,7 @@ class Visits:
         self._states = states
         self._calls: dict[InputKey, tuple[int, int]] = {}
         """Keys that are to go, with the offset of the call and where to."""
+        self._parts = Parts()
         self._arrived: Counter[Hashable] = Counter()
         """How many states of each key have come since it was here last."""
         self.here: set[Hashable] = set(states.groups())
@@ -311,21 +322,29 @@ class Visits:
         """Whether a key is to go."""
         return group in self._calls
 
-    def take(self, raw: Raw) -> int | None:
-        """Takes a record that is no event; gives its offset if that has ended. KeyError if it is an event."""
+    def take(self, raw: Raw) -> list[int]:
+        """Takes a record that is no event; gives the offsets that have ended with it. KeyError if it is an event.
+
+        Parts of a state end with its record: until then whoever takes over has to read them again.
+        """
         name, value = raw.headers[-1] if raw.headers else ("", None)
-        first, _, second = (value or b"").partition(b":")
-        if name not in (_STATE, _CALL) or raw.key is None:
+        if name not in (_STATE, _CALL, PART) or raw.key is None:
             raise KeyError
+        if name == PART:
+            self._parts.take(raw, raw.key)
+            return []
+        first, _, second = (value or b"").partition(b":")
         group = self._states.of_input(int(first), raw.key)
         self.here.add(group)
         self._arrived[group] += name == _STATE
         if name == _CALL:
             self._calls[group] = (raw.offset, int(second))
-            return None
-        if raw.value is not None:
-            self._states.arrive(group, Kept(raw.value, int(second), version_of(raw.headers)))
-        return raw.offset
+            return []
+        if (whole := self._parts.take(raw, _key_at_slot(int(first), raw.key))) is None:
+            raise UnusableStateError(f"parts of the state at offset {raw.offset} are gone: the topic has lost records")
+        if whole.raw.value is not None:
+            self._states.arrive(group, Kept(whole.raw.value, int(second), version_of(raw.headers)))
+        return [*whole.parts, raw.offset]
 
     def step(self, lanes: Waiting) -> Step:
         """What is due: states of keys that were called, and of which nothing is left to be handled."""
@@ -340,13 +359,15 @@ class Visits:
             step.bytes += _size(kept)
             answer = ((_ANSWER, b"%d" % self._slot),)
             if target == HOME:
-                step.records.append(_home_record(self._topics.changelog, source, key, kept, answer))
+                step.records += in_parts(_home_record(self._topics.changelog, source, key, kept, answer), key)
             else:
-                step.records.append(_state_record(self._topics.slots, target, source, key, kept))
+                step.records += _state_records(self._topics.slots, target, source, key, kept)
                 place = _place_record(self._topics.changelog, source, key, Place(target), answer)
                 step.records.append(place)
             own = self._states.key_of(group)
             if kept is not None:
+                ended = self._states.ended_parts(own, None)
+                step.marks += ended_parts(self._topics.changelog_of_slots, self._slot, own, ended)
                 step.marks.append(Outgoing(self._topics.changelog_of_slots, self._slot, -1, own, None))
                 step.keys.add(own)
             step.ended.append(offset)
@@ -405,12 +426,17 @@ def _versions(kept: Kept) -> Iterator[tuple[str, bytes]]:
     yield VERSION, b"%d" % kept.version
 
 
-def _state_record(topic: str, slot: int, source: int, key: bytes, kept: Kept | None) -> Outgoing:
+def _state_records(topic: str, slot: int, source: int, key: bytes, kept: Kept | None) -> list[Outgoing]:
     """A state on its way; without value if the key has none. Its time is that of the write: old ones are deleted."""
     if kept is None:
-        return Outgoing(topic, slot, -1, key, None, ((_STATE, b"%d:0" % source),))
+        return [Outgoing(topic, slot, -1, key, None, ((_STATE, b"%d:0" % source),))]
     told = (*_versions(kept), (_STATE, b"%d:%d" % (source, kept.time)))
-    return Outgoing(topic, slot, -1, key, kept.data, told)
+    return in_parts(Outgoing(topic, slot, -1, key, kept.data, told), _key_at_slot(source, key))
+
+
+def _key_at_slot(source: int, key: bytes) -> bytes:
+    """Several inputs may have the same one."""
+    return b"%d:%s" % (source, key)
 
 
 def _place_record(

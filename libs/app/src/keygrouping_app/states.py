@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 import orjson
 
-from keygrouping_app.kept import Kept, StateError, UnusableStateError
+from keygrouping_app.kept import Kept, StateError, UnusableStateError, parts_of
 from keygrouping_app.state import State
 from keygrouping_app.stores import DiskStore, MemoryStore, Store
 
@@ -18,6 +18,8 @@ _MOST_ENDED = 500
 _LARGEST_INT = 2**63
 _ALL = -1
 """In place of an input, where all keys are of one."""
+RESERVED = b"\0keygrouping-part:"
+"""With which the keys of parts of states begin, see `parts`, and no key of a state."""
 LARGEST_KEY = 16_384
 """Bytes of a key that has a state."""
 
@@ -32,6 +34,8 @@ def key_bytes(group: Hashable, *, by_field: bool) -> bytes:
     key = _encoded(group, by_field)
     if len(key) > LARGEST_KEY:
         raise StateError(f"a key with state has at most {LARGEST_KEY} bytes, not {len(key)}: use a digest of it")
+    if key.startswith(RESERVED):
+        raise StateError(f"a key with state does not begin with {RESERVED!r}: use another one")
     return key
 
 
@@ -87,6 +91,8 @@ class States:
         What was restored doesn't count: events that were read before it by another member, and had not ended there,
         are of an earlier time and still to come.
         """
+        self._parts: dict[bytes, int] = {}
+        """How many parts states have in the changelog, beside their records."""
         self._closed = False
         self.largest = 0
         """Bytes of the largest state that was kept or restored."""
@@ -150,8 +156,18 @@ class States:
         """What was taken is not written."""
         self._changed = taken | self._changed
 
+    def written(self, taken: Mapping[bytes, Kept | None]) -> None:
+        """What was taken is in the changelog."""
+        for key, kept in taken.items():
+            self._note_parts(key, kept)
+
+    def ended_parts(self, key: bytes, kept: Kept | None) -> range:
+        """The numbers of the parts that the changelog has of a state, and that it has no more once this is written."""
+        return range(parts_of(kept) + 1, self._parts.get(key, 0) + 1)
+
     def restore(self, key: bytes, kept: Kept | None) -> None:
         """Takes what the changelog says of a key. UnusableStateError if a newer program has written it."""
+        self._note_parts(key, kept)
         if kept is not None:
             self._check_version(kept)
             if self._by_input:
@@ -180,6 +196,7 @@ class States:
         key = self.key_of(group)
         self._floors.pop(key, None)
         self._changed.pop(key, None)
+        self._parts.pop(key, None)
         self._store.put(key, None)
 
     def close(self) -> None:
@@ -257,6 +274,12 @@ class States:
         self._store.put(key, kept)
         self._changed[key] = kept
         self._note_size(kept)
+
+    def _note_parts(self, key: bytes, kept: Kept | None) -> None:
+        if parts := parts_of(kept):
+            self._parts[key] = parts
+        else:
+            self._parts.pop(key, None)
 
     def _note_size(self, kept: Kept | None) -> None:
         if kept is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -19,18 +19,20 @@ from keygrouping_app.events import Outgoing, Raw
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.own_topics import config_of, create, size_of, until_known
-from keygrouping_app.kept import Kept, UnusableStateError
+from keygrouping_app.kept import PART_BYTES, Kept, UnusableStateError
 from keygrouping_app.moves import VERSION, Place, is_answer, kept_of, place_of
 from keygrouping_app.partials import Merger, marks_of, partials_of
-from keygrouping_app.state import State
+from keygrouping_app.parts import Parts, ended_parts, in_parts
 from keygrouping_app.states import LARGEST_KEY, States
 
 log = logging.getLogger(__name__)
 
-_USUAL_BYTES = 1_048_588
+USUAL_BYTES = 1_048_588
 """What brokers take as `max.message.bytes` by default."""
-_ROOM = LARGEST_KEY + 16_384
+ROOM = LARGEST_KEY + 16_384
 """Bytes of a record besides its state."""
+LARGEST_RECORD = PART_BYTES + ROOM
+"""Bytes of a record with a part of a state at most."""
 _SEGMENT_BYTES = 64 << 20
 _LOOK_SECONDS = 0.1
 _BEHIND_SECONDS = 30.0
@@ -52,29 +54,24 @@ def changelog_of(group: str, topic: str) -> str:
     return f"{group}.{topic}.states"
 
 
-def largest_record(state: State) -> int:
-    """Bytes of its largest record."""
-    return max(_USUAL_BYTES, state.largest + _ROOM)
-
-
-async def prepare(admin: AIOKafkaAdminClient, group: str, states: Mapping[str, State]) -> None:
+async def prepare(admin: AIOKafkaAdminClient, group: str, topics: Iterable[str]) -> None:
     """Creates the changelogs of topics that are missing. AppError if one can't be, or is not as it has to be."""
     faults: list[str] = []
-    for topic, state in states.items():
-        faults += await _prepare(admin, group, topic, state)
+    for topic in topics:
+        faults += await _prepare(admin, group, topic)
     if faults:
         raise AppError(faults)
 
 
-async def _prepare(admin: AIOKafkaAdminClient, group: str, topic: str, state: State) -> list[str]:
+async def _prepare(admin: AIOKafkaAdminClient, group: str, topic: str) -> list[str]:
     name = changelog_of(group, topic)
-    if faults := await _create(admin, name, topic, state):
+    if faults := await _create(admin, name, topic):
         return faults
     try:
         await check_partitions(admin, group, topic)
     except AppError as wrong:
         return wrong.faults
-    return [f"topic {name!r} {fault}" for fault in await _faults(admin, name, state)]
+    return [f"topic {name!r} {fault}" for fault in await _faults(admin, name)]
 
 
 async def check_partitions(admin: AIOKafkaAdminClient, group: str, topic: str) -> None:
@@ -91,18 +88,18 @@ async def check_partitions(admin: AIOKafkaAdminClient, group: str, topic: str) -
         )
 
 
-async def _create(admin: AIOKafkaAdminClient, name: str, topic: str, state: State) -> list[str]:
+async def _create(admin: AIOKafkaAdminClient, name: str, topic: str) -> list[str]:
     settings = {
         "cleanup.policy": "compact",
-        "max.message.bytes": str(largest_record(state)),
+        "max.message.bytes": str(USUAL_BYTES),
         "message.timestamp.type": "CreateTime",
         # What is restored is what is not compacted yet, and the last segment never is.
-        "segment.bytes": str(max(_SEGMENT_BYTES, 2 * largest_record(state))),
+        "segment.bytes": str(_SEGMENT_BYTES),
     }
     return await create(admin, name, await size_of(admin, topic), settings, "which keeps states")
 
 
-async def _faults(admin: AIOKafkaAdminClient, name: str, state: State) -> list[str]:
+async def _faults(admin: AIOKafkaAdminClient, name: str) -> list[str]:
     """What is wrong with its settings, each with what to do."""
     if not (found := await config_of(admin, name)):
         return []
@@ -114,24 +111,25 @@ async def _faults(admin: AIOKafkaAdminClient, name: str, state: State) -> list[s
         )
     if found["message.timestamp.type"] != "CreateTime":
         faults.append(f"would change when states were changed: {alter} message.timestamp.type=CreateTime")
-    if int(found["max.message.bytes"]) < (wanted := largest_record(state)):
+    if int(found["max.message.bytes"]) < LARGEST_RECORD:
         faults.append(
-            f"takes {found['max.message.bytes']} bytes, and states may have {state.largest}: "
-            f"{alter} max.message.bytes={wanted}"
+            f"takes {found['max.message.bytes']} bytes, and parts of states may have {LARGEST_RECORD}: "
+            f"{alter} max.message.bytes={USUAL_BYTES}"
         )
     return faults
 
 
-def records_of(changed: Mapping[bytes, Kept | None], group: str, tp: TopicPartition) -> list[Outgoing]:
-    """The changelog's records of states of a partition of the input."""
-    topic = changelog_of(group, tp.topic)
-    return [
-        # A tombstone's time is when it is written: brokers keep it for a while from then on.
-        Outgoing(topic, tp.partition, -1, key, None)
-        if kept is None
-        else Outgoing(topic, tp.partition, kept.time, key, kept.data, ((VERSION, b"%d" % kept.version),))
-        for key, kept in changed.items()
-    ]
+def records_of(changed: Mapping[bytes, Kept | None], states: States, group: str, tp: TopicPartition) -> list[Outgoing]:
+    """The changelog's records of what has changed of the states of a partition of the input."""
+    topic, found = changelog_of(group, tp.topic), list[Outgoing]()
+    for key, kept in changed.items():
+        found += ended_parts(topic, tp.partition, key, states.ended_parts(key, kept))
+        if kept is None:  # its time is when it is written: brokers keep it for a while from then on
+            found.append(Outgoing(topic, tp.partition, -1, key, None))
+            continue
+        told = ((VERSION, b"%d" % kept.version),)
+        found += in_parts(Outgoing(topic, tp.partition, kept.time, key, kept.data, told), key)
+    return found
 
 
 @dataclass(slots=True)
@@ -155,6 +153,7 @@ class Copy:
     """When the broker answered last what there is behind the position, s since 1970; infinite: not yet."""
     places: dict[Hashable, Place] = field(default_factory=dict)
     """Of keys that are at slots."""
+    parts: Parts = field(default_factory=Parts)
 
     @classmethod
     def of(cls, handler: Handler, tp: TopicPartition) -> Copy:
@@ -167,6 +166,10 @@ class Copy:
     def read(self, raw: Raw) -> None:
         """Takes the next record. UnusableStateError if it can't be kept here."""
         assert raw.key is not None, "a compacted topic takes none without"
+        if (whole := self.parts.take(raw, raw.key)) is None:
+            return
+        raw = whole.raw
+        assert raw.key is not None
         self.states.restore(raw.key, kept_of(raw))
         if raw.value is not None and not is_answer(raw.headers):
             self.newest = raw.offset
@@ -176,10 +179,10 @@ class Copy:
             self.places.pop(self.states.group_of(raw.key), None)
 
 
-def new_reader(settings: Settings) -> AIOKafkaConsumer:
-    """A client for changelogs; to be started, see `started`."""
+def new_reader(settings: Settings, most: int = _FETCH_BYTES) -> AIOKafkaConsumer:
+    """A client for changelogs that fetches so many bytes of a partition at once; to be started, see `started`."""
     options = {"enable_auto_commit": False, "auto_offset_reset": "none", "isolation_level": "read_committed"}
-    return AIOKafkaConsumer(**settings.connection, **options, max_partition_fetch_bytes=_FETCH_BYTES)
+    return AIOKafkaConsumer(**settings.connection, **options, max_partition_fetch_bytes=most)
 
 
 async def restore(
@@ -217,6 +220,13 @@ async def restore(
                     copy.read(raw)
                 except UnusableStateError as error:
                     raise AppError([f"{changelog.topic}[{changelog.partition}]: {error}"]) from error
+    if copy.parts.missing:
+        raise AppError(
+            [
+                f"{changelog.topic}[{changelog.partition}] has lost records: parts of {len(copy.parts.missing)} states "
+                f"are gone. {how_to_restart}"
+            ]
+        )
     if end > first:
         log.info(
             "%s[%d]: %d states restored in %.1f s, by %d offsets of the changelog",

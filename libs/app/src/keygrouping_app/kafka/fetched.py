@@ -24,6 +24,10 @@ _UNLIMITED = 1 << 30
 _BACKOFF = 0.002
 """Seconds; partitions that are given one after another are fetched together."""
 
+_WAIT_BESIDE_MS = 10
+"""For which brokers wait for records of other partitions while these are not given yet, as what comes after these is
+fetched only then."""
+
 
 def give_bare_records(consumer: AIOKafkaConsumer) -> Fetched:
     """From now on `getmany` gives `Raw` records; the consumer has been started, and nothing fetched yet."""
@@ -41,7 +45,10 @@ class Fetched(OrderedDict[TopicPartition, Any]):
         """How many records of each partition are given at once, at most; of all others as many as there are."""
 
     def wait_for(self, milliseconds: int) -> None:
-        """For so long brokers wait for records where there are none; they answer nothing else on that connection."""
+        """For so long brokers wait for records where there are none; they answer nothing else on that connection.
+
+        It is less for what is fetched while something waits to be given.
+        """
         self._fetcher._fetch_max_wait_ms = milliseconds
 
     def __setitem__(self, tp: TopicPartition, fetched: Any) -> None:
@@ -53,6 +60,7 @@ class Fetched(OrderedDict[TopicPartition, Any]):
             fetched.getall = partial(self._all_of, ref(fetched), batches)
             # For this long nothing else of its broker is fetched, unless all of it was given.
             fetched._backoff = _BACKOFF
+            self._fetcher._fetch_max_wait_ms = _WAIT_BESIDE_MS
         super().__setitem__(tp, fetched)
 
     def _all_of(self, this: ref[FetchResult], batches: _Batches, max_records: int | None = None) -> list[Raw]:

@@ -17,7 +17,7 @@ from keygrouping_kafka.errors import can_be_retried
 from keygrouping_app.codecs import Topic
 from keygrouping_app.events import Event, Raw
 from keygrouping_app.handlers import AppError, Handler
-from keygrouping_app.kafka.changelog import changelog_of, largest_record, new_reader, slots_of
+from keygrouping_app.kafka.changelog import LARGEST_RECORD, USUAL_BYTES, changelog_of, new_reader, slots_of
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.overflow import KEPT, MOST_SLOTS, faults_of
 from keygrouping_app.kafka.own_topics import Size, config_of, create, size_of, until_known
@@ -36,6 +36,8 @@ _WHY = "to which keys are handed over"
 _ROOM = 65_536
 """Bytes of an event's record in a slot beyond those of the input's largest."""
 _POLL_MS = 100
+_FETCH_BYTES = 1 << 20
+"""Of a partition at once: the event loop has other things to do, too."""
 _IDLE_SECONDS = 30.0
 """For which the reader of answers stays, as it takes as long to begin as a move does."""
 
@@ -65,10 +67,9 @@ async def prepare_slots(
     faults: list[str] = []
     found: dict[str, Slots] = {}
     for handler in handlers:
-        topic, state = handler.topic.name, handler.state
-        assert state is not None
+        topic = handler.topic.name
         name = slots_of(settings.group, topic)
-        wanted = max(largest_record(state), int((await config_of(admin, topic)).get("max.message.bytes", 0)) + _ROOM)
+        wanted = max(USUAL_BYTES, int((await config_of(admin, topic)).get("max.message.bytes", 0)) + _ROOM)
         if wrong := await _create(admin, topic, name, wanted):
             faults += wrong
             continue
@@ -76,9 +77,9 @@ async def prepare_slots(
         config = await config_of(admin, name)
         largest = int(config.get("max.message.bytes", wanted))
         faults += faults_of(name, config)
-        if largest < largest_record(state):
+        if largest < LARGEST_RECORD:
             faults.append(
-                f"topic {name!r} takes {largest} bytes, and states may have more: kafka-configs --alter "
+                f"topic {name!r} takes {largest} bytes, and parts of states may have more: kafka-configs --alter "
                 f"--entity-type topics --entity-name {name} --add-config max.message.bytes={wanted}"
             )
         found[topic] = Slots(slots, largest)
@@ -122,13 +123,12 @@ class MovedPartition(Partition):
         ended: list[int] = []
         for raw in records:
             try:
-                offset = self.visits.take(raw)
+                ended += self.visits.take(raw)
             except UnusableStateError as error:
                 raise AppError([f"{self.tp.topic}[{self.tp.partition}]: {error}"]) from error
             except KeyError:
                 found.append(surplus_of(raw, self, self.tp.topic))
             else:
-                ended += [] if offset is None else [offset]
                 self.hurry()
         self._end_offsets(ended)
         return found
@@ -196,7 +196,7 @@ class Answers:
     async def _read_all(self) -> None:
         """While there is something to be waited for."""
         idle_since = asyncio.get_running_loop().time()
-        async with started(new_reader(self._settings)) as reader:
+        async with started(new_reader(self._settings, _FETCH_BYTES)) as reader:
             while True:
                 self._positions = {each: at for each, at in self._positions.items() if self._waits(each)}
                 if not self._positions:

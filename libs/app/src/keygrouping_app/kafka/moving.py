@@ -13,7 +13,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from keygrouping_app.events import Event
 from keygrouping_app.handlers import AppError, Handler
-from keygrouping_app.kafka.changelog import Copy, largest_record, prepare, slots_of
+from keygrouping_app.kafka.changelog import Copy, prepare, slots_of
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.moved import (
     Answers,
@@ -24,7 +24,7 @@ from keygrouping_app.kafka.moved import (
     prepare_slots,
     topics_of,
 )
-from keygrouping_app.kafka.partials import PartialsPartition
+from keygrouping_app.kafka.partials import PartialsPartition, largest_partial
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.kafka.planner import Planning, planning_board, prepare_planning
 from keygrouping_app.kafka.ranges import End
@@ -88,8 +88,7 @@ class Moving:
         self.slots = await prepare_slots(admin, self._settings, self._able.values())
         for handler in planned:
             await prepare_planning(admin, self._settings, handler.topic.name)
-        states = {topic: handler.kept for topic, handler in self.states.items() if handler.kept is not None}
-        await prepare(admin, self._settings.group, states)
+        await prepare(admin, self._settings.group, self.states)
 
     async def begin(
         self, stack: AsyncExitStack, lanes: Mapping[str, Lanes]
@@ -128,7 +127,9 @@ class Moving:
         if handler.moves:
             partition.urgent = asyncio.Event()
             forward = forwards(partition, topics.slots, self.slots[topic].largest, self._refuse)
-            partition.moves = Moves(topics, tp.partition, copy.states, copy.places, forward, self.done[topic])
+            partition.moves = Moves(
+                topics, tp.partition, copy.states, copy.places, forward, self.done[topic], copy.parts
+            )
             self.follow(partition, copy.position or 0)
         elif copy.places:
             raise AppError([_away(tp, len(copy.places), handler)])
@@ -142,7 +143,8 @@ class Moving:
     def largest(self, handler: Handler) -> int:
         """Bytes of a record that a transaction of its may have at least; 0: as the client has it."""
         slots = self.slots.get(handler.topic.name)
-        return max(0 if handler.state is None else largest_record(handler.state), 0 if slots is None else slots.largest)
+        partial = largest_partial(handler.state) if handler.partials and handler.state is not None else 0
+        return max(partial, 0 if slots is None else slots.largest)
 
     def move(self, key: bytes, slot: int | None, topic: str | None = None) -> list[str]:
         """Has a key handed over to a slot with its state, or home if it is None; gives the partitions that it is of.

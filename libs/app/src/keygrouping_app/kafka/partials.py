@@ -10,7 +10,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from keygrouping_app.events import Event, Outgoing, Raw
 from keygrouping_app.handlers import AppError, Handler
-from keygrouping_app.kafka.changelog import begin_again, changelog_of, largest_record, slots_of
+from keygrouping_app.kafka.changelog import ROOM, USUAL_BYTES, begin_again, changelog_of, slots_of
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.overflow import KEPT, faults_of, slots_are_over
 from keygrouping_app.kafka.own_topics import config_of, create, size_of, until_known
@@ -20,6 +20,11 @@ from keygrouping_app.partials import marks_of, partial_of, partials_of
 from keygrouping_app.state import State
 
 _WHY = "by which states of hot keys are merged"
+
+
+def largest_partial(state: State) -> int:
+    """Bytes of its record."""
+    return max(USUAL_BYTES, state.largest + ROOM)
 
 
 async def prepare_partials(
@@ -82,7 +87,7 @@ async def _faults_of_before(
 
 
 async def _prepare(admin: AIOKafkaAdminClient, topic: str, name: str, state: State) -> list[str]:
-    wanted = largest_record(state)
+    wanted = largest_partial(state)
     options = {**KEPT, "max.message.bytes": str(wanted)}
     if faults := await create(admin, name, await size_of(admin, topic), options, _WHY):
         return faults

@@ -751,7 +751,7 @@ class Runner:
         returned = partition.take_returned()
         changed = self._take_states(partition)
         told = {key: kept for key, kept in changed.items() if key not in step.keys}
-        records = [*records_of(told, self._settings.group, partition.tp), *step.marks, *partition.marks]
+        records = [*self._state_records(partition, told), *step.marks, *partition.marks]
         surplus = [*(each.record for each in given), *step.records]
         try:
             partials = self._lanes_of(partition.tp).partials
@@ -776,7 +776,7 @@ class Runner:
         elif given and self.sharing is not None:
             self.sharing.gave(partition, given)
         partition.committed(committed)
-        self._stepped(partition, step)
+        self._stepped(partition, step, told)
         self._wrote(refused)
         self._committed.set()
 
@@ -788,6 +788,10 @@ class Runner:
             has = self._lanes_of(partition.tp).scheduler.has
             states.end_old(lambda group: has(group) or partition.is_held(group))
         return states.take()
+
+    def _state_records(self, partition: Partition, told: Mapping[bytes, Kept | None]) -> list[Outgoing]:
+        states = partition.states
+        return [] if states is None else records_of(told, states, self._settings.group, partition.tp)
 
     def _keep_given(self, partition: Partition, given: list[Given], error: Exception) -> None:
         """These are not in their slots."""
@@ -802,7 +806,10 @@ class Runner:
             log.warning("%s[%d]: %d keys can't be handed over: %r", *partition.tp, len(step.done), error)
             self._resume(partition, partition.moves.forget())
 
-    def _stepped(self, partition: Partition, step: Step) -> None:
+    def _stepped(self, partition: Partition, step: Step, told: Mapping[bytes, Kept | None]) -> None:
+        """A transaction is committed that has told these states."""
+        if partition.states is not None:
+            partition.states.written(told)
         partition.stepped(step)
         if step and partition.moves is not None:
             self._resume(partition, partition.moves.answered_early(partition.changelog_end))

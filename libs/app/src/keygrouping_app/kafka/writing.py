@@ -36,6 +36,8 @@ from keygrouping_app.kafka.topics import MissingTopicError, Topics
 
 log = logging.getLogger(__name__)
 
+_LARGE = 100_000
+"""Bytes of a record, after which others of the event loop have their turn."""
 _OF_TOPIC = (InvalidTopicError, MissingTopicError, TopicAuthorizationFailedError)
 """What refuses all records of a topic."""
 _REFUSALS = (
@@ -173,6 +175,8 @@ async def write_all(
         except IllegalOperation as error:  # the transaction has failed; what was sent may tell why
             ended = error
             break
+        if one.value is not None and len(one.value) > _LARGE:
+            await asyncio.sleep(0)
         if one.topic in alone:
             await asyncio.wait(sent[-1:])
             if sent[-1].exception() is not None:

@@ -1,0 +1,138 @@
+"""States in parts: written and compacted in any way, they are read as they were."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from unittest.mock import patch
+
+import pytest
+from aiokafka import TopicPartition
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keygrouping_app import App, Event, State
+from keygrouping_app.events import Outgoing, Record
+from keygrouping_app.kafka.changelog import Copy, records_of
+from keygrouping_app.kept import PART_BYTES, Kept
+from keygrouping_app.parts import Parts, in_parts
+from keygrouping_app.states import RESERVED, States
+
+TP = TopicPartition("in", 0)
+SIZE = 10
+
+
+@dataclass
+class Text:
+    """A state."""
+
+    text: str = ""
+
+
+def app() -> App:
+    app = App("group")
+
+    @app.on("in", state=Text)
+    async def keep(event: Event, state: Text) -> None:
+        state.text = event.value
+
+    return app
+
+
+def read(records: list[Record]) -> dict[bytes, bytes]:
+    """What a member that begins has of a changelog."""
+    (handler,) = app().handlers
+    copy = Copy.of(handler, TP)
+    for each in records:
+        copy.read(each)
+    assert not copy.parts.missing
+    found = {str(key).encode() if not isinstance(key, bytes) else key: kept.data for key, kept in copy.states}
+    copy.states.close()
+    return found
+
+
+def compacted(log: list[Record], before: int) -> list[Record]:
+    """Of the first records, the last one of each key."""
+    last = {each.key: each.offset for each in log[:before]}
+    return [each for each in log if each.offset >= before or last[each.key] == each.offset]
+
+
+@given(st.integers(0, 2**40))
+@settings(max_examples=300, deadline=None)
+def test_of_each_write_all_bytes_are_read_however_far_the_log_is_compacted(seed: int) -> None:
+    chance = random.Random(seed)
+    states, log, wanted = States(State(Text)), list[Record](), dict[bytes, bytes]()
+    with patch("keygrouping_app.kept.PART_BYTES", SIZE), patch("keygrouping_app.parts.PART_BYTES", SIZE):
+        for number in range(chance.randrange(1, 12)):
+            changed: dict[bytes, Kept | None] = {}
+            for key in chance.sample([b"a", b"b", b"1:a"], chance.randrange(1, 4)):
+                data = b"%d" % number * chance.choice([1, SIZE - 1, SIZE, SIZE + 1, 2 * SIZE, 2 * SIZE + 1, 5 * SIZE])
+                changed[key] = None if chance.random() < 0.2 else Kept(data, number, 1)
+            records = records_of(changed, states, "group", TP)
+            if chance.random() < 0.2:
+                continue  # its transaction fails
+            states.written(changed)
+            wanted |= {key: b"" if kept is None else kept.data for key, kept in changed.items()}
+            for each in records:
+                assert len(each.value or b"") <= SIZE
+                log.append(Record("", 0, len(log), each.time, each.key, each.value, each.headers))
+        left = {key: data for key, data in wanted.items() if data}
+        assert read(log) == left
+        assert read(compacted(log, chance.randrange(len(log) + 1))) == left
+        whole = compacted(log, len(log))
+        count = sum(1 + (len(data) - 1) // SIZE for data in left.values())
+        assert sum(each.value is not None for each in whole) == count, "parts of states that are not there"
+
+
+def test_a_record_says_what_it_said_before_it_was_cut() -> None:
+    record = Outgoing("t", 3, 17, b"k", bytes(range(256)) * 3000, (("a", b"1"), ("last", None)))
+    cut = in_parts(record, b"5:k")
+    assert [len(each.value or b"") for each in cut] == [
+        PART_BYTES,
+        len(record.value or b"") - 2 * PART_BYTES,
+        PART_BYTES,
+    ]
+    assert {(each.topic, each.partition, each.time) for each in cut} == {("t", 3, 17)}
+    assert cut[-1].headers[-1] == ("last", None), "who tells records apart by their last header still can"
+    parts, found = Parts(), []
+    for offset, each in enumerate(cut):
+        raw = Record("t", 3, offset, each.time, each.key, each.value, each.headers)
+        found.append(parts.take(raw, b"5:k" if each is cut[-1] else each.key or b""))
+    *before, whole = found
+    assert before == [None, None]
+    assert whole is not None
+    assert (whole.raw.value, whole.raw.key, whole.parts) == (record.value, b"k", [0, 1])
+
+
+def test_a_small_state_is_a_record_as_it_is() -> None:
+    record = Outgoing("t", 3, 17, b"k", bytes(PART_BYTES))
+    assert in_parts(record, b"k") == [record]
+
+
+def test_parts_of_another_write_are_not_taken_for_its_own() -> None:
+    old, new = (in_parts(Outgoing("t", 0, 1, b"k", each * (PART_BYTES + 1)), b"k") for each in (b"o", b"n"))
+    parts = Parts()
+    log = [new[0], old[1], new[1]]  # as compaction leaves them
+    taken = [
+        parts.take(Record("t", 0, number, 1, each.key, each.value, each.headers), each.key or b"")
+        for number, each in enumerate(log)
+    ]
+    assert taken[:2] == [None, None]
+    assert taken[2] is not None
+    assert taken[2].raw.value == b"n" * (PART_BYTES + 1)
+    assert not parts.missing
+
+
+async def test_a_key_that_begins_as_those_of_parts_is_a_dead_letter() -> None:
+    events = [Event.of("in", "x", key=(RESERVED + b"1:k").decode()), Event.of("in", "y", key="k")]
+    tested = await app().test(events)
+    ((event, failure),) = tested.dead
+    assert event.raw.key == events[0].raw.key
+    assert "does not begin with" in str(failure)
+    assert tested.states["in"] == {"k": Text("y")}
+
+
+@pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])
+def test_a_state_in_parts_is_restored(size: int) -> None:
+    record = Outgoing("t", 0, 1, b"k", b"x" * size)
+    log = [Record("t", 0, n, 1, each.key, each.value, each.headers) for n, each in enumerate(in_parts(record, b"k"))]
+    assert read(log) == {b"k": b"x" * size}

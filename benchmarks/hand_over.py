@@ -5,8 +5,9 @@
 An embedded broker, a topic of two partitions, and an app of two members, each a process, exactly once. Events of 1,000
 keys come at the rate, with states of 100 bytes, and 50 events per second of one key with a state of so many bytes.
 After some calm seconds that key goes to a slot of the other member, to one of its own, and home again, again and
-again. Told is the latency from an event's write to its handler: of the key in the second after each order, and of all
-others while nothing moves and while the key does.
+again. Told is how long the key was held, from the order on until its events could go on, and the latency from an
+event's write to its handler: of the key in the second after each order, be it held or at a slot, to which its events
+are written first, and of all others while nothing moves and while the key does.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import time
 import urllib.request
 from asyncio.subprocess import Process
 from http import HTTPStatus
+from itertools import pairwise
 from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
@@ -98,13 +100,16 @@ class Run:
             writing = asyncio.create_task(self._keep_writing(producer))
             await asyncio.sleep(_CALM_SECONDS)
             moving_from = time.monotonic_ns()
-            orders = [await self._move(number) for number in range(self._arguments.moves)]
+            orders, held = [], [self._held()]
+            for number in range(self._arguments.moves):
+                orders.append(await self._move(number))
+                held.append(self._held())
             writing.cancel()
         await asyncio.sleep(self._arguments.pause)
         for each in members:
             each.terminate()
         assert [await each.wait() for each in members] == [0, 0]
-        self._tell(moving_from, orders)
+        self._tell(moving_from, orders, [1000 * (after - before) for before, after in pairwise(held)])
 
     async def _begin(self, number: int) -> Process:
         (port,) = free_ports(1)
@@ -139,19 +144,24 @@ class Run:
         await asyncio.sleep(self._arguments.pause)
         return at
 
-    def _tell(self, moving_from: int, orders: list[int]) -> None:
+    def _held(self) -> float:
+        """For how many seconds keys have been held until now."""
+        return sum(_metric(port, "move_held_seconds_total") for port in self._ports)
+
+    def _tell(self, moving_from: int, orders: list[int], held: list[float]) -> None:
         seen = [each for path in self._folder.glob(f"{self._size}-*") for each in json.loads(path.read_text())]
         others = [(at, latency / 1e6) for is_moved, at, latency in seen if not is_moved]
         calm = [latency for at, latency in others if moving_from - int(0.75e9 * _CALM_SECONDS) < at < moving_from]
         moving = [latency for at, latency in others if at >= moving_from]
         mine = [(at, latency / 1e6) for is_moved, at, latency in seen if is_moved]
-        held = [
+        waits = [
             max(latency for at, latency in mine if order <= at < order + int(1e9 * _MOVE_SECONDS)) for order in orders
         ]
         rate, pause = self._arguments.rate, self._arguments.pause
         print(
-            f"{self._size:,} bytes, {rate:,} events/s, {len(orders)} moves, one each {pause:g} s: events of the key "
-            f"waited {statistics.median(held):.0f} ms at most in the middle, {max(held):.0f} ms in the worst; others "
+            f"{self._size:,} bytes, {rate:,} events/s, {len(orders)} moves, one each {pause:g} s: the key was held for "
+            f"{statistics.median(held):.0f} ms in the middle, {max(held):.0f} in the worst, and its events waited "
+            f"{statistics.median(waits):.0f} ms at most in the middle, {max(waits):.0f} in the worst; others "
             f"p50 and p99 {_quantile(calm, 0.5):.1f} and {_quantile(calm, 0.99):.1f} ms in the calm, "
             f"{_quantile(moving, 0.5):.1f} and {_quantile(moving, 0.99):.1f} ms meanwhile",
             flush=True,
@@ -168,6 +178,12 @@ def _is_ready(port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def _metric(port: int, name: str) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        lines = [line for line in answer.read().decode().splitlines() if line.startswith(f"keygrouping_app_{name}{{")]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
 def _ordered(port: int, slot: int | None) -> bool:

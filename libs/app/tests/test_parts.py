@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from dataclasses import dataclass
 from unittest.mock import patch
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.structs import OffsetAndMetadata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping_app import App, Event, State
+from keygrouping_app.codecs import BYTES, Topic
 from keygrouping_app.events import Outgoing, Record
+from keygrouping_app.gaps import Gaps, decode
 from keygrouping_app.kafka.changelog import Copy, records_of
-from keygrouping_app.kept import PART_BYTES, Kept
+from keygrouping_app.kafka.moved import MovedPartition
+from keygrouping_app.kept import PART_BYTES, Kept, parts_of
+from keygrouping_app.moves import Done, Topics, Visits, _state_records
 from keygrouping_app.parts import Parts, in_parts
+from keygrouping_app.state import LARGEST_STATE
 from keygrouping_app.states import RESERVED, States
 
 TP = TopicPartition("in", 0)
 SIZE = 10
+BYTES_TOPIC = Topic("in", value=BYTES)
 
 
 @dataclass
@@ -61,7 +69,7 @@ def compacted(log: list[Record], before: int) -> list[Record]:
 def test_of_each_write_all_bytes_are_read_however_far_the_log_is_compacted(seed: int) -> None:
     chance = random.Random(seed)
     states, log, wanted = States(State(Text)), list[Record](), dict[bytes, bytes]()
-    with patch("keygrouping_app.kept.PART_BYTES", SIZE), patch("keygrouping_app.parts.PART_BYTES", SIZE):
+    with patch("keygrouping_app.kept.PART_BYTES", SIZE):
         for number in range(chance.randrange(1, 12)):
             changed: dict[bytes, Kept | None] = {}
             for key in chance.sample([b"a", b"b", b"1:a"], chance.randrange(1, 4)):
@@ -129,6 +137,39 @@ async def test_a_key_that_begins_as_those_of_parts_is_a_dead_letter() -> None:
     assert event.raw.key == events[0].raw.key
     assert "does not begin with" in str(failure)
     assert tested.states["in"] == {"k": Text("y")}
+
+
+async def test_a_slot_is_read_on_behind_parts_although_gaps_have_no_room_and_commits_nothing_until_they_have() -> None:
+    """The parts end with the record behind them, and what was left out of a commit would run again."""
+    states = States(State(Text), by_input=True)
+    visits = Visits(Topics("slots", "changelog", "others"), 0, states, Done())
+    place = TopicPartition("slots", 0)
+    slot = MovedPartition(place, BYTES_TOPIC, OffsetAndMetadata(0, ""), asyncio.Event(), visits, None, states)
+    slot.gaps = Gaps(0, limit=100)
+    cut = _state_records("slots", 0, 1, b"k", Kept(b"x" * 50 * PART_BYTES, 1, 1))
+    for number, each in enumerate(cut[:-1]):
+        slot.take([Record("slots", 0, 20 * number, 1, each.key, each.value, each.headers)], 20 * number + 1)
+        slot.gaps.take(range(20 * number + 1, 20 * number + 20), 20 * number + 20)
+        slot._end_offsets(range(20 * number + 1, 20 * number + 20))
+    assert slot.gaps.room() == 0
+    assert slot.room(1000, 1 << 30) > 0
+    assert slot.due() is None
+    last = Record("slots", 0, 20 * len(cut), 1, cut[-1].key, cut[-1].value, cut[-1].headers)
+    slot.take([last], last.offset + 1)
+    found = slot.due()
+    assert found is not None
+    assert (found.offset, decode(found.offset, "").ranges) == (last.offset + 1, ())
+    assert slot.room(1000, 1 << 30) <= 1000
+    kept = states.peek(states.of_input(1, b"k"))
+    assert kept is not None
+    assert len(kept.data) == 50 * PART_BYTES
+
+
+def test_a_state_has_so_many_parts_at_most() -> None:
+    cut = in_parts(Outgoing("t", 0, 1, b"k", bytes(LARGEST_STATE)), b"k")
+    assert len(cut) == 80
+    assert max(len(each.value or b"") for each in cut) < 1_000_000, "brokers take records of a MiB"
+    assert parts_of(Kept(bytes(LARGEST_STATE), 1, 1)) == 79
 
 
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])

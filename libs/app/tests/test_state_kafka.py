@@ -198,7 +198,7 @@ async def test_a_changelog_that_has_lost_what_was_committed_is_refused(
         (
             1,
             {"cleanup.policy": "compact", "max.message.bytes": "1000"},
-            "takes 1000 bytes, and parts of states may have 294912: kafka-configs",
+            "takes 1000 bytes, and parts of states may have 871629: kafka-configs",
         ),
     ],
 )

@@ -82,6 +82,8 @@ class Gaps:
         self._first = position
         self.known = self._highest
         """The last offset of which the commit that was found said that it has ended."""
+        self.cut = False
+        """Whether not all that has ended had room in the metadata that was made last."""
 
     def __len__(self) -> int:
         return self._count
@@ -141,6 +143,7 @@ class Gaps:
     def encode(self) -> str:
         """Metadata for the commit of `first`; empty if nothing behind it has ended."""
         first, stop = self.first, self._highest + 1
+        self.cut = False
         if stop <= first:
             return ""
         dense = self._dense(first, stop) if stop - first <= self._payload * 8 else b""
@@ -153,7 +156,8 @@ class Gaps:
         in_runs = bytes(runs) if max(runs) < 1 << _SEVEN_BITS else b"".join(map(_varint, runs))
         if dense and size < len(in_runs):
             return _text(_BITS + _bits(dense))
-        return _text(_RUNS + (in_runs if len(in_runs) <= self._payload else self._fitting(runs)))
+        self.cut = len(in_runs) > self._payload
+        return _text(_RUNS + (self._fitting(runs) if self.cut else in_runs))
 
     def _open(self, offsets: Sequence[int]) -> None:
         if not offsets:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 PART_BYTES = 256 << 10
-"""Of a state in one record, see `parts`."""
+"""Of a state in one record at least, if it goes in several, see `parts`."""
+MOST_PARTS = 80
+"""Of a state: larger ones have larger parts, as gaps have no room for any number of records that have not ended."""
 
 
 class Kept(NamedTuple):
@@ -18,7 +20,12 @@ class Kept(NamedTuple):
 
 def parts_of(kept: Kept | None) -> int:
     """How many parts a state has beside its record."""
-    return 0 if kept is None else max(0, len(kept.data) - 1) // PART_BYTES
+    return 0 if kept is None else max(0, len(kept.data) - 1) // part_bytes(len(kept.data))
+
+
+def part_bytes(size: int) -> int:
+    """Of a state of this size in one record."""
+    return max(PART_BYTES, -(-size // MOST_PARTS))
 
 
 class StateError(ValueError):

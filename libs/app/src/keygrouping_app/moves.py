@@ -318,6 +318,11 @@ class Visits:
         """How many keys are to go."""
         return len(self._calls)
 
+    @property
+    def half_read(self) -> bool:
+        """Whether parts of states have come, and not yet their records."""
+        return bool(self._parts)
+
     def is_held(self, group: Hashable) -> bool:
         """Whether a key is to go."""
         return group in self._calls

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from keygrouping_app.events import Headers, Outgoing, Raw, Record
-from keygrouping_app.kept import PART_BYTES
+from keygrouping_app.kept import part_bytes
 from keygrouping_app.states import RESERVED
 
 PART = "keygrouping-part"
@@ -38,16 +38,16 @@ class _Part(NamedTuple):
 def in_parts(record: Outgoing, key: bytes) -> list[Outgoing]:
     """A state's record, and its parts before it. `key`: the state's in that topic, whatever the record's is."""
     value = record.value
-    if value is None or len(value) <= PART_BYTES:
+    if value is None or len(value) <= (most := part_bytes(len(value))):
         return [record]
     write = os.urandom(8).hex().encode()
-    pieces = [value[at : at + PART_BYTES] for at in range(PART_BYTES, len(value), PART_BYTES)]
+    pieces = [value[at : at + most] for at in range(most, len(value), most)]
     parts = [
         replace(record, key=_part_key(key, number), value=piece, headers=((PART, write),))
         for number, piece in enumerate(pieces, start=1)
     ]
     told = (_PARTS, b"%d:%s" % (len(pieces), write))
-    return [*parts, replace(record, value=value[:PART_BYTES], headers=(told, *record.headers))]
+    return [*parts, replace(record, value=value[:most], headers=(told, *record.headers))]
 
 
 def ended_parts(topic: str, partition: int, key: bytes, numbers: Iterable[int]) -> list[Outgoing]:
@@ -62,6 +62,9 @@ class Parts:
         self._read: dict[bytes, _Part] = {}
         self.missing: set[bytes] = set()
         """Keys of states of which the last record that was read has not found its parts."""
+
+    def __bool__(self) -> bool:
+        return bool(self._read)
 
     def take(self, raw: Raw, key: bytes) -> Whole | None:
         """A record, whole; None if it is a part, or if its parts are not there.

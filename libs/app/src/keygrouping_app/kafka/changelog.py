@@ -19,10 +19,11 @@ from keygrouping_app.events import Outgoing, Raw
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.own_topics import config_of, create, size_of, until_known
-from keygrouping_app.kept import PART_BYTES, Kept, UnusableStateError
+from keygrouping_app.kept import Kept, UnusableStateError, part_bytes
 from keygrouping_app.moves import VERSION, Place, is_answer, kept_of, place_of
 from keygrouping_app.partials import Merger, marks_of, partials_of
 from keygrouping_app.parts import Parts, ended_parts, in_parts
+from keygrouping_app.state import LARGEST_STATE
 from keygrouping_app.states import LARGEST_KEY, States
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ USUAL_BYTES = 1_048_588
 """What brokers take as `max.message.bytes` by default."""
 ROOM = LARGEST_KEY + 16_384
 """Bytes of a record besides its state."""
-LARGEST_RECORD = PART_BYTES + ROOM
+LARGEST_RECORD = part_bytes(LARGEST_STATE) + ROOM
 """Bytes of a record with a part of a state at most."""
 _SEGMENT_BYTES = 64 << 20
 _LOOK_SECONDS = 0.1

@@ -18,6 +18,7 @@ from keygrouping_app.events import Outgoing, Record
 from keygrouping_app.gaps import Gaps, decode
 from keygrouping_app.kafka.changelog import Copy, records_of
 from keygrouping_app.kafka.moved import MovedPartition
+from keygrouping_app.kafka.ranges import with_states
 from keygrouping_app.kept import PART_BYTES, Kept, parts_of
 from keygrouping_app.moves import Done, Topics, Visits, _state_records
 from keygrouping_app.parts import Parts, in_parts
@@ -163,6 +164,36 @@ async def test_a_slot_is_read_on_behind_parts_although_gaps_have_no_room_and_com
     kept = states.peek(states.of_input(1, b"k"))
     assert kept is not None
     assert len(kept.data) == 50 * PART_BYTES
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_slot_to_which_many_states_come_at_once_is_read_to_the_end(seed: int) -> None:
+    """Of twelve inputs, their parts among each other and among events that end at once."""
+    chance = random.Random(seed)
+    states = States(State(Text), by_input=True)
+    visits = Visits(Topics("slots", "changelog", "others"), 0, states, Done())
+    place = TopicPartition("slots", 0)
+    slot = MovedPartition(place, BYTES_TOPIC, OffsetAndMetadata(0, ""), asyncio.Event(), visits, None, states)
+    kept = Kept(b"x" * 80 * SIZE, 1, 1)
+    log: list[Outgoing | None] = []
+    with patch("keygrouping_app.kept.PART_BYTES", SIZE):
+        cut = [_state_records("slots", 0, source, b"k", kept) for source in range(12)]
+    for each in (each for row in zip(*cut, strict=True) for each in row):
+        log += [each, *[None] * chance.randrange(20, 60)]
+    position = 0
+    while position < len(log):
+        room = slot.room(5000, 1 << 26)
+        assert room >= 100, "a runner does not read less at once"
+        for offset in range(position, min(len(log), position + min(room, chance.randrange(1, 400)))):
+            if (one := log[offset]) is None:
+                slot.gaps.take([offset], offset + 1)
+                slot._end_offsets([offset])
+            else:
+                slot.take([Record("slots", 0, offset, 1, one.key, one.value, one.headers)], offset + 1)
+            position = offset + 1
+    assert not slot.is_half_read
+    assert slot.due() == OffsetAndMetadata(len(log), with_states("", None))
+    assert len(list(states.groups())) == 12
 
 
 def test_a_state_has_so_many_parts_at_most() -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from keygrouping_app.events import Event, Headers, Outgoing, Raw
 from keygrouping_app.kept import Kept, UnusableStateError
-from keygrouping_app.parts import PART, Parts, ended_parts, in_parts
+from keygrouping_app.parts import PART, Parts, Whole, ended_parts, in_parts
 from keygrouping_app.states import InputKey, States
 
 HOME = -1
@@ -130,7 +130,7 @@ class Moves:
         self._states = states
         self._parts = Parts() if parts is None else parts
         self._held: dict[Hashable, list[Event]] = {}
-        self._early: dict[Hashable, Raw] = {}
+        self._early: dict[Hashable, Whole] = {}
         """Answers to calls that may be committed, while their own transactions are not known to be."""
         self._called_at: dict[Hashable, int] = dict.fromkeys(self.called, 0)
         """Behind which offset the answer to a call comes; what stands before is of an earlier one."""
@@ -246,23 +246,23 @@ class Moves:
 
     def answered(self, raw: Raw) -> list[Event]:
         """A slot has written this to the input's changelog; gives events that are to be handled here now."""
-        if raw.key is None or (whole := self._parts.take(raw, raw.key)) is None:
+        if raw.key is None or not is_answer(raw.headers) or (whole := self._parts.take(raw, raw.key)) is None:
             return []
-        return self._answered(whole.raw)
+        return self._answered(whole)
 
-    def _answered(self, raw: Raw) -> list[Event]:
-        if raw.key is None or not is_answer(raw.headers):
-            return []
+    def _answered(self, whole: Whole) -> list[Event]:
+        raw = whole.raw
+        assert raw.key is not None
         group = self._states.group_of(raw.key)
         place = self.places.get(group)
         if group in self.asked:
-            self._early[group] = raw
+            self._early[group] = whole
         if place is None or place.target is None or raw.offset < self._called_at.get(group, 0):
             return []
         self._called_at.pop(group, None)
         after = place_of(raw.headers)
         if after is None:
-            self._states.restore(raw.key, kept_of(raw))
+            self._states.restore(raw.key, kept_of(raw), len(whole.parts))
             del self.places[group]
         else:
             self.places[group] = after
@@ -275,7 +275,7 @@ class Moves:
         for group in self.called:
             self._called_at.setdefault(group, end)
         early, self._early = self._early, {}
-        return [event for raw in early.values() for event in self._answered(raw)]
+        return [event for whole in early.values() for event in self._answered(whole)]
 
     def _went(self, group: Hashable, after: Place) -> None:
         """What was asked for is committed."""
@@ -346,7 +346,11 @@ class Visits:
             self._calls[group] = (raw.offset, int(second))
             return []
         if (whole := self._parts.take(raw, _key_at_slot(int(first), raw.key))) is None:
-            raise UnusableStateError(f"parts of the state at offset {raw.offset} are gone: the topic has lost records")
+            raise UnusableStateError(
+                f"parts of the state at offset {raw.offset} are gone, as the topic has lost records, or offsets were "
+                f"reset: to go on without that state, reset the group's offset of this partition to {raw.offset + 1}, "
+                "which leaves out what has not ended before"
+            )
         if whole.raw.value is not None:
             self._states.arrive(group, Kept(whole.raw.value, int(second), version_of(raw.headers)))
         return [*whole.parts, raw.offset]
@@ -364,7 +368,7 @@ class Visits:
             step.bytes += _size(kept)
             answer = ((_ANSWER, b"%d" % self._slot),)
             if target == HOME:
-                step.records += in_parts(_home_record(self._topics.changelog, source, key, kept, answer), key)
+                step.records += in_parts(_home_record(self._topics.changelog, source, key, kept, answer), key, answer)
             else:
                 step.records += _state_records(self._topics.slots, target, source, key, kept)
                 place = _place_record(self._topics.changelog, source, key, Place(target), answer)

@@ -35,19 +35,22 @@ class _Part(NamedTuple):
     data: bytes
 
 
-def in_parts(record: Outgoing, key: bytes) -> list[Outgoing]:
-    """A state's record, and its parts before it. `key`: the state's in that topic, whatever the record's is."""
+def in_parts(record: Outgoing, key: bytes, told: tuple[tuple[str, bytes], ...] = ()) -> list[Outgoing]:
+    """A state's record, and its parts before it.
+
+    `key`: the state's in that topic, whatever the record's is; `told`: headers of the parts, too.
+    """
     value = record.value
     if value is None or len(value) <= (most := part_bytes(len(value))):
         return [record]
     write = os.urandom(8).hex().encode()
     pieces = [value[at : at + most] for at in range(most, len(value), most)]
     parts = [
-        replace(record, key=_part_key(key, number), value=piece, headers=((PART, write),))
+        replace(record, key=_part_key(key, number), value=piece, headers=((PART, write), *told))
         for number, piece in enumerate(pieces, start=1)
     ]
-    told = (_PARTS, b"%d:%s" % (len(pieces), write))
-    return [*parts, replace(record, value=value[:most], headers=(told, *record.headers))]
+    count = (_PARTS, b"%d:%s" % (len(pieces), write))
+    return [*parts, replace(record, value=value[:most], headers=(count, *record.headers))]
 
 
 def ended_parts(topic: str, partition: int, key: bytes, numbers: Iterable[int]) -> list[Outgoing]:

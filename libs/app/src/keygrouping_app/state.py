@@ -19,7 +19,7 @@ from keygrouping_app.kept import Kept, StateError, UnusableStateError
 
 _MOVES = (None, "ordered", "llfd", "mintable", "minmig", "mixed")
 LARGEST_STATE = 64 << 20
-"""Bytes that a state may be allowed to have at most: it is one record of the changelog."""
+"""Bytes that a state may be allowed to have at most: it is written in one transaction."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,15 +159,18 @@ class States:
     def written(self, taken: Mapping[bytes, Kept | None]) -> None:
         """What was taken is in the changelog."""
         for key, kept in taken.items():
-            self._note_parts(key, kept)
+            self._note_parts(key, parts_of(kept))
 
     def ended_parts(self, key: bytes, kept: Kept | None) -> range:
         """The numbers of the parts that the changelog has of a state, and that it has no more once this is written."""
         return range(parts_of(kept) + 1, self._parts.get(key, 0) + 1)
 
-    def restore(self, key: bytes, kept: Kept | None) -> None:
-        """Takes what the changelog says of a key. UnusableStateError if a newer program has written it."""
-        self._note_parts(key, kept)
+    def restore(self, key: bytes, kept: Kept | None, parts: int = 0) -> None:
+        """Takes what the changelog says of a key, and in how many parts beside its record.
+
+        UnusableStateError if a newer program has written it.
+        """
+        self._note_parts(key, parts)
         if kept is not None:
             self._check_version(kept)
             if self._by_input:
@@ -275,8 +278,8 @@ class States:
         self._changed[key] = kept
         self._note_size(kept)
 
-    def _note_parts(self, key: bytes, kept: Kept | None) -> None:
-        if parts := parts_of(kept):
+    def _note_parts(self, key: bytes, parts: int) -> None:
+        if parts:
             self._parts[key] = parts
         else:
             self._parts.pop(key, None)

@@ -171,7 +171,7 @@ class Copy:
             return
         raw = whole.raw
         assert raw.key is not None
-        self.states.restore(raw.key, kept_of(raw))
+        self.states.restore(raw.key, kept_of(raw), len(whole.parts))
         if raw.value is not None and not is_answer(raw.headers):
             self.newest = raw.offset
         if (place := place_of(raw.headers)) is not None:

@@ -16,7 +16,6 @@ from keygrouping_kafka.errors import can_be_retried
 
 from keygrouping_app.codecs import Topic
 from keygrouping_app.events import Event, Raw
-from keygrouping_app.gaps import Gaps
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.changelog import LARGEST_RECORD, USUAL_BYTES, changelog_of, new_reader, slots_of
 from keygrouping_app.kafka.clients import Settings, started
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _WHY = "to which keys are handed over"
 _ROOM_BEHIND_PARTS = 100
-"""Records that are read at once though gaps have no room."""
+"""Records that may be read though gaps have less room: as many as are read at once at least."""
 _ROOM = 65_536
 """Bytes of an event's record in a slot beyond those of the input's largest."""
 _POLL_MS = 100
@@ -112,8 +111,6 @@ class MovedPartition(Partition):
     ) -> None:
         super().__init__(tp, topic, found, dirty, None, transactions, states)
         self.visits = visits
-        self._cut = False
-        """Whether not all that has ended had room in the commit that was made last."""
 
     def group_of(self, event: Event) -> Hashable:
         """See `Source`."""
@@ -128,30 +125,27 @@ class MovedPartition(Partition):
         ended: list[int] = []
         for raw in records:
             try:
-                ended += self.visits.take(raw)
+                now = self.visits.take(raw)
             except UnusableStateError as error:
                 raise AppError([f"{self.tp.topic}[{self.tp.partition}]: {error}"]) from error
             except KeyError:
                 found.append(surplus_of(raw, self, self.tp.topic))
             else:
-                self.hurry()
+                ended += now
+                if now or self.visits.called:
+                    self.hurry()
         self._end_offsets(ended)
         return found
 
     def room(self, events: int, size: int) -> int:
         """See `Partition`. What follows parts of a state has room, as they end with its record, which comes behind."""
         room = super().room(events, size)
-        return _ROOM_BEHIND_PARTS if room <= 0 and self.visits.half_read and not self.gaps.room() else room
+        return max(room, _ROOM_BEHIND_PARTS) if self.is_half_read and self.gaps.room() < _ROOM_BEHIND_PARTS else room
 
-    def due(self, given: Sequence[Given] = (), step: Step | None = None) -> OffsetAndMetadata | None:
-        """See `Partition`. Nothing while the commit's metadata has no room for all that has ended."""
-        due = super().due(given, step)
-        return None if self.visits.half_read and self._cut else due
-
-    def _commit_of(self, gaps: Gaps) -> tuple[int, str]:
-        found = super()._commit_of(gaps)
-        self._cut = gaps.cut
-        return found
+    @property
+    def is_half_read(self) -> bool:
+        """See `Partition`."""
+        return self.visits.half_read
 
     @property
     def waits_to_move(self) -> bool:

@@ -13,7 +13,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from keygrouping_app.events import Event
 from keygrouping_app.handlers import AppError, Handler
-from keygrouping_app.kafka.changelog import Copy, prepare, slots_of
+from keygrouping_app.kafka.changelog import LARGEST_RECORD, Copy, prepare, slots_of
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.moved import (
     Answers,
@@ -144,7 +144,7 @@ class Moving:
         """Bytes of a record that a transaction of its may have at least; 0: as the client has it."""
         slots = self.slots.get(handler.topic.name)
         partial = largest_partial(handler.state) if handler.partials and handler.state is not None else 0
-        return max(partial, 0 if slots is None else slots.largest)
+        return max(LARGEST_RECORD if handler.kept else 0, partial, 0 if slots is None else slots.largest)
 
     def move(self, key: bytes, slot: int | None, topic: str | None = None) -> list[str]:
         """Has a key handed over to a slot with its state, or home if it is None; gives the partitions that it is of.

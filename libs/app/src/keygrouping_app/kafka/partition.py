@@ -8,6 +8,7 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
@@ -56,6 +57,14 @@ class Given:
     def size(self) -> int:
         """Bytes that are held until it is written."""
         return self.record.size + self.event.size
+
+
+class _Commit(NamedTuple):
+    """`is_cut`: whether the metadata has no room for all that has ended."""
+
+    first: int
+    metadata: str
+    is_cut: bool = False
 
 
 class Partition(Source):
@@ -111,10 +120,15 @@ class Partition(Source):
         self.log_end: int = found.offset
         """Behind the last record that it was seen to have in Kafka."""
         self._committed = found
-        self._now = found.offset, found.metadata
+        self._now = _Commit(found.offset, found.metadata)
         self._changed = True
         """Whether something has been read or has ended since it was told last what is to be committed."""
         self._end = end
+
+    @property
+    def is_half_read(self) -> bool:
+        """Whether parts of states were read, and not yet their records: what a commit has no room for has some soon."""
+        return False
 
     @property
     def read(self) -> bool:
@@ -252,17 +266,21 @@ class Partition(Source):
         if self._changed:
             self._now = self._commit_of(self.gaps)
             self._changed = False
-        first, metadata = self._now
+        commit = self._now
         offsets = [*(each.event.raw.offset for each in given), *(step.ended if step else ())]
         if offsets:
-            first, metadata = self._commit_of(self.gaps.once_ended(offsets))
+            commit = self._commit_of(self.gaps.once_ended(offsets))
+        if commit.is_cut and self.is_half_read:
+            return None
+        metadata = commit.metadata
         if self.names_record:
             metadata = with_states(metadata, split_states(self._committed.metadata)[1])
-        now = OffsetAndMetadata(first, metadata)
+        now = OffsetAndMetadata(commit.first, metadata)
         return None if now == self._committed and not step else now
 
-    def _commit_of(self, gaps: Gaps) -> tuple[int, str]:
-        return gaps.first, with_end(gaps.encode(), self._end)
+    def _commit_of(self, gaps: Gaps) -> _Commit:
+        metadata = with_end(gaps.encode(), self._end)
+        return _Commit(gaps.first, metadata, gaps.cut)
 
     def committed(self, what: OffsetAndMetadata) -> None:
         """A commit was answered."""

@@ -520,6 +520,7 @@ class Runner:
         rooms, rests = self._rooms(open_ones)
         if not rooms:
             # Full, or nothing is ours: what is not asked for is not fetched either.
+            self._fetched.wait_for(_POLL_MS)
             await _wait(self._room, _REST_MS / 1000 if rests else _FULL_SECONDS)
             return
         owned = {tp: self.partitions[tp] for tp in rooms}

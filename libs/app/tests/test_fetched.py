@@ -15,7 +15,9 @@ from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult, Partitio
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
+from keygrouping_app import App, Event
 from keygrouping_app.kafka.fetched import give_bare_records
+from keygrouping_app.kafka.runner import Runner
 
 TP = TopicPartition("t", 3)
 ROWS = [(b"k", b"v", 7, [("h", b"1"), ("h", None)]), (None, b"v", 8, []), (b"k", None, 9, [])]
@@ -118,6 +120,22 @@ def test_what_waits_to_be_given_is_not_held_up_by_a_long_wait_for_others() -> No
     given[TP] = result(new_format(), 0)
     assert fetcher._fetch_max_wait_ms == 10
     given.wait_for(100)
+    assert fetcher._fetch_max_wait_ms == 100
+
+
+async def test_while_nothing_has_room_brokers_wait_for_records_as_usual() -> None:
+    app = App("group")
+
+    @app.on("in")
+    async def work(_: Event) -> None:
+        pass
+
+    (handler,) = app.handlers
+    runner = Runner(app.settings(), {"in": (handler, app._lanes(handler, {}))})
+    fetcher = SimpleNamespace(_fetch_max_wait_ms=500)
+    runner._fetched = give_bare_records(SimpleNamespace(_fetcher=fetcher))
+    runner._fetched[TP] = result(new_format(), 0)
+    await runner._read()
     assert fetcher._fetch_max_wait_ms == 100
 
 

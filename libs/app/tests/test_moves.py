@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping_app import App, Event, Output, Reject, Retries, State
 from keygrouping_app.events import Outgoing, Record
-from keygrouping_app.kafka.changelog import Copy, changelog_of, slots_of
+from keygrouping_app.kafka.changelog import LARGEST_RECORD, Copy, changelog_of, slots_of
 from keygrouping_app.kafka.moved import Slots
 from keygrouping_app.kafka.ranges import split_states, with_states
 from keygrouping_app.kafka.runner import Runner
@@ -32,6 +32,7 @@ from keygrouping_app.kafka.writing import RefusedError
 from keygrouping_app.kept import Kept
 from keygrouping_app.moves import BusyError, Done, Moves, Topics, place_of
 from keygrouping_app.scheduler import Scheduler
+from keygrouping_app.state import LARGEST_STATE
 from keygrouping_app.states import InputKey, States
 from keygrouping_app.virtual_time import VirtualTime
 
@@ -461,6 +462,13 @@ def test_a_state_at_a_slot_is_old_by_the_events_of_its_own_input() -> None:
 def test_a_key_that_is_written_is_a_text_or_a_number(text: bytes, found: list[Any]) -> None:
     states = States(State(Chain), by_field=True, source=3)
     assert states.groups_written(text) == [InputKey(3, each) for each in found]
+
+
+async def test_a_producer_takes_parts_of_the_largest_states() -> None:
+    """Whatever `max_request_size` an app gives, as a part that is refused would be tried again for ever."""
+    runner = new_runner(app_of([]))
+    handler, _ = runner._handlers[IN]
+    assert runner.moving.largest(handler) >= LARGEST_RECORD > LARGEST_STATE / 80
 
 
 def test_many_states_go_in_several_transactions() -> None:

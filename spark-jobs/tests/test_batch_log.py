@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
@@ -12,7 +13,7 @@ from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.clients import retry
 from keygrouping_service.kafka.progress import Committed, Progress
 from keygrouping_service.records.record import KEPT_BYTES, Record
-from keygrouping_service.testing import Cluster
+from keygrouping_service.testing import Cluster, until
 from keygrouping_spark import metrics
 from keygrouping_spark.batch_log import Batch, BatchLog
 from keygrouping_spark.refused import Refused
@@ -97,8 +98,22 @@ def refused(partition: int, offset: int) -> Refused:
     return Refused(Record("routed", partition, offset, 1000, b"k", b"{"), "invalid-json", "ends too early")
 
 
+async def end_of(drivers: Drivers, level: str) -> int:
+    """Of the dead letters."""
+    place = TopicPartition(drivers.settings.dead_letters_topic, 0)
+    servers = drivers.cluster.bootstrap_servers
+    async with AIOKafkaConsumer(bootstrap_servers=servers, isolation_level=level) as reader:
+        return int((await reader.end_offsets([place]))[place])
+
+
 async def offsets_told(drivers: Drivers) -> list[tuple[int, int]]:
     """Partition and offset of each dead letter."""
+
+    async def is_shown() -> bool:
+        """A commit is answered a moment before it is."""
+        return await end_of(drivers, "read_committed") == await end_of(drivers, "read_uncommitted")
+
+    await until(is_shown)
     found = [dict(record.headers) for record in await drivers.cluster.read(drivers.settings.dead_letters_topic)]
     return [(int(each["keygrouping-partition"] or b""), int(each["keygrouping-offset"] or b"")) for each in found]
 

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from asked import is_ready, metric
 from keygrouping.app import App, Event, State
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.ports import free_ports
@@ -95,7 +96,7 @@ class Run:
         await admin.close()
         members = [await self._begin(number) for number in range(2)]
         for port in self._ports:
-            await until(lambda port=port: asyncio.to_thread(_is_ready, port), timeout=_LONGEST)  # type: ignore[misc]
+            await until(lambda port=port: asyncio.to_thread(is_ready, port), timeout=_LONGEST)  # type: ignore[misc]
         async with AIOKafkaProducer(bootstrap_servers=self._brokers, linger_ms=2) as producer:
             writing = asyncio.create_task(self._keep_writing(producer))
             await asyncio.sleep(_CALM_SECONDS)
@@ -146,7 +147,7 @@ class Run:
 
     def _held(self) -> float:
         """For how many seconds keys have been held until now."""
-        return sum(_metric(port, "move_held_seconds_total") for port in self._ports)
+        return sum(metric(port, "move_held_seconds_total") for port in self._ports)
 
     def _tell(self, moving_from: int, orders: list[int], held: list[float]) -> None:
         seen = [each for path in self._folder.glob(f"{self._size}-*") for each in json.loads(path.read_text())]
@@ -170,20 +171,6 @@ class Run:
 
 def _quantile(values: list[float], part: float) -> float:
     return sorted(values)[int(part * len(values))]
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
-            return True
-    except OSError:
-        return False
-
-
-def _metric(port: int, name: str) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        lines = [line for line in answer.read().decode().splitlines() if line.startswith(f"keygrouping_app_{name}{{")]
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
 def _ordered(port: int, slot: int | None) -> bool:

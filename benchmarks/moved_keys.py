@@ -20,7 +20,6 @@ import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 from asyncio.subprocess import Process
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from typing import Any
 import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from asked import is_ready, metric
 from keygrouping.app import App, Event, State
 from keygrouping.grouping import create_shared
 from keygrouping.hashing import hash_key
@@ -76,7 +76,7 @@ class Run:
         await admin.close()
         members = [await self._begin(port) for port in self._ports]
         for port in self._ports:
-            await until(lambda port=port: asyncio.to_thread(_is_ready, port), timeout=_LONGEST)  # type: ignore[misc]
+            await until(lambda port=port: asyncio.to_thread(is_ready, port), timeout=_LONGEST)  # type: ignore[misc]
         async with AIOKafkaProducer(bootstrap_servers=self._brokers, linger_ms=2) as producer:
             writing = asyncio.create_task(self._write(producer))
             loads, moved, times = [await self._loads()], [await self._sum("moves_total")], [time.monotonic()]
@@ -111,11 +111,11 @@ class Run:
 
     async def _loads(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Seconds of calls of each member until now."""
-        names = [asyncio.to_thread(_metric, port, "handler_seconds_sum") for port in self._ports]
+        names = [asyncio.to_thread(metric, port, "handler_seconds_sum") for port in self._ports]
         return np.array(await asyncio.gather(*names))
 
     async def _sum(self, name: str) -> float:
-        return sum(await asyncio.gather(*(asyncio.to_thread(_metric, port, name) for port in self._ports)))
+        return sum(await asyncio.gather(*(asyncio.to_thread(metric, port, name) for port in self._ports)))
 
     def _tell(self, busy: list[np.ndarray[Any, np.dtype[np.float64]]], moved: list[float]) -> None:
         busy = busy[:-1]  # in the last interval events come to an end
@@ -155,20 +155,6 @@ class Run:
 
 def _imbalance(loads: np.ndarray[Any, np.dtype[np.float64]]) -> float:
     return float(loads.max() / loads.mean()) if loads.sum() else 1.0
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
-            return True
-    except OSError:
-        return False
-
-
-def _metric(port: int, name: str) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(f"keygrouping_app_{name}{{"))
 
 
 async def _measure_all(arguments: argparse.Namespace) -> None:

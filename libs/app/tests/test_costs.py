@@ -22,6 +22,27 @@ def test_seconds_are_those_of_the_last_two_windows() -> None:
     assert (list(costs.by_key()), costs.seconds, costs.events) == ([], 0, 0)
 
 
+def test_idle_time_before_work_began_does_not_dilute_it() -> None:
+    costs = Costs(0.0)
+    for idle in range(3 * int(WINDOW)):
+        costs.span(float(idle))  # as a member does that reports each second
+    began = 3 * WINDOW + 5
+    for second in range(1, 25):
+        costs.add("a", 0.5, 1, began + second)
+        assert costs.busy_span(began + second) == pytest.approx(max(10.0, second - 0.5))
+    for second in range(25, 200):  # later both are the same: short pauses are a part of the work
+        costs.add("a", 0.5, 1, began + second)
+    assert costs.busy_span(began + 200) == costs.span(began + 200) >= WINDOW
+
+
+def test_a_call_that_has_taken_long_counts_from_where_it_began() -> None:
+    costs = Costs(0.0)
+    for now in range(100):
+        costs.span(float(now))
+    costs.add_all(["a", "b"], [20.0, 2.0], [1, 1], 100.0)
+    assert costs.busy_span(100.0) == pytest.approx(20.0)
+
+
 def test_calls_that_are_told_together_count_as_they_would_one_by_one() -> None:
     together, single = Costs(0.0), Costs(0.0)
     for now in (1.0, WINDOW + 1, WINDOW + 2, 9 * WINDOW):

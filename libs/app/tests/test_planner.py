@@ -134,6 +134,14 @@ async def test_nothing_is_planned_until_all_know_what_their_keys_cost() -> None:
         assert first.asked == {}, "the other one has had it for a moment"
 
 
+async def test_work_that_comes_after_idle_time_is_planned_for_as_soon_as_it_fills_lanes() -> None:
+    with VirtualTime():
+        first, second = await pair(Wire())
+        await turns(100, first, second)
+        await busy(int(planner._SPAN), first, second)
+        assert len(first.asked) == 1
+
+
 async def test_each_plan_is_followed_once_and_the_next_one_again() -> None:
     with VirtualTime():
         first, second = await pair(Wire())
@@ -353,6 +361,6 @@ async def test_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         span = first._lanes.costs_here
         assert isinstance(span, Costs)
         total = report.rest + sum(each.seconds for each in report.held.values())
-        assert total * max(1e-3, span.span(asyncio.get_running_loop().time())) == pytest.approx(
+        assert total * max(1e-3, span.busy_span(asyncio.get_running_loop().time())) == pytest.approx(
             sum(costs.values()), rel=0.01
         )

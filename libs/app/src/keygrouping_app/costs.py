@@ -7,6 +7,8 @@ from heapq import nlargest
 
 WINDOW = 30.0
 """Seconds; what is told covers this one and the one before."""
+_LEAST = 10.0
+"""Seconds of time over which work that has just begun is spread at least: less says little of what is to come."""
 _MOST_KEYS = 16_384
 _KEPT_KEYS = 2048
 
@@ -33,11 +35,14 @@ class Costs:
     def __init__(self, now: float) -> None:
         self._before = _Window(now)
         self._recent = _Window(now)
+        self._busy_since = now
+        """When the first call began after a window without any."""
 
     def add(self, key: Hashable, seconds: float, events: int, now: float) -> None:
         """A call of a key has ended, and so many events with it."""
         if now >= self._recent.began + WINDOW:
             self._turn(now)
+        self._note_begin(now - seconds)
         window = self._recent
         window.seconds += seconds
         window.events += events
@@ -54,6 +59,7 @@ class Costs:
         """Calls have ended, of these keys."""
         if now >= self._recent.began + WINDOW:
             self._turn(now)
+        self._note_begin(now - max(seconds, default=0.0))
         window = self._recent
         window.seconds += sum(seconds)
         window.events += sum(events)
@@ -73,6 +79,12 @@ class Costs:
         if now >= self._recent.began + WINDOW:
             self._turn(now)
         return now - self._before.began
+
+    def busy_span(self, now: float) -> float:
+        """The same, without the time before work came to one that had none: by it, what has just begun is as much as it
+        is, and not an average with idle time."""
+        span = self.span(now)
+        return min(span, max(_LEAST, now - self._busy_since))
 
     @property
     def seconds(self) -> float:
@@ -95,6 +107,10 @@ class Costs:
         for key in before.keys() | recent.keys():
             seconds, events = (a + b for a, b in zip(before.get(key, (0, 0)), recent.get(key, (0, 0)), strict=True))
             yield key, seconds, int(events)
+
+    def _note_begin(self, began: float) -> None:
+        if not self._recent.keys and not self._before.keys:
+            self._busy_since = began
 
     def _turn(self, now: float) -> None:
         idle = now >= self._recent.began + 2 * WINDOW

@@ -97,6 +97,13 @@ def check(handler: Handler) -> None:
         ) from None
 
 
+def is_busy(reports: Iterable[Report]) -> bool:
+    """Whether the calls of late have filled so much of a member's lanes that something may be planned."""
+    return any(
+        each.rest + sum(held.seconds for held in each.held.values()) >= LEAST_BUSY * each.lanes for each in reports
+    )
+
+
 def plan_of(reports: Iterable[Report], planner: str, slowness: Mapping[str, float] = _NONE) -> Planned:
     """A plan by these reports, of one member at least: the same, whatever their order.
 

@@ -26,7 +26,7 @@ from keygrouping_app.kafka.own_topics import Size, create, size_of, until_known
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.lanes import Lanes
 from keygrouping_app.moves import BusyError
-from keygrouping_app.planning import ORDERED, PLANNERS, Chosen, Held, Planned, Report, plan_of
+from keygrouping_app.planning import ORDERED, PLANNERS, Chosen, Held, Planned, Report, is_busy, plan_of
 from keygrouping_app.reports import name_of
 from keygrouping_app.slowness import Slowness
 from keygrouping_app.states import InputKey
@@ -81,6 +81,7 @@ class Planning:
         self._had: dict[TopicPartition, float] = {}
         """The member's partitions, with when it had them last."""
         self._planned_at = -math.inf
+        self._were_idle = True
         self._number = 0
         self._slowness = Slowness()
         self._followed: tuple[str, int] | None = None
@@ -160,12 +161,12 @@ class Planning:
         self._had = {tp: last for tp, last in (self._had | held).items() if last > now - _REMEMBERED}
 
     def _plan(self, reports: Sequence[Report]) -> None:
-        now = self._clock()
-        if self.grouping not in PLANNERS or now < self._planned_at + _SPAN:
+        now, busy = self._clock(), is_busy(reports)
+        # Work that has come since a plan of idle members does not wait for the next one.
+        due = now >= self._planned_at + _SPAN or (busy and self._were_idle)
+        if self.grouping not in PLANNERS or not due or not all(each.known for each in reports):
             return
-        if not all(each.known for each in reports):
-            return
-        self._planned_at = now
+        self._planned_at, self._were_idle = now, not busy
         self._number += 1
         told = {each.member: ((key, held.cost, held.events) for key, held in each.held.items()) for each in reports}
         self._slowness.note(told, now)
@@ -221,7 +222,7 @@ class Planning:
     def _report(self, names: Mapping[str, tuple[Partition, InputKey]]) -> Report:
         lanes, costs, now = float(self._lanes.handler.concurrency), self._lanes.costs_here, self._clock()
         assert costs is not None
-        span = max(1e-3, costs.span(now))
+        span = max(1e-3, costs.busy_span(now))
         held = {
             self._name(group): Held(seconds / span, self._bytes(group), seconds / max(1, events), events)
             for group, seconds, events in self._costly()
@@ -235,7 +236,7 @@ class Planning:
             {name: moves.destination(group) for name, moves, group in places},
             [each.tp.partition for each in self._visited()],
             [name for name, moves, group in places if moves.is_held(group)],
-            span >= _SPAN,
+            costs.span(now) >= _SPAN,
             self._published(),
             self._number,
             self._chosen,

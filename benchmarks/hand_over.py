@@ -1,13 +1,14 @@
 """How long a key is held while it is handed over with its state, and what other keys notice of it.
 
-    python benchmarks/hand_over.py [--bytes 1000 10000000] [--rate 5000] [--moves 21] [--pause 1.5]
+    python benchmarks/hand_over.py [--bytes 1000 10000000] [--rate 5000] [--rounds 6] [--pause 1.5]
 
 An embedded broker, a topic of two partitions, and an app of two members, each a process, exactly once. Events of 1,000
 keys come at the rate, with states of 100 bytes, and 50 events per second of one key with a state of so many bytes.
-After some calm seconds that key goes to a slot of the other member, to one of its own, and home again, again and
-again. Told is how long the key was held, from the order on until its events could go on, and the latency from an
-event's write to its handler: of the key in the second after each order, be it held or at a slot, to which its events
-are written first, and of all others while nothing moves and while the key does.
+In each round nothing moves for some seconds, then that key goes to a slot of the other member, to one of its own, and
+home again, and once more: what the machine does besides is in both parts alike. Told is how long the key was held, from
+the order on until its events could go on, and the latency from an event's write to its handler: of the key in the
+second after each order, be it held or at a slot, to which its events are written first, and of all others while nothing
+moves and while the key does.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import tempfile
 import time
 import urllib.request
 from asyncio.subprocess import Process
+from dataclasses import dataclass
 from http import HTTPStatus
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
@@ -38,7 +40,10 @@ _KEYS = 1000
 _MOVED = b"moved"
 _MOVED_RATE = 50
 _TICK_SECONDS = 0.01
-_CALM_SECONDS = 20.0
+_FIRST_SECONDS = 10.0
+"""In which nothing is looked at: all has just begun."""
+_MOVES = 6
+"""Of a round; the last one goes home."""
 _MOVE_SECONDS = 1.4
 """After an order, in which events of the key are looked at."""
 _LONGEST = 300.0
@@ -80,6 +85,17 @@ def member(brokers: str, name: str, port: int, size: int, log: str) -> None:
     Path(log).write_text(json.dumps(seen))
 
 
+@dataclass(frozen=True)
+class Round:
+    """Nanoseconds of the clock: when its calm part began, when each move was ordered, and when it ended. `held`: for
+    how many milliseconds each move held the key."""
+
+    calm_from: int
+    orders: list[int]
+    until: int
+    held: list[float]
+
+
 class Run:
     """One app and its two members."""
 
@@ -99,18 +115,14 @@ class Run:
             await until(lambda port=port: asyncio.to_thread(is_ready, port), timeout=_LONGEST)  # type: ignore[misc]
         async with AIOKafkaProducer(bootstrap_servers=self._brokers, linger_ms=2) as producer:
             writing = asyncio.create_task(self._keep_writing(producer))
-            await asyncio.sleep(_CALM_SECONDS)
-            moving_from = time.monotonic_ns()
-            orders, held = [], [self._held()]
-            for number in range(self._arguments.moves):
-                orders.append(await self._move(number))
-                held.append(self._held())
+            await asyncio.sleep(_FIRST_SECONDS)
+            rounds = [await self._round() for _ in range(self._arguments.rounds)]
             writing.cancel()
         await asyncio.sleep(self._arguments.pause)
         for each in members:
             each.terminate()
         assert [await each.wait() for each in members] == [0, 0]
-        self._tell(moving_from, orders, [1000 * (after - before) for before, after in pairwise(held)])
+        self._tell(rounds)
 
     async def _begin(self, number: int) -> Process:
         (port,) = free_ports(1)
@@ -129,6 +141,15 @@ class Run:
                 await producer.send(f"{self._name}.in", b"%d" % time.monotonic_ns(), _MOVED)
                 of_moved += 1
             await asyncio.sleep(_TICK_SECONDS)
+
+    async def _round(self) -> Round:
+        calm_from = time.monotonic_ns()
+        await asyncio.sleep(_MOVES * self._arguments.pause)
+        orders, held = [], [self._held()]
+        for number in range(_MOVES):
+            orders.append(await self._move(number))
+            held.append(self._held())
+        return Round(calm_from, orders, time.monotonic_ns(), [1000 * (b - a) for a, b in pairwise(held)])
 
     async def _move(self, number: int) -> int:
         """Gives when it was ordered."""
@@ -149,22 +170,26 @@ class Run:
         """For how many seconds keys have been held until now."""
         return sum(metric(port, "move_held_seconds_total") for port in self._ports)
 
-    def _tell(self, moving_from: int, orders: list[int], held: list[float]) -> None:
+    def _tell(self, rounds: list[Round]) -> None:
         seen = [each for path in self._folder.glob(f"{self._size}-*") for each in json.loads(path.read_text())]
         others = [(at, latency / 1e6) for is_moved, at, latency in seen if not is_moved]
-        calm = [latency for at, latency in others if moving_from - int(0.75e9 * _CALM_SECONDS) < at < moving_from]
-        moving = [latency for at, latency in others if at >= moving_from]
+        calm = [[lat for at, lat in others if each.calm_from <= at < each.orders[0]] for each in rounds]
+        moving = [[lat for at, lat in others if each.orders[0] <= at < each.until] for each in rounds]
         mine = [(at, latency / 1e6) for is_moved, at, latency in seen if is_moved]
-        waits = [
-            max(latency for at, latency in mine if order <= at < order + int(1e9 * _MOVE_SECONDS)) for order in orders
-        ]
+        span = int(1e9 * _MOVE_SECONDS)
+        orders = [order for each in rounds for order in each.orders]
+        waits = [max(latency for at, latency in mine if order <= at < order + span) for order in orders]
+        held = [ms for each in rounds for ms in each.held]
+        all_calm, all_moving = [*chain(*calm)], [*chain(*moving)]
+        ratios = [_quantile(m, 0.99) / _quantile(c, 0.99) for c, m in zip(calm, moving, strict=True)]
         rate, pause = self._arguments.rate, self._arguments.pause
         print(
             f"{self._size:,} bytes, {rate:,} events/s, {len(orders)} moves, one each {pause:g} s: the key was held for "
             f"{statistics.median(held):.0f} ms in the middle, {max(held):.0f} in the worst, and its events waited "
             f"{statistics.median(waits):.0f} ms at most in the middle, {max(waits):.0f} in the worst; others "
-            f"p50 and p99 {_quantile(calm, 0.5):.1f} and {_quantile(calm, 0.99):.1f} ms in the calm, "
-            f"{_quantile(moving, 0.5):.1f} and {_quantile(moving, 0.99):.1f} ms meanwhile",
+            f"p50 and p99 {_quantile(all_calm, 0.5):.1f} and {_quantile(all_calm, 0.99):.1f} ms in the calm, "
+            f"{_quantile(all_moving, 0.5):.1f} and {_quantile(all_moving, 0.99):.1f} ms meanwhile; p99 meanwhile over "
+            f"calm by round: {', '.join(f'{each:.2f}' for each in ratios)}",
             flush=True,
         )
 
@@ -198,7 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bytes", type=int, nargs="+", default=[1000, 10_000_000], help="of the key's state")
     parser.add_argument("--rate", type=int, default=5000, help="events per second of the other keys")
-    parser.add_argument("--moves", type=int, default=21)
+    parser.add_argument("--rounds", type=int, default=6, help="each of some calm seconds and as many with moves")
     parser.add_argument("--pause", type=float, default=1.5, help="seconds between two moves")
     asyncio.run(_measure_all(parser.parse_args()))
 

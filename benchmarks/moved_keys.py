@@ -6,7 +6,8 @@ An embedded broker, a topic of a partition per member, keys of Zipf 1 over 10,00
 process with one lane, whose handler waits and counts in a state. A key is in the partition that is its worker's in the
 simulator before anything is planned, so both begin alike. Told is λ, the largest load of a member over the mean,
 by seconds of calls in intervals of 10 s: at first, while every key is where its partition is, and in the second half,
-with how many keys were handed over. The simulator routes the same keys at the same rate by the library's grouping.
+with how many keys were handed over. Simulated are the same keys at the same rate: by the library's grouping, whose table
+forgets a key without events, and by its planner where such a key stays where it is, as it does live.
 A lane can't do more than a second of calls in a second. Where the busiest one is close to that, its queue grows, what
 it has to do is more than what it does, and λ is told too low: so the rate has to leave it some time, and how busy it
 was is told, too. Nor is anything planned while no lane is busy for half of its time. With `--slow` one member's calls
@@ -32,6 +33,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from asked import is_ready, metric
 from keygrouping.app import App, Event, State
 from keygrouping.grouping import create_shared
+from keygrouping.grouping.table.placing import planned_workers
 from keygrouping.hashing import hash_key
 from keygrouping_app.costs import WINDOW
 from keygrouping_local.broker import EmbeddedBroker
@@ -135,11 +137,14 @@ class Run:
         if self._arguments.slow != 1:
             return
         print(f"no whole keys can do better than {self._least():.3f}, the load of the hottest key over the mean")
-        imbalances, keys = self._simulated(len(busy))
-        simulated, then = statistics.mean(imbalances[half:]), sum(keys[half:])
-        print("simulated, λ by interval: " + ", ".join(f"{each:.3f}" for each in imbalances))
-        print(f"simulated, second half: λ {simulated:.3f}; {sum(keys)} keys moved, {then} of them then")
-        print(f"live over simulated: λ {late / simulated:.3f}")
+        for what, simulated in (
+            ("by the library's grouping", self._by_grouping(len(busy))),
+            ("as keys stay", self._as_keys_stay(len(busy))),
+        ):
+            expected, keys, then = statistics.mean(simulated[0][half:]), sum(simulated[1]), sum(simulated[1][half:])
+            print(f"simulated {what}, λ by interval: " + ", ".join(f"{each:.3f}" for each in simulated[0]))
+            print(f"simulated {what}, second half: λ {expected:.3f}; {keys} keys moved, {then} of them then")
+            print(f"live over that: λ {late / expected:.3f}, keys {moved[-1] / max(1, keys):.3f}")
 
     def _grouping(self) -> Any:
         return create_shared(self._arguments.planner, self._arguments.members)
@@ -147,21 +152,56 @@ class Run:
     def _least(self) -> float:
         return float(max(1.0, np.bincount(self._drawn).max() / len(self._drawn) * self._arguments.members))
 
-    def _simulated(self, intervals: int) -> tuple[list[float], list[int]]:
-        """λ of each interval by the library's grouping on the same stream, and how many keys each plan moved."""
+    def _by_grouping(self, intervals: int) -> tuple[list[float], list[int]]:
+        """λ of each interval by the library's grouping on the same stream, and how many keys each plan moved.
+
+        Its table has the keys of late only: a key that has had no event for a while is at home again, and moves once
+        more when it is back.
+        """
         grouping = self._grouping()
         each = int(self._arguments.rate * _INTERVAL_SECONDS)
         imbalances, keys, told = [], list[int](), list[Any]()
-        for number, first in enumerate(range(0, intervals * each, each)):
-            routed = grouping.route_batch(
-                self._hashes[self._drawn[first : first + each]], None, number * _INTERVAL_SECONDS
-            )
-            imbalances.append(_imbalance(np.bincount(routed, minlength=self._arguments.members).astype(np.float64)))
+        for number in range(intervals):
+            drawn = self._drawn[number * each : (number + 1) * each]
+            routed = grouping.route_batch(self._hashes[drawn], None, number * _INTERVAL_SECONDS)
+            imbalances.append(self._imbalance_of(routed))
             told.append(grouping.statistics())
-            plan = grouping.plan(told[max(0, (number // _WINDOW - 1) * _WINDOW) :])
+            plan = grouping.plan(told[_window_from(number) :])
             keys.append(plan["moved_keys"])
             grouping.apply(plan)
         return imbalances, keys
+
+    def _as_keys_stay(self, intervals: int) -> tuple[list[float], list[int]]:
+        """The same by the same planner, but a key stays where it was until a plan moves it, as its state does."""
+        each = int(self._arguments.rate * _INTERVAL_SECONDS)
+        homes, workers = np.array(self._homes), np.array(self._homes)
+        imbalances, moved, counts = [], list[int](), list[Any]()
+        for number in range(intervals):
+            drawn = self._drawn[number * each : (number + 1) * each]
+            imbalances.append(self._imbalance_of(workers[drawn]))
+            counts.append(np.bincount(drawn, minlength=_KEYS))
+            costs = sum(counts[_window_from(number) :])
+            known = np.flatnonzero(costs)
+            planned = planned_workers(
+                self._arguments.planner,
+                cost=costs[known].astype(float).tolist(),
+                state=[1.0] * len(known),
+                home=homes[known].tolist(),
+                worker=workers[known].tolist(),
+                background=[0.0] * self._arguments.members,
+                capacity=[1.0] * self._arguments.members,
+            )
+            moved.append(int((workers[known] != planned).sum()))
+            workers[known] = planned
+        return imbalances, moved
+
+    def _imbalance_of(self, workers: Any) -> float:
+        return _imbalance(np.bincount(workers, minlength=self._arguments.members).astype(np.float64))
+
+
+def _window_from(interval: int) -> int:
+    """The first one of which a plan behind this one knows."""
+    return max(0, (interval // _WINDOW - 1) * _WINDOW)
 
 
 def _imbalance(loads: np.ndarray[Any, np.dtype[np.float64]]) -> float:

@@ -11,7 +11,6 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -27,6 +26,9 @@ from keygrouping_app.kafka.sharing import Sharing
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_app.scheduler import Failure
 from keygrouping_app.virtual_time import VirtualTime
+
+from . import boards
+from .boards import MemoryBoard
 
 KeyOf = Callable[[random.Random, float], tuple[int, bytes]]
 """The partition and the key of the next event, at a second of the run."""
@@ -47,13 +49,11 @@ class PureTime(VirtualTime):
         return self._began + self._skipped
 
 
-class Wire:
+class Wire(boards.Wire):
     """What all members tell and write."""
 
     def __init__(self, partitions: int) -> None:
-        self.told: dict[str, bytes] = {}
-        self.tellings = 0
-        self.news = asyncio.Condition()
+        super().__init__()
         self.inputs: list[list[Record]] = [[] for _ in range(partitions)]
         self.slots: list[list[Record]] = [[] for _ in range(partitions)]
         self.silent: set[int] = set()
@@ -62,31 +62,16 @@ class Wire:
         """Whether nothing can be told."""
 
 
-class WireBoard:
-    """As much of a board as members need."""
+class WireBoard(MemoryBoard):
+    """One that takes its time, and answers where slots end."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
-        self._heard = 0
+    _wire: Wire
 
     async def tell(self, member: str, value: bytes) -> None:
         await asyncio.sleep(0.005)
         if self._wire.deaf:
             raise KafkaTimeoutError
-        async with self._wire.news:
-            self._wire.told.pop(member, None)
-            self._wire.told[member] = value
-            self._wire.tellings += 1
-            self._wire.news.notify_all()
-
-    async def hear(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds), self._wire.news:
-                await self._wire.news.wait_for(lambda: self._wire.tellings > self._heard)
-        self._heard = self._wire.tellings
-
-    def told(self, _: float) -> list[bytes]:
-        return list(self._wire.told.values())
+        await super().tell(member, value)
 
     async def ends(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
         if self._wire.silent & {tp.partition for tp in tps}:
@@ -94,9 +79,6 @@ class WireBoard:
             raise KafkaTimeoutError
         await asyncio.sleep(0.002)
         return {tp: len(self._wire.slots[tp.partition]) for tp in tps}
-
-    async def withdraw(self, member: str) -> None:
-        self._wire.told.pop(member, None)
 
 
 class WireWriter:
@@ -135,7 +117,7 @@ class SimulatedMember:
         """Begins, unless it has."""
         if self._tasks:
             return
-        board: Any = WireBoard(self.wire)
+        board = WireBoard(self.wire)
         writer: Any = WireWriter(self.wire)
         self._tasks = [
             asyncio.create_task(self.sharing.keep(board)),

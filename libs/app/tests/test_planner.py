@@ -18,35 +18,10 @@ from keygrouping_app.planning import ORDERED, PLANNERS, Chosen, Held, Planned, R
 from keygrouping_app.states import InputKey
 from keygrouping_app.virtual_time import VirtualTime
 
+from .boards import MemoryBoard, Wire
 from .test_moves import INPUT_PLACES, PLACES, SLOT, Given, Owner, World, app_of, new_runner
 
 LANES = 16
-
-
-class Wire:
-    """What members tell each other."""
-
-    def __init__(self) -> None:
-        self.told: dict[str, bytes] = {}
-
-
-class WireBoard:
-    """One member's view of it."""
-
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
-
-    async def tell(self, member: str, value: bytes) -> None:
-        self._wire.told[member] = value
-
-    async def hear(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def told(self, _: float) -> list[bytes]:
-        return list(self._wire.told.values())
-
-    async def withdraw(self, member: str) -> None:
-        self._wire.told.pop(member, None)
 
 
 class Member:
@@ -56,9 +31,8 @@ class Member:
         runner = new_runner(app_of([Given(0, "a", 0.0, 0, rejected=False)]))
         self.owners = {tp: Owner(runner, world, tp) for tp in tps}
         (self._lanes,) = runner.lanes
-        board: Any = WireBoard(wire)
         self.partitions = runner.partitions
-        self.planning = Planning("mixed", self._lanes, runner.partitions, board)
+        self.planning = Planning("mixed", self._lanes, runner.partitions, MemoryBoard(wire))
 
     def works(self, *calls: tuple[InputKey, float]) -> None:
         """Has had calls of these keys, with so many seconds."""
@@ -202,6 +176,22 @@ async def test_who_leads_once_more_does_not_follow_its_plan_of_long_ago() -> Non
         await third.planning._board.withdraw("a")
         await turns(3, first, second)
         assert first.asked == {}
+
+
+async def test_every_member_remembers_who_is_slow_as_it_may_be_the_next_to_plan() -> None:
+    with VirtualTime():
+        members = await pair(Wire())
+        for member, cost in zip(members, (0.01, 0.04), strict=True):  # the keys have moved from one to the other
+            for _ in range(int(planner._SPAN) + 2):
+                for key in (A, B):
+                    costs = member._lanes.costs_here
+                    assert costs is not None
+                    costs.add(key, 50 * cost, 50, asyncio.get_running_loop().time())
+                await turns(1, *members)
+        names, now = [each.planning._member for each in members], asyncio.get_running_loop().time()
+        known = [each.planning._slowness.of(names, now) for each in members]
+        assert known[0] == known[1]
+        assert known[0][names[1]] > 1.5 > known[0][names[0]]
 
 
 def groupings(*members: Member) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from keygrouping_app import App, Event
-from keygrouping_app.kafka.board import Board
+from keygrouping_app.kafka.board import TopicBoard
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_service.testing import Cluster, until
 
@@ -53,7 +53,7 @@ async def test_a_member_that_was_away_does_not_take_old_reports_for_new_ones(
     topic = f"{topic_prefix}.sharing"
     await cluster.create(**{topic: 1})
     settings = Settings(topic_prefix, cluster.bootstrap_servers, "unused")
-    async with Board(settings, topic, 1.0) as board, Board(settings, topic, 1.0) as other:
+    async with TopicBoard(settings, topic, 1.0) as board, TopicBoard(settings, topic, 1.0) as other:
         while not board.told(60):
             await other.tell("a", b"1")
             await board.hear(0.1)

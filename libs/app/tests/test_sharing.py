@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from typing import Any
 
 import msgspec
 import pytest
@@ -16,7 +15,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import NewTopic
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping_app import App, AppError, Event, Topic
-from keygrouping_app.kafka.board import Board
+from keygrouping_app.kafka.board import TopicBoard
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.overflow import SlotPartition
 from keygrouping_app.kafka.partition import Partition
@@ -27,6 +26,7 @@ from keygrouping_app.reports import name_of, period_of, with_owners
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_service.testing import Cluster
 
+from .boards import MemoryBoard, Wire
 from .served import serving
 from .simulated_group import KeyOf, PureTime, SimulatedGroup
 
@@ -264,20 +264,20 @@ async def test_a_member_that_ends_says_so_however_long_that_takes(
     cluster: Cluster, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, runs, ending, ended = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[str]()
-    tell, withdraw = Board.tell, Board.withdraw
+    tell, withdraw = TopicBoard.tell, TopicBoard.withdraw
 
-    async def begin(self: Board, member: str, value: bytes | None) -> None:
+    async def begin(self: TopicBoard, member: str, value: bytes | None) -> None:
         await tell(self, member, value)
         begun.set()
 
-    async def end(self: Board, member: str) -> None:
+    async def end(self: TopicBoard, member: str) -> None:
         ending.set()
         await asyncio.sleep(1)  # what runs ends meanwhile
         await withdraw(self, member)
         ended.append(member)
 
-    monkeypatch.setattr(Board, "tell", begin)
-    monkeypatch.setattr(Board, "withdraw", end)
+    monkeypatch.setattr(TopicBoard, "tell", begin)
+    monkeypatch.setattr(TopicBoard, "withdraw", end)
     await cluster.create(**{f"{topic_prefix}-in": 1, f"{topic_prefix}-dead": 1})
     app = App(f"{topic_prefix}-group", brokers=cluster.bootstrap_servers, dead_letters=f"{topic_prefix}-dead")
 
@@ -293,24 +293,17 @@ async def test_a_member_that_ends_says_so_however_long_that_takes(
     assert len(ended) == 1
 
 
-class SilentBoard:
-    """One slot gives no answer, whoever asks."""
+class SilentBoard(MemoryBoard):
+    """One slot gives no answer, whoever asks; what is told is kept from others."""
 
     def __init__(self, silent: int) -> None:
+        super().__init__(Wire())
         self.silent = silent
         self.slots: set[int] = set()
         """Those of the last report."""
 
     async def tell(self, _: str, value: bytes) -> None:
         self.slots = {*msgspec.json.decode(value, type=Report).slots}
-
-    async def withdraw(self, member: str) -> None: ...
-
-    async def hear(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def told(self, _: float) -> list[bytes]:
-        return []
 
     async def ends(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
         numbers = [tp.partition for tp in tps]
@@ -330,7 +323,7 @@ async def test_answers_count_when_they_come_whoever_does_not_answer() -> None:
     tps = [TopicPartition("g.overflow", number) for number in range(3)]
     slots = {tp: SlotPartition(tp, handler.topic, start, asyncio.Event(), {}) for tp in tps}
     with PureTime():
-        board: Any = SilentBoard(1)
+        board = SilentBoard(1)
         others = asyncio.all_tasks()
         keeping = asyncio.create_task(Sharing(Settings("g", "unused:1", "dead"), lanes, {**slots}).keep(board))
         await asyncio.sleep(3)  # two for the answer to the question for all of them, and a moment

@@ -34,8 +34,8 @@ from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_service.testing import Cluster, until
 from prometheus_client.parser import text_string_to_metric_families
 
+from .boards import MemoryBoard, Wire
 from .fake_runner import running
-from .test_planner import Wire, WireBoard
 
 
 def fetched(port: int, path: str) -> tuple[int, str]:
@@ -527,7 +527,7 @@ async def planning(moves: Any, monkeypatch: pytest.MonkeyPatch, turns: int = 2) 
         handlers = {"orders": app.handlers[0]}
         runner.moving = Moving(app.settings(), handlers, runner.partitions, lambda *_: None, lambda *_: None)
         if turns:
-            board: Any = WireBoard(Wire())
+            board = MemoryBoard(Wire())
             found = runner.moving.plannings["orders"] = Planning(moves, runner.lanes[0], runner.partitions, board)
             for _ in range(turns):
                 await found._take_turn()

@@ -1,7 +1,7 @@
-"""What members tell each other of themselves: a topic of which only the last record of each member counts.
+"""What members tell each other of themselves: of each the last word counts, and who says nothing is forgotten.
 
-It is read from its end on, and a member that tells nothing any more is forgotten after a while. Order between members
-means nothing, so nothing is fenced: whoever reads knows a while later what others know.
+Order between members means nothing, so nothing is fenced: whoever listens knows a while later what others know. It is a
+topic here, so that nothing but Kafka is needed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
-from typing import Self
+from typing import Protocol, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -19,8 +19,32 @@ from keygrouping_app.kafka.clients import Settings, new_producer, started
 log = logging.getLogger(__name__)
 
 
-class Board:
-    """One member's view of the topic. Use as an async context manager.
+class Board(Protocol):
+    """One member's view of what all tell; it tells only what it has listened to."""
+
+    async def tell(self, member: str, value: bytes) -> None:
+        """Replaces what a member has told. KafkaError."""
+
+    async def hear(self, seconds: float) -> None:
+        """Takes note of what is told within this time, and returns early when something was. KafkaError."""
+
+    def told(self, seconds: float) -> list[bytes]:
+        """The last values of all members that have told one within so many seconds, the latest at the end."""
+
+    async def withdraw(self, member: str) -> None:
+        """The member ends: nothing that it has told counts any more, once others listen."""
+
+
+class SlotsBoard(Board, Protocol):
+    """One that also answers where slots end."""
+
+    async def ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Behind the last records there are, committed or not. KafkaError."""
+
+
+class TopicBoard:
+    """A topic of which only the last record of each member counts, read from its end on. Use as an async context
+    manager.
 
     `seconds`: who has not listened for so long begins at the end, as it can't know any more who is still there.
     """
@@ -52,11 +76,11 @@ class Board:
         await self._clients.aclose()
 
     async def tell(self, member: str, value: bytes | None) -> None:
-        """Replaces what a member has told; None: it tells nothing any more. KafkaError."""
+        """See `Board`. None: it tells nothing any more."""
         await self._producer.send_and_wait(self._place.topic, value, member.encode(), self._place.partition)
 
     async def hear(self, seconds: float) -> None:
-        """Takes note of what is told within this time, and returns early when something was. KafkaError."""
+        """See `Board`."""
         if self._clock() - self._listened > self._seconds:
             await self._consumer.seek_to_end(self._place)
             self._told.clear()
@@ -68,18 +92,18 @@ class Board:
         self._listened = self._clock()
 
     def told(self, seconds: float) -> list[bytes]:
-        """The last values of all members that have told one within so many seconds, the latest at the end."""
+        """See `Board`."""
         since = self._clock() - seconds
         self._told = {member: each for member, each in self._told.items() if each[0] >= since}
         return [value for _, value in self._told.values()]
 
     async def ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Behind the last records there are, committed or not. KafkaError."""
+        """See `SlotsBoard`."""
         found: dict[TopicPartition, int] = await self._consumer.end_offsets(partitions)
         return found
 
     async def withdraw(self, member: str) -> None:
-        """The member ends; if that can't be told, it is forgotten."""
+        """See `Board`. If it can't be told, the member is forgotten after a while."""
         try:
             async with asyncio.timeout(self._seconds):
                 await self.tell(member, None)

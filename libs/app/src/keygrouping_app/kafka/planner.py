@@ -18,7 +18,7 @@ from keygrouping_kafka.errors import can_be_retried
 
 from keygrouping_app.costs import Costs
 from keygrouping_app.handlers import AppError
-from keygrouping_app.kafka.board import Board
+from keygrouping_app.kafka.board import Board, TopicBoard
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.moved import MovedPartition
 from keygrouping_app.kafka.overflow import TOLD
@@ -50,9 +50,9 @@ def planning_of(group: str, topic: str) -> str:
     return f"{group}.{topic}.planning"
 
 
-def planning_board(settings: Settings, topic: str) -> Board:
+def planning_board(settings: Settings, topic: str) -> TopicBoard:
     """Where the members of a group tell each other what keys cost."""
-    return Board(settings, planning_of(settings.group, topic), _REMEMBERED)
+    return TopicBoard(settings, planning_of(settings.group, topic), _REMEMBERED)
 
 
 async def prepare_planning(admin: AIOKafkaAdminClient, settings: Settings, topic: str) -> None:
@@ -84,6 +84,7 @@ class Planning:
         self._were_idle = True
         self._number = 0
         self._slowness = Slowness()
+        self._noted_at = -math.inf
         self._followed: tuple[str, int] | None = None
         self._others: list[Report] = []
         """What has been heard last."""
@@ -132,9 +133,11 @@ class Planning:
             await self._board.hear(left)
         self._hear()
         self._turns += 1
-        leader = min([report, *self._others], key=lambda each: each.member)
+        reports = [report, *self._others]
+        self._note_costs(reports)
+        leader = min(reports, key=lambda each: each.member)
         if leader is report:
-            self._plan([report, *self._others])
+            self._plan(reports)
             leader = msgspec.structs.replace(report, plan=self._published(), number=self._number)
         self._follow(leader, names)
 
@@ -160,6 +163,14 @@ class Planning:
             self._lanes.costs_here = Costs(now)
         self._had = {tp: last for tp, last in (self._had | held).items() if last > now - _REMEMBERED}
 
+    def _note_costs(self, reports: Sequence[Report]) -> None:
+        """Every member remembers who is slow: any of them may be the next one to plan."""
+        now = self._clock()
+        if now >= self._noted_at + _SPAN:
+            self._noted_at = now
+            told = {each.member: ((key, held.cost, held.events) for key, held in each.held.items()) for each in reports}
+            self._slowness.note(told, now)
+
     def _plan(self, reports: Sequence[Report]) -> None:
         now, busy = self._clock(), is_busy(reports)
         # Work that has come since a plan of idle members does not wait for the next one.
@@ -168,8 +179,6 @@ class Planning:
             return
         self._planned_at, self._were_idle = now, not busy
         self._number += 1
-        told = {each.member: ((key, held.cost, held.events) for key, held in each.held.items()) for each in reports}
-        self._slowness.note(told, now)
         slowness = self._slowness.of([each.member for each in reports], now)
         self.plan = plan_of(reports, self.grouping, slowness)
         if self.plan.targets:

@@ -21,7 +21,7 @@ from keygrouping_kafka.errors import can_be_retried
 
 from keygrouping_app.arrivals import Arrivals
 from keygrouping_app.events import Event
-from keygrouping_app.kafka.board import Board
+from keygrouping_app.kafka.board import SlotsBoard, TopicBoard
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.overflow import SlotPartition, overflow_of, sharing_of
 from keygrouping_app.kafka.partition import Given, Partition
@@ -118,7 +118,7 @@ class Sharing:
         self.written = 0
         """How many events were given to slots."""
 
-    async def keep(self, board: Board) -> None:
+    async def keep(self, board: SlotsBoard) -> None:
         """Goes on until it is cancelled; raises what can't be retried."""
         pauses = backoff()
         asking = asyncio.create_task(self._keep_asking(board))
@@ -275,7 +275,7 @@ class Sharing:
 
     # What is told and heard.
 
-    async def _take_turn(self, board: Board) -> None:
+    async def _take_turn(self, board: SlotsBoard) -> None:
         for each in (self._arrived, self._taken):
             half_life = max(self._longer(_HALF_LIFE, _CALLS_OF_HALF_LIFE), 2 * period_of(len(self._reports)))
             each.age(self._clock(), min(_MOST_HALF_LIFE, half_life))
@@ -308,7 +308,7 @@ class Sharing:
         much = self._longer(_MUCH, 1.0)
         return any(excess > _MUCH_MORE * self._known.get(member, 0.0) + much * lanes for member, excess, lanes in waits)
 
-    async def _keep_asking(self, board: Board) -> None:
+    async def _keep_asking(self, board: SlotsBoard) -> None:
         """Asks for the ends of slots, apart from reports: one that does not answer keeps nobody from telling."""
         while True:
             for partition in [each for each in self._dealt if self._partitions.get(each.tp) is not each]:
@@ -318,7 +318,7 @@ class Sharing:
             await self._ask_ends(board)
             await asyncio.sleep(_ASK_SECONDS)
 
-    async def _ask_ends(self, board: Board) -> None:
+    async def _ask_ends(self, board: SlotsBoard) -> None:
         slots = {slot.tp.partition: slot for slot in self._slots()}
         self._found = {slot: end for slot, end in self._found.items() if slots.get(slot.tp.partition) is slot}
         fresh = {number: slot for number, slot in slots.items() if slot not in self._found}
@@ -342,7 +342,7 @@ class Sharing:
 
         await asyncio.gather(*(ask(group) for group in groups if group))
 
-    async def _ends_of(self, board: Board, numbers: Sequence[int]) -> dict[int, int]:
+    async def _ends_of(self, board: SlotsBoard, numbers: Sequence[int]) -> dict[int, int]:
         """None of them, if one does not answer: then each is asked by itself."""
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
@@ -359,7 +359,7 @@ class Sharing:
             return {}
         return {tp.partition: end for tp, end in ends.items()}
 
-    def _hear(self, board: Board) -> None:
+    def _hear(self, board: SlotsBoard) -> None:
         told = board.told(remembered_of(len(self._reports)))
         self._heard = {each: self._heard[each] if each in self._heard else _read(each) for each in told}
         reports = with_owners([report for each in told if (report := self._heard[each]) is not None])
@@ -517,6 +517,6 @@ def _read(told: bytes) -> Report | None:
         return None
 
 
-def board_of(settings: Settings) -> Board:
+def board_of(settings: Settings) -> TopicBoard:
     """Where the members of a group tell each other what they have to do."""
-    return Board(settings, sharing_of(settings.group), remembered_of(1))
+    return TopicBoard(settings, sharing_of(settings.group), remembered_of(1))

@@ -6,8 +6,8 @@ An embedded broker, a topic of a partition per member, keys of Zipf 1 over 10,00
 process with one lane, whose handler waits and counts in a state. A key is in the partition that is its worker's in the
 simulator before anything is planned, so both begin alike. Told is λ, the largest load of a member over the mean,
 by seconds of calls in intervals of 10 s: at first, while every key is where its partition is, and in the second half,
-with how many keys were handed over. Simulated are the same keys at the same rate: by the library's grouping, whose table
-forgets a key without events, and by its planner where such a key stays where it is, as it does live.
+with how many keys were handed over. Simulated are the same keys at the same rate: by the library's grouping, whose
+table forgets a key without events, and by its planner where such a key stays where it is, as it does live.
 A lane can't do more than a second of calls in a second. Where the busiest one is close to that, its queue grows, what
 it has to do is more than what it does, and λ is told too low: so the rate has to leave it some time, and how busy it
 was is told, too. Nor is anything planned while no lane is busy for half of its time. With `--slow` one member's calls
@@ -126,7 +126,7 @@ class Run:
         return sum(await asyncio.gather(*(asyncio.to_thread(metric, port, name) for port in self._ports)))
 
     def _tell(self, busy: list[np.ndarray[Any, np.dtype[np.float64]]], moved: list[float]) -> None:
-        busy = busy[:-1]  # in the last interval events come to an end
+        busy, moved = busy[:-1], moved[:-1]  # in the last interval events come to an end
         imbalances, half = [_imbalance(each) for each in busy], len(busy) // 2
         late = statistics.mean(imbalances[half:])
         print("live, λ by interval: " + ", ".join(f"{each:.3f}" for each in imbalances), flush=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from keygrouping_app.costs import Costs
+from keygrouping_app.costs import CostsOfWork
 from keygrouping_app.kafka import planner
 from keygrouping_app.kafka.planner import Planning
 from keygrouping_app.kept import Kept
@@ -108,11 +108,15 @@ async def test_nothing_is_planned_until_all_know_what_their_keys_cost() -> None:
         assert first.asked == {}, "the other one has had it for a moment"
 
 
-async def test_work_that_comes_after_idle_time_is_planned_for_as_soon_as_it_fills_lanes() -> None:
+@pytest.mark.parametrize("idle", range(100, 110))
+async def test_work_that_comes_after_idle_time_is_planned_for_soon_but_not_by_its_first_seconds(idle: int) -> None:
     with VirtualTime():
         first, second = await pair(Wire())
-        await turns(100, first, second)
-        await busy(int(planner._SPAN), first, second)
+        await turns(idle, first, second)
+        # Half of the lanes are full after five seconds, by an average of ten.
+        await busy(int(planner._BEGIN) + 3, first, second)
+        assert first.asked == {}
+        await busy(int(planner._SPAN) + 2, first, second)
         assert len(first.asked) == 1
 
 
@@ -349,8 +353,8 @@ async def test_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         report: Report = first.planning._report(first.planning._names())
         assert len(report.held) == len(report.places) == 10
         span = first._lanes.costs_here
-        assert isinstance(span, Costs)
+        assert isinstance(span, CostsOfWork)
         total = report.rest + sum(each.seconds for each in report.held.values())
-        assert total * max(1e-3, span.busy_span(asyncio.get_running_loop().time())) == pytest.approx(
+        assert total * max(1e-3, span.work_span(asyncio.get_running_loop().time())) == pytest.approx(
             sum(costs.values()), rel=0.01
         )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator
 from heapq import nlargest
 
 WINDOW = 30.0
 """Seconds; what is told covers this one and the one before."""
-_LEAST = 10.0
-"""Seconds of time over which work that has just begun is spread at least: less says little of what is to come."""
+_LEAST_SPAN = 10.0
+"""Seconds of time over which work that has just begun is spread at least: a few calls say little of what is to come."""
+_LITTLE = 0.02
+"""Of a member's lanes: who has filled less of them had nothing to do."""
 _MOST_KEYS = 16_384
 _KEPT_KEYS = 2048
 
@@ -35,14 +38,11 @@ class Costs:
     def __init__(self, now: float) -> None:
         self._before = _Window(now)
         self._recent = _Window(now)
-        self._busy_since = now
-        """When the first call began after a window without any."""
 
     def add(self, key: Hashable, seconds: float, events: int, now: float) -> None:
         """A call of a key has ended, and so many events with it."""
         if now >= self._recent.began + WINDOW:
             self._turn(now)
-        self._note_begin(now - seconds)
         window = self._recent
         window.seconds += seconds
         window.events += events
@@ -59,7 +59,6 @@ class Costs:
         """Calls have ended, of these keys."""
         if now >= self._recent.began + WINDOW:
             self._turn(now)
-        self._note_begin(now - max(seconds, default=0.0))
         window = self._recent
         window.seconds += sum(seconds)
         window.events += sum(events)
@@ -79,12 +78,6 @@ class Costs:
         if now >= self._recent.began + WINDOW:
             self._turn(now)
         return now - self._before.began
-
-    def busy_span(self, now: float) -> float:
-        """The same, without the time before work came to one that had none: by it, what has just begun is as much as it
-        is, and not an average with idle time."""
-        span = self.span(now)
-        return min(span, max(_LEAST, now - self._busy_since))
 
     @property
     def seconds(self) -> float:
@@ -108,11 +101,35 @@ class Costs:
             seconds, events = (a + b for a, b in zip(before.get(key, (0, 0)), recent.get(key, (0, 0)), strict=True))
             yield key, seconds, int(events)
 
-    def _note_begin(self, began: float) -> None:
-        if not self._recent.keys and not self._before.keys:
-            self._busy_since = began
-
     def _turn(self, now: float) -> None:
         idle = now >= self._recent.began + 2 * WINDOW
         self._before = _Window(now) if idle else self._recent
         self._recent = _Window(now)
+
+
+class CostsOfWork(Costs):
+    """Of work as it is since it has come: the time before, in which there was next to none, is forgotten.
+
+    Otherwise what has just begun would be an average with idle time, by another part of it in each member.
+    """
+
+    def __init__(self, now: float, lanes: int) -> None:
+        super().__init__(now)
+        self._little = _LITTLE * lanes
+        self._since = now
+        self._last_end = -math.inf
+
+    def add(self, key: Hashable, seconds: float, events: int, now: float) -> None:
+        """See `Costs`."""
+        began = now - seconds
+        known = now - self._since
+        if began >= self._last_end + WINDOW or (known >= _LEAST_SPAN and self.seconds < self._little * known):
+            self._before, self._recent = _Window(self._before.began), _Window(self._recent.began)
+            self._since = began
+        self._since = min(self._since, began)
+        self._last_end = now
+        super().add(key, seconds, events, now)
+
+    def work_span(self, now: float) -> float:
+        """Seconds of time in which what is told was done."""
+        return min(self.span(now), max(_LEAST_SPAN, now - self._since))

@@ -19,7 +19,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from keygrouping_app.costs import Costs
+from keygrouping_app.costs import Costs, CostsOfWork
 from keygrouping_app.events import Event, Outgoing, Source
 from keygrouping_app.failures import failure_of
 from keygrouping_app.handlers import AppError, Function, Handler, UnusableHandlerError, outputs_of
@@ -55,7 +55,7 @@ class Lanes:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self.costs = Costs(self._loop.time())
-        self.costs_here = Costs(self._loop.time()) if handler.moves else None
+        self.costs_here = CostsOfWork(self._loop.time(), handler.concurrency) if handler.moves else None
         """Of keys that may be handed over, since the member's partitions have changed."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False

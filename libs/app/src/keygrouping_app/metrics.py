@@ -269,7 +269,7 @@ def _of_lanes(found: _Found, topic: str, work: Work, now: float) -> None:
     found.add("retries_total", scheduler.retried, topic)
     for rank, each in enumerate(work.waiting, 1):
         found.add("key_wait_seconds", now - each.first.since, topic, str(rank))
-    span = max(1.0, lanes.costs.busy_span(now))
+    span = max(1.0, lanes.costs.span(now))
     done = nlargest(RANKS, (each.done for each in keys_at_work(lanes, now) if each.key is not None))
     for rank, seconds in enumerate(done, 1):
         found.add("key_load_ratio", seconds / span, topic, str(rank))

@@ -291,7 +291,7 @@ def _handler(lanes: Lanes, held: Iterable[Held], now: float) -> dict[str, object
 
 
 def _heat(lanes: Lanes, now: float) -> dict[str, object]:
-    span = lanes.costs.busy_span(now)
+    span = lanes.costs.span(now)
     keys = keys_at_work(lanes, now)
     load = load_of(lanes, keys, now)
     split = split_of([load])

@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping_kafka.calls import backoff, given_up_calls
 from keygrouping_kafka.errors import can_be_retried
 
-from keygrouping_app.costs import Costs
+from keygrouping_app.costs import CostsOfWork
 from keygrouping_app.handlers import AppError
 from keygrouping_app.kafka.board import Board, TopicBoard
 from keygrouping_app.kafka.clients import Settings
@@ -43,6 +43,9 @@ _MOST_KEYS = 1000
 """Of a member, those that cost most: others stay where they are."""
 _SPAN = 10.0
 """Seconds of which at least is known what keys cost before anything is planned, and between two plans."""
+
+_BEGIN = 5.0
+"""Seconds for which nothing is planned once members have become busy."""
 
 
 def planning_of(group: str, topic: str) -> str:
@@ -81,7 +84,7 @@ class Planning:
         self._had: dict[TopicPartition, float] = {}
         """The member's partitions, with when it had them last."""
         self._planned_at = -math.inf
-        self._were_idle = True
+        self._idle_at = -math.inf
         self._number = 0
         self._slowness = Slowness()
         self._noted_at = -math.inf
@@ -160,7 +163,7 @@ class Planning:
         now = self._clock()
         held = dict.fromkeys((each.tp for each in self._of_handler()), now)
         if held.keys() - self._had.keys():
-            self._lanes.costs_here = Costs(now)
+            self._lanes.costs_here = CostsOfWork(now, self._lanes.handler.concurrency)
         self._had = {tp: last for tp, last in (self._had | held).items() if last > now - _REMEMBERED}
 
     def _note_costs(self, reports: Sequence[Report]) -> None:
@@ -173,11 +176,15 @@ class Planning:
 
     def _plan(self, reports: Sequence[Report]) -> None:
         now, busy = self._clock(), is_busy(reports)
-        # Work that has come since a plan of idle members does not wait for the next one.
-        due = now >= self._planned_at + _SPAN or (busy and self._were_idle)
-        if self.grouping not in PLANNERS or not due or not all(each.known for each in reports):
+        if not busy:
+            self._idle_at = now
+        # While work begins, members seem to have more or less of it as their reports are a second newer or older.
+        begins = busy and now < self._idle_at + _BEGIN
+        if self.grouping not in PLANNERS or begins or now < self._planned_at + _SPAN:
             return
-        self._planned_at, self._were_idle = now, not busy
+        if not all(each.known for each in reports):
+            return
+        self._planned_at = now
         self._number += 1
         slowness = self._slowness.of([each.member for each in reports], now)
         self.plan = plan_of(reports, self.grouping, slowness)
@@ -231,7 +238,7 @@ class Planning:
     def _report(self, names: Mapping[str, tuple[Partition, InputKey]]) -> Report:
         lanes, costs, now = float(self._lanes.handler.concurrency), self._lanes.costs_here, self._clock()
         assert costs is not None
-        span = max(1e-3, costs.busy_span(now))
+        span = max(1e-3, costs.work_span(now))
         held = {
             self._name(group): Held(seconds / span, self._bytes(group), seconds / max(1, events), events)
             for group, seconds, events in self._costly()

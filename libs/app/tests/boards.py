@@ -23,25 +23,31 @@ class MemoryBoard:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._heard = wire.tellings
+        self._view: dict[str, tuple[float, bytes]] = {}
         self._clock = asyncio.get_running_loop().time
 
     async def tell(self, member: str, value: bytes) -> None:
-        wire = self._wire
-        async with wire.news:
-            wire.told.pop(member, None)
-            wire.told[member], wire.at[member] = value, self._clock()
-            wire.tellings += 1
-            wire.news.notify_all()
+        await self._replace(member, value)
 
     async def hear(self, seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds), self._wire.news:
                 await self._wire.news.wait_for(lambda: self._wire.tellings > self._heard)
         self._heard = self._wire.tellings
+        self._view = {member: (self._wire.at[member], value) for member, value in self._wire.told.items()}
 
     def told(self, seconds: float) -> list[bytes]:
         since = self._clock() - seconds
-        return [value for member, value in self._wire.told.items() if self._wire.at[member] >= since]
+        return [value for at, value in self._view.values() if at >= since]
 
     async def withdraw(self, member: str) -> None:
-        self._wire.told.pop(member, None)
+        await self._replace(member, None)
+
+    async def _replace(self, member: str, value: bytes | None) -> None:
+        wire = self._wire
+        async with wire.news:
+            wire.told.pop(member, None)
+            if value is not None:
+                wire.told[member], wire.at[member] = value, self._clock()
+            wire.tellings += 1
+            wire.news.notify_all()

@@ -169,7 +169,7 @@ class Planning:
     def _note_costs(self, reports: Sequence[Report]) -> None:
         """Every member remembers who is slow: any of them may be the next one to plan."""
         now = self._clock()
-        if now >= self._noted_at + _SPAN:
+        if self.grouping in PLANNERS and now >= self._noted_at + _SPAN:
             self._noted_at = now
             told = {each.member: ((key, held.cost, held.events) for key, held in each.held.items()) for each in reports}
             self._slowness.note(told, now)

@@ -251,6 +251,7 @@ async def test_of_two_that_are_chosen_at_once_all_members_have_one_and_the_next_
             assert len({*groupings(*members)}) == 1
             one.planning.choose("mintable")
             await turns(1, one)
+            await other.planning._board.hear(0.1)
             other.planning.choose("mixed")
             await turns(2, *members)
             assert groupings(*members) == ["mixed"] * 3, "the later one: it knew of the other"

@@ -105,7 +105,7 @@ async def hears(board: Board, *values: bytes, seconds: float = SECONDS) -> None:
 
 @asynccontextmanager
 async def telling(board: Board, member: str, value: bytes) -> AsyncIterator[None]:
-    """The member tells this again and again."""
+    """The member tells this ten times per second."""
 
     async def keep() -> None:
         while True:

@@ -36,6 +36,17 @@ def test_they_are_learned_from_a_sample(clicks: DataFrame) -> None:
     assert parts(clicks.where("id % 10 > 6"), partitions=4, sample=1.0) == {}
 
 
+def test_equal_rows_give_an_equal_sample(spark: SparkSession) -> None:
+    """Otherwise a batch that is run a second time would spread other keys."""
+    orders = spark.range(2000).select((F.col("id") % 60).alias("user"))
+    first = learned_widths(orders, "user", partitions=7, sample=0.6)
+    assert first
+    assert [learned_widths(orders, "user", partitions=7, sample=0.6) for _ in range(4)] == [first] * 4
+    assert learned_widths(orders, "user", partitions=7, sample=1) == learned_widths(
+        orders, "user", partitions=7, sample=1.0
+    )
+
+
 def test_they_are_given(clicks: DataFrame) -> None:
     assert parts(clicks, widths={7: 3, None: 2, 8: 5}) == {7: 3, None: 2}
     assert parts(clicks, widths=["7"], partitions=5) == {7: 5}

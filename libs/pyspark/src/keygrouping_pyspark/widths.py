@@ -48,7 +48,9 @@ def learned_widths(
     check_can_learn(frame)
     tasks = tasks_of(frame, partitions)
     column, _ = key_of(frame, key)
-    drawn = frame.select(column.alias("key"), F.pmod(F.hash(column), F.lit(tasks)).alias("home")).sample(sample, seed=1)
+    homes = frame.select(column.alias("key"), F.pmod(F.hash(column), F.lit(tasks)).alias("home"))
+    # By name: PySpark's `sample(0.5, seed=1)` draws with a random seed.
+    drawn = homes.sample(fraction=float(sample), seed=1)
     counts = drawn.groupBy("key").agg(F.count("*").alias("rows"), F.min("home").alias("home"))
     hot = F.when(F.col("rows") >= _SEEN, F.struct("rows", "home", "key"))
     row = counts.agg(F.sum("rows").alias("total"), F.collect_list(hot).alias("hot")).collect()[0]

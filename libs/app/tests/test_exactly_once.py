@@ -228,6 +228,69 @@ async def test_killed_members_write_nothing_twice(cluster: Cluster, topic_prefix
     assert await cluster.read(f"{topic_prefix}-dead") == []
 
 
+async def write_far_apart(cluster: Cluster, topic: str) -> Counter[bytes]:
+    """Events of which every other one is of the key `hot`, among offsets that have nothing to be read."""
+    producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=topic)
+    keys = [b"hot" if number % 2 == 0 else b"k%d" % number for number in range(200)]
+    async with producer as writer:
+        for turn in range(25):
+            async with writer.transaction():
+                for number, key in enumerate(keys, turn * len(keys)):
+                    await writer.send(topic, b"%d" % number, key, 0)
+            await writer.begin_transaction()
+            for _ in range(1000):
+                await writer.send(topic, b"-1", b"k", 0)
+            await writer.abort_transaction()
+    return Counter(b"%d" % number for number in range(25 * len(keys)))
+
+
+async def test_nothing_is_written_twice_where_offsets_are_missing(cluster: Cluster, topic_prefix: str) -> None:
+    """One record of a commit says which events have ended behind a hot key's, and has room for so many offsets only."""
+    await create(cluster, topic_prefix)
+    wanted = await write_far_apart(cluster, f"{topic_prefix}-in")
+    hangs = asyncio.Event()
+
+    def app() -> App:
+        made = App(f"{topic_prefix}-group", brokers=cluster.bootstrap_servers, dead_letters=f"{topic_prefix}-dead")
+
+        @made.on(f"{topic_prefix}-in", exactly_once=True)
+        async def copy(event: Event) -> Output:
+            if event.raw.key == b"hot":
+                await hangs.wait()
+            return Output(f"{topic_prefix}-out", event.value, partition=0)
+
+        return made
+
+    async def written() -> int:
+        return len(await values(cluster, topic_prefix))
+
+    async with asyncio.TaskGroup() as tasks:
+        killed = tasks.create_task(app().serve(asyncio.Event()))
+        await until(lambda: written_more_than(written, 1500))
+        await until(lambda: stands(written))
+        killed.cancel()
+    hangs.set()
+    stop = asyncio.Event()
+    task = asyncio.create_task(app().serve(stop))
+    try:
+        await until(lambda: written_more_than(written, wanted.total() - 1))
+    finally:
+        stop.set()
+        await task
+    assert Counter(value for value in await values(cluster, topic_prefix) if value) == wanted
+
+
+async def written_more_than(written: Callable[[], Awaitable[int]], least: int) -> bool:
+    return await written() > least
+
+
+async def stands(written: Callable[[], Awaitable[int]]) -> bool:
+    """Whether nothing has been written for a while."""
+    before = await written()
+    await asyncio.sleep(2)
+    return await written() == before
+
+
 async def test_a_member_that_slept_too_long_writes_nothing_twice(
     cluster: Cluster, topic_prefix: str, new_member: NewMember
 ) -> None:

@@ -57,6 +57,56 @@ def test_as_many_as_there_is_room_for_fit_in_whatever_order_they_end(run: int, s
     assert all((offset in told) != gaps.is_open(offset) for offset in more if offset <= gaps._highest)
 
 
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([120, 500, MOST_METADATA]),
+    st.sampled_from([1, 2, 3, 50, 10**4, 10**9]),
+    st.booleans(),
+)
+def test_as_many_as_are_said_to_fit_do_however_far_apart_offsets_are(
+    seed: int, limit: int, apart: int, taken_over: bool
+) -> None:
+    """As where each record has a transaction of its own, or where a topic is compacted."""
+    chance = random.Random(seed)
+    gaps = Gaps(0, limit=limit)
+    ended: set[int] = set()
+    for turn in range(6):
+        found = [gaps.position]
+        for _ in range(chance.choice([1, 30, 3000])):
+            found.append(found[-1] + chance.choice([1, 1, chance.randint(1, apart)]))
+        fitting = gaps.fitting(found[:-1])
+        offsets = found[:fitting]
+        gaps.take(offsets, found[fitting])
+        chosen = chance.choice([offsets[1:], offsets[1::2], chance.sample(offsets, len(offsets) // 2)])
+        gaps.end(chosen)
+        ended |= set(chosen)
+        metadata = gaps.encode()
+        assert not gaps.cut
+        assert len(metadata) <= limit
+        told = decode(gaps.first, metadata)
+        assert all(offset in told for offset in ended if offset > gaps.first)
+        if taken_over and turn == 2:
+            gaps = Gaps(gaps.first, told, limit)
+            left = [offset for offset in told.still_open(gaps.first) if offset == gaps.first or chance.random() < 0.9]
+            assert gaps.fitting(left) == len(left)
+            gaps.take(left, gaps.known + 1)
+
+
+def test_records_behind_those_that_fit_are_read_when_others_have_ended() -> None:
+    """And it is not said meanwhile that there is room for them."""
+    partition = Partition(TopicPartition("t", 0), Topic("t"), OffsetAndMetadata(0, ""), asyncio.Event())
+    records = [Record("t", 0, 40 * number, 0, None, None) for number in range(5000)]
+    first = partition.take(records, 200_000)
+    assert 600 < len(first) < 5000
+    assert partition.gaps.position == 40 * len(first)
+    assert partition.gap_room == 0
+    assert partition.take(records[len(first) :], 200_000) == []
+    partition.end(first[:500], [])
+    room = partition.gap_room
+    assert 100 < room < 500, "by offsets as far apart as these"
+    assert len(partition.take(records[len(first) :][:room], 200_000)) == room
+
+
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=40), st.randoms())
 def test_a_new_owner_handles_what_had_not_ended_and_commits_no_less(steps: list[int], chance: random.Random) -> None:
     """It reads in pieces, and commits in between; offsets that had vanished by then count as ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
+from typing import cast
 from unittest.mock import patch
 
 import pytest
@@ -19,6 +20,7 @@ from keygrouping_app.gaps import Gaps, decode
 from keygrouping_app.kafka.changelog import Copy, records_of
 from keygrouping_app.kafka.moved import MovedPartition
 from keygrouping_app.kafka.ranges import with_states
+from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kept import PART_BYTES, Kept, parts_of
 from keygrouping_app.moves import Done, Topics, Visits, _state_records
 from keygrouping_app.parts import Parts, in_parts
@@ -145,7 +147,8 @@ async def test_a_slot_is_read_on_behind_parts_although_gaps_have_no_room_and_com
     states = States(State(Text), by_input=True)
     visits = Visits(Topics("slots", "changelog", "others"), 0, states, Done())
     place = TopicPartition("slots", 0)
-    slot = MovedPartition(place, BYTES_TOPIC, OffsetAndMetadata(0, ""), asyncio.Event(), visits, None, states)
+    some = cast(Transactions, object())
+    slot = MovedPartition(place, BYTES_TOPIC, OffsetAndMetadata(0, ""), asyncio.Event(), visits, some, states)
     slot.gaps = Gaps(0, limit=100)
     cut = _state_records("slots", 0, 1, b"k", Kept(b"x" * 50 * PART_BYTES, 1, 1))
     for number, each in enumerate(cut[:-1]):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 import binascii
 import copy
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 MOST_METADATA = 4096
@@ -66,8 +66,8 @@ class Gaps:
     """The events of one partition that were read and have not ended.
 
     `position` is the offset that is read next. `limit` is the size in bytes that the metadata never exceeds: as many
-    events are taken (`room`) as fit whatever the order in which they end. If offsets are missing in between it may not
-    fit all the same; then the ones furthest behind are left out, and would run again after a crash.
+    events are taken (`fitting`) as it has room for whatever the order in which they end. If more are taken all the
+    same, those furthest behind may be left out, and would run again after a crash.
     """
 
     def __init__(self, position: int, ended: Ended | None = None, limit: int = MOST_METADATA) -> None:
@@ -79,6 +79,8 @@ class Gaps:
         self._open(sorted(self._unread))
         self._highest = ended.ranges[-1][1] - 1 if ended else position - 1
         self._payload = (limit - len(_PREFIX)) // 4 * 3 - 1
+        self._apart = 1.0
+        """Offsets from one event to the next, in what was taken last."""
         self._first = position
         self.known = self._highest
         """The last offset of which the commit that was found said that it has ended."""
@@ -101,11 +103,29 @@ class Gaps:
         return max(self.position, self.known + 1) - self.first
 
     def room(self) -> int:
-        """How many further events may be read such that the metadata fits in whatever order they end."""
-        in_bits = self._payload * 8 - self.span
-        # At worst every open event stands alone: a run of one and the run of ended ones before it.
-        in_runs = self._payload // (1 + _varint_size(2 * self.span + 2 * self._payload * 8)) - self._count - 1
+        """How many further events may be read, if their offsets are as far apart as those that were taken last."""
+        in_bits = int((self._payload * 8 - self.span) / self._apart)
+        in_runs = self._most_runs(2 * self.span + 2 * self._payload * 8) - self._count - 1
         return max(0, in_bits, in_runs) + max(0, self.known + 1 - self.position)
+
+    def fitting(self, offsets: Sequence[int]) -> int:
+        """How many of these may be taken, from the first on: such that the metadata fits in whatever order they end.
+
+        They are wanted, and ascend.
+        """
+        if not offsets or offsets[-1] < (bits := self.first + self._payload * 8):
+            return len(offsets)
+        counted = bisect_right(offsets, self.known)  # as open ones, when the commit was found
+
+        def is_over(place: int) -> bool:
+            most = self._most_runs(offsets[place] + 1 - self.first)
+            return offsets[place] >= bits and self._count + place + 1 - counted > most
+
+        return bisect_left(range(len(offsets)), True, lo=counted, key=is_over)
+
+    def _most_runs(self, span: int) -> int:
+        """How many open events fit if all stand alone: each is a run of one, with one of ended ones before it."""
+        return self._payload // (1 + _varint_size(span))
 
     def is_open(self, offset: int) -> bool:
         """Whether the event at an offset was read and has not ended."""
@@ -124,6 +144,8 @@ class Gaps:
             self._unread.difference_update(gone)
             self._end(gone)
             offsets = [offset for offset in offsets if offset > self.known]
+        if offsets:
+            self._apart = max(1.0, (position - max(self.position, self.known + 1)) / len(offsets))
         self._open(offsets)
         self.position = position
 
@@ -194,7 +216,7 @@ class Gaps:
         return b"".join(pages)[first - (begin << _PAGE_BITS) : stop - (begin << _PAGE_BITS)]
 
     def _fitting(self, runs: list[int]) -> bytes:
-        """The first runs only: in a compacted partition offsets lie so far apart that `room` can't know the rest."""
+        """The first runs only."""
         packed = b""
         for still, ended in zip(runs[::2], runs[1::2], strict=True):
             both = _varint(still) + _varint(ended)

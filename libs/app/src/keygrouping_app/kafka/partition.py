@@ -127,7 +127,7 @@ class Partition(Source):
 
     @property
     def is_half_read(self) -> bool:
-        """Whether parts of states were read, and not yet their records: what a commit has no room for has some soon."""
+        """Whether parts of states were read, and not yet their records: only when these are read there is room."""
         return False
 
     @property
@@ -157,14 +157,20 @@ class Partition(Source):
         return len(self.gaps) + max(0, end - self.gaps.position)
 
     def take(self, records: Sequence[Raw], position: int) -> list[Event]:
-        """The events among records that have not ended already; reading goes on at `position`, or at the end."""
+        """The events among records that have not ended already; reading goes on at `position`, or at the end.
+
+        Or earlier: at the first record for which a commit may have no room.
+        """
         wants = self.gaps.wants
         if self._end is not None and position > (end := max(self._end.offset, self.gaps.position)):
             records, position = [raw for raw in records if raw.offset < end], end
         if not records or records[0].offset <= self.gaps.known:
             records = [raw for raw in records if wants(raw.offset)]
+        offsets = _offsets(records)
+        if not self.is_half_read and (fitting := self.gaps.fitting(offsets)) < len(records):
+            records, offsets, position = records[:fitting], offsets[:fitting], offsets[fitting]
         self._changed |= position != self.gaps.position
-        self.gaps.take(_offsets(records), position)
+        self.gaps.take(offsets, position)
         return self._events(records)
 
     def _events(self, records: Iterable[Raw]) -> list[Event]:
@@ -259,7 +265,8 @@ class Partition(Source):
         self.unwritten_bytes -= sum(each.size for each in returned)
 
     def due(self, given: Sequence[Given] = (), step: Step | None = None) -> OffsetAndMetadata | None:
-        """What is to be committed now; None if nothing has changed since the last commit.
+        """What is to be committed now; None if nothing has changed since the last commit, or if not all that has ended
+        has room in a transaction's commit: it has some when others have ended, too.
 
         `given`: what is written to slots in the same transaction. `step`: what it does for keys that move, if anything.
         """
@@ -270,7 +277,7 @@ class Partition(Source):
         offsets = [*(each.event.raw.offset for each in given), *(step.ended if step else ())]
         if offsets:
             commit = self._commit_of(self.gaps.once_ended(offsets))
-        if commit.is_cut and self.is_half_read:
+        if commit.is_cut and self.transactions is not None:
             return None
         metadata = commit.metadata
         if self.names_record:

@@ -547,7 +547,7 @@ class Runner:
                 if events := partition.take(fetched.get(tp, ()), position):
                     partition.read_at = asyncio.get_running_loop().time()
                     self._offer(partition, self._end_refused(partition, events) if partition.refused else events)
-                self._changed |= partition.read
+                self._changed |= partition.read or partition.gaps.position < position
                 if (tp not in fetched or partition.read) and partition.due() is not None:
                     partition.dirty.set()
 

@@ -7,6 +7,7 @@ import json
 import logging
 import urllib.request
 from collections import Counter
+from contextlib import AsyncExitStack
 from http import HTTPStatus
 from typing import Any
 
@@ -15,6 +16,7 @@ from aiokafka.admin import NewTopic
 from keygrouping.app import App, AppError, Event, Output, State
 from keygrouping_app.kafka import planner
 from keygrouping_app.kafka.moved import prepare_slots
+from keygrouping_app.kafka.overflow import KEPT
 from keygrouping_local.ports import free_ports
 from keygrouping_service.testing import Cluster, until
 
@@ -23,6 +25,8 @@ from .served import serving
 pytestmark = pytest.mark.kafka
 
 LANES = 2
+slot_options = {**KEPT, "max.message.bytes": "2000000"}
+"""As an app creates them."""
 
 
 class Shop:
@@ -177,6 +181,26 @@ async def test_keys_of_a_member_with_too_much_to_do_go_to_others_by_plan(
     (line,) = [line for line in caplog.messages if "are to be handed over" in line]
     assert "1 keys" in line
     assert "imbalance 2.0" in line
+
+
+@pytest.mark.parametrize(("slots", "keys", "able"), [(2, "ab", 2), (4, "abc", 3)])
+async def test_a_member_beyond_the_partitions_gets_keys_if_it_has_slots_and_hinders_nobody_otherwise(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, slots: int, keys: str, able: int
+) -> None:
+    """All keys are of one partition, and each of them can fill a lane."""
+    monkeypatch.setattr(planner, "_SPAN", 4.0)
+    await shop.cluster.admin.create_topics(
+        [NewTopic(f"{shop.name}.{shop.topic}.moved", slots, 1, topic_configs=slot_options)]
+    )
+    async with AsyncExitStack() as members:
+        for number, port in enumerate(free_ports(3)):
+            await members.enter_async_context(serving(shop.app(number, port, "mixed", 0.05)))
+        await shop.write(0, *keys * 300)
+        await until_read(shop, 300 * len(keys))
+        read = await shop.counts()
+    for key in keys:
+        assert [n for name, n in read if name == key] == list(range(1, 301))
+    assert len({number for number, _ in shop.handled}) == able
 
 
 async def choose(port: int, grouping: str, topic: str) -> None:

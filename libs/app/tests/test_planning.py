@@ -118,6 +118,35 @@ def test_any_plan_is_the_same_for_any_order_names_what_there_is_and_makes_nothin
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("idle", [1, 4, 8])
+def test_members_without_slots_keep_no_key_from_those_that_have_some(planner: str, idle: int) -> None:
+    """As members beyond the partitions have none: what is planned for them moves nowhere."""
+    light = {f"k{number}": (0.05, 1) for number in range(80)}
+    reports = [report("m0", light, [0]), *(report(f"m{number}", {}, [number]) for number in range(1, 8))]
+    reports += [report(f"idle{number}", {}, []) for number in range(idle)]
+    plan = plan_of(reports, planner)
+    assert set(plan.targets.values()) == set(range(1, 8))
+    assert plan.before == pytest.approx(8)
+    assert plan.after <= 1 + TOLERANCE + 1e-6
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_a_member_without_slots_is_relieved_and_gets_no_more(planner: str) -> None:
+    """Of an input with more partitions than there can be slots."""
+
+    def planned(load: float) -> Planned:
+        own = {f"own{number}": (load / 40, 1) for number in range(40)}
+        others = [report(f"m{number}", {f"k{number}": (2.0, 1)}, [number]) for number in range(2)]
+        return plan_of([report("none", own, []), *others], planner)
+
+    relieved = planned(4.0)
+    assert {name[:3] for name in relieved.targets} == {"own"}
+    assert relieved.after < 1.1 < relieved.before
+    assert planned(1.0).targets == {}
+    assert planned(1.0).before == pytest.approx(1)
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
 @given(st.lists(loads, min_size=2, max_size=5), st.lists(st.floats(0.25, 4.0), min_size=5, max_size=5))
 @example([[0.5], [0.5], [0.1, 1.0, 0.1], [1.0, 1.0, 2.0], [0.1]], [4.0, 2.0, 2.0, 0.25, 2.0])
 def test_no_plan_makes_it_worse_where_members_are_not_alike(

@@ -24,6 +24,7 @@ LEAST_BUSY = 0.5
 """Of a member's lanes: while none is busier, keys wait no longer where they are than anywhere else."""
 _TOLERANCE = 0.08
 """As in the library's settings: what is no overload."""
+_NO_LANES = 1e-9
 _NONE: Mapping[str, float] = {}
 
 
@@ -78,7 +79,10 @@ class JustBegunError(Exception):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """Where keys are to be, a slot or HOME, by name: those that are to move. λ of members' loads before and after."""
+    """Where keys are to be, a slot or HOME, by name: those that are to move. λ of members' loads before and after.
+
+    Members without slots to which nothing can be moved count only as far as they have work.
+    """
 
     targets: dict[str, int]
     before: float
@@ -119,10 +123,10 @@ def plan_of(reports: Iterable[Report], planner: str, slowness: Mapping[str, floa
     for key in known:
         rests[key.worker] += key.seconds if key.name in leaving else 0.0
     keys = [key for key in known if key.name not in leaving]
-    able = [max(each.lanes, 1e-9) for each in members]
     loads = _loads(rests, keys, [key.worker for key in keys])
+    able = _able(members, loads)
     before = _imbalance(loads, able)
-    busiest = max(load / lanes for load, lanes in zip(loads, able, strict=True))
+    busiest = max(load / max(each.lanes, _NO_LANES) for load, each in zip(loads, members, strict=True))
     if not keys or busiest < LEAST_BUSY or before <= 1 + _TOLERANCE:
         return Planned({}, before, before, 0)
     after: list[int] = []
@@ -144,6 +148,20 @@ def _leveled(report: Report, slowness: float) -> Report:
         return report
     held = {name: msgspec.structs.replace(each, seconds=each.seconds / slowness) for name, each in report.held.items()}
     return msgspec.structs.replace(report, lanes=report.lanes / slowness, rest=report.rest / slowness, held=held)
+
+
+def _able(members: Sequence[Report], loads: Sequence[float]) -> list[float]:
+    """The lanes of each member. One without slots can only be relieved: it has as many as it has work for."""
+    lanes = [max(each.lanes, _NO_LANES) for each in members]
+    takers = [place for place, each in enumerate(members) if each.slots]
+    load = sum(loads[place] for place in takers)
+    if not load:
+        return lanes
+    level = load / sum(lanes[place] for place in takers)
+    return [
+        its if each.slots else min(its, max(load / level, _NO_LANES))
+        for each, its, load in zip(members, lanes, loads, strict=True)
+    ]
 
 
 def _rests(members: Sequence[Report], known: Set[str]) -> list[float]:

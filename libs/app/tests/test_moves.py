@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 from unittest.mock import patch
 
 import orjson
@@ -453,6 +453,27 @@ def test_a_state_at_a_slot_is_old_by_the_events_of_its_own_input() -> None:
     states.end_old(lambda _: False)
     assert states.peek(lags) is None
     assert states.peek(leads) is not None
+
+
+@pytest.mark.parametrize("store", ["memory", "disk"])
+def test_states_of_an_input_that_is_silent_keep_none_of_another_from_ending(store: Literal["memory", "disk"]) -> None:
+    """However many they are, and with several inputs each has its turn."""
+    states = States(State(Chain, ttl=10.0, store=store), by_input=True)
+    for number in range(1200):
+        states.keep(InputKey(0, b"silent%d" % number), None, b"1", 1_000)
+    for source, count in ((1, 700), (2, 100)):
+        for number in range(count):
+            states.keep(InputKey(source, b"%d" % number), None, b"1", 2_000)
+        states.keep(InputKey(source, b"new"), None, b"1", 100_000)
+
+    def left() -> Counter[int]:
+        return Counter(group.source for group in states.groups() if isinstance(group, InputKey))
+
+    states.end_old(lambda _: False)
+    assert left() == {0: 1200, 1: 201, 2: 101}
+    states.end_old(lambda _: False)
+    assert left() == {0: 1200, 1: 1, 2: 1}
+    states.close()
 
 
 @pytest.mark.parametrize(

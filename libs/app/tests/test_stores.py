@@ -10,9 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from keygrouping_app.kept import Kept, UnusableStateError
-from keygrouping_app.stores import DiskStore, MemoryStore, Store
+from keygrouping_app.stores import ALL, DiskStore, MemoryStore, Store
+
+
+def length(key: bytes) -> int:
+    """In place of an input that has the key."""
+    return len(key)
+
 
 STORES: list[Callable[[], Store]] = [lambda: MemoryStore(timed=True), DiskStore]
+OF_SEVERAL: list[Callable[[], Store]] = [
+    lambda: MemoryStore(timed=True, source_of=length),
+    lambda: DiskStore(source_of=length),
+]
 
 
 @pytest.fixture(params=STORES, ids=["memory", "disk"])
@@ -58,6 +68,23 @@ def test_it_is_a_dictionary_that_knows_its_size_and_its_oldest(
     store.close()
 
 
+@pytest.mark.parametrize("make", OF_SEVERAL, ids=["memory", "disk"])
+@given(st.lists(st.tuples(keys, kepts)), st.integers(0, 55), st.integers(1, 4))
+def test_the_oldest_of_each_source_are_known(
+    make: Callable[[], Store], puts: list[tuple[bytes, Kept | None]], time: int, most: int
+) -> None:
+    store = make()
+    for key, kept in puts:
+        store.put(key, kept)
+    for _ in range(2):
+        for source in {0, 1, 2, 200, 7}:
+            old = sorted(kept.time for key, kept in store.items() if len(key) == source and kept.time < time)
+            found = store.before(time, most, source)
+            assert {len(key) for key in found} <= {source}
+            assert [kept.time for key in found if (kept := store.get(key))] == old[:most]
+    store.close()
+
+
 def test_those_that_were_changed_first_come_first(store: Store) -> None:
     for key, time in ((b"a", 0), (b"a", 1), (b"b", 0)):
         store.put(key, Kept(b"", time, 1))
@@ -77,7 +104,7 @@ def test_a_key_that_comes_and_goes_takes_no_memory() -> None:
     for time in range(1000):
         store.put(b"k", Kept(b"1", time, 1))
         store.put(b"k", None)
-    assert len(store._times) == 1
+    assert store._entries == len(store._times[ALL]) == 1
 
 
 def resident() -> int:
@@ -93,7 +120,8 @@ def test_keys_that_are_gone_take_no_memory_where_nobody_asks_for_the_oldest() ->
         if number >= 60:
             store.put(b"%d" % (number - 60), None)
     assert len(store) == 60
-    assert len(store._times) <= 2000 and len(store._queued) <= 2000
+    assert store._entries <= 2000 and len(store._queued) <= 2000
+    assert len(store._times[ALL]) == store._entries
     assert store.before(99_950, 100) == [b"%d" % number for number in range(99_940, 99_950)]
 
 

@@ -11,13 +11,11 @@ import orjson
 
 from keygrouping_app.kept import Kept, StateError, UnusableStateError, parts_of
 from keygrouping_app.state import State
-from keygrouping_app.stores import DiskStore, MemoryStore, Store
+from keygrouping_app.stores import ALL, DiskStore, MemoryStore, Store, one_source
 
 _MOST_ENDED = 500
 """States that end by their age in one transaction."""
 _LARGEST_INT = 2**63
-_ALL = -1
-"""In place of an input, where all keys are of one."""
 RESERVED = b"\0keygrouping-part:"
 """With which the keys of parts of states begin, see `parts`, and no key of a state."""
 LARGEST_KEY = 16_384
@@ -53,6 +51,17 @@ def _encoded(group: Hashable, by_field: bool) -> bytes:
     raise StateError(f"a key with state is a text or a number, not {group!r:.200}: let key= give one")
 
 
+def _source_of(key: bytes) -> int:
+    """The input of a key that is written with its number."""
+    return int(key.partition(b":")[0])
+
+
+def _new_store(state: State, source_of: Callable[[bytes], int]) -> Store:
+    if state.store == "disk":
+        return DiskStore(source_of=source_of)
+    return MemoryStore(timed=state.ttl is not None, source_of=source_of)
+
+
 class InputKey(NamedTuple):
     """What orders the events of a key that may be handed over: the number of its input's partition, and the key there.
 
@@ -83,7 +92,7 @@ class States:
         self._version = state.version
         self._ttl = math.inf if state.ttl is None else state.ttl * 1000
         self._by_field = by_field
-        self._store: Store = DiskStore() if state.store == "disk" else MemoryStore(timed=state.ttl is not None)
+        self._store = _new_store(state, _source_of if by_input else one_source)
         self._changed: dict[bytes, Kept | None] = {}
         self._newest: dict[int, int] = {}
         """The latest time of an event that was handled here, ms since the epoch, by input if there may be several.
@@ -123,7 +132,7 @@ class States:
         """A call has made this of the state that it has found; its last event is of this time. None: as a new one."""
         if self._closed:
             return  # it was late, and its partition has gone meanwhile
-        source = group.source if isinstance(group, InputKey) else _ALL
+        source = self._source_in_store(group)
         if self._by_input:
             self._sources.add(source)
             self._floors.pop(self.key_of(group), None)
@@ -141,11 +150,19 @@ class States:
         """Forgets states that no later event will find, but for those of keys that have events in memory."""
         if self._ttl == math.inf:
             return
-        newest = max(self._newest.values(), default=-1)
-        for key in self._store.before(math.ceil(newest - self._ttl), _MOST_ENDED):
-            group = self.group_of(key)
-            if self._is_old(key, group) and not is_busy(group):
+        left = _MOST_ENDED
+        for source, newest in [*self._newest.items()]:
+            limit = math.ceil(newest - self._ttl)
+            old = [
+                key
+                for key in self._store.before(limit, left, source)
+                if self._floors.get(key, -1) < limit and not is_busy(self.group_of(key))
+            ]
+            for key in old:
                 self._put(key, None)
+            if old:  # the others are first next time
+                self._newest[source] = self._newest.pop(source)
+                left -= len(old)
 
     def take(self) -> dict[bytes, Kept | None]:
         """What has changed since this was asked last."""
@@ -174,7 +191,7 @@ class States:
         if kept is not None:
             self._check_version(kept)
             if self._by_input:
-                self._sources.add(int(key.partition(b":")[0]))
+                self._sources.add(_source_of(key))
         self._store.put(key, kept)
         self._note_size(kept)
 
@@ -189,9 +206,10 @@ class States:
     def arrive(self, group: InputKey, kept: Kept) -> None:
         """A state has come from elsewhere, to be written by the next transaction."""
         self._check_version(kept)
-        self._sources.add(group.source)
         key = self.key_of(group)
-        self._floors[key] = self._newest.get(group.source, -1)
+        if self._by_input:
+            self._sources.add(group.source)
+            self._floors[key] = self._newest.get(group.source, -1)
         self._put(key, kept)
 
     def drop(self, group: Hashable) -> None:
@@ -257,14 +275,8 @@ class States:
                 "older one, run the newer"
             )
 
-    def _is_old(self, key: bytes, group: Hashable) -> bool:
-        """Whether no later event of its own input will find it."""
-        if not self._by_input:
-            return True
-        assert isinstance(group, InputKey)
-        kept = self._store.get(key)
-        limit = math.ceil(self._newest.get(group.source, -1) - self._ttl)
-        return kept is not None and max(kept.time, self._floors.get(key, -1)) < limit
+    def _source_in_store(self, group: Hashable) -> int:
+        return group.source if self._by_input and isinstance(group, InputKey) else ALL
 
     def _plain_group_of(self, key: bytes) -> Hashable:
         group: Hashable = orjson.loads(key) if self._by_field else key

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from keygrouping_app.kept import Kept, UnusableStateError
 
+ALL = -1
+"""The source of all keys, where they are of one."""
 _FEW = 1000
 """Entries in vain that are no burden."""
 _CACHE_KIB = 8192
@@ -43,23 +46,34 @@ class Store(Protocol):
     def put(self, key: bytes, kept: Kept | None) -> None:
         """Keeps a state instead of what the key had; None: forgets it."""
 
-    def before(self, time: int, most: int) -> list[bytes]:
-        """Keys of states that were changed before this time, those that were changed first; at most so many."""
+    def before(self, time: int, most: int, source: int = ALL) -> list[bytes]:
+        """Keys of states that were changed before this time, those that were changed first; at most so many.
+
+        Of this source only, where keys are of several.
+        """
 
     def close(self) -> None:
         """Frees all that it takes; it is not asked any more."""
 
 
+def one_source(_: bytes) -> int:
+    """That of every key, unless something else says it."""
+    return ALL
+
+
 class MemoryStore:
     """A dictionary. `timed`: whether `before` is asked, which takes memory of its own for each key."""
 
-    def __init__(self, *, timed: bool) -> None:
+    def __init__(self, *, timed: bool, source_of: Callable[[bytes], int] = one_source) -> None:
         self._timed = timed
+        self._source_of = source_of
         self._states: dict[bytes, Kept] = {}
-        self._times: list[tuple[int, bytes]] = []
-        """A heap. A state that was changed since has its entry still, with the time before."""
+        self._times: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
+        """A heap for each source. A state that was changed since has its entry still, with the time before."""
+        self._entries = 0
+        """In all of them."""
         self._queued: dict[bytes, int] = {}
-        """The time of each key's entry in the heap."""
+        """The time of each key's entry in its heap."""
         self._size = 0
 
     @property
@@ -92,10 +106,12 @@ class MemoryStore:
             if self._timed:
                 self._queue(key, kept.time)
 
-    def before(self, time: int, most: int) -> list[bytes]:
+    def before(self, time: int, most: int, source: int = ALL) -> list[bytes]:
         found: list[bytes] = []
-        while self._times and self._times[0][0] < time and len(found) < most:
-            queued, key = heapq.heappop(self._times)
+        times = self._times.get(source, [])
+        while times and times[0][0] < time and len(found) < most:
+            queued, key = heapq.heappop(times)
+            self._entries -= 1
             if self._queued.get(key) != queued:
                 continue  # an earlier one took its place
             del self._queued[key]
@@ -110,18 +126,23 @@ class MemoryStore:
 
     def close(self) -> None:
         self._states.clear()
-        self._times.clear()
-        self._queued.clear()
+        self._forget_times()
         self._size = 0
 
     def _queue(self, key: bytes, time: int) -> None:
         if key not in self._queued or time < self._queued[key]:
             self._queued[key] = time
-            heapq.heappush(self._times, (time, key))
-        if len(self._times) > 2 * len(self._states) + _FEW:  # Where nobody asks, those of keys that are gone are many.
-            self._queued = {key: kept.time for key, kept in self._states.items()}
-            self._times = [(time, key) for key, time in self._queued.items()]
-            heapq.heapify(self._times)
+            heapq.heappush(self._times[self._source_of(key)], (time, key))
+            self._entries += 1
+        if self._entries > 2 * len(self._states) + _FEW:  # Where nobody asks, those of keys that are gone are many.
+            self._forget_times()
+            for each, kept in self._states.items():
+                self._queue(each, kept.time)
+
+    def _forget_times(self) -> None:
+        self._times.clear()
+        self._queued.clear()
+        self._entries = 0
 
 
 class DiskStore:
@@ -131,14 +152,17 @@ class DiskStore:
     has no room.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, source_of: Callable[[bytes], int] = one_source) -> None:
+        self._source_of = source_of
         # No path: a file of its own, which is deleted as soon as it is open. It is lost with a crash, so nothing is
         # synced, and nothing is ever rolled back.
         self._base = sqlite3.connect("", isolation_level=None, cached_statements=16)
         for setting in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIB}", "page_size=8192"):
             self._base.execute(f"PRAGMA {setting}")
-        self._base.execute("CREATE TABLE states (key BLOB PRIMARY KEY, data BLOB, time INTEGER, version INTEGER)")
-        self._base.execute("CREATE INDEX times ON states (time)")
+        self._base.execute(
+            "CREATE TABLE states (key BLOB PRIMARY KEY, data BLOB, time INTEGER, version INTEGER, source INTEGER)"
+        )
+        self._base.execute("CREATE INDEX times ON states (source, time)")
         self._base.execute("BEGIN")
         self._size = self._states = 0
 
@@ -162,20 +186,21 @@ class DiskStore:
             yield key
 
     def items(self) -> Iterator[tuple[bytes, Kept]]:
-        for key, *kept in self._execute("SELECT * FROM states"):
+        for key, *kept in self._execute("SELECT key, data, time, version FROM states"):
             yield key, Kept(*kept)
 
     def put(self, key: bytes, kept: Kept | None) -> None:
         old = self._execute("SELECT length(data) FROM states WHERE key = ?", key).fetchone()
         if kept is not None:
-            self._execute("REPLACE INTO states VALUES (?, ?, ?, ?)", key, *kept)
+            self._execute("REPLACE INTO states VALUES (?, ?, ?, ?, ?)", key, *kept, self._source_of(key))
         elif old is not None:
             self._execute("DELETE FROM states WHERE key = ?", key)
         self._states += (kept is not None) - (old is not None)
         self._size += (0 if kept is None else len(key) + len(kept.data)) - (0 if old is None else len(key) + old[0])
 
-    def before(self, time: int, most: int) -> list[bytes]:
-        found = self._execute("SELECT key FROM states WHERE time < ? ORDER BY time, key LIMIT ?", time, most)
+    def before(self, time: int, most: int, source: int = ALL) -> list[bytes]:
+        asked = "SELECT key FROM states WHERE source = ? AND time < ? ORDER BY time, key LIMIT ?"
+        found = self._execute(asked, source, time, most)
         return [key for (key,) in found]
 
     def close(self) -> None:

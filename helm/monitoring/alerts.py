@@ -484,6 +484,7 @@ _ENDED = "sum by (namespace, group, topic) (increase(keygrouping_app_events_tota
 _IMBALANCE = 'max by (namespace, group, topic) (keygrouping_app_imbalance_ratio{{keys="{keys}"}})'
 _BUSY = "max by (namespace, group, topic) (avg_over_time(keygrouping_app_busy_lanes[10m]) / keygrouping_app_lanes)"
 _HELD = "max by (namespace, group, topic, pod, instance) (keygrouping_app_move_oldest_seconds)"
+_RESTORING = "max by (namespace, group, topic, pod, instance) (keygrouping_app_restoring_partitions)"
 _OF_APP = "{{ $labels.group }} in {{ $labels.namespace }}"
 
 APPS = (
@@ -551,8 +552,7 @@ APPS = (
         "warning",
         f"Members of app {_OF_APP} don't share the hot keys of {{{{ $labels.topic }}}}",
         "A member has {{ $value | humanize }} times what members have on average, of hot keys that others could take, "
-        "its lanes are full, and for ten minutes nobody has given anything away: what is given can't be written, or "
-        "members don't hear of each other.",
+        "its lanes are full, and for ten minutes nobody has given anything away: what is given can't be written.",
     ),
     Alert(
         "KeygroupingAppKeyHeld",
@@ -563,6 +563,16 @@ APPS = (
         "In {{ $labels.instance }} a key is to be handed over with its state, and has been held for "
         "{{ $value | humanizeDuration }}: a call of the key does not end, or the slot that has the key is not read. "
         "Events of the key wait; once they fill the memory of their partition, other keys wait as well.",
+    ),
+    Alert(
+        "KeygroupingAppRestoring",
+        f"{_RESTORING} > 0",
+        "10m",
+        "warning",
+        f"{{{{ $value | humanize }}}} partitions of {{{{ $labels.topic }}}} wait for their states in app {_OF_APP}",
+        "In {{ $labels.instance }} {{ $value | humanize }} partitions have waited for ten minutes until their states "
+        "are read from the changelog: there are very many, a broker does not answer, or a transaction is open there. "
+        "Nothing of these partitions is handled.",
     ),
     Alert(
         "KeygroupingAppDeadLetters",

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -516,6 +516,7 @@ async def test_an_app_in_trouble_is_told_of(application: str, tmp_path: Path) ->
                     watch.prometheus = found
                     await trouble(members, watch, cluster, orders, pictures)
                     await not_to_be_shared(watch, cluster, clicks)
+                    await not_restored(members, watch, cluster, f"{application}-app", payments)
                     await held(members, watch, cluster, payments)
                     assert broker.pid is not None
                     with stopped(broker.pid):
@@ -551,6 +552,33 @@ async def trouble(members: Members, watch: Watch, cluster: Cluster, orders: str,
         members.start(1)
         await watch.fires("KeygroupingAppNotReady", "KeygroupingTargetDown")
     await until(partial(watch.prometheus.query, ready.format(2)), TIMEOUT)
+
+
+async def not_restored(members: Members, watch: Watch, cluster: Cluster, app: str, payments: str) -> None:
+    """Another program has a transaction open in the changelog, so what was written behind it can't be read."""
+    tp = TopicPartition(payments, 0)
+
+    async def has_committed(offset: int) -> bool:
+        found = await cluster.admin.list_consumer_group_offsets(app, partitions=[tp])
+        return tp in found and bool(found[tp].offset == offset)
+
+    await cluster.write(payments, [(b"first", b"")])
+    await until(partial(has_committed, 1), TIMEOUT)
+    foreign = AIOKafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers, transactional_id=app, transaction_timeout_ms=600_000
+    )
+    async with foreign:
+        await foreign.begin_transaction()
+        await foreign.send_and_wait(f"{app}.{payments}.states", b"", b"foreign", 0)
+        await cluster.write(payments, [(b"second", b"")])
+        await until(partial(has_committed, 2), TIMEOUT)
+        for number in range(2):
+            members.kill(number)
+        for number in range(2):
+            members.start(number)
+        await watch.fires("KeygroupingAppRestoring")
+        await foreign.abort_transaction()
+    await watch.is_quiet("KeygroupingAppRestoring")
 
 
 async def held(members: Members, watch: Watch, cluster: Cluster, payments: str) -> None:

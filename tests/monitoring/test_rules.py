@@ -872,6 +872,12 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("keys come and go", of_app("move_oldest_seconds", "0 3 0 130 0 2 " * 10), "20m"),
         Case("none is held", of_app("move_oldest_seconds", "0x60"), "20m"),
     ),
+    "KeygroupingAppRestoring": (
+        Case(
+            "a changelog can't be read", of_app("restoring_partitions", "2x60"), "12m", {**ORDERS, "instance": "m"}, "2"
+        ),
+        Case("members restart, and read theirs", of_app("restoring_partitions", "2x8 0x2 1x8 0x40"), "30m"),
+    ),
     "KeygroupingAppDeadLetters": (
         Case("many", app_dead("0x20 200x60", "0+1000x100"), "25m", {**ORDERS, "reason": "failed"}, "200"),
         Case(

@@ -7,7 +7,7 @@ _BREAKER, _KEY, _LAG = "KeygroupingAppBreakerOpen", "KeygroupingAppKeyBlocked", 
 _DEAD, _GAP, _MISSING = "KeygroupingAppDeadLetters", "KeygroupingAppGapFull", "KeygroupingAppMissing"
 _SHARED = "KeygroupingAppNotShared"
 _RESTARTING = "KeygroupingAppRestarting"
-_HELD = "KeygroupingAppKeyHeld"
+_HELD, _RESTORING = "KeygroupingAppKeyHeld", "KeygroupingAppRestoring"
 _OF_MEMBERS = "and on (namespace, instance) keygrouping_app_ready"
 _EACH = "{{group}}: {{topic}}"
 
@@ -245,6 +245,47 @@ APPS = Board(
                     "Bps",
                     one("sum by (group, topic) (rate(keygrouping_app_moved_bytes_total[$__rate_interval]))", _EACH),
                     alert=_HELD,
+                    width=6,
+                ),
+            ),
+        ),
+        Row(
+            "Are states there?",
+            (
+                Panel(
+                    "Partitions without their states",
+                    "Partitions that wait until their states are read. Nothing of them is handled until then.",
+                    "short",
+                    one(by_process("max", "(keygrouping_app_restoring_partitions)"), "{{process}}"),
+                    limits=(1,),
+                    alert=_RESTORING,
+                    width=6,
+                ),
+                Panel(
+                    "Changelog still to be read",
+                    "Offsets that partitions read before they begin, and that copies of other members' are behind.",
+                    "short",
+                    (
+                        Query("sum by (group, topic) (keygrouping_app_restore_left_offsets)", f"{_EACH}, to begin"),
+                        Query("sum by (group, topic) (keygrouping_app_standby_left_offsets)", f"{_EACH}, copies"),
+                    ),
+                    alert=_RESTORING,
+                    width=6,
+                ),
+                Panel(
+                    "Keys with a state",
+                    "Keys that have a state, of all partitions that are handled.",
+                    "short",
+                    one("sum by (group, topic) (keygrouping_app_states)", _EACH),
+                    alert=_RESTORING,
+                    width=6,
+                ),
+                Panel(
+                    "Bytes of states",
+                    "All states with their keys, in memory or on disk.",
+                    "bytes",
+                    one("sum by (group, topic) (keygrouping_app_state_bytes)", _EACH),
+                    alert=_RESTORING,
                     width=6,
                 ),
             ),

@@ -31,7 +31,7 @@ class FakeRunner:
     until: str = ""
     seen: float = 1.7e9
     restoring: dict[TopicPartition, Restoring] = field(default_factory=dict)
-    standbys: Any = field(default_factory=lambda: SimpleNamespace(left={}))
+    standbys: Any = field(default_factory=lambda: SimpleNamespace(left_of=lambda _: []))
     sharing: Any = None
     moving: Any = field(default_factory=lambda: SimpleNamespace(done={}, groupings={}))
 

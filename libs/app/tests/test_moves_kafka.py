@@ -17,6 +17,7 @@ from keygrouping.app import App, AppError, Event, Output, State
 from keygrouping_app.kafka import planner
 from keygrouping_app.kafka.moved import prepare_slots
 from keygrouping_app.kafka.overflow import KEPT
+from keygrouping_app.kafka.partition import Partition
 from keygrouping_local.ports import free_ports
 from keygrouping_service.testing import Cluster, until
 
@@ -127,6 +128,45 @@ async def test_a_key_goes_where_it_is_ordered_and_home_again_with_its_state(shop
         assert counts == list(range(1, len(places) + 2))
         assert {number for number, key in shop.handled if key == "b"} == {0, 1}, "slots are on both members"
         assert (await told(ports[owner]))["done"] == 5, "where it is already it does not go"
+
+
+async def test_what_runs_of_a_key_that_is_to_go_keeps_nothing_busy(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where commits wait for nothing."""
+    looks = 0
+    step = Partition.step
+
+    def counted(*given: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return step(*given)
+
+    monkeypatch.setattr(Partition, "step", counted)
+    (port,) = free_ports(1)
+    app = App(shop.name, brokers=shop.cluster.bootstrap_servers, dead_letters=shop.dead, port=port, commit_interval=0)
+    hangs, began = asyncio.Event(), asyncio.Event()
+
+    @app.on(shop.topic, state=State(dict, moves="ordered"))
+    async def count(event: Event, counts: dict[str, int]) -> Output:
+        counts["n"] = counts.get("n", 0) + 1
+        if counts["n"] > 1:
+            began.set()
+            await hangs.wait()
+        return Output(shop.out, counts["n"], key=event.key)
+
+    async with serving(app):
+        await shop.write(0, "a")
+        await until_read(shop, 1)
+        await shop.write(0, "a")
+        await asyncio.wait_for(began.wait(), 60)
+        status, _ = await asyncio.to_thread(asked, port, "/keys/a/slot", b'{"slot": 1}')
+        assert status == HTTPStatus.ACCEPTED
+        before = looks
+        await asyncio.sleep(1)
+        assert 10 < looks - before <= 110
+        hangs.set()
+        await until_read(shop, 2)
+        await shop.write(0, "a")
+        assert [n for _, n in await until_read(shop, 3)] == [1, 2, 3]
 
 
 async def until_read(shop: Shop, count: int) -> list[tuple[str, int]]:

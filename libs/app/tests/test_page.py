@@ -17,6 +17,7 @@ from aiokafka.structs import OffsetAndMetadata
 from axe_playwright_python.sync_playwright import Axe
 from keygrouping_app import App, Breaker, Event, Topic
 from keygrouping_app.events import Outgoing, Record
+from keygrouping_app.kafka.changelog import Restoring
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_app.moves import Done
@@ -73,6 +74,7 @@ class Site:
             joined=True,
             name="billing",
             sharing=None,
+            restoring={TopicPartition("orders", 4): Restoring("orders", 30, 70)},
             moving=SimpleNamespace(done={"orders": Done(3, 2_500_000, 0.3, 0.2)}, groupings={"orders": "mintable"}),
         )
         with told(self.port, self.runner) as self.port:
@@ -149,18 +151,26 @@ def test_it_shows_which_keys_block_and_what_a_split_would_give(site: Site, opens
     expect(page.locator("h2")).to_contain_text("orders · ")
     shown = {name: tile(page, name) for name in ("Lanes busy", "In memory", "Largest gap", "Breaker")}
     assert shown == {"Lanes busy": "2 of 8", "In memory": "1,234", "Largest gap": "1,254", "Breaker": "closed"}
-    names = ("Planned by", "Keys handed over", "States sent", "Held on average", "Events held")
+    names = ("Planned by", "Keys handed over", "States sent", "Held on average", "Events held", "Restoring")
     assert {name: tile(page, name) for name in names} == {
         "Planned by": "mintable",
         "Keys handed over": "3",
         "States sent": "2.5 MB",
         "Held on average": "100 ms",
         "Events held": "0",
+        "Restoring": "1 partition, 30 %",
     }
     alice = page.get_by_role("row", name="alice")
     expect(alice).to_contain_text("1,203")
     expect(alice).to_contain_text("its call")
     expect(page.locator(".words")).to_contain_text("times as fast")
+
+
+def test_what_is_restored_is_shown_no_more(site: Site, opens: Opens) -> None:
+    site.runner.restoring = {}
+    page = opens(site.url)
+    expect(page.locator("h2")).to_contain_text("orders")
+    expect(page.get_by_text("Restoring")).to_have_count(0)
 
 
 def test_where_nothing_is_planned_it_says_so(site: Site, opens: Opens) -> None:

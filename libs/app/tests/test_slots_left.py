@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from keygrouping_app import App, AppError, Event
+from keygrouping_app.kafka import left
 from keygrouping_app.surplus import SOURCE, TIME
 from keygrouping_service.testing import Cluster, until
 
@@ -95,6 +96,27 @@ async def test_what_an_old_member_is_the_first_to_share_is_handled_by_an_app_of_
     streams.may_end.clear()
     async with serving(streams.app(streams.one, streams.other, until=range_ends)) as ended:
         await until(lambda: streams.began)
+        await streams.leave()
+        streams.may_end.set()
+        if range_ends is not None:
+            await asyncio.wait_for(ended, 300)
+        await until(lambda: streams.left <= streams.seen.keys())
+    assert streams.seen == Counter(streams.left | {f"{streams.one}/0/0"})
+
+
+@pytest.mark.parametrize("range_ends", [None, "latest"])
+async def test_what_is_left_by_a_version_that_came_and_went_meanwhile_is_handled(
+    cluster: Cluster, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, range_ends: str | None
+) -> None:
+    """There were no slots at all when the members began that run on."""
+    monkeypatch.setattr(left, "_THERE_SECONDS", 1.0 if range_ends is None else 600.0)
+    streams = Streams(cluster, topic_prefix)
+    await cluster.create(**{streams.one: 2, streams.other: 1, streams.dead: 1})
+    await cluster.write(streams.one, [(b"k", b"1")])
+    streams.may_end.clear()
+    async with serving(streams.app(streams.one, streams.other, until=range_ends)) as ended:
+        await until(lambda: streams.began)
+        await cluster.create(**{streams.slots: SLOTS})
         await streams.leave()
         streams.may_end.set()
         if range_ends is not None:

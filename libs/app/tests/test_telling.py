@@ -438,8 +438,12 @@ async def test_metrics_tell_of_states_and_of_restoring() -> None:
         states.keep(b"a", None, b'{"balance":3}', 0)
         states.keep(b"bc", None, b'{"balance":10}', 0)
         runner.held[0].states = states
-        runner.restoring = {TopicPartition("orders", 4): Restoring(1, 6), TopicPartition("orders", 5): Restoring()}
-        runner.standbys.left = {TopicPartition("orders", 6): 7, TopicPartition("others", 7): 9}
+        runner.restoring = {
+            TopicPartition("orders", 4): Restoring("orders", 1, 6),
+            TopicPartition("billing.orders.moved", 5): Restoring("orders"),
+            TopicPartition("others", 5): Restoring("others", 1, 9),
+        }
+        runner.standbys.left_of = {"orders": [7]}.__getitem__
         _, body = await get(port, "/metrics")
     found = {
         sample.name.removeprefix(PREFIX): sample.value
@@ -453,6 +457,28 @@ async def test_metrics_tell_of_states_and_of_restoring() -> None:
     assert found["restore_left_offsets"] == 6
     assert found["standby_partitions"] == 1
     assert found["standby_left_offsets"] == 7
+
+
+async def test_how_far_states_are_restored_is_told_and_that_nothing_is_known_of_keys_meanwhile() -> None:
+    with running(with_state()) as runner, told(0, runner) as port:
+        assert (await keys_of(port))["restoring"] is None
+        assert (await get(port, "/state/alice"))[0] == HTTPStatus.NOT_FOUND
+        runner.restoring = {
+            TopicPartition("orders", 4): Restoring("orders", 30, 70),
+            TopicPartition("billing.orders.moved", 1): Restoring("orders", 10, 0),
+            TopicPartition("others", 5): Restoring("others", 1, 9),
+        }
+        assert (await keys_of(port))["restoring"] == {"partitions": 2, "done": 40, "left": 70}
+        status, body = await get(port, "/state/alice")
+        assert status == HTTPStatus.SERVICE_UNAVAILABLE
+        assert "3 partitions of this member wait for their states" in body
+
+
+async def keys_of(port: int) -> dict[str, Any]:
+    """What is told of its only handler."""
+    _, body = await get(port, "/keys")
+    (found,) = json.loads(body)["handlers"]
+    return dict(found)
 
 
 async def test_what_is_shared_is_told_of_the_handler_that_shares() -> None:

@@ -76,6 +76,14 @@ def test_keys_that_are_handed_over_are_shown_of_all() -> None:
         assert words in text
 
 
+def test_how_far_states_are_restored_is_shown_of_all() -> None:
+    assert "restoring" not in shown(part(restoring=None))
+    text = shown(part(restoring={"partitions": 2, "done": 40, "left": 10}), part(restoring=None))
+    assert "restoring" in text
+    assert "2, 80%" in text
+    assert "100%" not in shown(part(restoring={"partitions": 2, "done": 0, "left": 0}))
+
+
 def test_a_member_is_shown_with_its_hot_key() -> None:
     text = shown(part())
     for each in ("billing · 1 of 1 members", "orders · charge", "12.5", "2 of 16", "901", "32.5 s", "1,200", "closed"):

@@ -97,6 +97,11 @@ class Group:
         """What members tell of keys that they hand over; empty if they don't."""
         return [told for part in self.parts if (told := part.get("moves")) is not None]
 
+    @property
+    def restoring(self) -> list[dict[str, Any]]:
+        """What members tell of partitions that wait for their states; empty if none does."""
+        return [told for part in self.parts if (told := part.get("restoring")) is not None]
+
     def by_need(self) -> list[Key]:
         """Those that need most first."""
         found: dict[str | None, Key] = {}

@@ -213,10 +213,10 @@ class Metrics(Collector):
             _of_lanes(found, topic, Work.of(lanes, now, RANKS), now)
             _of_partitions(found, topic, [each for each in held if each.topic.name == topic])
             _of_states(found, topic, [each.states for each in held if each.topic.name == topic])
-            left = [each.left for tp, each in self._member.restoring.items() if tp.topic == topic]
+            left = [each.left for each in self._member.restoring.values() if each.topic == topic]
             found.add("restoring_partitions", len(left), topic)
             found.add("restore_left_offsets", sum(left), topic)
-            behind = [left for tp, left in self._member.standbys.left.items() if tp.topic == topic]
+            behind = self._member.standbys.left_of(topic)
             found.add("standby_partitions", len(behind), topic)
             found.add("standby_left_offsets", sum(behind), topic)
             _of_shares(found, topic, self._member.sharing)

@@ -47,6 +47,17 @@ class Held(Protocol):
     def paused(self) -> bool: ...
 
 
+class Restoring(Protocol):
+    """A partition that waits for its states: offsets of the changelog. `left` is 0 until it is known.
+
+    `topic`: of the handler whose states they are.
+    """
+
+    topic: str
+    done: int
+    left: int
+
+
 class Shares(Protocol):
     """What is told of a handler with `split`. `written`: events that this member gave to slots."""
 
@@ -162,16 +173,35 @@ def as_json(
     shares: Shares | None = None,
     done: Mapping[str, Done] = MappingProxyType({}),
     groupings: Mapping[str, str] = MappingProxyType({}),
+    restoring: Iterable[Restoring] = (),
 ) -> list[dict[str, object]]:
     """What a member does now, of each handler: which keys wait or run, which are hot, and what a split would give.
 
-    `done`: what it has done for keys that move, by topic, and `groupings` what plans where they go.
+    `done`: what it has done for keys that move, by topic, and `groupings` what plans where they go. `restoring`: its
+    partitions that wait for their states.
     """
-    held = list(held)
+    held, restoring = list(held), list(restoring)
     return [
-        _handler(each, held, now) | {"sharing": _sharing(each, shares), "moves": _moves(each, held, done, groupings)}
+        _handler(each, held, now)
+        | {
+            "sharing": _sharing(each, shares),
+            "moves": _moves(each, held, done, groupings),
+            "restoring": _restoring(each, restoring),
+        }
         for each in lanes
     ]
+
+
+def _restoring(lanes: Lanes, restoring: Iterable[Restoring]) -> dict[str, int] | None:
+    """Offsets of the changelog that were read and are to be. None: nothing of the handler waits for its states."""
+    mine = [each for each in restoring if each.topic == lanes.handler.topic.name]
+    if not mine:
+        return None
+    return {
+        "partitions": len(mine),
+        "done": sum(each.done for each in mine),
+        "left": sum(each.left for each in mine),
+    }
 
 
 def _moves(

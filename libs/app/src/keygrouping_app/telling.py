@@ -22,7 +22,6 @@ from keygrouping_app.planning import JustBegunError, NotPlannedError
 from keygrouping_app.serving import Answer, serving, text
 
 if TYPE_CHECKING:
-    from keygrouping_app.kafka.moving import Moving
     from keygrouping_app.kafka.runner import Runner
 
 
@@ -56,16 +55,16 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
 
     def keys() -> Answer:
         now, moving = asyncio.get_running_loop().time(), runner.moving
-        handlers = as_json(runner.lanes, runner.held, now, runner.sharing, moving.done, moving.groupings)
+        restoring = runner.restoring.values()
+        handlers = as_json(runner.lanes, runner.held, now, runner.sharing, moving.done, moving.groupings, restoring)
         found = {"app": runner.name, "ready": runner.joined, "handlers": handlers}
         return HTTPStatus.OK, "application/json", orjson.dumps(found)
 
     def state(key: bytes) -> Answer:
         found = states_of(key, runner.held)
         if not found:
-            return text(
-                HTTPStatus.NOT_FOUND,
-                "this member has no state of this key: another one may have it, or it is as a new one",
+            return _missing(
+                runner, "this member has no state of this key: another one may have it, or it is as a new one"
             )
         return HTTPStatus.OK, "application/json", orjson.dumps({"app": runner.name, "states": found})
 
@@ -81,7 +80,7 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
         },
         {"/state/": state},
         {"/grouping": partial(_chosen, runner)},
-        {("/keys/", "/slot"): partial(_moved, runner.moving)},
+        {("/keys/", "/slot"): partial(_moved, runner)},
     )
 
 
@@ -103,7 +102,18 @@ class _Choice(msgspec.Struct):
     topic: str | None = None
 
 
-def _moved(moving: Moving, key: bytes, body: bytes) -> Answer:
+def _missing(runner: Runner, why: str) -> Answer:
+    """Of a key that is not here, as far as it is known what is."""
+    if runner.restoring:
+        return text(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"{len(runner.restoring)} partitions of this member wait for their states, and the key may be in one of "
+            "them: ask again when they are restored, see /keys",
+        )
+    return text(HTTPStatus.NOT_FOUND, why)
+
+
+def _moved(runner: Runner, key: bytes, body: bytes) -> Answer:
     """Has a key handed over, as the body says."""
     try:
         told = msgspec.json.decode(body, type=_Move)
@@ -111,9 +121,9 @@ def _moved(moving: Moving, key: bytes, body: bytes) -> Answer:
         wanted = 'give {"slot": NUMBER}, or {"slot": null} for home; with several handlers "topic": "NAME", too'
         return text(HTTPStatus.UNPROCESSABLE_ENTITY, wanted)
     try:
-        found = moving.move(key, told.slot, told.topic)
+        found = runner.moving.move(key, told.slot, told.topic)
     except NotHereError:
-        return text(HTTPStatus.NOT_FOUND, _NOT_HERE)
+        return _missing(runner, _NOT_HERE)
     except BusyError:
         return text(HTTPStatus.CONFLICT, "the key is on its way: ask again when it is there, see /keys")
     except ValueError as wrong:

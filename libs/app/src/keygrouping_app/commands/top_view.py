@@ -56,7 +56,7 @@ def _numbers(group: Group) -> Table:
         fields["load of slots"] = seconds(sum(each["slot_seconds"] for each in shares))
         before, after = (max(each["imbalance"][name] for each in shares) for name in ("before", "after"))
         fields["λ whole, shared"] = f"{before:.2f}, {after:.2f}"
-    fields |= _moves(group.moves)
+    fields |= _moves(group.moves) | _restoring(group.restoring)
     table = Table.grid(padding=(0, 2))
     table.add_row(*(f"[dim]{name}[/dim]" for name in fields))
     table.add_row(*(f"[bold]{value}[/bold]" for value in fields.values()))
@@ -77,6 +77,13 @@ def _moves(told: list[dict[str, Any]]) -> dict[str, str]:
         "events held": f"{sum(each['held_events'] for each in told):,}",
         "longest": seconds(oldest) if oldest else "-",
     }
+
+
+def _restoring(told: list[dict[str, Any]]) -> dict[str, str]:
+    if not told:
+        return {}
+    partitions, done, left = (sum(each[name] for each in told) for name in ("partitions", "done", "left"))
+    return {"restoring": f"{partitions:,}, {done / (done + left):.0%}" if left else f"{partitions:,}"}
 
 
 def _keys(group: Group, keys: list[Key]) -> Table:

@@ -135,8 +135,12 @@ def records_of(changed: Mapping[bytes, Kept | None], states: States, group: str,
 
 @dataclass(slots=True)
 class Restoring:
-    """How far a partition's states are restored, in offsets of the changelog; 0 left at first, until that is known."""
+    """How far a partition's states are restored, in offsets of the changelog; 0 left at first, until that is known.
 
+    `topic`: of the handler whose states they are; the partition may be one of its slots.
+    """
+
+    topic: str
     done: int = 0
     left: int = 0
 

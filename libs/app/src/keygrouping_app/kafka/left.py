@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection, Mapping, MutableMapping
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -25,6 +26,8 @@ _FIND_SECONDS = 30.0
 """For which an answer is waited for at the start."""
 _LOOK_SECONDS = 5.0
 """For which it is later: a slot may have no leader."""
+_THERE_SECONDS = 60.0
+"""After which it is looked again whether there are slots, as all topics are asked for."""
 
 
 class Left:
@@ -43,6 +46,8 @@ class Left:
         self._topic_of = topic_of
         self._overflow = overflow_of(settings.group)
         self._there = self._is_new = False
+        self._asked_at = -math.inf
+        """When it was looked last whether there are slots, by the event loop's clock."""
         self._ends: Mapping[TopicPartition, int] = {}
         """Where slots ended when they held nothing that tells."""
 
@@ -54,6 +59,7 @@ class Left:
     async def find(self, there: Collection[str]) -> None:
         """Looks at the start; `there` are all topics. AppError if slots hold what no handler can be given."""
         self._there = self._overflow in there
+        self._asked_at = asyncio.get_running_loop().time()
         deadline = asyncio.get_running_loop().time() + _FIND_SECONDS
         for pause in backoff() if self._there else ():
             try:
@@ -71,8 +77,10 @@ class Left:
                 return
 
     async def look(self, reader: AIOKafkaConsumer) -> bool:
-        """Looks again: a member of a version before may be the first one that shares anything. Whether it is known now
+        """Looks again: a member of another version may be the first one that shares anything. Whether it is known now
         whose that is, and was not before. AppError as `find`."""
+        if asyncio.get_running_loop().time() > self._asked_at + _THERE_SECONDS:
+            await self._ask()
         if self.unclaimed:
             async with asyncio.timeout(_LOOK_SECONDS):
                 ends = await reader.end_offsets(await partitions_of(self._admin, [self._overflow]))
@@ -84,9 +92,16 @@ class Left:
 
     async def is_over(self) -> bool:
         """Whether there is nothing to be handled of which it is not known yet whose it is. AppError as `find`."""
+        await self._ask()
         if self.unclaimed:
             await self._claim()
         return not self._is_new
+
+    async def _ask(self) -> None:
+        """Whether there are slots by now."""
+        if self._overflow not in self._topic_of:
+            self._there = self._overflow in await self._admin.list_topics()
+        self._asked_at = asyncio.get_running_loop().time()
 
     async def _claim(self) -> None:
         topic = await handler_of_slots(self._admin, self._settings, self._handlers)

@@ -75,6 +75,7 @@ _REST_MS = 10
 """Between two reads of a partition that has little room, and at most for others while it has none."""
 _END_SECONDS = 0.5
 _LOOK_SECONDS = 5.0
+_AGAIN_SECONDS = 0.01
 _MOST_RESTORES = 4
 """Partitions whose states are restored at once."""
 _GRACE = 5.0
@@ -392,7 +393,7 @@ class Runner:
         self, tp: TopicPartition, handler: Handler, found: OffsetAndMetadata, followed: Copy | None
     ) -> Copy:
         """The states that belong to what is committed; `followed`: those that were followed, if any."""
-        progress = self.restoring[tp] = Restoring()
+        progress = self.restoring[tp] = Restoring(handler.topic.name)
         copy = followed or Copy.of(handler, tp)
         try:
             for pause in backoff():
@@ -820,9 +821,9 @@ class Runner:
         self._look_again(partition)
 
     def _look_again(self, partition: Partition) -> None:
-        """Until what runs of a key that is to go has ended, or is to be tried again."""
+        """Until what runs of a key that is to go has ended, or is to be tried again; not at once, if nothing rests."""
         if partition.waits_to_move and not partition.closed:
-            partition.dirty.set()
+            asyncio.get_running_loop().call_later(_AGAIN_SECONDS, partition.dirty.set)
 
     def _refuse(self, event: Event, failure: Failure) -> None:
         """What can't be forwarded is a dead letter."""

@@ -45,10 +45,12 @@ class Standbys:
         """Topics whose states can't be kept here."""
         self._changed = asyncio.Event()
 
-    @property
-    def left(self) -> Mapping[TopicPartition, int]:
-        """For each partition that is followed, how many offsets of its changelog are still to be read, once known."""
-        return dict(self._left)
+    def left_of(self, topic: str) -> list[int]:
+        """For each partition of a handler that is followed, how many offsets of its changelog are still to be read.
+
+        Slots of the handler are among them; those of which it is not known yet are not.
+        """
+        return [left for tp, left in self._left.items() if self._handlers[tp.topic].topic.name == topic]
 
     @property
     def places(self) -> Set[Place]:

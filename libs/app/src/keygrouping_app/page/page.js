@@ -61,6 +61,12 @@ function moves(told) {
   };
 }
 
+function restoring(told) {
+  if (!told) return {};
+  const words = `${number.format(told.partitions)} ${told.partitions === 1 ? "partition" : "partitions"}`;
+  return { "Restoring": told.left ? `${words}, ${percent(told.done, told.done + told.left)}` : words };
+}
+
 function tiles(handler) {
   const gap = Math.max(0, ...Object.values(handler.gaps));
   const figures = {
@@ -74,6 +80,7 @@ function tiles(handler) {
     "Breaker": handler.breaker,
     ...shares(handler.sharing),
     ...moves(handler.moves),
+    ...restoring(handler.restoring),
   };
   return Object.entries(figures).map(([name, value]) => {
     const tile = element("div");

@@ -1,6 +1,9 @@
 """An app with state as its users run it.
 
-state_program.py BROKERS PREFIX LOG SECONDS STORE STANDBYS MOVES PORT
+state_program.py BROKERS PREFIX LOG SECONDS STORE STANDBYS MOVES PORT [STEP MOMENT]
+
+It kills itself at the third transaction that is this STEP of a hand-over: `before` anything of it is written, while it
+is `open` and all is written, or `after` its end was answered.
 
 Each key's state is the chain of its events: whoever leaves one out, has one twice or in another order, has another
 digest. Two keys have states that go in parts, and grow and shrink. Calls fail at random, before and after they have
@@ -11,14 +14,17 @@ import asyncio
 import hashlib
 import os
 import random
+import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from keygrouping.app import App, Event, Output, Reject, Retries, State
+from keygrouping_app.events import Outgoing
+from keygrouping_app.kafka.transactions import OnceProducer, Transactions
 
-brokers, prefix, log, seconds, store, standbys, moves, port = sys.argv[1:]
+brokers, prefix, log, seconds, store, standbys, moves, port, *struck = sys.argv[1:]
 kind: Any = store
 app = App(
     f"{prefix}-group",
@@ -74,5 +80,49 @@ async def add(event: Event, chain: Chain) -> Output:
     return Output(f"{prefix}-out", [event.identity, chain.count, chain.digest], key=event.key)
 
 
+def step_of(records: Iterable[Outgoing]) -> str:
+    """What a transaction with these does for keys that move; empty if nothing."""
+    headers = {name for each in records for name, _ in each.headers}
+    is_answer, has_state = "keygrouping-answer" in headers, "keygrouping-state" in headers
+    if is_answer or has_state:
+        return ("sends-on" if has_state else "sends-home") if is_answer else "sends"
+    if "keygrouping-call" in headers:
+        return "calls"
+    topics = {each.topic.removeprefix(f"{prefix}-group.") for each in records}
+    if f"{prefix}-in.moved" in topics:
+        return "forwards"
+    return "handles-at-slot" if any(each.endswith(".moved.states") for each in topics) else ""
+
+
+def strike(step: str, moment: str) -> None:
+    """Has this process kill itself."""
+    commit, end = Transactions.commit, OnceProducer.commit_transaction
+    found = 0
+    armed: OnceProducer | None = None
+
+    async def struck_commit(self: Transactions, what: Any, outgoing: Any, states: Any = (), *more: Any) -> Any:
+        nonlocal found, armed
+        found += step_of([*outgoing, *states]) == step
+        if found == 3 and moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if found == 3:
+            armed = self._producer
+        committed = await commit(self, what, outgoing, states, *more)
+        if found == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return committed
+
+    async def struck_end(self: OnceProducer) -> None:
+        if self is armed and moment == "open":
+            await asyncio.sleep(0.2)  # until brokers have what was written
+            os.kill(os.getpid(), signal.SIGKILL)
+        await end(self)
+
+    Transactions.commit = struck_commit  # type: ignore[method-assign]
+    OnceProducer.commit_transaction = struck_end  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
+    if struck:
+        strike(*struck)
     app.run()

@@ -342,17 +342,24 @@ async def test_a_key_that_has_moved_counts_where_it_is() -> None:
         assert leader_of(first, second).planning.plan.before == pytest.approx(1.0, abs=0.02)
 
 
-async def test_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "_MOST_KEYS", 10)
+@pytest.mark.parametrize(("most", "all_together", "least", "told"), [(10, 99, 1, 10), (99, 30, 1, 15), (99, 8, 6, 6)])
+async def test_reports_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, most: int, all_together: int, least: int, told: int
+) -> None:
+    """By what one tells, and by what all do, as each reads it."""
+    monkeypatch.setattr(planner, "_MOST_KEYS", most)
+    monkeypatch.setattr(planner, "_MOST_TOLD", all_together)
+    monkeypatch.setattr(planner, "_LEAST_KEYS", least)
     with VirtualTime():
-        first, _ = await pair(Wire())
+        first, second = await pair(Wire())
+        await turns(2, first, second)
         chance = random.Random(1)
         keys = [InputKey(0, b"%d" % number) for number in range(100)]
         first.has(INPUT_PLACES[0], *(key.key.decode() for key in keys if isinstance(key.key, bytes)))
         costs = {key: chance.random() for key in keys}
         first.works(*costs.items())
         report: Report = first.planning._report(first.planning._names())
-        assert len(report.held) == len(report.places) == 10
+        assert len(report.held) == len(report.places) == told
         span = first._lanes.costs_here
         assert isinstance(span, CostsOfWork)
         total = report.rest + sum(each.seconds for each in report.held.values())

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import random
+import signal
 import sys
 import urllib.request
 from collections import Counter, defaultdict
@@ -44,11 +45,11 @@ async def new_member(cluster: Cluster, topic_prefix: str, tmp_path: Path, ports:
     """Starts a member; those that are left are killed."""
     started: list[Member] = []
 
-    async def start(seconds: float, store: str, standbys: int, moves: bool) -> Member:
+    async def start(seconds: float, store: str, standbys: int, moves: bool, *struck: str) -> Member:
         (port,) = free_ports(1)
         ports.add(port)
         log, options = str(tmp_path / "log"), (str(seconds), store, str(standbys), "01"[moves], str(port))
-        arguments = (cluster.bootstrap_servers, topic_prefix, log, *options)
+        arguments = (cluster.bootstrap_servers, topic_prefix, log, *options, *struck)
         member = await asyncio.create_subprocess_exec(
             sys.executable, str(PROGRAM), *arguments, env={**os.environ}, stdout=asyncio.subprocess.PIPE
         )
@@ -189,6 +190,21 @@ async def compare(cluster: Cluster, prefix: str, truth: Truth) -> None:
     assert {text(each["keygrouping-reason"]) for each in letters} <= {"rejected"}
 
 
+async def end(cluster: Cluster, prefix: str, tps: list[TopicPartition], members: list[Member]) -> None:
+    """Waits until all of these is committed, then ends the members."""
+
+    async def all_committed() -> bool:
+        found = await cluster.admin.list_consumer_group_offsets(f"{prefix}-group", partitions=tps)
+        async with started(AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap_servers)) as reader:
+            ends = await reader.end_offsets(tps)
+        return all(tp in found and max(0, found[tp].offset) >= ends[tp] for tp in tps)
+
+    await until(all_committed, timeout=STUCK_SECONDS)
+    for member in members:
+        member.terminate()
+    assert [await member.wait() for member in members] == [0] * len(members)
+
+
 def part(
     name: str,
     store: str,
@@ -261,17 +277,46 @@ async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
         tps += [TopicPartition(f"{topic_prefix}-group.{topic}.moved", each) for each in range(PARTITIONS)]
         moving.cancel()
 
-    async def all_committed() -> bool:
-        found = await cluster.admin.list_consumer_group_offsets(f"{topic_prefix}-group", partitions=tps)
-        async with started(AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap_servers)) as reader:
-            ends = await reader.end_offsets(tps)
-        return all(tp in found and max(0, found[tp].offset) >= ends[tp] for tp in tps)
-
-    await until(all_committed, timeout=STUCK_SECONDS)
-    for member in members:
-        member.terminate()
-    assert [await member.wait() for member in members] == [0] * len(members)
+    await end(cluster, topic_prefix, tps, members)
     await compare(cluster, topic_prefix, truth)
     log_it.warning("%d calls for %d events, %d keys handed over", calls(), events, mover.taken)
     if moves:  # or faults met too few of them to say anything
         assert mover.taken > 10 * max(4, len(faults))
+
+
+STEPS = ("sends", "forwards", "handles-at-slot", "calls", "sends-on", "sends-home")
+"""Of a hand-over, see `state_program.step_of`."""
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("moment", ["before", "open", "after"])
+@pytest.mark.parametrize("step", STEPS)
+async def test_states_and_outputs_are_exact_whoever_dies_at_which_step_of_a_hand_over(
+    cluster: Cluster,
+    topic_prefix: str,
+    tmp_path: Path,
+    new_member: NewMember,
+    ports: set[int],
+    step: str,
+    moment: str,
+) -> None:
+    """Three members one after another, beside one that lives: as the model has it in `model/hand_over.py`."""
+    topic, handled = f"{topic_prefix}-in", tmp_path / "log"
+    await cluster.create(**{topic: PARTITIONS, f"{topic_prefix}-out": 2, f"{topic_prefix}-dead": 1})
+    truth = Truth(topic, 16_000)
+    for partition, rows in truth.rows.items():
+        await cluster.write(topic, rows, partition)
+    start = partial(new_member, 0.05, "memory", 0, True)
+    members = [await start(step, moment), await start()]
+    mover = Mover(ports, list(truth.states))
+    moving = asyncio.create_task(mover.keep())
+    for more in ((step, moment), (step, moment), ()):
+        assert await asyncio.wait_for(members[0].wait(), STUCK_SECONDS) == -signal.SIGKILL
+        members[0] = await start(*more)
+    outputs = sum(map(len, truth.outputs.values()))
+    await until(lambda: handled.exists() and handled.stat().st_size >= 0.95 * outputs, timeout=STUCK_SECONDS)
+    moving.cancel()
+    places = [topic, f"{topic_prefix}-group.{topic}.moved"]
+    await end(cluster, topic_prefix, [TopicPartition(place, n) for place in places for n in range(PARTITIONS)], members)
+    await compare(cluster, topic_prefix, truth)

@@ -11,7 +11,7 @@ import logging
 from contextlib import AsyncExitStack
 from typing import Protocol, Self
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from keygrouping_app.kafka.clients import Settings, new_producer, started
@@ -59,7 +59,7 @@ class TopicBoard:
         self._listened = self._clock()
 
     async def __aenter__(self) -> Self:
-        self._producer = await self._clients.enter_async_context(started(new_producer(self._settings)))
+        self._producer = await self._clients.enter_async_context(started(self._new_producer()))
         consumer = AIOKafkaConsumer(
             **self._settings.connection,
             enable_auto_commit=False,
@@ -71,6 +71,10 @@ class TopicBoard:
         consumer.assign([self._place])
         await consumer.seek_to_end(self._place)
         return self
+
+    def _new_producer(self) -> AIOKafkaProducer:
+        """What a member tells is read by all of them, and much of it is the same word again."""
+        return new_producer(self._settings, **{"compression_type": "gzip"} | self._settings.options)
 
     async def __aexit__(self, *exception: object) -> None:
         await self._clients.aclose()

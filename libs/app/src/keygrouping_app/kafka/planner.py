@@ -41,6 +41,8 @@ _TURNS = 2
 """Of a member, by which it has heard of all others."""
 _MOST_KEYS = 1000
 """Of a member, those that cost most: others stay where they are."""
+_MOST_TOLD, _LEAST_KEYS = 12_000, 100
+"""Of all members, but so many of each at least: every member reads what all tell, each second."""
 _SPAN = 10.0
 """Seconds of which at least is known what keys cost before anything is planned, and between two plans."""
 
@@ -233,7 +235,8 @@ class Planning:
         if costs is None or not self._of_handler():
             return []
         keys = [(key, cost, events) for key, cost, events in costs.by_key() if isinstance(key, InputKey)]
-        return nlargest(_MOST_KEYS, keys, key=lambda each: each[1])
+        share = _MOST_TOLD // (1 + len(self._others))
+        return nlargest(max(_LEAST_KEYS, min(_MOST_KEYS, share)), keys, key=lambda each: each[1])
 
     def _report(self, names: Mapping[str, tuple[Partition, InputKey]]) -> Report:
         lanes, costs, now = float(self._lanes.handler.concurrency), self._lanes.costs_here, self._clock()

@@ -1,4 +1,4 @@
-"""Draws before-after.svg, pipeline.svg, event-time.svg and moved-key.svg: `python docs/images/concepts.py`."""
+"""Draws those pictures of docs/images that are named in `DRAWINGS`: `python docs/images/concepts.py`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -188,7 +188,101 @@ def moved_key() -> str:
     return svg(810, 300, "A key goes to a slot and home again", shapes)
 
 
-DRAWINGS = {"before-after": before_after, "pipeline": pipeline, "event-time": event_time, "moved-key": moved_key}
+def small(x: int, y: int, text: str, anchor: str = "start") -> str:
+    """A line of small text."""
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" class="small">{text}</text>'
+
+
+def shared_key() -> str:
+    """A hot key k whose surplus goes to slots that other members read beside their own inputs."""
+    key, other = ("k", HOT), ("", GREY)
+    shapes = [
+        HEAD,
+        '<text x="20" y="26" class="title">The surplus of a hot key goes to slots, which others read beside their own '
+        "partitions</text>",
+        small(
+            20,
+            46,
+            "The surplus is what is too much for member 0. With exactly_once an event goes in the transaction that "
+            "commits its offset.",
+        ),
+        log(20, 190, "input, partition 0", (key, other, key, key, key)),
+        small(20, 236, "Keys that are not hot (grey) are never"),
+        small(20, 252, "written: they stay with their member"),
+        box(290, 183, 130, "member 0", note="handles the rest"),
+        log(510, 90, "input, partition 1", (other, other)),
+        log(510, 144, "slot 1", (key, key)),
+        small(510, 207, "slots: partitions of &lt;app&gt;.overflow"),
+        log(510, 240, "slot 2", (key,)),
+        log(510, 294, "input, partition 2", (other, other)),
+        box(660, 110, 110, "member 1", note="owner of slot 1"),
+        box(660, 260, 110, "member 2", note="owner of slot 2"),
+        arrow(252, 203, 288, 203),
+        arrow(420, 200, 506, 160),
+        arrow(420, 206, 506, 250),
+        small(448, 158, "surplus of k", "middle"),
+        arrow(606, 103, 658, 124),
+        arrow(606, 157, 658, 136),
+        arrow(560, 253, 658, 274),
+        arrow(606, 307, 658, 286),
+        box(
+            290,
+            350,
+            500,
+            "&lt;app&gt;.sharing",
+            "#e6eaee",
+            "each tells its load, its lanes and its hot keys; all make the same plan",
+        ),
+        arrow(355, 223, 355, 348, dashed=True),
+        arrow(715, 300, 715, 348, dashed=True),
+        '<path d="M770,130 L782,130 L782,348" fill="none" stroke="#555" stroke-dasharray="5 4" '
+        'marker-end="url(#head)"/>',
+    ]
+    return svg(810, 404, "The surplus of a hot key goes to slots", shapes)
+
+
+def merged_state() -> str:
+    """Partial states of a key from two members, and the state that they become."""
+    key, other, blue = ("k", HOT), ("", GREY), "#9fc5e8"
+    shapes = [
+        HEAD,
+        '<text x="20" y="26" class="title">Each call begins with a new state; what calls leave becomes one</text>',
+        log(20, 70, "input", (key, key, other, key)),
+        log(20, 140, "slot", (key, key)),
+        box(226, 63, 100, "member 0", note="3 calls of k"),
+        box(226, 133, 100, "member 1", note="2 calls of k"),
+        log(364, 105, "&lt;app&gt;.&lt;topic&gt;.partials", (("3", blue), ("2", blue))),
+        box(536, 98, 110, "k's owner", note="merges 3 and 2"),
+        log(686, 70, "state: changelog", (("5", blue),)),
+        log(686, 140, "what is published", (("5", "#fff"),)),
+        arrow(206, 83, 224, 83),
+        arrow(114, 153, 224, 153),
+        arrow(326, 83, 360, 110),
+        arrow(326, 153, 360, 126),
+        arrow(458, 118, 534, 118),
+        arrow(646, 110, 682, 86),
+        arrow(646, 126, 682, 150),
+        small(
+            20,
+            203,
+            "The state is a count here. A partial is written in the transaction that commits its events, and merged",
+        ),
+        small(
+            20, 219, "in the one that commits the partial. The owner is the member that has k's partition of partials."
+        ),
+    ]
+    return svg(810, 234, "Partial states of a key become one", shapes)
+
+
+DRAWINGS = {
+    "before-after": before_after,
+    "pipeline": pipeline,
+    "event-time": event_time,
+    "moved-key": moved_key,
+    "shared-key": shared_key,
+    "merged-state": merged_state,
+}
+
 
 if __name__ == "__main__":
     for name, draw in DRAWINGS.items():

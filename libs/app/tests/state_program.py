@@ -102,13 +102,14 @@ def strike(step: str, moment: str) -> None:
 
     async def struck_commit(self: Transactions, what: Any, outgoing: Any, states: Any = (), *more: Any) -> Any:
         nonlocal found, armed
-        found += step_of([*outgoing, *states]) == step
-        if found == 3 and moment == "before":
+        found += (is_step := step_of([*outgoing, *states]) == step)
+        is_third = is_step and found == 3  # those of other partitions go on meanwhile
+        if is_third and moment == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        if found == 3:
+        if is_third:
             armed = self._producer
         committed = await commit(self, what, outgoing, states, *more)
-        if found == 3:
+        if is_third:
             os.kill(os.getpid(), signal.SIGKILL)
         return committed
 

@@ -99,12 +99,27 @@ def test_records_behind_those_that_fit_are_read_when_others_have_ended() -> None
     first = partition.take(records, 200_000)
     assert 600 < len(first) < 5000
     assert partition.gaps.position == 40 * len(first)
-    assert partition.gap_room == 0
+    assert partition.gaps.room() == partition.gap_room == 0
     assert partition.take(records[len(first) :], 200_000) == []
     partition.end(first[:500], [])
-    room = partition.gap_room
+    room = partition.gaps.room()
     assert 100 < room < 500, "by offsets as far apart as these"
+    assert partition.gap_room > 10 * room
     assert len(partition.take(records[len(first) :][:room], 200_000)) == room
+
+
+def test_one_hole_leaves_room_for_events_behind_it() -> None:
+    gaps = Gaps(0)
+    gaps.take(range(5000), 5000)
+    gaps.take([5300], 5301)
+    assert gaps.room() > 15_000
+    gaps.end(range(5000))
+    gaps.end([5300])
+    gaps.take([35_000], 35_001)
+    gaps.end([35_000])
+    assert gaps.offsets_left == 8 * 3068, "nothing is open"
+    assert gaps.room() > 1000
+    assert gaps.fitting(range(70_000, 90_000)) == 20_000, "whatever is missing before the first of them"
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=40), st.randoms())

@@ -131,6 +131,17 @@ def test_members_without_slots_keep_no_key_from_those_that_have_some(planner: st
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
+def test_keys_go_home_to_a_member_without_slots(planner: str) -> None:
+    names = [f"k{number}" for number in range(20)]
+    home = Report("home", LANES, places=dict.fromkeys(names, 0))
+    has = Report("has", LANES, held=dict.fromkeys(names, Held(0.3, 1)), slots=[0])
+    plan = plan_of([home, has], planner)
+    assert plan.before == pytest.approx(2)
+    assert set(plan.targets.values()) == {HOME}
+    assert plan.after < 1.1
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
 def test_a_member_without_slots_is_relieved_and_gets_no_more(planner: str) -> None:
     """Of an input with more partitions than there can be slots."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_app import App, AppError, Event, Output, State
@@ -188,6 +189,31 @@ async def test_a_changelog_that_has_lost_what_was_committed_is_refused(
     said = await refusal(bank.app())
     assert "it has lost records or was created again" in said
     assert f"kafka-consumer-groups --group {bank.group} --topic {bank.topic} --reset-offsets" in said
+
+
+async def test_a_member_waits_for_what_stands_behind_a_transaction_that_is_open(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not lost, only not to be read yet."""
+    monkeypatch.setattr("keygrouping_app.kafka.changelog._BEHIND_SECONDS", 1.0)
+    async with serving(bank.app()):
+        await bank.pay(1)
+        await bank.reach(1)
+        foreign = AIOKafkaProducer(bootstrap_servers=bank.cluster.bootstrap_servers, transactional_id=bank.group)
+        await foreign.start()
+        await foreign.begin_transaction()
+        await foreign.send_and_wait(bank.changelog, b"1", b"foreign", 0)
+        await bank.pay(2)
+        await bank.reach(2)
+    try:
+        async with serving(bank.app()):
+            await until(lambda: caplog.text.count("a transaction is open behind offset") >= 2)
+            await bank.pay(3)
+            await foreign.abort_transaction()
+            await bank.reach(3)
+    finally:
+        await foreign.stop()
+    assert await bank.balances() == [b"1", b"3", b"6"]
 
 
 @pytest.mark.parametrize(

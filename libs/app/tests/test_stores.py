@@ -126,6 +126,18 @@ def test_keys_that_are_gone_take_no_memory_where_nobody_asks_for_the_oldest() ->
     assert store.before(99_950, 100) == [b"%d" % number for number in range(99_940, 99_950)]
 
 
+def test_the_oldest_are_known_while_entries_in_vain_are_forgotten() -> None:
+    store = MemoryStore(timed=True)
+    for number in range(3000):
+        store.put(b"%d" % number, Kept(b"", number, 1))
+    for number in range(5):
+        store.put(b"%d" % number, Kept(b"", 10 + number, 1))
+    for number in range(5, 3000):
+        store.put(b"%d" % number, None)
+    assert store.before(2900, 500) == [b"%d" % number for number in range(5)]
+    assert store._entries == sum(map(len, store._times.values())) <= 10
+
+
 def test_states_on_disk_take_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And their file is gone as soon as it is open: nothing is left behind by a crash."""
     monkeypatch.setenv("SQLITE_TMPDIR", str(tmp_path))

@@ -28,6 +28,8 @@ _RUNS, _BITS = b"\x00", b"\x01"
 _LARGEST_OFFSET = 2**63 - 1
 _SEVEN_BITS = 7
 _MOST_OPEN = 8 * MOST_METADATA
+_AT_FIRST, _LATELY = 100, 4000
+"""Of how many events it is taken to be known how far apart their offsets are: at first none is missing; at most."""
 _PAGE_BITS = 10
 _PAGE = 1 << _PAGE_BITS
 _IN_PAGE = _PAGE - 1
@@ -79,8 +81,8 @@ class Gaps:
         self._open(sorted(self._unread))
         self._highest = ended.ranges[-1][1] - 1 if ended else position - 1
         self._payload = (limit - len(_PREFIX)) // 4 * 3 - 1
-        self._apart = 1.0
-        """Offsets from one event to the next, in what was taken last."""
+        self._taken, self._passed = _AT_FIRST, _AT_FIRST
+        """How many events were taken of late, and how many offsets these are of."""
         self._first = position
         self.known = self._highest
         """The last offset of which the commit that was found said that it has ended."""
@@ -103,8 +105,16 @@ class Gaps:
         return max(self.position, self.known + 1) - self.first
 
     def room(self) -> int:
-        """How many further events may be read, if their offsets are as far apart as those that were taken last."""
-        in_bits = int((self._payload * 8 - self.span) / self._apart)
+        """How many further events may be read, if their offsets are as far apart as those of late."""
+        return self._room(self._taken / self._passed)
+
+    @property
+    def offsets_left(self) -> int:
+        """How many further offsets may be read, if there is an event at each of them."""
+        return self._room(1.0)
+
+    def _room(self, dense: float) -> int:
+        in_bits = int((self._payload * 8 - self.span) * dense)
         in_runs = self._most_runs(2 * self.span + 2 * self._payload * 8) - self._count - 1
         return max(0, in_bits, in_runs) + max(0, self.known + 1 - self.position)
 
@@ -113,12 +123,15 @@ class Gaps:
 
         They are wanted, and ascend.
         """
-        if not offsets or offsets[-1] < (bits := self.first + self._payload * 8):
+        if not offsets:
+            return 0
+        first = self.first if self._count else offsets[0]
+        if offsets[-1] < (bits := first + self._payload * 8):
             return len(offsets)
         counted = bisect_right(offsets, self.known)  # as open ones, when the commit was found
 
         def is_over(place: int) -> bool:
-            most = self._most_runs(offsets[place] + 1 - self.first)
+            most = self._most_runs(offsets[place] + 1 - first)
             return offsets[place] >= bits and self._count + place + 1 - counted > most
 
         return bisect_left(range(len(offsets)), True, lo=counted, key=is_over)
@@ -145,7 +158,7 @@ class Gaps:
             self._end(gone)
             offsets = [offset for offset in offsets if offset > self.known]
         if offsets:
-            self._apart = max(1.0, (position - max(self.position, self.known + 1)) / len(offsets))
+            self._note_density(len(offsets), position - max(self.position, self.known + 1))
         self._open(offsets)
         self.position = position
 
@@ -180,6 +193,12 @@ class Gaps:
             return _text(_BITS + _bits(dense))
         self.cut = len(in_runs) > self._payload
         return _text(_RUNS + (self._fitting(runs) if self.cut else in_runs))
+
+    def _note_density(self, events: int, offsets: int) -> None:
+        self._taken += events
+        self._passed += offsets
+        if self._taken > _LATELY:
+            self._taken, self._passed = self._taken // 2, self._passed // 2
 
     def _open(self, offsets: Sequence[int]) -> None:
         if not offsets:

@@ -124,7 +124,7 @@ def plan_of(reports: Iterable[Report], planner: str, slowness: Mapping[str, floa
         rests[key.worker] += key.seconds if key.name in leaving else 0.0
     keys = [key for key in known if key.name not in leaving]
     loads = _loads(rests, keys, [key.worker for key in keys])
-    able = _able(members, loads)
+    able = _able(members, keys, loads)
     before = _imbalance(loads, able)
     busiest = max(load / max(each.lanes, _NO_LANES) for load, each in zip(loads, members, strict=True))
     if not keys or busiest < LEAST_BUSY or before <= 1 + _TOLERANCE:
@@ -150,17 +150,20 @@ def _leveled(report: Report, slowness: float) -> Report:
     return msgspec.structs.replace(report, lanes=report.lanes / slowness, rest=report.rest / slowness, held=held)
 
 
-def _able(members: Sequence[Report], loads: Sequence[float]) -> list[float]:
-    """The lanes of each member. One without slots can only be relieved: it has as many as it has work for."""
+def _able(members: Sequence[Report], keys: Iterable[_Key], loads: Sequence[float]) -> list[float]:
+    """The lanes of each member. One without slots can only get its own keys back: it has as many as it has work for."""
     lanes = [max(each.lanes, _NO_LANES) for each in members]
     takers = [place for place, each in enumerate(members) if each.slots]
     load = sum(loads[place] for place in takers)
     if not load:
         return lanes
     level = load / sum(lanes[place] for place in takers)
+    own = [*loads]
+    for key in keys:
+        own[key.home] += key.seconds if key.worker != key.home else 0.0
     return [
         its if each.slots else min(its, max(load / level, _NO_LANES))
-        for each, its, load in zip(members, lanes, loads, strict=True)
+        for each, its, load in zip(members, lanes, own, strict=True)
     ]
 
 

@@ -108,8 +108,7 @@ class MemoryStore:
 
     def before(self, time: int, most: int, source: int = ALL) -> list[bytes]:
         found: list[bytes] = []
-        times = self._times.get(source, [])
-        while times and times[0][0] < time and len(found) < most:
+        while (times := self._times.get(source)) and times[0][0] < time and len(found) < most:
             queued, key = heapq.heappop(times)
             self._entries -= 1
             if self._queued.get(key) != queued:

@@ -38,8 +38,10 @@ _SEGMENT_BYTES = 64 << 20
 _LOOK_SECONDS = 0.1
 _BEHIND_SECONDS = 30.0
 """How long a broker that has just become the leader may not know of the last records."""
-_OPEN_SECONDS = 240.0
-"""How long a slot's transaction may be open: until it is too old, or the group has noticed that its owner is dead."""
+_OPEN = (
+    "%s[%d]: a transaction is open behind offset %d, so what is there can't be read yet: waiting for its end. One of a "
+    "member that was killed ends within a minute; another program's is listed by kafka-transactions describe-producers"
+)
 _TOLD_SECONDS = 5.0
 _MOST_RECORDS = 2000
 _FETCH_BYTES = 4 << 20
@@ -184,9 +186,11 @@ class Copy:
             self.places.pop(self.states.group_of(raw.key), None)
 
 
-def new_reader(settings: Settings, most: int = _FETCH_BYTES) -> AIOKafkaConsumer:
+def new_reader(
+    settings: Settings, most: int = _FETCH_BYTES, isolation_level: str = "read_committed"
+) -> AIOKafkaConsumer:
     """A client for changelogs that fetches so many bytes of a partition at once; to be started, see `started`."""
-    options = {"enable_auto_commit": False, "auto_offset_reset": "none", "isolation_level": "read_committed"}
+    options = {"enable_auto_commit": False, "auto_offset_reset": "none", "isolation_level": isolation_level}
     return AIOKafkaConsumer(**settings.connection, **options, max_partition_fetch_bytes=most)
 
 
@@ -202,7 +206,7 @@ async def restore(
     loop = asyncio.get_running_loop()
     async with started(new_reader(settings)) as consumer:
         how_to_restart = _how_to_restart(settings.group, tp, changelog, handler)
-        end = await _end(consumer, changelog, last, handler, how_to_restart)
+        end = await _end(settings, consumer, changelog, last, how_to_restart)
         beginning = (await consumer.beginning_offsets([changelog]))[changelog]
         first = beginning if copy.position is None else copy.position
         consumer.assign([changelog])
@@ -239,19 +243,36 @@ async def restore(
         )
 
 
+async def _written_end(settings: Settings, changelog: TopicPartition) -> int:
+    """Behind its last record, whether its transaction has ended or not."""
+    async with started(new_reader(settings, isolation_level="read_uncommitted")) as reader:
+        end: int = (await reader.end_offsets([changelog]))[changelog]
+        return end
+
+
 async def _end(
-    consumer: AIOKafkaConsumer, changelog: TopicPartition, last: int | None, handler: Handler, how_to_restart: str
+    settings: Settings,
+    consumer: AIOKafkaConsumer,
+    changelog: TopicPartition,
+    last: int | None,
+    how_to_restart: str,
 ) -> int:
     """Behind its last record that can be read.
 
-    No transaction of the former owner is open there, as it is fenced; but one of a slot that answers may be.
+    No transaction of the former owner is open there, as it is fenced; but one of a slot that answers may be, or one of
+    another program.
     """
-    deadline = asyncio.get_running_loop().time() + (_OPEN_SECONDS if handler.moves else _BEHIND_SECONDS)
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + _BEHIND_SECONDS
     while True:
         end: int = (await consumer.end_offsets([changelog]))[changelog]
         if last is None or end > last:
             return end
-        if asyncio.get_running_loop().time() > deadline:
+        if clock() > deadline:
+            if await _written_end(settings, changelog) > last:
+                log.warning(_OPEN, *changelog, end)
+                deadline = clock() + _BEHIND_SECONDS
+                continue
             raise AppError(
                 [
                     f"{changelog.topic}[{changelog.partition}] ends at {end}, before offset {last}, up to which states "

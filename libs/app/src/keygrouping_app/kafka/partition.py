@@ -78,6 +78,7 @@ class Partition(Source):
     """Records that are to be written with a commit that names the last of them, until one does."""
     urgent: asyncio.Event | None = None
     """Set when the next transaction is for a key that is held, and waits for no interval."""
+    _again: asyncio.TimerHandle | None = None
 
     def __init__(
         self,
@@ -147,8 +148,8 @@ class Partition(Source):
 
     @property
     def gap_room(self) -> int:
-        """How many further events may be read before the commit's metadata is full."""
-        return self.gaps.room()
+        """How many further offsets may be read before the commit's metadata is full."""
+        return self.gaps.offsets_left
 
     @property
     def lag(self) -> int:
@@ -328,6 +329,12 @@ class Partition(Source):
         self.dirty.set()
         if self.urgent is not None:
             self.urgent.set()
+
+    def look_again(self, seconds: float) -> None:
+        """Has a transaction begin after a while."""
+        clock = asyncio.get_running_loop()
+        if self._again is None or self._again.when() <= clock.time():
+            self._again = clock.call_later(seconds, self.dirty.set)
 
     async def rest(self, seconds: float) -> None:
         """Between two transactions."""

@@ -548,7 +548,9 @@ class Runner:
                 if events := partition.take(fetched.get(tp, ()), position):
                     partition.read_at = asyncio.get_running_loop().time()
                     self._offer(partition, self._end_refused(partition, events) if partition.refused else events)
-                self._changed |= partition.read or partition.gaps.position < position
+                self._changed |= partition.read
+                if partition.gaps.position < position:
+                    self._reader.seek(tp, partition.gaps.position)
                 if (tp not in fetched or partition.read) and partition.due() is not None:
                     partition.dirty.set()
 
@@ -823,7 +825,7 @@ class Runner:
     def _look_again(self, partition: Partition) -> None:
         """Until what runs of a key that is to go has ended, or is to be tried again; not at once, if nothing rests."""
         if partition.waits_to_move and not partition.closed:
-            asyncio.get_running_loop().call_later(_AGAIN_SECONDS, partition.dirty.set)
+            partition.look_again(_AGAIN_SECONDS)
 
     def _refuse(self, event: Event, failure: Failure) -> None:
         """What can't be forwarded is a dead letter."""

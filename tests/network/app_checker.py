@@ -1,7 +1,7 @@
 """What must become of every event of an app: an account of its own that shares no code with the product.
 
 The app passes each event on to `routed`, and rejects one in so many. Each has to be there once, or at least once; and
-what is there of a key begins in the order of its events.
+what is there of a key begins in the order of its events, unless its app has none.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class AppChecker:
     whenever all topics have been read: it tells each wrong thing once, and says what is still missing.
     """
 
-    def __init__(self, exactly_once: bool) -> None:
+    def __init__(self, exactly_once: bool, ordered: bool = True) -> None:
         self._exactly_once = exactly_once
+        self._ordered = ordered
         self._sent: set[int] = set()
         self._done: set[int] = set()
         self._events: dict[int, Place] = {}
@@ -42,7 +43,7 @@ class AppChecker:
         """Records of `events`, in the order of their offsets."""
         for record in records:
             self.counts["events"] += 1
-            number, place = _id(record), _place("events", record)
+            number, place = id_of(record), _place("events", record)
             if number in self._events:
                 self._wrong.append(Finding("events", "doubled", (number,), f"{self._events[number]}, {place}"))
             self._events.setdefault(number, place)
@@ -50,10 +51,10 @@ class AppChecker:
     def take_routed(self, records: Iterable[Record]) -> None:
         """Records of `routed`, in the order of their offsets."""
         for record in records:
-            number = _id(record)
+            number = id_of(record)
             first = not self._fates[number]
             self._take(_ROUTED, record)
-            if record.key is None or not first:
+            if record.key is None or not first or not self._ordered:
                 continue
             latest = self._latest.get(record.key, -1)
             if number < latest:
@@ -67,7 +68,7 @@ class AppChecker:
             self._take(_DEAD, record)
 
     def _take(self, topic: str, record: Record) -> None:
-        number, place = _id(record), _place(topic, record)
+        number, place = id_of(record), _place(topic, record)
         self.counts[topic] += 1
         before = self._fates[number]
         before.append(place)
@@ -108,7 +109,8 @@ class AppChecker:
             self._wrong.append(Finding(fate.topic, "changed", (number,), f"{self._events[number]}, {fate}"))
 
 
-def _id(record: Record) -> int:
+def id_of(record: Record) -> int:
+    """Which event it is."""
     return int(json.loads(record.value or b"")["id"])
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+from dataclasses import dataclass
 from typing import Any
 
 from keygrouping.app import BYTES, App, Event, Output, Reject, Retries, State, Topic
@@ -16,6 +17,8 @@ FAILING = 10
 """One try in so many fails."""
 SECONDS = 0.02
 """What an event takes on average."""
+LANES = 3
+"""Of a member that shares hot keys: so few that the one with most to do keeps more than half of them busy."""
 
 # As the services' clients: those of requests that are held are sent again before they are let go.
 app = App("struck", dead_letters=os.environ["KEYGROUPING_DEAD_LETTERS_TOPIC"], kafka={"request_timeout_ms": 15_000})
@@ -37,6 +40,34 @@ async def count_and_pass_on(event: Event, counts: dict[str, int]) -> Output:
     return await pass_on(event)
 
 
+@dataclass
+class Seen:
+    """Of a key's events: how many there were, and sums that tell which one is too many or too few."""
+
+    events: int = 0
+    ids: int = 0
+    squares: int = 0
+
+
+def merge(left: Seen, right: Seen) -> None:
+    """Adds the events of both."""
+    left.events += right.events
+    left.ids += right.ids
+    left.squares += right.squares
+
+
+def publish(key: str, seen: Seen) -> Output:
+    """Tells each state that there was."""
+    return Output(os.environ["KEYGROUPING_RESULTS_TOPIC"], seen, key=key)
+
+
+async def note_and_pass_on(event: Event, seen: Seen) -> Output:
+    """With a state that is merged: it is there before the event is rejected, or fails."""
+    number = json.loads(event.value)["id"]
+    merge(seen, Seen(1, number, number * number))
+    return await pass_on(event)
+
+
 def key_of(event: Event) -> str:
     """Every event has a state."""
     return (event.key or b"").decode()
@@ -48,6 +79,9 @@ def declare() -> None:
     topic = Topic(os.environ["KEYGROUPING_EVENTS_TOPIC"], value=BYTES, key=BYTES)
     if os.environ["RUNNER"] == "app-moves":
         app.on(topic, key=key_of, state=State(dict, moves="ordered"), **given)(count_and_pass_on)
+    elif os.environ["RUNNER"] == "app-shared":
+        state = State(Seen, merge=merge, publish=publish)
+        app.on(topic, key=key_of, split=True, concurrency=LANES, state=state, **given)(note_and_pass_on)
     else:
         app.on(topic, exactly_once=os.environ["RUNNER"] == "app-exactly-once", **given)(pass_on)
 

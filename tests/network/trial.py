@@ -18,10 +18,11 @@ from keygrouping_service.kafka.progress import Committed
 from keygrouping_service.records.aiokafka_adapter import fetch
 
 from .app_checker import AppChecker
-from .checker import Checker, Finding
+from .checker import Checker, Finding, Place
 from .faults import strike
 from .load import WINDOW_MS, Load
 from .schedule import Schedule
+from .shared_checker import OVERFLOW, PUBLISHED, STATES, SharedChecker
 from .world import MEMBERS, PARTITIONS, WORKERS, World
 
 _LOOK_SECONDS = 0.5
@@ -68,6 +69,8 @@ class Outcome:
             f"schedule {self.schedule.seed} ({self.runner}): {verdict}, {self.seconds:.0f} s,"
             f" right {self.right_seconds:.0f} s after the last fault"
         ]
+        if OVERFLOW in self.counts:
+            lines.append(f"  {self.counts[OVERFLOW]} of {self.counts['events']} events were shared")
         lines += [f"  {finding}" for finding in self.findings[:50]]
         lines += [f"  not done: {each}" for each in self.not_done]
         return "\n".join([*lines, *(f"  ended by itself: {each}" for each in self.died)])
@@ -267,12 +270,16 @@ class AppTrial(Trial):
             if not can_be_retried(error):
                 raise
             return missing
-        topic = self._world.deployment.settings.events_topic
         return [
             each
             for each in missing
-            if each.place and each.place.offset < done.get(TopicPartition(topic, each.place.partition), 0)
+            if each.place
+            and each.place.offset < done.get(TopicPartition(self._name_of(each.place), each.place.partition), 0)
         ]
+
+    def _name_of(self, _place: Place) -> str:
+        """The topic from which what is missing has to come."""
+        return self._world.deployment.settings.events_topic
 
     async def _standing(self, before: str) -> str:
         try:
@@ -290,6 +297,41 @@ class AppTrial(Trial):
         return {tp: entry.offset for tp, entry in found.items()}
 
 
+class SharedTrial(AppTrial):
+    """The same on an app whose members share hot keys, and whose states merge."""
+
+    async def finish(self) -> list[Finding]:
+        """As of any app; that nothing was shared is a finding, too, as nothing was put to the test then."""
+        found = await super().finish()
+        shared = self._checker.counts[OVERFLOW]
+        return found if shared else [*found, Finding(OVERFLOW, "empty", (), "no event was given away")]
+
+    def _new_checker(self) -> SharedChecker:
+        return SharedChecker()
+
+    def _takers(self) -> dict[str, tuple[int, Take]]:
+        """States after what they are of: so none has more than is known, if it is right."""
+        checker, group, settings = self._checker, self._world.group, self._world.deployment.settings
+        assert isinstance(checker, SharedChecker)
+        return super()._takers() | {
+            self._overflow: (PARTITIONS, checker.take_overflow),
+            f"{group}.{group}.{settings.events_topic}.partials.states": (PARTITIONS, checker.take_states),
+            settings.results_topic: (PARTITIONS, checker.take_published),
+        }
+
+    @property
+    def _overflow(self) -> str:
+        return f"{self._world.group}.overflow"
+
+    async def _lost(self, missing: list[Finding]) -> list[Finding]:
+        """Where states are missing, all events have ended: nothing but what stands in them tells what is lost."""
+        states = [each for each in missing if each.topic in (STATES, PUBLISHED)]
+        return states or await super()._lost(missing)
+
+    def _name_of(self, place: Place) -> str:
+        return self._overflow if place.topic == OVERFLOW else super()._name_of(place)
+
+
 def _is_ordered(port: int, key: str, slot: int | None) -> bool:
     """Whether a member has taken an order for a key, if it is there and can."""
     body = json.dumps({"slot": slot}).encode()
@@ -303,7 +345,8 @@ def _is_ordered(port: int, key: str, slot: int | None) -> bool:
 
 def trial_of(world: World, seed: int, events: int = 6000, rate: float = 200) -> Trial:
     """Of what runs in a world."""
-    return (AppTrial if world.runner.startswith("app") else Trial)(world, seed, events, rate)
+    kinds = {"native": Trial, "spark": Trial, "app-shared": SharedTrial}
+    return kinds.get(world.runner, AppTrial)(world, seed, events, rate)
 
 
 def _short(committed: Mapping[int, Committed]) -> str:

@@ -34,6 +34,7 @@ _PROCESSES = {
     "app": MEMBERS,
     "app-exactly-once": MEMBERS,
     "app-moves": MEMBERS,
+    "app-shared": MEMBERS,
 }
 _CLOCKED = {
     "native": ("router-2", "aggregator-1"),
@@ -41,9 +42,13 @@ _CLOCKED = {
     "app": ("app-2",),
     "app-exactly-once": ("app-2",),
     "app-moves": ("app-2",),
+    "app-shared": ("app-2",),
 }
 RUNNERS = tuple(_PROCESSES)
-"""What is struck: the pipeline with one of its runners, or an app: at least once, exactly once, or with moving keys."""
+"""What is struck: the pipeline with one of its runners, or an app.
+
+Apps are struck at least once, exactly once, with keys that move, and with hot keys that are shared, whose states merge.
+"""
 _TRANSACTION_TIMEOUT = 20
 _LIBRARIES = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/local/lib/faketime/libfaketimeMT.so.1")
 

@@ -19,6 +19,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 from keygrouping.app import App, Event, Output, Reject, Retries, State
 from keygrouping_app.events import Outgoing
@@ -119,8 +120,8 @@ def strike(step: str, moment: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         await end(self)
 
-    Transactions.commit = struck_commit  # type: ignore[method-assign]
-    OnceProducer.commit_transaction = struck_end  # type: ignore[method-assign]
+    patch.object(Transactions, "commit", struck_commit).start()
+    patch.object(OnceProducer, "commit_transaction", struck_end).start()
 
 
 if __name__ == "__main__":

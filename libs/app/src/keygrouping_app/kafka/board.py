@@ -74,7 +74,7 @@ class TopicBoard:
 
     def _new_producer(self) -> AIOKafkaProducer:
         """What a member tells is read by all of them, and much of it is the same word again."""
-        return new_producer(self._settings, **{"compression_type": "gzip"} | self._settings.options)
+        return new_producer(self._settings, **{"compression_type": "gzip", **self._settings.options})
 
     async def __aexit__(self, *exception: object) -> None:
         await self._clients.aclose()

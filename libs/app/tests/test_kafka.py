@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 import random
 import signal
 import time
@@ -19,9 +20,10 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, NodeNotReadyError
 from keygrouping_app import BYTES, App, AppError, Event, Output, Topic
 from keygrouping_app.kafka.runner import Runner
+from keygrouping_app.kafka.topics import all_topics
 from keygrouping_app.kafka.writing import write_all
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_service.testing import Cluster, notes, until
@@ -146,6 +148,48 @@ async def test_all_missing_topics_are_told_together(cluster: Cluster, topic_pref
         f"topic '{topic_prefix}-in'",
         f"topic '{topic_prefix}-dead'",
     ]
+
+
+def fail_at_first(monkeypatch: pytest.MonkeyPatch, failures: float) -> None:
+    """Has requests at the start fail as those to one of several brokers do that is away."""
+    left = failures
+
+    async def failing(*given: Any) -> set[str]:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise NodeNotReadyError("node id 2")
+        return await all_topics(*given)
+
+    monkeypatch.setattr("keygrouping_app.kafka.runner.all_topics", failing)
+
+
+async def test_a_broker_that_is_away_at_the_start_is_waited_for(
+    cluster: Cluster, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = (await made(cluster, topic_prefix, 1))()
+    await cluster.write(f"{topic_prefix}-in", rows(1, 1))
+    seen: list[str] = []
+
+    @app.on(f"{topic_prefix}-in")
+    async def look(event: Event) -> None:
+        seen.append(event.identity)
+
+    fail_at_first(monkeypatch, 3)
+    async with serving(app):
+        await until(lambda: seen)
+    assert caplog.text.count("topics can't be looked at or created") == 3
+
+
+async def test_a_broker_that_stays_away_at_the_start_ends_the_member(
+    cluster: Cluster, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = (await made(cluster, topic_prefix, 1))()
+    app.on(f"{topic_prefix}-in")(lambda _: None)
+    fail_at_first(monkeypatch, math.inf)
+    monkeypatch.setattr("keygrouping_app.kafka.runner._START_SECONDS", 1.0)
+    with pytest.raises(NodeNotReadyError):
+        await asyncio.wait_for(app.serve(asyncio.Event()), 60)
 
 
 async def test_after_a_stop_only_what_had_not_ended_runs_again(cluster: Cluster, topic_prefix: str) -> None:

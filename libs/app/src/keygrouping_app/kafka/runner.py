@@ -74,6 +74,8 @@ _MANY_READ = 2000
 _REST_MS = 10
 """Between two reads of a partition that has little room, and at most for others while it has none."""
 _END_SECONDS = 0.5
+_START_SECONDS = 30.0
+"""For which a member that starts tries to see its topics."""
 _LOOK_SECONDS = 5.0
 _AGAIN_SECONDS = 0.01
 _MOST_RESTORES = 4
@@ -173,7 +175,7 @@ class Runner:
                 await lanes.begin()
             connection = self._settings.connection
             self._admin = await stack.enter_async_context(started(AIOKafkaAdminClient(**connection)))
-            await self._require_topics()
+            await self._prepare_topics()
             self._reader = await stack.enter_async_context(started(self._new_reader()))
             self._fetched = give_bare_records(self._reader)
             if self._settings.start != "earliest":
@@ -889,6 +891,21 @@ class Runner:
             # less, see `_read`.
             fetch_max_wait_ms=_POLL_MS,
         )
+
+    async def _prepare_topics(self) -> None:
+        """Looks at topics and creates those of its own; a broker that is away then may be back soon."""
+        deadline = asyncio.get_running_loop().time() + _START_SECONDS
+        for pause in backoff():
+            try:
+                with given_up_calls():
+                    await self._require_topics()
+            except Exception as error:
+                if not can_be_retried(error) or asyncio.get_running_loop().time() > deadline:
+                    raise
+                log.warning("topics can't be looked at or created, trying again: %r", error)
+                await asyncio.sleep(pause)
+            else:
+                return
 
     async def _require_topics(self) -> None:
         needed = (*self._handlers, self._settings.dead_letters)

@@ -37,7 +37,8 @@ async def test_random_schedules_of_faults_change_nothing(pytestconfig: pytest.Co
         seeds = itertools.chain(batch[len(done) :], seeds)
     say(record.summary())
     assert not bad, "\n".join(
-        f"{outcome}\nagain: make test-network ARGS='--seed {outcome.schedule.seed}'" for outcome in bad
+        f"{outcome}\nagain: make test-network ARGS='--runner {runner} --seed {outcome.schedule.seed}'"
+        for outcome in bad
     )
 
 

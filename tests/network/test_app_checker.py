@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from .app_checker import AppChecker
+from .entry import Entry
 from .load import REJECTED
 
 COUNT = 2 * REJECTED
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A record as a client gives it."""
-
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 EVENTS = [Entry(0, n, n, b"k%d" % (n % 3) if n % 10 else None, json.dumps({"id": n}).encode()) for n in range(COUNT)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,22 +11,11 @@ from typing import Any
 import pytest
 
 from .checker import IDLE, Checker, PartitionTime, milliseconds
+from .entry import Entry
 from .load import CONFIRMATIONS, LATENESS_MS, START_MS, STEP_MS, WINDOW_MS, Load
 from .schedule import Possible, draw
 
 COUNT = 1000
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A record as a client gives it."""
-
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 @dataclass

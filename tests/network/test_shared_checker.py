@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
+from .entry import Entry
 from .load import REJECTED
 from .shared_checker import SharedChecker
 
 COUNT = 2 * REJECTED
 KEYS = (b"k0", b"k1", b"k2", None)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A record as a client gives it."""
-
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 EVENTS = [Entry(0, n, n, KEYS[n % 4], json.dumps({"id": n}).encode()) for n in range(COUNT)]

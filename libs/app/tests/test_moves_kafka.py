@@ -73,10 +73,22 @@ async def shop(cluster: Cluster, topic_prefix: str) -> Shop:
 def asked(port: int, path: str, body: bytes | None = None) -> tuple[int, str]:
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, method="GET" if body is None else "PUT")
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+async def answered(port: int, path: str, body: bytes) -> tuple[int, str]:
+    """Once all states are restored: until then a member can't tell of a key that it doesn't know."""
+    found: list[tuple[int, str]] = []
+
+    async def is_known() -> bool:
+        found[:] = [await asyncio.to_thread(asked, port, path, body)]
+        return found[0][0] != HTTPStatus.SERVICE_UNAVAILABLE
+
+    await until(is_known)
+    return found[0]
 
 
 async def told(port: int) -> dict[str, Any]:
@@ -158,7 +170,7 @@ async def test_what_runs_of_a_key_that_is_to_go_keeps_nothing_busy(shop: Shop, m
         await until_read(shop, 1)
         await shop.write(0, "a")
         await asyncio.wait_for(began.wait(), 60)
-        status, _ = await asyncio.to_thread(asked, port, "/keys/a/slot", b'{"slot": 1}')
+        status, _ = await answered(port, "/keys/a/slot", b'{"slot": 1}')
         assert status == HTTPStatus.ACCEPTED
         before = looks
         await asyncio.sleep(1)
@@ -196,7 +208,7 @@ async def test_what_can_t_be_ordered_is_told(shop: Shop, path: str, body: bytes,
     async with serving(shop.app(0, port, "ordered")):
         await shop.write(0, "a")
         await until_read(shop, 1)
-        found, text = await asyncio.to_thread(asked, port, path, body)
+        found, text = await answered(port, path, body)
     assert (found, says in text) == (status, True), text
 
 
@@ -308,7 +320,7 @@ async def test_a_member_without_moves_does_not_begin_with_keys_that_are_away(sho
     async with serving(shop.app(0, port, "ordered")):
         await shop.write(0, "a")
         await until_read(shop, 1)
-        await asyncio.to_thread(asked, port, "/keys/a/slot", b'{"slot": 1}')
+        assert (await answered(port, "/keys/a/slot", b'{"slot": 1}'))[0] == HTTPStatus.ACCEPTED
 
         async def is_away() -> bool:
             found = await told(port)

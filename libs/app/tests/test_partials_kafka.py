@@ -75,7 +75,7 @@ async def site(cluster: Cluster, topic_prefix: str) -> Site:
 def asked(port: int, path: str, body: bytes | None = None) -> tuple[int, Any]:
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, method="GET" if body is None else "PUT")
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -188,8 +188,8 @@ async def test_a_key_of_merged_states_goes_where_it_is_ordered(site: Site) -> No
         await site.write(*[{"page": "a", "by": "y"}] * 10)
 
         async def is_merged() -> bool:
-            _, body = await asyncio.to_thread(asked, port, "/state/a")
-            return [each["state"]["count"] for each in body["states"]] == [30]
+            status, body = await asyncio.to_thread(asked, port, "/state/a")
+            return status == 200 and [each["state"]["count"] for each in body["states"]] == [30]
 
         await until(is_merged)
     assert published == {"a"}

@@ -2,7 +2,7 @@
 
     python benchmarks/handlers.py [--seconds 5] [--only import,sleep,burn,processes,empty,hang,memory] [--java]
     python benchmarks/handlers.py --only steady --seconds 3600
-    python benchmarks/handlers.py --only shared --seconds 60 [--members 12] [--call 0.005] [--ways split,lanes,serial]
+    python benchmarks/handlers.py --only shared --seconds 60 [--members 12] [--lanes 16] [--call 0.005] [--ways split]
 
 One run with an embedded broker, 8 partitions, Zipf 1 over 10,000 keys, 64 lanes. Each row is a process of its own on
 the same records, one after another, so that only ratios matter. Order allows what the hottest key's own calls take
@@ -524,6 +524,7 @@ def main() -> None:
     parser.add_argument("--java", action="store_true", help="beside Java's Parallel Consumer")
     parser.add_argument("--members", type=int, default=12, help="of `shared`")
     parser.add_argument("--call", type=float, default=0.005, help="seconds of a call, of `shared`")
+    parser.add_argument("--lanes", type=int, default=16, help="of each member, of `shared`")
     parser.add_argument("--ways", default="split,lanes,serial", help="of `shared`; also merged, state, share")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     parser.add_argument("--live", help=argparse.SUPPRESS)

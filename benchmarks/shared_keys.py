@@ -1,8 +1,8 @@
 """What sharing hot keys gives a group of members: how much of all lanes' work is done, what is written for it, p99.
 
-    python benchmarks/handlers.py --only shared [--seconds 60] [--call 0.005] [--members 12]
+    python benchmarks/handlers.py --only shared [--seconds 60] [--call 0.005] [--members 12] [--lanes 16]
 
-One member is a process with 16 lanes, its handler sleeps for a call of `--call` seconds. Events are written live, by
+A member is a process with so many lanes, its handler sleeps for a call of `--call` seconds. Events are written live, by
 four laws: one key of 40 %, Zipf 1, uniform, and a new key of 50 % every 30 s. A row is two runs. In the first one a
 twentieth more is written than all lanes can do, calls taken as long as they are to sleep: *efficiency* is what was
 handled of what they can, calls taken as long as they were measured. *Written* are the events given to other members,
@@ -39,7 +39,6 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from keygrouping_app import App, Event, State
 from keygrouping_local.jars import default_jars_dir, require_jars
 
-LANES = 16
 SHARED = ("split", "merged")
 """Ways by which hot keys are shared."""
 JAVA = Path(__file__).with_name("ShareGroup.java")
@@ -69,15 +68,21 @@ class Group:
     folder: str
     members: int
     call: float
+    lanes: int
     way: str = "split"
     law: str = "uniform"
     seconds: float = 60.0
     part: float = USUAL
 
     @property
+    def all_lanes(self) -> int:
+        """Of all members."""
+        return self.members * self.lanes
+
+    @property
     def rate(self) -> float:
         """Events a second that all lanes can do."""
-        return self.members * (1 if self.way == "serial" else LANES) / self.call
+        return self.all_lanes / self.call
 
 
 @dataclass
@@ -125,8 +130,7 @@ def member(group: Group, number: int) -> None:
         state.events += 1
 
     given = OPTIONS.get(group.way, {"order": None})
-    lanes = 1 if group.way == "serial" else LANES
-    app.on(group.topic, concurrency=lanes, **given)(count if "state" in given else work)
+    app.on(group.topic, concurrency=group.lanes, **given)(count if "state" in given else work)
     with (Path(group.folder) / f"{number}.jsonl").open("w") as file:
         app.run()
 
@@ -224,7 +228,7 @@ def command_of(group: Group, number: int) -> list[str]:
         return [sys.executable, __file__, json.dumps(asdict(group)), str(number)]
     path = ":".join(map(str, require_jars("broker", default_jars_dir())))
     file = Path(group.folder) / f"{number}.jsonl"
-    given = (group.servers, group.topic, str(group.call), str(LANES), str(file))
+    given = (group.servers, group.topic, str(group.call), str(group.lanes), str(file))
     return ["java", *JVM_OPTIONS, "-cp", path, str(JAVA), *given]
 
 
@@ -273,7 +277,7 @@ async def run(group: Group) -> Told:
     events = sum(line[1] for each in told for line in each)
     calls = sum(line[2] for each in told for line in each)
     waits = sorted(wait for each in told for line in each for wait in line[3])  # type: ignore[attr-defined]
-    able = group.members * (1 if group.way == "serial" else LANES) * group.seconds / (calls / events)
+    able = group.all_lanes * group.seconds / (calls / events)
     return Told(events / able, waits[len(waits) * 99 // 100], after - before, source.needed(begun, end))
 
 
@@ -302,7 +306,8 @@ def table(servers: str, options: argparse.Namespace) -> Iterator[str]:
     for number, law in enumerate(["uniform", *(law for law in LAWS if law != "uniform")]):
         for way in options.ways.split(","):
             topic = f"shared-{number}-{way}"
-            group = Group(servers, topic, "", options.members, options.call, way, law, options.seconds, OVERLOAD)
+            lanes = 1 if way == "serial" else options.lanes
+            group = Group(servers, topic, "", options.members, options.call, lanes, way, law, options.seconds, OVERLOAD)
             full = measured(group)
             usual = measured(replace(group, topic=f"{topic}-usual", part=USUAL))
             if law == "uniform" and way in SHARED:

@@ -541,6 +541,15 @@ def test_external_kafka_is_checked_before_anything_changes(render: Render) -> No
     assert not any("initContainers" in pod for pod in pods(objects))
 
 
+@each_case
+def test_topics_of_the_stages_are_made_in_a_bundled_kafka_of_every_installation(render: Render, case: Path) -> None:
+    """Load generators make them, too, but run only where somebody asks for them."""
+    running = of_kind(render(case), "Deployment", "StatefulSet")
+    parts = {item["metadata"]["name"].removeprefix("r-keygrouping-") for item in running}
+    makers = [pod for pod in pods(running) if any(c["name"] == "topics" for c in pod.get("initContainers", []))]
+    assert bool(makers) == ("kafka" in parts and bool({"router", "worker"} & parts))
+
+
 def test_rules_alerts_and_dashboards_link_to_the_runbooks_that_were_named(render: Render) -> None:
     url = "https://wiki.example.org/keygrouping"
     objects = render(

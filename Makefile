@@ -171,10 +171,12 @@ $(UV):
 	$(UV) sync --frozen $(if $(wildcard .venv/bin/python),,--python "$$(command -v $(PYTHON))")
 	@touch $@
 
-.tools/kernels/compiled: .venv/installed $(shell find libs -path '*/src/*_kernel.py')
+.tools/kernels/compiled: .venv/installed $(shell find libs services -path '*/src/*_kernel.py')
 	@echo "compiling the kernels, so that no start has to wait for that (two minutes, once)"
 	@$(BIN)/python -m keygrouping.precompile
 	@$(BIN)/python -m keygrouping_service.records.v2.precompile
+	@$(BIN)/python -c "from keygrouping_service.events.lateness import warm_up; warm_up()"
+	@$(BIN)/python -c "from keygrouping_router.data.accounting import warm_up; warm_up()"
 	@mkdir -p $(@D) && touch $@
 
 .tools/jars/installed.json: .venv/installed libs/local/src/keygrouping_local/jars.py libs/local/src/keygrouping_local/jars.lock

@@ -18,6 +18,15 @@ SERVICES = ["producer", "router", "worker", "aggregator", "observer"]
 DOCKERFILES = {folder: (ROOT / folder / "Dockerfile").read_text() for folder in ("services", "spark-jobs")}
 ENTRYPOINT = ROOT / "spark-jobs" / "image" / "entrypoint.sh"
 
+WARMED_UP = sorted(
+    {
+        module
+        for path in [*ROOT.glob("services/*/src/**/*.py"), *ROOT.glob("libs/service/src/**/*.py")]
+        for module in re.findall(r"^\s*from (\S+) import .*\bwarm_up\b", path.read_text(), re.M)
+    }
+)
+"""Modules whose kernels services compile, or load, when they start."""
+
 each_file = pytest.mark.parametrize("folder", DOCKERFILES)
 each_image = pytest.mark.parametrize("name", [*SERVICES, "load"])
 
@@ -101,6 +110,14 @@ def test_a_service_finds_its_kernels_compiled(name: str) -> None:
     _, body = stages(DOCKERFILES["services"])[name]
     (entry,) = re.findall(r"^ENTRYPOINT (.*)$", body, re.M)
     assert json.loads(entry)[0] == "start"
+
+
+@pytest.mark.parametrize("module", WARMED_UP)
+def test_what_a_service_loads_at_its_start_is_compiled_before(module: str) -> None:
+    """In its image, and by `make install`."""
+    _, body = stages(DOCKERFILES["services"])["kernels"]
+    for text in (body, (ROOT / "Makefile").read_text()):
+        assert re.search(rf"-m {re.escape(module)}\b|from {re.escape(module)} import warm_up; warm_up", text)
 
 
 def test_the_image_is_the_stage_that_is_asked_for() -> None:

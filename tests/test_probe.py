@@ -59,34 +59,37 @@ async def test_who_is_not_reached_is_asked_again_unless_events_may_have_come(
     assert len(calls) == asked
 
 
-def probe(deployment: Deployment, producer: int, router: int, **own: str) -> subprocess.CompletedProcess[str]:
+def probe(deployment: Deployment, producer: int, **own: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         **environment_of(deployment.settings),
         "KEYGROUPING_JOB": JOB,
         "KEYGROUPING_PROBE_PRODUCER_URL": f"http://127.0.0.1:{producer}",
-        "KEYGROUPING_PROBE_ROUTER_URL": f"http://127.0.0.1:{router}",
         "KEYGROUPING_PROBE_EVENTS": "50",
         **own,
     }
     command = [sys.executable, "-m", "keygrouping_producer.probe"]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.kafka
-async def test_it_sees_a_pipeline_that_works_and_one_that_does_not(deploy: Deploy) -> None:
+@pytest.mark.parametrize("stages", ["route", "combine"])
+async def test_it_sees_a_pipeline_that_works_and_one_that_does_not(deploy: Deploy, stages: str) -> None:
     deployment = await deploy(JOB)
     producer, router = free_ports(2)
-    deployment.start("router-0", http_port=router, idle_timeout=1)
+    routed = stages == "route"
+    own = {"KEYGROUPING_PROBE_ROUTER_URL": f"http://127.0.0.1:{router}"} if routed else {}
+    if routed:
+        deployment.start("router-0", http_port=router, idle_timeout=1)
     deployment.start("producer-0", http_port=producer)
-    deployment.start("worker-0")
-    deployment.start("aggregator-0")
+    deployment.start("worker-0", stages=stages, **({} if routed else {"idle_timeout": 1}))
+    deployment.start("aggregator-0", stages=stages)
 
     async def works() -> bool:
-        return probe(deployment, producer, router, KEYGROUPING_PROBE_TIMEOUT="40").returncode == 0
+        return probe(deployment, producer, **own, KEYGROUPING_PROBE_TIMEOUT="40").returncode == 0
 
     await deployment.until(works)
     deployment.stop("worker-0")
-    found = probe(deployment, producer, router, KEYGROUPING_PROBE_TIMEOUT="1")
+    found = probe(deployment, producer, **own, KEYGROUPING_PROBE_TIMEOUT="1")
     assert found.returncode == 1
     assert "worker stage: 0 of 50 events after 1 s" in found.stderr

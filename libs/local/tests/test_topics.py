@@ -110,6 +110,12 @@ async def test_the_step_of_a_deployment_creates_all_and_then_changes_nothing(
     assert counts == [2, 2, 3, 2, 1, 1, 1, 1]
 
 
+async def test_nothing_is_routed_where_workers_combine(admin: AIOKafkaAdminClient, settings: ServiceSettings) -> None:
+    await prepare(command(settings, stages="combine"))
+    found = {topic.name for topic in topics_of(settings)} & set(await admin.list_topics())
+    assert found == {topic.name for topic in topics_of(settings)} - {settings.routed_topic}
+
+
 async def test_the_users_own_topic_may_have_any_number_of_partitions(
     admin: AIOKafkaAdminClient, settings: ServiceSettings
 ) -> None:

@@ -46,7 +46,9 @@ class ProbeSettings(JobSettings):
     section: ClassVar[str] = "PROBE"
 
     producer_url: str = Field(pattern=r"^https?://", description="base URL of the producer")
-    router_url: str = Field(pattern=r"^https?://", description="base URL of the router")
+    router_url: str | None = Field(
+        default=None, pattern=r"^https?://", description="base URL of the router; unset: there is none"
+    )
     token_file: Path | None = Field(default=None, description="a bearer token, for a producer that asks for one")
     events: int = Field(default=200, ge=1, le=100_000, description="events to send")
     timeout: float = Field(default=240, gt=0, description="seconds until all must have come out")
@@ -92,8 +94,10 @@ class Probe:
     async def run(self) -> None:
         """Raises `Fatal` in one line if something is amiss."""
         settings = self._settings
-        await self._ask_router("/readyz")
-        await self._ask_router("/keyspace")
+        if settings.router_url is not None:
+            for path in ("/readyz", "/keyspace"):
+                url = f"{settings.router_url.rstrip('/')}{path}"
+                await _answered(urllib.request.Request(url), url, well=(401,))
         async with (
             clients.started(clients.admin(settings)) as admin,
             clients.started(clients.reader(settings)) as reader,
@@ -171,10 +175,6 @@ class Probe:
             headers["Authorization"] = f"Bearer {self._settings.token_file.read_text().strip()}"
         request = urllib.request.Request(url, "\n".join(lines).encode(), headers, method="POST")
         await _answered(request, url)
-
-    async def _ask_router(self, path: str) -> None:
-        url = f"{self._settings.router_url.rstrip('/')}{path}"
-        await _answered(urllib.request.Request(url), url, well=(401,))
 
 
 async def _answered(request: urllib.request.Request, url: str, well: tuple[int, ...] = ()) -> None:

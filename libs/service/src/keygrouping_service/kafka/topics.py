@@ -20,7 +20,7 @@ from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.progress import partitions_of
 from keygrouping_service.run import run
-from keygrouping_service.settings import ServiceSettings, load
+from keygrouping_service.settings import ServiceSettings, StagesSettings, load
 
 # Event times lie years back or ahead of the clock: no topic may expire or refuse records by their timestamp.
 _ANY_TIME = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
@@ -58,7 +58,7 @@ class Topic:
     any_number: bool = False
 
 
-class TopicsSettings(ServiceSettings):
+class TopicsSettings(StagesSettings):
     """How many partitions the topics get."""
 
     section: ClassVar[str] = "TOPICS"
@@ -142,7 +142,8 @@ async def prepare(settings: TopicsSettings) -> None:
         if not settings.create_events and not await partitions_of(admin, settings.events_topic):
             raise Fatal(f"topic {settings.events_topic} does not exist: create it, or name the one to read")
         topics = topics_of(settings, settings.partitions, settings.max_workers, settings.letters_bytes)
-        await create_topics(admin, topics, settings.replication)
+        unused = {settings.routed_topic} if settings.stages == "combine" else set()
+        await create_topics(admin, [topic for topic in topics if topic.name not in unused], settings.replication)
 
 
 def main() -> int:

@@ -45,3 +45,17 @@ async def test_records_are_gathered_while_the_transaction_before_is_under_way() 
     pipeline = Pipeline.__new__(Pipeline)
     pipeline._settings = cast(Any, SimpleNamespace(max_batch=100, linger=0.0))
     assert (await pipeline._next_batch(cast(Any, Busy()))).offsets.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+class Heavy(Busy):
+    """Its records are small but for their headers."""
+
+    async def poll(self, *_: float) -> Columns:
+        offsets = (await super().poll()).offsets.tolist()
+        return Columns.of("e", 0, [(offset, 0, b"", b"", (("trace", bytes(6 << 20)),)) for offset in offsets])
+
+
+async def test_no_more_than_a_transaction_s_bytes_are_gathered_headers_included() -> None:
+    pipeline = Pipeline.__new__(Pipeline)
+    pipeline._settings = cast(Any, SimpleNamespace(max_batch=100, linger=0.0))
+    assert (await pipeline._next_batch(cast(Any, Heavy()))).offsets.tolist() == [0, 1, 2]

@@ -38,7 +38,7 @@ class Judged:
 
 
 def parts(batch: RecordBatch, most_bytes: int) -> Iterator[RecordBatch]:
-    """Cuts a batch into parts of at most `most_bytes` of keys and values (a larger record is a part of its own)."""
+    """Cuts a batch into parts of at most `most_bytes` of content (a larger record is a part of its own)."""
     ends = np.cumsum(batch.sizes())
     start, before = 0, 0
     while start < len(batch):

@@ -59,9 +59,11 @@ class Columns:
         return Record(*place, self.keys[row], self.values[row], self.headers[row])
 
     def sizes(self) -> NDArray[np.int64]:
-        """Bytes of key and value of each record."""
-        keys, values = ([0 if part is None else len(part) for part in column] for column in (self.keys, self.values))
-        return np.array(keys, np.int64) + np.array(values, np.int64)
+        """Bytes of key, value and headers of each record."""
+        parts = zip(self.keys, self.values, self.headers, strict=True)
+        return np.array(
+            [len(key or b"") + len(value or b"") + _header_bytes(headers) for key, value, headers in parts], np.int64
+        )
 
     def cut(self, start: int, stop: int) -> Columns:
         """The records from row `start` up to `stop`, without it."""
@@ -106,3 +108,7 @@ class Columns:
             list(chain.from_iterable(part.headers for part in parts)),
             any(part.undecoded_names for part in parts),
         )
+
+
+def _header_bytes(headers: Headers) -> int:
+    return sum(len(name.encode(errors="surrogateescape")) + len(value or b"") for name, value in headers)

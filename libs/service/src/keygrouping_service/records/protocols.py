@@ -44,7 +44,7 @@ class RecordBatch(EventColumns, Protocol):
         """Makes one record; `row` may count from the end, as -1. IndexError if there is none."""
 
     def sizes(self) -> NDArray[np.int64]:
-        """Bytes of key and value of each record."""
+        """Bytes of key, value and headers of each record."""
 
     def cut(self, start: int, stop: int) -> Self:
         """The records from row `start` up to `stop`, without it."""

@@ -86,8 +86,8 @@ class BufferBatch:
         return Record(*place, self.keys[row], self.values[row], self.headers[row])
 
     def sizes(self) -> NDArray[np.int64]:
-        """Bytes of key and value of each record."""
-        sizes: NDArray[np.int64] = np.maximum(self.table[[KEY_SIZE, VALUE_SIZE]], 0).sum(axis=0)
+        """Bytes of key, value and headers of each record."""
+        sizes: NDArray[np.int64] = self.table[CONTENT]
         return sizes
 
     def cut(self, start: int, stop: int) -> BufferBatch:

@@ -113,7 +113,6 @@ SCHEMA = [
     ("observer: {settings: {auditTopic: a b}}", "/observer/settings/auditTopic"),
     ("spark: {settings: {progressTopic: a b}}", "/spark/settings/progressTopic"),
     # numbers of pods
-    ("worker: {replicas: null}", "missing property 'replicas'"),
     ("worker: {replicas: 0}", "/worker/replicas"),
     ("worker: {replicas: -1}", "/worker/replicas"),
     ("worker: {replicas: '4'}", "/worker/replicas"),
@@ -306,6 +305,11 @@ CHART_ITSELF = [
         "{stages: combine}",
         "stages=combine needs runner=native, not spark: the Spark job reads what routers have routed",
     ),
+    (
+        "{runner: native, stages: combine, router: {settings: {until: latest, idleTimeout: 60}}}",
+        "router.settings.idleTimeout: stages=combine has no router: set worker.settings.idleTimeout",
+    ),
+    ("{worker: {replicas: null}}", "worker.replicas=null needs stages=combine"),
     ("{runner: native, stages: combine, router: {pdb: {enabled: true}}}", "router.pdb.enabled: stages=combine has no"),
     ("{runner: native, app: {module: 'billing:app'}}", "app.module and app.image are not used with runner=native"),
     (

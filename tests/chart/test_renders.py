@@ -475,6 +475,31 @@ def test_workers_that_read_the_events_themselves_have_no_router(render: Render) 
     assert told["worker"]["KEYGROUPING_WORKER_IDLE_TIMEOUT"] == "5"
 
 
+def test_workers_that_read_the_events_themselves_are_as_many_as_somebody_says(render: Render) -> None:
+    combine = ("runner=native", "stages=combine")
+    for number in (20, None):
+        (worker,) = workers_of(render(None, *combine, f"worker.replicas={'null' if number is None else number}"))
+        assert worker["spec"].get("replicas") == number
+    keda = "networkPolicy.kafkaFrom[0].podSelector.matchLabels.app=keda"
+    objects = render(None, *combine, "worker.keda.enabled=true", "worker.keda.maxReplicas=20", keda)
+    (scaled,) = of_kind(objects, "ScaledObject")
+    (trigger,) = scaled["spec"]["triggers"]
+    assert (trigger["metadata"]["topic"], trigger["metadata"]["consumerGroup"]) == ("events", "keygrouping-router")
+    assert "replicas" not in workers_of(objects)[0]["spec"]
+
+
+def workers_of(objects: Objects) -> Objects:
+    return [item for item in of_kind(objects, "StatefulSet") if item["metadata"]["name"] == "r-keygrouping-worker"]
+
+
+def test_a_pipeline_without_a_router_is_tested_and_routes_nothing(render: Render) -> None:
+    objects = render(CHART / "ci" / "combine-values.yaml")
+    told = {c["name"]: {entry["name"]: entry.get("value") for entry in c["env"]} for c in our_containers(objects)}
+    assert told["topics"]["KEYGROUPING_STAGES"] == "combine"
+    assert told["probe"]["KEYGROUPING_PROBE_PRODUCER_URL"] == "http://r-keygrouping-producer:80"
+    assert "KEYGROUPING_PROBE_ROUTER_URL" not in told["probe"]
+
+
 def test_routers_of_unknown_number_share_their_plan(helm: str) -> None:
     del helm
     with pytest.raises(chart_files.ChartError, match="several routers need a Redis"):

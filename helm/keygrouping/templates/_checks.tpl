@@ -50,8 +50,13 @@
 {{- if and (dig "enabled" false .Values.router.autoscaling) (dig "enabled" false .Values.router.keda) }}
 {{- include "keygrouping.fault" "router: set either router.autoscaling.enabled or router.keda.enabled" }}
 {{- end }}
+{{- if include "keygrouping.routes" . }}
+{{- if kindIs "invalid" .Values.worker.replicas }}
+{{- include "keygrouping.fault" "worker.replicas=null needs stages=combine: it is the number of workers among which routers spread keys" }}
+{{- end }}
 {{- if gt (int .Values.worker.replicas) (int .Values.worker.maxReplicas) }}
 {{- include "keygrouping.fault" (printf "worker.replicas=%d is more than worker.maxReplicas=%d, the partitions of the routed topic" (int .Values.worker.replicas) (int .Values.worker.maxReplicas)) }}
+{{- end }}
 {{- end }}
 {{- if and (dig "enabled" false .Values.worker.keda) (not $native) }}
 {{- include "keygrouping.fault" "worker.keda.enabled needs runner=native: Spark's executors follow worker.replicas" }}
@@ -63,7 +68,7 @@
 {{- include "keygrouping.fault" (printf "%s.enabled needs runner=native: with Spark, the driver makes the executors and looks after them" $path) }}
 {{- end }}
 {{- end }}
-{{- if and (dig "enabled" false .Values.worker.keda) (gt (int (dig "maxReplicas" 4 .Values.worker.keda)) (int .Values.worker.maxReplicas)) }}
+{{- if and (include "keygrouping.routes" .) (dig "enabled" false .Values.worker.keda) (gt (int (dig "maxReplicas" 4 .Values.worker.keda)) (int .Values.worker.maxReplicas)) }}
 {{- include "keygrouping.fault" (printf "worker.keda.maxReplicas is more than worker.maxReplicas=%d, the partitions of the routed topic" (int .Values.worker.maxReplicas)) }}
 {{- end }}
 {{- range $part := list "router" "worker" "aggregator" "app" }}
@@ -160,6 +165,11 @@
 {{- range splitList "." $path }}{{ $values = get $values . }}{{ end }}
 {{- if dig "enabled" false $values }}
 {{- include "keygrouping.fault" (printf "%s.enabled: stages=combine has no router: leave it out, or set stages=route" $path) }}
+{{- end }}
+{{- end }}
+{{- range $name, $usual := dict "start" "earliest" "until" "" "idleTimeout" "15" }}
+{{- if ne (get $.Values.router.settings $name | default "" | toString) $usual }}
+{{- include "keygrouping.fault" (printf "router.settings.%s: stages=combine has no router: set worker.settings.%s" $name $name) }}
 {{- end }}
 {{- end }}
 {{- end }}

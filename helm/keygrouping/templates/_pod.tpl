@@ -187,10 +187,10 @@ volumeMounts:
 {{- if .job }}
 - name: KEYGROUPING_JOB
   value: /etc/keygrouping/job/job.json
-{{- if eq .root.Values.stages "combine" }}
+{{- end }}
+{{- if and (or .job .stages) (eq .root.Values.stages "combine") }}
 - name: KEYGROUPING_STAGES
   value: combine
-{{- end }}
 {{- end }}
 {{- if .store }}
 {{ include "keygrouping.storeEnv" .root | trim }}
@@ -244,5 +244,5 @@ is an init container there; otherwise it is a hook, so that a wrong topic stops 
 {{- $topics := .root.Values.topics -}}
 {{- $settings := dict "create_events" (or $topics.createEvents .root.Values.kafka.bundled.enabled) "partitions" $topics.partitions "replication" $topics.replication "max_workers" .root.Values.worker.maxReplicas "letters_bytes" $topics.lettersBytes -}}
 {{- $values := merge (dict "resources" $topics.resources "settings" $settings) .root.Values.defaults -}}
-{{- include "keygrouping.container" (dict "root" .root "part" "topics" "values" $values "image" .image "section" "KEYGROUPING_TOPICS_" "once" true "command" (list "python" "-m" "keygrouping_service.kafka.topics")) }}
+{{- include "keygrouping.container" (dict "root" .root "part" "topics" "values" $values "image" .image "section" "KEYGROUPING_TOPICS_" "stages" true "once" true "command" (list "python" "-m" "keygrouping_service.kafka.topics")) }}
 {{- end }}

@@ -139,7 +139,10 @@ class Unpacker:
     def leave_out(self, record: Record, size: int) -> None:
         """Goes on behind a record that is too large, `size` bytes unpacked, and keeps what a dead letter needs."""
         largest = self._unpacking.largest
-        detail = f"the record has {size} bytes unpacked; at most {largest} are taken: see max_record_bytes"
+        detail = (
+            f"the record has {size} bytes unpacked; at most {largest} are taken: see max_record_bytes of the router, "
+            "where there is one"
+        )
         self._unpacking.letters.append(DeadLetter(truncated(record), TOO_LARGE, detail))
         self.next_fetch_offset = record.offset + 1
 

@@ -11,7 +11,6 @@ from keygrouping_local.redis_server import RedisServer
 from keygrouping_router import metrics
 from keygrouping_router.api.control_plane import ControlPlane
 from keygrouping_router.api.shapes import WorkersChange
-from keygrouping_router.planning import rounds
 from keygrouping_router.replica import new_replica
 from keygrouping_service.store import Store, Unavailable, open_store
 from keygrouping_service.store.memory import MemoryStore
@@ -24,12 +23,6 @@ TICKS = 32
 WORKERS = 10
 INTERVAL = 2.0
 EQUAL = np.ones(WORKERS)
-
-
-@pytest.fixture(autouse=True)
-def time_for_plans_inside_of_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their time is the machine's: an eighth of a second were too short on one that is busy."""
-    monkeypatch.setattr(rounds, "_INSIDE", 2.0)
 
 
 @pytest.fixture(params=["memory", "redis"])

@@ -395,7 +395,7 @@ async def test_routers_that_run_plan_inside_of_their_intervals(count: int) -> No
             and len({plane.replica.epoch for plane in planes}) == 1
         )
 
-    async with asyncio.timeout(20), planes[0].replica.running(), planes[-1].replica.running():
+    async with planes[0].replica.running(), planes[-1].replica.running():
         await until(planned_inside)
 
 

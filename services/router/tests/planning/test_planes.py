@@ -321,7 +321,7 @@ async def test_a_leader_that_dies_costs_one_round_and_is_told(
 ) -> None:
     time, lost = FakeTime(), lost_rounds()
     store = MemoryStore(clock=lambda: time.passed)
-    planes = await replicas(store, time, grouping="w-choices", sharing="shared", interval=1.0)
+    planes = await replicas(store, time, grouping="w-choices", sharing="shared", interval=10.0)
 
     async def dies(*_: object) -> None:
         raise Unavailable("it dies")
@@ -331,13 +331,13 @@ async def test_a_leader_that_dies_costs_one_round_and_is_told(
     with monkeypatch.context() as patch:
         for plane in planes:
             patch.setattr(plane.replica.rounds, "_lead", dies)
-        time.passed += 1
+        time.passed += 10
         await asyncio.gather(*(suppressed(plane, time) for plane in planes))
     assert {plane.replica.epoch for plane in planes} == {0}
     assert lost_rounds() == lost + REPLICAS
     told = [record.getMessage() for record in caplog.records if "no plan arrived in time" in record.getMessage()]
     assert len(told) == REPLICAS - 1, "the leader itself tells that the store can't be used"
-    time.passed += 1
+    time.passed += 10
     await end_interval(planes, time)
     assert {plane.replica.epoch for plane in planes} == {1} and lost_rounds() == lost + REPLICAS
 

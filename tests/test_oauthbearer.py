@@ -82,13 +82,13 @@ async def test_a_pipeline_logs_in_with_tokens(environment: dict[str, str], tmp_p
     try:
         async with asyncio.timeout(DEADLINE):
             assert await first_result(settings)
-            async with httpx.AsyncClient() as client:
+            async with httpx.AsyncClient(timeout=60) as client:
                 for port in ports.values():
                     await until(partial(is_ready, client, port))
     except TimeoutError:
         raise AssertionError({name: last_lines(tmp_path / name, 5) for name in services}) from None
     finally:
-        codes = {name: terminate(process, 30) for name, process in services.items()}
+        codes = {name: terminate(process, DEADLINE) for name, process in services.items()}
     assert set(codes.values()) == {0}
 
 

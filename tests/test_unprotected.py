@@ -76,7 +76,7 @@ async def written(deployment: Deployment, number: int) -> None:
 
 async def audit(deployment: Deployment) -> dict[str, Any]:
     address = re.findall(r"listening on (http://\S+)", deployment.log("observer-0").read_text())[-1]
-    async with httpx.AsyncClient(base_url=address) as client:
+    async with httpx.AsyncClient(base_url=address, timeout=60) as client:
         report: dict[str, Any] = (await client.get("/audit", params={"limit": 1000})).json()
     return report
 

@@ -43,7 +43,7 @@ from keygrouping_service.records.record import Record
 from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.testing import Cluster, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 WINDOW = 60_000
 WORKERS = 6
@@ -187,7 +187,7 @@ class Pipeline:
 
     def stop(self) -> int:
         assert self.driver is not None
-        return terminate(self.driver, 60)
+        return terminate(self.driver, START_SECONDS)
 
     async def results(self) -> list[Result]:
         records = await self.cluster.read(self.topic("results"))
@@ -522,7 +522,7 @@ async def test_records_that_were_deleted_unread_are_told_and_a_new_checkpoint_go
 
 
 async def metrics_of(pipeline: Pipeline) -> str:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         return (await client.get(f"http://{metrics_address(pipeline.log)}/metrics")).text
 
 

@@ -116,7 +116,7 @@ def environment(broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 async def test_the_job_logs_in_with_tokens_and_with_new_ones_when_they_end(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -133,7 +133,7 @@ async def test_the_job_logs_in_with_tokens_and_with_new_ones_when_they_end(
         await finish_input(settings)
         await until(partial(has_results, settings, 2, driver, log))
     finally:
-        code = terminate(driver, 60)
+        code = terminate(driver, 300)
     assert code == 0, last_lines(log, 30)
     found = [(r.key, r.start, r.aggregates["n"]) for r in await results(settings)]
     assert sorted(found) == [(key, n * WINDOW, 10) for key in (b"a", b"b") for n in range(2)]

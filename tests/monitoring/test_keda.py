@@ -52,9 +52,8 @@ def asked(recipe: dict[str, Any], address: str) -> float:
     """What the Prometheus trigger gets, by the request that KEDA sends."""
     (trigger,) = (each for each in recipe["triggers"] if each["type"] == "prometheus")
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    answer = httpx.get(
-        f"http://{address}/api/v1/query", params={"query": trigger["metadata"]["query"], "time": now}
-    ).raise_for_status()
+    question = {"query": trigger["metadata"]["query"], "time": now}
+    answer = httpx.get(f"http://{address}/api/v1/query", params=question, timeout=60).raise_for_status()
     result = answer.json()["data"]["result"]
     assert len(result) <= 1
     if not result:

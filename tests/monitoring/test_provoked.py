@@ -103,7 +103,7 @@ async def keep_writing_alike(deployment: Deployment, value: bytes) -> None:
 
 
 async def keep_posting(producer: str, body: bytes) -> None:
-    async with httpx.AsyncClient(base_url=producer) as client:
+    async with httpx.AsyncClient(base_url=producer, timeout=60) as client:
         while True:
             answer = await client.post("/events", content=body, headers={"content-type": "application/json"})
             assert answer.status_code == 422, answer.text
@@ -208,7 +208,7 @@ async def watched(
 
 
 async def keep_changing_workers(router: str) -> None:
-    async with httpx.AsyncClient(base_url=router) as client:
+    async with httpx.AsyncClient(base_url=router, timeout=60) as client:
         for number in itertools.count():
             await client.put("/workers", json={"workers": WORKERS - number % 2})
             await asyncio.sleep(0.1)
@@ -308,7 +308,7 @@ async def test_a_pipeline_in_trouble_is_told_of(application: str, tmp_path: Path
             async with meanwhile(asyncio.create_task(keep_writing(deployment))):
                 # Two workers share nearly all events, some are of no use or late, all are old.
                 await pipeline.fires("KeygroupingUnbalanced", *OF_THE_EVENTS)
-                async with httpx.AsyncClient(base_url=pipeline.router) as client:
+                async with httpx.AsyncClient(base_url=pipeline.router, timeout=60) as client:
                     change = {"action": "pin", "worker": 0, "seconds": 800}
                     (await client.put("/overrides/hot", json=change)).raise_for_status()
                     await pipeline.fires("KeygroupingOverrideOverloads", "KeygroupingOverrideEnds")

@@ -66,7 +66,7 @@ class Pipeline:
         process.wait()
 
     def stop(self, name: str) -> int:
-        return terminate(self.processes.pop(name), 30)
+        return terminate(self.processes.pop(name), TIMEOUT)
 
     async def route(self, rows: Iterable[Row], watermark: int) -> None:
         """Writes events and how far they are complete, in one transaction as the routers do."""
@@ -126,7 +126,7 @@ class Pipeline:
     async def metrics(self, name: str) -> str:
         """What a process shows at `/metrics`, once it says that it is ready."""
         (address,) = re.findall(r"listening on (http://\S+)", self.log(name).read_text())
-        async with httpx.AsyncClient(base_url=address) as client:
+        async with httpx.AsyncClient(base_url=address, timeout=60) as client:
 
             async def is_ready() -> bool:
                 return (await client.get("/readyz")).status_code == 200

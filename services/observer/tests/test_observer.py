@@ -196,7 +196,7 @@ async def test_behind_real_workers_lag_latency_and_metrics_are_told(deployment: 
     latency = snapshots[-1]["run"]["latency"]
     assert latency["samples"] == sum(latency["counts"]) > 0
     (address,) = re.findall(r"listening on (http://\S+)", deployment.log("observer-0").read_text())
-    async with httpx.AsyncClient(base_url=address) as client:
+    async with httpx.AsyncClient(base_url=address, timeout=60) as client:
         shown = (await client.get("/distribution", params={"limit": 60})).json()
         assert (await client.get("/distribution", params={"limit": 61})).status_code == 422
         await asyncio.sleep(2 * LOOK_SECONDS)  # By then the ends of the observer's own topic would have been seen.

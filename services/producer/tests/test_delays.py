@@ -34,7 +34,7 @@ async def test_a_commit_that_comes_late_doubles_no_line(
     await offsets.caught()
     await stray.deliver()
     offsets.release()
-    await asyncio.wait_for(replay.done(), 60)
+    await asyncio.wait_for(replay.done(), 300)
     replay.stop()
     await task
     assert replay.status().sent == LINES

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.kafka
 
 LINES = 30_000
 PARTITIONS = 4
+DONE_SECONDS = 500
 FILE = {"workload": "file", "key": "key", "time_field": "at", "time_format": "epoch_ms"}
 
 
@@ -55,7 +56,7 @@ async def running(settings: ProducerSettings) -> AsyncIterator[Replay]:
 async def finished(settings: ProducerSettings) -> Replay:
     """A replay that has come to its end."""
     async with running(settings) as replay:
-        await asyncio.wait_for(replay.done(), 120)
+        await asyncio.wait_for(replay.done(), DONE_SECONDS)
     return replay
 
 
@@ -234,7 +235,7 @@ async def test_a_switch_ends_one_run_and_begins_another_and_outlives_a_restart(c
         before = await count_records(cluster)
         assert replay.status().run == 2
     async with running(settings) as replay:
-        await asyncio.wait_for(replay.done(), 60)
+        await asyncio.wait_for(replay.done(), DONE_SECONDS)
         assert replay.status().workload == "country-skew-0"
         assert replay.status().sent == 3_000
     assert await count_records(cluster) - before <= 3_000
@@ -260,7 +261,7 @@ async def test_a_loop_goes_on_until_it_is_told_not_to(cluster: Cluster) -> None:
         await cluster.eventually(has_looped, "a third round")
         assert not replay.status().done
         await replay.set_pace(Pace(rate=0, loop=False))
-        await asyncio.wait_for(replay.done(), 60)
+        await asyncio.wait_for(replay.done(), DONE_SECONDS)
         sent = replay.status().sent
     assert sent % 500 == 0
     records = [record for found in (await cluster.read()).values() for record in found]

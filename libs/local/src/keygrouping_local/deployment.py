@@ -141,7 +141,7 @@ class Deployment:
         self._processes[name].send_signal(signal.SIGKILL)
         self._processes[name].wait()
 
-    def stop(self, name: str, timeout: float = 60.0) -> int:
+    def stop(self, name: str, timeout: float = 300.0) -> int:
         """Ends a process in order and returns its exit code."""
         return terminate(self._processes.pop(name), timeout)
 

@@ -9,7 +9,6 @@ from itertools import islice
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.comparison import compare, compare_left_out
 from keygrouping_local.damage import damage
@@ -18,6 +17,7 @@ from keygrouping_local.oracle import Oracle
 from keygrouping_local.records import dead_letters, read_all, read_letters, read_results, reasons
 from keygrouping_service.kafka import clients
 from keygrouping_service.records.protocols import RecordBatch
+from keygrouping_service.testing import configure
 
 from .test_combining import DAY, JOB, START, events, start
 
@@ -35,9 +35,9 @@ async def write_large(deployment: Deployment, *rows: Event) -> None:
             await producer.send_and_wait(settings.events_topic, row.value, row.key, row.partition, row.time_ms)
 
 
-async def configure(deployment: Deployment, topic: str, configs: dict[str, int]) -> None:
+async def limit(deployment: Deployment, topic: str, configs: dict[str, int]) -> None:
     given = {name: str(value) for name, value in ({"retention.ms": -1} | configs).items()}
-    await deployment.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=given)])
+    await configure(deployment.admin, topic, given)
 
 
 def document(size: int) -> bytes:
@@ -55,7 +55,7 @@ async def test_a_late_event_that_is_too_large_for_its_topic_is_a_dead_letter_at_
     """What is large and in time counts, what is large and of no use keeps its reason; no session begins again."""
     deployment = await deploy(JOB, Shape(partitions=1))
     settings = deployment.settings
-    await configure(deployment, settings.events_topic, {"max.message.bytes": 16 * MB})
+    await limit(deployment, settings.events_topic, {"max.message.bytes": 16 * MB})
     start(deployment, "worker-0", "aggregator-0", idle_timeout=60, flush_interval=0.1)
     stream, late, large = events(2000, partitions=1), START - DAY, 3 * MB
     await deployment.write(islice(stream, 1000))
@@ -89,10 +89,10 @@ async def test_poison_records_become_dead_letters_and_all_else_is_exact(deploy: 
     """One too large to be read, one that the broker refuses, and a batch that is damaged on its disk."""
     deployment = await deploy(JOB, Shape(partitions=1))
     settings = deployment.settings
-    await configure(deployment, settings.events_topic, {"max.message.bytes": 16 * MB})
+    await limit(deployment, settings.events_topic, {"max.message.bytes": 16 * MB})
     # Late ones of the stream are taken, one of the day before is not.
     bound = int(time.time() * 1000) - START + DAY // 2
-    await configure(deployment, settings.late_topic, {"message.timestamp.before.max.ms": bound})
+    await limit(deployment, settings.late_topic, {"message.timestamp.before.max.ms": bound})
     stream = events(3000, partitions=1)
     await deployment.write(islice(stream, 1000))
     await write_large(deployment, Event(0, b"large", document(20 * MB), START + 20_000))

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.proxy import Api, Proxy
@@ -13,7 +12,7 @@ from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.clients import retry
 from keygrouping_service.kafka.progress import Committed, Progress
 from keygrouping_service.records.record import KEPT_BYTES, Record
-from keygrouping_service.testing import Cluster, until
+from keygrouping_service.testing import Cluster, configure, until
 from keygrouping_spark import metrics
 from keygrouping_spark.batch_log import Batch, BatchLog
 from keygrouping_spark.refused import Refused
@@ -190,9 +189,7 @@ async def test_of_a_dead_letter_that_is_too_large_its_beginning_is_kept(drivers:
     await log.refuse(1, [refused(1, 5), large], 9)
     assert await offsets_told(drivers) == [(1, 5), (1, 6)]
     assert [len(record.value or b"") for record in await drivers.cluster.read(topic)] == [1, KEPT_BYTES]
-    await drivers.cluster.admin.alter_configs(
-        [ConfigResource(ConfigResourceType.TOPIC, topic, {"max.message.bytes": "1000"})]
-    )
+    await configure(drivers.cluster.admin, topic, {"max.message.bytes": "1000"})
     await log.begin(starts(0, 9), {0: 2, 1: 12})
     with pytest.raises(Fatal, match=r"refuses a dead letter as too large: raise its max.message.bytes"):
         await log.refuse(1, [large], 12)

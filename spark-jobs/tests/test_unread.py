@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import ClusterAuthorizationFailedError
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.retention import Retention
 from keygrouping_service.settings import ServiceSettings
-from keygrouping_service.testing import Cluster
+from keygrouping_service.testing import Cluster, configure
 from keygrouping_spark import unread
 from keygrouping_spark.unread import Unread
 from prometheus_client import REGISTRY
@@ -116,8 +115,7 @@ async def cluster(broker: EmbeddedBroker) -> AsyncIterator[Cluster]:
 @pytest.mark.kafka
 async def test_losses_and_what_expires_on_a_real_broker(cluster: Cluster, application: str) -> None:
     await cluster.create(**{application: 1})
-    settings = {"retention.ms": str(4 * HOUR)}
-    await cluster.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, application, settings)])
+    await configure(cluster.admin, application, {"retention.ms": str(4 * HOUR)})
     for age in [int(3.5 * HOUR)] * 6 + [HOUR] * 2:
         stamp = int(time.time() * 1000) - age
         await cluster.producer.send_and_wait(application, b"v", key=b"k", partition=0, timestamp_ms=stamp)

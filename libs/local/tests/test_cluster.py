@@ -1,7 +1,6 @@
 """Laws of the embedded cluster."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from keygrouping_local.cluster import BROKERS, EmbeddedCluster
 from keygrouping_local.errors import LocalError
-from keygrouping_service.testing import until
 
 pytestmark = pytest.mark.kafka
 
@@ -20,17 +18,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluste
         yield running
 
 
-async def all_there(admin: AIOKafkaAdminClient) -> bool:
-    return len((await admin.describe_cluster())["brokers"]) == BROKERS
-
-
 async def test_records_are_taken_and_kept_while_any_one_broker_is_gone(
     cluster: EmbeddedCluster, topic_prefix: str
 ) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
     await admin.start()
-    # A broker that answers may not know yet that the last one is there.
-    await until(partial(all_there, admin))
     await admin.create_topics([NewTopic(topic_prefix, BROKERS, BROKERS)])
     async with AIOKafkaProducer(
         bootstrap_servers=cluster.bootstrap_servers, acks="all", enable_idempotence=True

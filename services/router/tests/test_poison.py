@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.damage import damage
 from keygrouping_router.service import serve
@@ -23,7 +22,7 @@ from keygrouping_service.events.lateness import PartitionClock
 from keygrouping_service.kafka import clients
 from keygrouping_service.records.record import Record
 from keygrouping_service.settings import names_of
-from keygrouping_service.testing import Cluster, until
+from keygrouping_service.testing import Cluster, configure, until
 from prometheus_client import REGISTRY
 
 pytestmark = pytest.mark.kafka
@@ -104,8 +103,7 @@ async def send_batch(settings: RouterSettings, codec: str | None, rows: list[tup
 
 
 async def take_large_requests(cluster: Cluster, topic: str) -> None:
-    limits = {"max.message.bytes": str(40 * MB)}
-    await cluster.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=limits)])
+    await configure(cluster.admin, topic, {"max.message.bytes": str(40 * MB)})
 
 
 BOMBS = [("gzip", 110), ("gzip", 400), ("zstd", 400), ("lz4", 400), ("snappy", 110)]

@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import pytest
 from aiokafka.admin import NewPartitions
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -25,7 +24,7 @@ from keygrouping_service.errors import Fatal
 from keygrouping_service.kafka.end_of_input import InputNotRoutedError, finish_input
 from keygrouping_service.kafka.progress import END, Progress
 from keygrouping_service.records.record import Record
-from keygrouping_service.testing import Cluster, until
+from keygrouping_service.testing import Cluster, configure, until
 
 pytestmark = pytest.mark.kafka
 
@@ -105,7 +104,7 @@ async def test_a_quarantined_key_goes_to_its_topic_and_comes_back_and_the_counts
     async def is_done() -> bool:
         return sum(map(len, await found())) >= written
 
-    async with routing(changed), httpx.AsyncClient(base_url=f"http://127.0.0.1:{changed.http_port}") as api:
+    async with routing(changed), httpx.AsyncClient(base_url=f"http://127.0.0.1:{changed.http_port}", timeout=60) as api:
 
         async def answers() -> bool:
             try:
@@ -296,7 +295,7 @@ async def test_the_api_shows_health_metrics_and_the_keys(
     async with routing(settings, grouping="dkg"):
         await until(lambda: handled(cluster, settings, 400))
         (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("listening on ")]
-        async with httpx.AsyncClient(base_url=line.removeprefix("listening on ")) as client:
+        async with httpx.AsyncClient(base_url=line.removeprefix("listening on "), timeout=60) as client:
             assert (await client.get("/healthz")).json() == {"status": "ok"}
             assert (await client.get("/readyz")).status_code == 200
             assert "keygrouping_router_routed_total" in (await client.get("/metrics")).text
@@ -317,7 +316,7 @@ async def test_partitions_that_are_added_to_routed_are_routed_to_without_a_resta
     await cluster.write(settings.events_topic, rows, 0, START_MS)
     async with (
         routing(settings, grouping="shuffle", http_port=port),
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
     ):
         await until(lambda: handled(cluster, settings, 300))
         assert (await client.put("/workers", json={"workers": 12})).status_code == 422
@@ -340,7 +339,7 @@ async def test_what_the_broker_refuses_is_dead_lettered_and_stops_nothing(
 ) -> None:
     topic = settings.routed_topic
     limits = {"max.message.bytes": "20000"}
-    await cluster.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=limits)])
+    await configure(cluster.admin, topic, limits)
     now_ms = int(time.time() * 1000)
     rows = [(b"%d" % n, b"x" * (30_000 if n == 17 else 10)) for n in range(60)]
     async with routing(settings, batch_bytes=10_000):
@@ -348,7 +347,7 @@ async def test_what_the_broker_refuses_is_dead_lettered_and_stops_nothing(
         await until(lambda: handled(cluster, settings, 1))
         # A router that finds this limit at its start refuses to start.
         limits["message.timestamp.before.max.ms"] = "1000000000"
-        await cluster.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=limits)])
+        await configure(cluster.admin, topic, limits)
         for row in (*rows[:1], *rows[2:]):
             await cluster.write(settings.events_topic, [row], 0, 1 if row is rows[0] else now_ms)
         await until(lambda: handled(cluster, settings, 60))

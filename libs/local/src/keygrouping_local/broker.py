@@ -134,10 +134,13 @@ class EmbeddedBroker:
             self.kill()
             raise
 
-    def wait(self) -> None:
-        """Returns when a launched broker serves; kills it and raises LocalError if it doesn't in time."""
+    def wait(self, brokers: int = 1) -> None:
+        """Returns when a launched broker serves and knows so many of its cluster, itself among them.
+
+        Kills it and raises LocalError if that isn't so in time.
+        """
         try:
-            self._wait_until_it_serves()
+            self._wait_until_it_serves(brokers)
         except BaseException:
             self.kill()
             raise
@@ -224,10 +227,10 @@ class EmbeddedBroker:
         lines = (_PROPERTIES | addresses | self._extra).items()
         return "".join(f"{name}={value}\n" for name, value in lines)
 
-    def _wait_until_it_serves(self) -> None:
+    def _wait_until_it_serves(self, brokers: int) -> None:
         assert self._process is not None
         deadline = time.monotonic() + self._timeout
-        while not serves(HOST, self._port):
+        while not serves(HOST, self._port, brokers):
             if self._process.poll() is not None:
                 reason = self._reason()
                 if _OF_A_NEWER_KAFKA.search(reason):

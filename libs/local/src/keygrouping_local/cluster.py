@@ -68,12 +68,12 @@ class EmbeddedCluster:
         return ",".join(f"{HOST}:{port}" for port in self.ports)
 
     def start(self) -> "EmbeddedCluster":
-        """Starts all brokers at once and returns when they all serve."""
+        """Starts all brokers at once and returns when they all serve, and know each other."""
         try:
             for broker in self.brokers:
                 broker.launch()
             for broker in self.brokers:
-                broker.wait()
+                broker.wait(BROKERS)
         except BaseException:
             self.stop()
             raise

@@ -7,8 +7,8 @@ _METADATA, _VERSION = 3, 1
 _NO_TOPICS = struct.pack(">i", 0)
 
 
-def serves(host: str, port: int, timeout: float = 2.0) -> bool:
-    """Says whether the broker answers a metadata request and lists itself, so that clients can work with it."""
+def serves(host: str, port: int, brokers: int = 1, timeout: float = 2.0) -> bool:
+    """Says whether the broker answers a metadata request and lists so many brokers: clients can work with it."""
     try:
         with socket.create_connection((host, port), timeout) as connection:
             connection.settimeout(timeout)
@@ -16,10 +16,10 @@ def serves(host: str, port: int, timeout: float = 2.0) -> bool:
             with connection.makefile("rb") as answer:
                 (size,) = struct.unpack(">i", answer.read(4))
                 body = answer.read(size)
-                _correlation, brokers = struct.unpack(">ii", body[:8])
+                _correlation, listed = struct.unpack(">ii", body[:8])
     except (OSError, struct.error):
         return False
-    return int(brokers) > 0
+    return int(listed) >= brokers
 
 
 def _request() -> bytes:

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import GroupIdNotFound, for_code
 from aiokafka.protocol.admin import DeleteGroupsRequest
 from keygrouping_kafka.errors import can_be_retried
@@ -55,6 +56,25 @@ def notes(lines: Iterable[str]) -> list[list[str]]:
     A write that crosses a page of its file is seen in two parts, and a kill may leave the first alone.
     """
     return [words[:-1] for line in lines if (words := line.split())[-1:] == ["."]]
+
+
+async def configure(admin: AIOKafkaAdminClient, topic: str, settings: Mapping[str, str]) -> None:
+    """Sets settings of a topic; returns when the broker tells them: for some moments it goes by those before."""
+    place = ConfigResourceType.TOPIC, topic
+
+    async def is_told() -> bool:
+        (answer,) = await admin.describe_configs([ConfigResource(*place)])
+        return settings.items() <= {name: value for name, value, *_ in answer.resources[0][-1]}.items()
+
+    await admin.alter_configs([ConfigResource(*place, configs=dict(settings))])
+    await until(is_told)
+
+
+async def is_shared(admin: AIOKafkaAdminClient, group: str, members: int) -> bool:
+    """Whether a group has so many members, and each of them its share."""
+    (answer,) = await admin.describe_consumer_groups([group])
+    ((_, _, state, _, _, found, *_),) = answer.groups
+    return state == "Stable" and len(found) == members
 
 
 class Cluster:
@@ -120,6 +140,24 @@ class Cluster:
                 for tp, records in (await fetch(consumer, timeout_ms=200)).items():
                     found[tp] += records
             return [record for tp in tps for record in found[tp] if record.offset < ends[tp]]
+        finally:
+            await close(consumer)
+
+    async def transactions_end(self, topic: str) -> None:
+        """Waits until no transaction of a topic is open: a commit is answered before all consumers see its records."""
+        await until(partial(self._all_ended, topic))
+
+    async def _all_ended(self, topic: str) -> bool:
+        return await self._ends(topic, "read_committed") == await self._ends(topic, "read_uncommitted")
+
+    async def _ends(self, topic: str, level: str) -> dict[TopicPartition, int]:
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap_servers, isolation_level=level)
+        await consumer.start()
+        try:
+            ends: dict[TopicPartition, int] = await consumer.end_offsets(
+                [TopicPartition(topic, p) for p in await partitions_of(self.admin, topic)]
+            )
+            return ends
         finally:
             await close(consumer)
 

@@ -214,7 +214,6 @@ async def test_missing_rights_leave_checks_out_and_say_which(guarded: EmbeddedBr
     assert await checked(settings, asyncio.Event(), reads=READS, writes=WRITES)
 
 
-@pytest.mark.timeout(180)
 async def test_copies_on_three_brokers(tmp_path: Path, application: str) -> None:
     with EmbeddedCluster(tmp_path, properties={"min.insync.replicas": "1"}) as brokers:
         settings = stage_settings(brokers.bootstrap_servers, application)

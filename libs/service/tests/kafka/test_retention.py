@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import ClusterAuthorizationFailedError
 from keygrouping_service.kafka import clients
 from keygrouping_service.kafka import runner as running_partitions
@@ -16,7 +15,7 @@ from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.retention import Retention
 from keygrouping_service.kafka.runner import PartitionRunner
 from keygrouping_service.settings import StageSettings
-from keygrouping_service.testing import Cluster, until
+from keygrouping_service.testing import Cluster, configure, until
 from prometheus_client import REGISTRY
 
 pytestmark = pytest.mark.kafka
@@ -44,15 +43,7 @@ async def expiring(cluster: Cluster, settings: StageSettings, topic: str, unread
 
 async def keep(cluster: Cluster, topic: str, **settings: int) -> None:
     named = {name.replace("_", "."): str(value) for name, value in settings.items()}
-    await cluster.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, named)])
-
-    async def is_told() -> bool:
-        """A broker tells what was set before for some moments."""
-        (answer,) = await cluster.admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-        told = {name: value for name, value, *_ in answer.resources[0][-1]}
-        return told | named == told
-
-    await until(is_told)
+    await configure(cluster.admin, topic, named)
 
 
 async def aged(cluster: Cluster, topic: str, ages_ms: list[int]) -> None:
@@ -90,13 +81,7 @@ async def test_the_oldest_quarter_of_a_topic_of_limited_size_expires_once_someth
 
 async def test_a_compacted_topic_loses_nothing(cluster: Cluster, settings: StageSettings, topic_prefix: str) -> None:
     await cluster.create(**{topic_prefix: 1})
-    await cluster.admin.alter_configs(
-        [
-            ConfigResource(
-                ConfigResourceType.TOPIC, topic_prefix, {"cleanup.policy": "compact", "retention.ms": str(HOUR)}
-            )
-        ]
-    )
+    await configure(cluster.admin, topic_prefix, {"cleanup.policy": "compact", "retention.ms": str(HOUR)})
     await aged(cluster, topic_prefix, [5 * HOUR])
     assert await expiring(cluster, settings, topic_prefix, {0: (0, 1)}) == 0
 

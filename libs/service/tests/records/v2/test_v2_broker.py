@@ -104,6 +104,7 @@ async def test_aborted_transactions_of_a_broker_are_hidden(
             await producer.send_and_wait(application, b"%d" % number, partition=0)
             await (producer.abort_transaction() if number % 2 else producer.commit_transaction())
             await cluster.write(application, [(None, b"plain")])
+    await cluster.transactions_end(application)
     data, visibility = await fetched(client, application)
     seen = [record.value for record in read(data, visibility, application)]
     assert seen == [record.value for record in await cluster.read(application)]
@@ -127,7 +128,7 @@ async def test_java_reads_what_is_written(
             assert code == 0
     wanted = [b"CreateTime:%d\ttrace:a%d\t%b\t%b" % (row[1], row[0], row[2], row[3]) for row in rows] * len(CODECS)
     shown = [f"--formatter-property=print.{part}=true" for part in ("key", "headers", "timestamp")]
-    checked = ["--command-property=check.crcs=true", "--from-beginning", "--timeout-ms=20000"]
+    checked = ["--command-property=check.crcs=true", "--from-beginning", "--timeout-ms=240000"]
     command = [str(find_java().path), "-cp", os.pathsep.join(map(str, broker.jars)), "-Xmx128m", CONSOLE_CONSUMER]
     command += ["--bootstrap-server", broker.bootstrap_servers, "--topic", application]
     command += [f"--max-messages={len(wanted)}", "--isolation-level=read_committed", *checked, *shown]

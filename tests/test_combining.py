@@ -184,7 +184,7 @@ async def test_an_aggregator_that_stays_behind_when_workers_change_says_what_to_
     deployment.start("aggregator-0")
     deployment.start("worker-0")
     deployment.start("router-0", workers=1, grouping="key", idle_timeout=60)
-    stream = events(20_000)
+    stream = events(10_000_000)
     await deployment.write(itertools.islice(stream, 1000))
     await deployment.until(deployment.is_routed)
     await deployment.until(lambda: deployment.is_final(START))

@@ -149,7 +149,7 @@ async def test_the_grouping_goes_from_key_to_dkg_to_w_choices_under_load_and_res
 async def test_a_key_goes_where_people_say_under_load_and_results_are_exact(deploy: Deploy, tmp_path: Path) -> None:
     """Pinned, alone on a worker, out of the results, split, with an end that comes by itself, over a router's kill."""
     store = f"file://{tmp_path}/state.json"
-    async with pipeline(deploy, "level-fill", 6, store_url=store) as (deployment, api):
+    async with pipeline(deploy, "level-fill", 6, store_url=store, store_timeout=30) as (deployment, api):
         await intervals(api, 1)
 
         async def say(**given: object) -> None:

@@ -111,6 +111,7 @@ def test_sparks_settings_take_it_and_say_what_is_wrong_with_its_half(
 
 
 @pytest.mark.kafka
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("runner", ["native", pytest.param("spark", marks=pytest.mark.spark)])
 def test_a_whole_run_equals_the_oracle(runner: str, installed: Path, tmp_path: Path, broker: EmbeddedBroker) -> None:
     (tmp_path / "job.json").write_text(JOB)
@@ -123,7 +124,7 @@ def test_a_whole_run_equals_the_oracle(runner: str, installed: Path, tmp_path: P
         *("--bootstrap-servers", broker.bootstrap_servers),
     ]
     environment = {**os.environ, "PYTHONPATH": path, "KEYGROUPING_LOCAL_DATA_DIR": str(tmp_path / "data")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=270, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every window equals the oracle's" in done.stdout
     assert re.search(r"range\W+[1-9]", done.stdout), done.stdout

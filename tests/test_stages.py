@@ -12,7 +12,7 @@ from keygrouping.partial import Partial
 from keygrouping_local.deployment import Deploy, Deployment, Event, Shape
 from keygrouping_local.records import read_all
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 DAY = 86_400_000
 START = 1_357_000_000_000

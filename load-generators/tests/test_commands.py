@@ -191,7 +191,7 @@ def test_locust_reads_and_posts(interface: Interface, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     found = load(
         *("http", "--router-url", interface.url, "--producer-url", interface.url, "--users", "4", "--rate", "0"),
-        *("--seconds", "2", "--post-events", "3", "--token-file", str(tmp_path / "token")),
+        *("--seconds", "15", "--post-events", "3", "--token-file", str(tmp_path / "token")),
     )
     assert found.returncode == 0, found.stdout + found.stderr
     assert {"/keyspace", "/keyspace/T%C3%BCrkiye", "/workers", "/plan", "/events"} <= set(interface.asked)

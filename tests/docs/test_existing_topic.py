@@ -19,7 +19,7 @@ PAGE = DOCS / "tutorials" / "existing-topic.md"
 SHOPS = ("Lyon", "Lyon", "Lyon", "Bari", "Gent")
 PARTITIONS, EVENTS, STEP = 2, 60, 10_000
 
-pytestmark = [pytest.mark.kafka]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 
 
 def script(address: str, application: str, port: int) -> str:
@@ -60,7 +60,7 @@ async def test_the_tutorial_works(broker: EmbeddedBroker, application: str, tmp_
         start_new_session=True,
     )
     try:
-        async with asyncio.timeout(400):
+        async with asyncio.timeout(900):
             said, _ = await shell.communicate()
     finally:
         if shell.returncode is None:

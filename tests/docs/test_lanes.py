@@ -42,6 +42,7 @@ def with_own(text: str, changes: dict[str, str]) -> str:
     return text
 
 
+@pytest.mark.timeout(1200)
 async def test_the_tutorial_works(own_broker: EmbeddedBroker, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     changes = {"localhost:9092": own_broker.bootstrap_servers, "8080": str(port)}
@@ -65,7 +66,7 @@ async def test_the_tutorial_works(own_broker: EmbeddedBroker, tmp_path: Path) ->
             start_new_session=True,
         )
     try:
-        async with asyncio.timeout(400):
+        async with asyncio.timeout(900):
             await shell.wait()
     except TimeoutError:
         raise AssertionError(log.read_text()[-6000:]) from None

@@ -10,7 +10,7 @@ from .schedule import Fault, Schedule
 from .trial import trial_of
 from .world import world
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800)]
 
 LATE_COMMITS = Schedule(
     1,

@@ -39,7 +39,7 @@ def results(frame: DataFrame, mode: str, folder: Path) -> list[list[Any]]:
             .start()
         )
         try:
-            assert query.awaitTermination(280)
+            assert query.awaitTermination(560)
             break
         except StreamingQueryException as error:
             if _SLOW_START not in str(error):

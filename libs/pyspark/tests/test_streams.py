@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from .same import results
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 FILES = 4
 SCHEMA = "user string, ts timestamp, amount long, item string"

@@ -131,12 +131,14 @@ async def test_a_large_body_of_tiny_events_holds_up_nobody_and_takes_little_memo
     async with site(ingest, settings) as url:
         watch = Watch(url)
         watch.start()
+        began = time.monotonic()
         answer = await asyncio.to_thread(post, url, body)
+        took = time.monotonic() - began
         await asyncio.to_thread(watch.end)
     assert (answer.status_code, answer.json()) == (202, {"accepted": count})
     assert ingest.events == count and ingest.pending == 0
     assert watch.answers > 3
-    assert watch.slowest < 2.0, "the body was parsed at one stretch"
+    assert watch.slowest < took / 2, "the body was parsed at one stretch"
     assert watch.most - watch.before < 120 << 20, "its events were all in memory as objects"
 
 
@@ -279,7 +281,8 @@ async def test_nobody_starts_more_events_than_the_setting_allows() -> None:
         assert (await client.put("/workload", json={"events": 1000})).status_code == 200
 
 
-async def test_one_client_may_ask_so_often_and_no_more() -> None:
+async def test_one_client_may_ask_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("limits.aio.storage.memory.time.time", lambda: 1000.0)
     settings = settings_of(api_rate=5)
     ingest = Held(settings)
     ingest.broker.answers.set()

@@ -42,14 +42,26 @@ def routes() -> APIRouter:
     return router
 
 
-@pytest.fixture
-async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
-    monkeypatch.setattr(guarding, "HEADER_SECONDS", HEADER_SECONDS)
-    settings = ServiceSettings(
-        bootstrap_servers="unused:9092", http_hosts="own.example, *.below.example", http_body_timeout=BODY_SECONDS
-    )
+@contextlib.asynccontextmanager
+async def server(**given: Any) -> AsyncIterator[int]:
+    settings = ServiceSettings(bootstrap_servers="unused:9092", http_hosts="own.example, *.below.example", **given)
     app = create_app("test", lambda: True, routes())
     async with serving(app, "127.0.0.1", 0, **settings.http_bounds) as port:
+        yield port
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    """That of a server."""
+    async with server() as port:
+        yield port
+
+
+@pytest.fixture
+async def strict(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
+    """The port of a server that gives its clients fractions of a second."""
+    monkeypatch.setattr(guarding, "HEADER_SECONDS", HEADER_SECONDS)
+    async with server(http_body_timeout=BODY_SECONDS) as port:
         yield port
 
 
@@ -186,19 +198,19 @@ async def connected(port: int) -> AsyncIterator[Raw]:
 HEAD = b"PUT /state HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
-async def test_half_of_a_head_is_not_waited_for(port: int) -> None:
-    async with connected(port) as raw:
+async def test_half_of_a_head_is_not_waited_for(strict: int) -> None:
+    async with connected(strict) as raw:
         await raw.write(HEAD)
         assert (await raw.read()).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_a_connection_that_says_nothing_is_ended(port: int) -> None:
-    async with connected(port) as raw:
+async def test_a_connection_that_says_nothing_is_ended(strict: int) -> None:
+    async with connected(strict) as raw:
         assert await raw.read() == b""
 
 
-async def test_half_of_a_second_head_is_not_waited_for(port: int) -> None:
-    async with connected(port) as raw:
+async def test_half_of_a_second_head_is_not_waited_for(strict: int) -> None:
+    async with connected(strict) as raw:
         await raw.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await asyncio.sleep(0.1)
         await raw.write(HEAD)
@@ -206,8 +218,8 @@ async def test_half_of_a_second_head_is_not_waited_for(port: int) -> None:
         assert answer.startswith(b"HTTP/1.1 200 ") and b"HTTP/1.1 408 " in answer
 
 
-async def test_a_head_that_trickles_is_ended_when_its_time_is_over(port: int) -> None:
-    async with connected(port) as raw:
+async def test_a_head_that_trickles_is_ended_when_its_time_is_over(strict: int) -> None:
+    async with connected(strict) as raw:
         answer, _ = await asyncio.gather(raw.read(), raw.trickle(HEAD * 10, 0.05))
         assert answer == b"" or answer.startswith(b"HTTP/1.1 408 ")
 
@@ -221,8 +233,8 @@ async def test_a_head_without_end_is_refused(port: int) -> None:
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 100\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n64\r\n"])
 @pytest.mark.parametrize("trickles", [False, True])
-async def test_half_of_a_body_is_not_waited_for(port: int, framing: bytes, trickles: bool) -> None:
-    async with connected(port) as raw:
+async def test_half_of_a_body_is_not_waited_for(strict: int, framing: bytes, trickles: bool) -> None:
+    async with connected(strict) as raw:
         await raw.write(HEAD + framing)
         sending = raw.trickle(b'{"a": 1' + b" " * 90, 0.05) if trickles else raw.write(b'{"a": ')
         answer, _ = await asyncio.gather(raw.read(), sending)
@@ -231,8 +243,8 @@ async def test_half_of_a_body_is_not_waited_for(port: int, framing: bytes, trick
             assert b"the body has not come within 0.6 s" in answer
 
 
-async def test_an_answer_may_take_longer_than_any_request(port: int) -> None:
-    async with connected(port) as raw:
+async def test_an_answer_may_take_longer_than_any_request(strict: int) -> None:
+    async with connected(strict) as raw:
         await raw.write(b"GET /stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert (await raw.read()).count(b"tick") == 6
 

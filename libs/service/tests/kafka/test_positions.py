@@ -297,6 +297,7 @@ async def test_a_copy_is_found_as_soon_as_its_transaction_has_ended(cluster: Clu
 async def test_offsets_of_a_transaction_under_way_are_waited_for(
     cluster: Cluster, settings: StageSettings, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(progress, "_STABLE_SECONDS", 120.0)
     await cluster.create(**{topic_prefix: 1})
     tp, group = TopicPartition(topic_prefix, 0), settings.group(STAGE)
     async with clients.started(clients.producer(settings, transactional_id=topic_prefix)) as producer:
@@ -311,8 +312,8 @@ async def test_offsets_of_a_transaction_under_way_are_waited_for(
 
         await producer.begin_transaction()
         await producer.send_offsets_to_transaction({tp: OffsetAndMetadata(9, "ours")}, group)
-        monkeypatch.setattr(progress, "_STABLE_SECONDS", 0.2)
-        with pytest.raises(KafkaTimeoutError) as failure:
+        with monkeypatch.context() as impatient, pytest.raises(KafkaTimeoutError) as failure:
+            impatient.setattr(progress, "_STABLE_SECONDS", 0.2)
             await read_offsets(cluster.admin, group, [tp], stable=True)
         assert can_be_retried(failure.value)
         await producer.abort_transaction()

@@ -194,18 +194,18 @@ async def test_a_source_gives_what_a_plain_consumer_reads_as_columns(cluster: Cl
         source = adapter.PartitionSource(stage, tp, unpacking)
         batches: list[RecordBatch] = []
         while sum(map(len, batches)) < 50:
-            batches.append(await source.poll(7, 5.0))
+            batches.append(await source.poll(7, 60.0))
             assert 0 < len(batches[-1]) <= 7
         whole = batches[0].followed_by(batches[1:])
         as_they_are: list[ConsumerRecord[bytes, bytes]] = []
         while len(as_they_are) < 50:
-            as_they_are += (await plain.getmany(tp, timeout_ms=5000)).get(tp, [])
+            as_they_are += (await plain.getmany(tp, timeout_ms=60_000)).get(tp, [])
         plain.seek(tp, 0)
-        fetched = (await adapter.fetch(plain, tp, timeout_ms=5000))[tp]
+        fetched = (await adapter.fetch(plain, tp, timeout_ms=60_000))[tp]
         assert await source.position() == source.end() == 50 and await source.first() == 0
         assert source.left_out() == [] and not await source.poll(7, 0.0)
         source.seek(48)
-        assert (await source.poll(7, 5.0)).offsets.tolist() == [48, 49]
+        assert (await source.poll(7, 60.0)).offsets.tolist() == [48, 49]
     expected = [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in as_they_are]
     assert [record[2:] for record in whole] == [record[2:] for record in fetched] == expected
     assert [(o, k, v, list(h)) for o, _, k, v, h in expected] == sent

@@ -36,8 +36,8 @@ json_values = st.recursive(
 )
 
 
-def settings_of(url: str, **others: Any) -> StoreSettings:
-    return StoreSettings(bootstrap_servers="unused:9092", store_url=url, **others)
+def settings_of(url: str, store_timeout: float = 30.0, **others: Any) -> StoreSettings:
+    return StoreSettings(bootstrap_servers="unused:9092", store_url=url, store_timeout=store_timeout, **others)
 
 
 @pytest.fixture(params=["memory", "file", "redis"])
@@ -206,13 +206,13 @@ async def test_all_keys_but_documents_and_logs_end_by_themselves(redis_server: R
     prefix = uuid.uuid4().hex
     store = open_store(settings_of(f"redis://{redis_server.address}", store_prefix=prefix))
     await store.put("control", 1, expected=0, record=LogRecord("history", 1, 5))
-    await store.publish("live", "r1", 1, 20)
+    await store.publish("live", "r1", 1, 600)
     await store.publish("live", "r2", 1, 1)
-    await store.lease("round", "r1", 20)
+    await store.lease("round", "r1", 600)
     keys = redis_server.ask("keys", f"{{{prefix}}}:*").split()
     lasting = {key for key in keys if redis_server.ask("pttl", key) == "-1"}
     assert lasting == {f"{{{prefix}}}:document:control", f"{{{prefix}}}:log:history"}
-    assert all(10_000 < int(redis_server.ask("pttl", key)) <= 20_000 for key in set(keys) - lasting)
+    assert all(300_000 < int(redis_server.ask("pttl", key)) <= 600_000 for key in set(keys) - lasting)
     await store.close()
 
 

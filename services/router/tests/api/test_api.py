@@ -472,7 +472,10 @@ async def test_a_body_over_the_limit_is_refused(plane: FakePlane) -> None:
     assert plane.asked == []
 
 
-async def test_a_client_that_asks_too_often_is_told_when_to_come_back(plane: FakePlane) -> None:
+async def test_a_client_that_asks_too_often_is_told_when_to_come_back(
+    plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limits.aio.storage.memory.time.time", lambda: 1000.0)
     async with asking(app_of(plane, api_rate=3)) as client:
         answers = [await client.get("/plan") for _ in range(10)]
         health = [await client.get("/healthz") for _ in range(10)]

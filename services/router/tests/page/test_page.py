@@ -43,7 +43,7 @@ Opens = Callable[..., Page]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=20_000)
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
@@ -82,7 +82,7 @@ def opens(browser: Browser) -> Iterator[Opens]:
         context = browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce", **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda message: faults.append(message.text) if "Content Security" in message.text else None)
         page.goto(url)
@@ -229,6 +229,7 @@ def test_strange_keys_are_shown_and_never_become_markup(serve: Callable[[Double]
     double = Double(keys=STRANGE)
     double.fill(2)
     page = opens(serve(double).url)
+    expect(page.locator("#keys-rows button")).to_have_count(len(STRANGE))
     shown = rows(page)
     assert shown[0] == "<img src=x onerror=alert(1)>"
     assert shown[1] == r"tab\there\0and\x1b[31mthere"

@@ -14,6 +14,8 @@ HOP = 2.0
 COMBINE = {"KEYGROUPING_STAGES": "combine"}
 """The settings of stages without a router."""
 
+_HOW = "by KEYGROUPING_STAGES=combine, or runner=native and stages=combine of the chart."
+
 
 @dataclass(frozen=True)
 class Stages:
@@ -34,12 +36,12 @@ class Stages:
         if self.least_work is None:
             return (
                 f"{busiest}, no more than a worker's fair share of {1 / self.workers:.1%}: aggregates are cheaper "
-                "without a router, by KEYGROUPING_STAGES=combine."
+                f"without a router, {_HOW}"
             )
         return (
             f"{busiest}: routing, which costs {HOP:g} µs per event, gains if an event takes a worker more than "
-            f"{self.least_work:.2g} µs, reading it included; aggregates that cost less are cheaper without a router, "
-            "by KEYGROUPING_STAGES=combine."
+            f"{self.least_work:.2g} µs, reading it included; aggregates that cost less are cheaper "
+            f"without a router, {_HOW}"
         )
 
     def to_data(self) -> dict[str, Any]:

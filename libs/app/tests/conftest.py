@@ -10,10 +10,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from keygrouping_app.moves import HOME
+from keygrouping_app.planning import PLANNERS, Held, Report, plan_of
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_service.testing import Cluster
 
 PROGRAM = Path(__file__).with_name("member_program.py")
+
+
+@pytest.fixture(scope="session")
+def planners() -> None:
+    """The first plan takes seconds, until what it needs is loaded: no event loop is to stand still for them, and no
+    test's time is to hold them."""
+    held = {name: Held(1.0, 1) for name in "ab"}
+    reports = [Report("one", 2.0, held=held, places=dict.fromkeys(held, HOME)), Report("two", 2.0, slots=[0])]
+    for each in PLANNERS:
+        assert plan_of(reports, each).targets
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """An app that shares hot keys, as its users run it, which writes down what it does.
 
-sharing_program.py BROKERS PREFIX LOG SECONDS LANES at-least-once|exactly-once|merged
+sharing_program.py BROKERS PREFIX LOG SECONDS LANES SESSION at-least-once|exactly-once|merged
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from typing import Any
 from keygrouping.app import TEXT, App, Event, Output, Reject, State, Topic
 from keygrouping_service.testing import note
 
-brokers, prefix, log, seconds, lanes, how = sys.argv[1:]
+brokers, prefix, log, seconds, lanes, session, how = sys.argv[1:]
 app = App(
     f"{prefix}-group",
     brokers=brokers,
     dead_letters=f"{prefix}-dead",
-    session_timeout=6,  # the shortest that brokers take: what a killed member had waits for it
+    session_timeout=float(session),
     max_events=2000,
 )
 file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -13,13 +13,15 @@ from keygrouping_app.costs import CostsOfWork
 from keygrouping_app.kafka import planner
 from keygrouping_app.kafka.planner import Planning
 from keygrouping_app.kept import Kept
-from keygrouping_app.moves import HOME, Place
-from keygrouping_app.planning import ORDERED, PLANNERS, Chosen, Held, Planned, Report, plan_of
+from keygrouping_app.moves import Place
+from keygrouping_app.planning import ORDERED, PLANNERS, Chosen, Planned, Report, plan_of
 from keygrouping_app.states import InputKey
-from keygrouping_app.virtual_time import VirtualTime
 
 from .boards import MemoryBoard, Wire
+from .simulated_group import PureTime
 from .test_moves import INPUT_PLACES, PLACES, SLOT, Given, Owner, World, app_of, new_runner
+
+pytestmark = pytest.mark.usefixtures("planners")
 
 LANES = 16
 
@@ -63,15 +65,6 @@ class Member:
 A, B = InputKey(0, b"a"), InputKey(0, b"b")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _compiled() -> None:
-    """The first plan takes seconds, until what it needs is loaded; they would count in the tests' time."""
-    held = {name: Held(LANES / 2, 1) for name in "ab"}
-    plan_of(
-        [Report("one", LANES, held=held, places=dict.fromkeys(held, HOME)), Report("two", LANES, slots=[0])], "mixed"
-    )
-
-
 async def turns(count: int, *members: Member) -> None:
     for _ in range(count):
         await asyncio.gather(*(each.planning._take_turn() for each in members))
@@ -93,7 +86,7 @@ async def busy(seconds: int, first: Member, second: Member) -> None:
 
 
 async def test_nothing_is_planned_until_all_know_what_their_keys_cost() -> None:
-    with VirtualTime():
+    with PureTime():
         first, second = await pair(Wire())
         await busy(int(planner._SPAN) - 2, first, second)
         assert first.asked == {}
@@ -110,7 +103,7 @@ async def test_nothing_is_planned_until_all_know_what_their_keys_cost() -> None:
 
 @pytest.mark.parametrize("idle", range(100, 110))
 async def test_work_that_comes_after_idle_time_is_planned_for_soon_but_not_by_its_first_seconds(idle: int) -> None:
-    with VirtualTime():
+    with PureTime():
         first, second = await pair(Wire())
         await turns(idle, first, second)
         # Half of the lanes are full after five seconds, by an average of ten.
@@ -121,7 +114,7 @@ async def test_work_that_comes_after_idle_time_is_planned_for_soon_but_not_by_it
 
 
 async def test_each_plan_is_followed_once_and_the_next_one_again() -> None:
-    with VirtualTime():
+    with PureTime():
         first, second = await pair(Wire())
         await busy(int(planner._SPAN) + 3, first, second)
         wanted = first.asked
@@ -134,7 +127,7 @@ async def test_each_plan_is_followed_once_and_the_next_one_again() -> None:
 
 
 async def test_a_key_that_is_long_on_its_way_keeps_no_other_from_going() -> None:
-    with VirtualTime():
+    with PureTime():
         first, second = await pair(Wire())
         first.has(INPUT_PLACES[0], "c", "d")
         await busy(int(planner._SPAN) + 3, first, second)
@@ -152,7 +145,7 @@ async def test_a_key_that_is_long_on_its_way_keeps_no_other_from_going() -> None
 
 
 async def test_who_comes_later_does_not_follow_a_plan_that_is_past() -> None:
-    with VirtualTime():
+    with PureTime():
         wire = Wire()
         first, second = await pair(wire)
         await busy(int(planner._SPAN) + 3, first, second)
@@ -165,7 +158,7 @@ async def test_who_comes_later_does_not_follow_a_plan_that_is_past() -> None:
 
 
 async def test_who_leads_once_more_does_not_follow_its_plan_of_long_ago() -> None:
-    with VirtualTime():
+    with PureTime():
         wire = Wire()
         first, second = await pair(wire)
         first.planning._member, second.planning._member = "b", "c"
@@ -183,7 +176,7 @@ async def test_who_leads_once_more_does_not_follow_its_plan_of_long_ago() -> Non
 
 
 async def test_every_member_remembers_who_is_slow_as_it_may_be_the_next_to_plan() -> None:
-    with VirtualTime():
+    with PureTime():
         members = await pair(Wire())
         for member, cost in zip(members, (0.01, 0.04), strict=True):  # the keys have moved from one to the other
             for _ in range(int(planner._SPAN) + 2):
@@ -215,7 +208,7 @@ async def test_all_members_plan_by_what_one_of_them_was_told(asked: int, monkeyp
         return plan_of(reports, grouping, slowness)
 
     monkeypatch.setattr(planner, "plan_of", noted)
-    with VirtualTime():
+    with PureTime():
         wire = Wire()
         members = await pair(wire)
         assert groupings(*members) == ["mixed", "mixed"]
@@ -235,7 +228,7 @@ async def test_all_members_plan_by_what_one_of_them_was_told(asked: int, monkeyp
 
 
 async def test_of_two_that_are_chosen_at_once_all_members_have_one_and_the_next_one_holds() -> None:
-    with VirtualTime():
+    with PureTime():
         wire = Wire()
         first, second = await pair(wire)
         third = Member(wire, World([]), [])
@@ -258,7 +251,7 @@ async def test_of_two_that_are_chosen_at_once_all_members_have_one_and_the_next_
 
 
 async def test_what_was_chosen_holds_while_one_member_runs() -> None:
-    with VirtualTime():
+    with PureTime():
         wire = Wire()
         first, second = await pair(wire)
         first.planning.choose(ORDERED)
@@ -274,7 +267,7 @@ async def test_what_was_chosen_holds_while_one_member_runs() -> None:
 
 
 async def test_by_orders_only_nothing_is_planned_and_nothing_told_of_a_plan() -> None:
-    with VirtualTime():
+    with PureTime():
         wire = Wire()
         first, second = await pair(wire)
         second.planning.choose(ORDERED)
@@ -303,7 +296,7 @@ def wanted_names(member: Member) -> set[str]:
 
 
 async def test_orders_only_hold_against_a_plan_of_a_member_that_does_not_know_of_them() -> None:
-    with VirtualTime():
+    with PureTime():
         first, second = await pair(Wire())
         await busy(3, first, second)
         first.planning.choose(ORDERED)
@@ -316,7 +309,7 @@ async def test_orders_only_hold_against_a_plan_of_a_member_that_does_not_know_of
 
 
 async def test_a_grouping_that_a_later_version_knows_plans_nothing_here() -> None:
-    with VirtualTime():
+    with PureTime():
         first, second = await pair(Wire())
         first.planning.choose("of-tomorrow")
         assert "of-tomorrow" not in PLANNERS
@@ -326,7 +319,7 @@ async def test_a_grouping_that_a_later_version_knows_plans_nothing_here() -> Non
 
 
 async def test_a_key_that_has_moved_counts_where_it_is() -> None:
-    with VirtualTime():
+    with PureTime():
         first, second = await pair(Wire())
         moves = first.partitions[INPUT_PLACES[0]].moves
         slot = second.partitions[TopicPartition(SLOT, 1)]
@@ -350,7 +343,7 @@ async def test_reports_are_bounded(
     monkeypatch.setattr(planner, "_MOST_KEYS", most)
     monkeypatch.setattr(planner, "_MOST_TOLD", all_together)
     monkeypatch.setattr(planner, "_LEAST_KEYS", least)
-    with VirtualTime():
+    with PureTime():
         first, second = await pair(Wire())
         await turns(2, first, second)
         chance = random.Random(1)

@@ -37,7 +37,10 @@ LANES = 4
 HOT = 0.6
 BAD = 0.1
 STUCK_SECONDS = 240.0
-NewMember = Callable[[str], Awaitable[Member]]
+SHORT, LONG = 6.0, 60.0
+"""Sessions: the shortest that brokers take, as what a killed member had waits for its end, and one that a busy machine
+doesn't end."""
+NewMember = Callable[[str, float], Awaitable[Member]]
 
 
 @pytest.fixture
@@ -45,8 +48,9 @@ async def new_member(cluster: Cluster, topic_prefix: str, tmp_path: Path) -> Asy
     """Starts a member; those that are left are killed."""
     started: list[Member] = []
 
-    async def start(how: str) -> Member:
-        given = (cluster.bootstrap_servers, topic_prefix, str(tmp_path / "log"), "0.02", str(LANES), how)
+    async def start(how: str, session: float) -> Member:
+        options = ("0.02", str(LANES), str(session), how)
+        given = (cluster.bootstrap_servers, topic_prefix, str(tmp_path / "log"), *options)
         member = await asyncio.create_subprocess_exec(
             sys.executable, str(PROGRAM), *given, env={**os.environ}, stdout=asyncio.subprocess.PIPE
         )
@@ -65,25 +69,36 @@ async def new_member(cluster: Cluster, topic_prefix: str, tmp_path: Path) -> Asy
 class Written:
     """The events: their identities, and those that are refused."""
 
-    def __init__(self, topic: str, events: int) -> None:
-        chance = random.Random(5)
-        self.rows: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
+    def __init__(self, topic: str) -> None:
+        self._topic, self._chance = topic, random.Random(5)
+        self._ends: Counter[int] = Counter()
         self.good: Counter[str] = Counter()
         self.bad: Counter[str] = Counter()
         self.states: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
         """By key: how many good events it has, and the sum of their digests."""
+
+    @property
+    def total(self) -> int:
+        return self.good.total() + self.bad.total()
+
+    async def go_on(self, cluster: Cluster, events: int) -> None:
+        """Writes so many more."""
+        rows: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
         for number in range(events):
-            hot = chance.random() < HOT
-            partition = 0 if hot else chance.randrange(PARTITIONS)
-            bad = chance.random() < BAD
-            identity = f"{topic}/{partition}/{len(self.rows[partition])}"
+            hot = self._chance.random() < HOT
+            partition = 0 if hot else self._chance.randrange(PARTITIONS)
+            bad = self._chance.random() < BAD
+            identity = f"{self._topic}/{partition}/{self._ends[partition]}"
+            self._ends[partition] += 1
             (self.bad if bad else self.good)[identity] += 1
             key = b"hot" if hot else b"p%d-%d" % (partition, number % 50)
             if not bad:
                 state = self.states[key.decode()]
                 state[0] += 1
                 state[1] = (state[1] + int(hashlib.sha256(identity.encode()).hexdigest()[:14], 16)) % 2**61
-            self.rows[partition].append((key, b'"bad"' if bad else b'"good"'))
+            rows[partition].append((key, b'"bad"' if bad else b'"good"'))
+        for partition, each in rows.items():
+            await cluster.write(self._topic, each, partition)
 
 
 class Runs:
@@ -190,33 +205,40 @@ async def test_each_event_of_a_shared_key_is_handled(
     outputs = {f"{topic_prefix}-out": 2, f"{topic_prefix}-seen": 2, f"{topic_prefix}-dead": 1}
     await cluster.create(**{topic: PARTITIONS, **outputs})
     partials = [f"{topic_prefix}-group.{topic}.partials"] if how == "merged" else []
-    written = Written(topic, events)
-    for partition, rows in written.rows.items():
-        await cluster.write(topic, rows, partition)
-    members = [await new_member(how) for _ in range(3)]
+    written = Written(topic)
+    disturbed = "kill" in faults or "sleep" in faults
+    start = partial(new_member, how, SHORT if disturbed else LONG)
+    members = [await start() for _ in range(3)]
+    await written.go_on(cluster, events)
+
+    async def is_shared() -> bool:
+        """However slow members are to come together, there is something to share."""
+        if len(runs.read()[1]) > written.total - events / 2:
+            await written.go_on(cluster, events // 2)
+        return bool(await shared(cluster, topic_prefix))
 
     async def reach(part: float) -> None:
-        await until(lambda: len(runs.read()[1]) >= part * events, timeout=STUCK_SECONDS)
+        await until(lambda: len(runs.read()[1]) >= part * written.total, timeout=STUCK_SECONDS)
 
+    await until(is_shared)
     for number, fault in enumerate(faults, 1):
         await reach(0.9 * number / (len(faults) + 1))
         log_it.info("fault %d of %d: %s", number, len(faults), fault)
-        await strike(fault, members, chance, partial(new_member, how))
+        await strike(fault, members, chance, start)
     await until(lambda: is_over(cluster, topic_prefix, partials), timeout=STUCK_SECONDS)
     for member in members:
         member.terminate()
     assert [await member.wait() for member in members] == [0] * len(members)
-    disturbed = "kill" in faults or "sleep" in faults
     exactly_once = how != "at-least-once"
     found = await compare(cluster, topic_prefix, written, runs, exactly_once=exactly_once, disturbed=disturbed)
     for each in partials:
         await compare_states(cluster, topic_prefix, each, written)
     assert found
     starts, _ = runs.read()
-    again = sum(len(each) for each in starts.values()) - events
+    again = sum(len(each) for each in starts.values()) - written.total
     log_it.warning(
         "%d events, %d of them shared, %d records in slots, %d runs more than events",
-        events,
+        written.total,
         len(found),
         found.total(),
         again,

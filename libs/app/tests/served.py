@@ -1,4 +1,4 @@
-"""An app that runs beside a test."""
+"""An app that runs beside a test, and its group."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from keygrouping.app import App
+from keygrouping_service.testing import Cluster, until
 
 
 @asynccontextmanager
@@ -19,3 +20,12 @@ async def serving(app: App) -> AsyncIterator[asyncio.Task[None]]:
     finally:
         stop.set()
         await task
+
+
+async def until_left(cluster: Cluster, group: str) -> None:
+    """Until the group has no members: a broker may have it that one is there for a moment after it has ended."""
+
+    async def is_left() -> bool:
+        return await cluster.members(group) == 0
+
+    await until(is_left)

@@ -14,7 +14,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,8 @@ from keygrouping_app.kafka.writing import write_all
 from keygrouping_app.lanes import LoopLanes
 from keygrouping_service.testing import Cluster, notes, until
 
-from .served import serving
+from .served import serving, until_left
+from .test_faults import Log, judge
 
 pytestmark = pytest.mark.kafka
 
@@ -39,11 +39,7 @@ async def made(cluster: Cluster, prefix: str, partitions: int) -> Callable[..., 
     await cluster.create(**{f"{prefix}-in": partitions, f"{prefix}-out": 2, f"{prefix}-dead": 1})
 
     def app(**settings: Any) -> App:
-        given: dict[str, Any] = {
-            "brokers": cluster.bootstrap_servers,
-            "dead_letters": f"{prefix}-dead",
-            "session_timeout": 6.0,
-        }
+        given: dict[str, Any] = {"brokers": cluster.bootstrap_servers, "dead_letters": f"{prefix}-dead"}
         return App(f"{prefix}-group", **(given | settings))
 
     return app
@@ -82,7 +78,8 @@ async def committed(cluster: Cluster, prefix: str, partitions: int) -> dict[int,
 
 
 async def test_all_is_handled_written_and_committed_and_the_group_is_left(cluster: Cluster, topic_prefix: str) -> None:
-    app = (await made(cluster, topic_prefix, 2))()
+    # No broker ends a session while this is waited for: the member leaves by itself.
+    app = (await made(cluster, topic_prefix, 2))(session_timeout=600.0)
     seen: defaultdict[str, list[int]] = defaultdict(list)
 
     @app.on(f"{topic_prefix}-in", concurrency=8)
@@ -102,7 +99,7 @@ async def test_all_is_handled_written_and_committed_and_the_group_is_left(cluste
     async with serving(app):
         await until(all_committed)
         assert await cluster.members(f"{topic_prefix}-group") == 1
-    assert await cluster.members(f"{topic_prefix}-group") == 0
+    await until_left(cluster, f"{topic_prefix}-group")
     assert sorted(int(record.value or b"") for record in await cluster.read(f"{topic_prefix}-out")) == sorted(
         2 * number for number in [*range(300), *range(300)]
     )
@@ -238,7 +235,7 @@ async def test_a_partition_moves_when_its_slow_handler_has_ended_and_the_others_
     def declared(name: str) -> App:
         app = new_app()
 
-        @app.on(f"{topic_prefix}-in", timeout=60)
+        @app.on(f"{topic_prefix}-in", timeout=600)
         async def work(event: Event) -> None:
             log.append((name, "start", event.partition, event.offset))
             if event.offset == 0:
@@ -423,7 +420,7 @@ async def test_killed_and_joining_members_lose_nothing_keep_the_order_and_redo_o
     log, chance = tmp_path / "log", random.Random(5)
     members = [await new_member() for _ in range(2)]
     told: list[tuple[int, set[tuple[int, int]]]] = []
-    killed: set[int] = set()
+    killed: dict[int, int] = {}
 
     def all_have_partitions() -> bool:
         gained = {int(process) for what, _, process, *_ in owned(log) if what == "gain"}
@@ -441,9 +438,9 @@ async def test_killed_and_joining_members_lose_nothing_keep_the_order_and_redo_o
 
             await until(reached)
             victim = members.pop(0)
+            killed[victim.pid] = time.monotonic_ns()
             victim.send_signal(signal.SIGKILL)
             await victim.wait()
-            killed.add(victim.pid)
             state = await committed(cluster, topic_prefix, partitions)
             done = {(p, o) for p, (first, ended) in state.items() for o in [*range(first), *ended]}
             told.append((time.monotonic_ns(), done))
@@ -459,7 +456,9 @@ async def test_killed_and_joining_members_lose_nothing_keep_the_order_and_redo_o
             member.terminate()
         codes = [await member.wait() for member in members]
     assert codes == [0, 0]
-    check(lines_of(log), partitions * count, told, killed)
+    found = judge(Log(log).read(), partitions * count, killed)
+    assert not found.faults, str(found)
+    look_at_commits(lines_of(log), told, thrown_out_of(log))
     assert await cluster.read(f"{topic_prefix}-dead") == []
 
 
@@ -467,7 +466,7 @@ async def test_a_member_that_sleeps_too_long_spoils_nothing_when_it_wakes_up(
     cluster: Cluster, topic_prefix: str, tmp_path: Path, new_member: NewMember
 ) -> None:
     await made(cluster, topic_prefix, 2)
-    log, events = tmp_path / "log", 3000
+    log, events = tmp_path / "log", 1500
     for partition in range(2):
         await cluster.write(f"{topic_prefix}-in", rows(events, 30), partition)
     sleeper = await new_member()
@@ -476,12 +475,14 @@ async def test_a_member_that_sleeps_too_long_spoils_nothing_when_it_wakes_up(
         await until(lambda: len(lines_of(log)) > 500)
         sleeper.send_signal(signal.SIGSTOP)
         asleep = {line.place for line in lines_of(log)}
+        for partition in range(2):  # or it has done all before, on a busy machine
+            await cluster.write(f"{topic_prefix}-in", rows(events, 30), partition)
         members.append(await new_member())
         await until(lambda: any(line.process == members[1].pid for line in lines_of(log)))
         sleeper.send_signal(signal.SIGCONT)
 
         async def all_committed() -> bool:
-            return await committed(cluster, topic_prefix, 2) == {0: (events, set()), 1: (events, set())}
+            return await committed(cluster, topic_prefix, 2) == {0: (2 * events, set()), 1: (2 * events, set())}
 
         await until(all_committed)
     finally:
@@ -491,7 +492,7 @@ async def test_a_member_that_sleeps_too_long_spoils_nothing_when_it_wakes_up(
         codes = [await member.wait() for member in members]
     assert codes == [0] * 2
     lines = lines_of(log)
-    assert len({line.place for line in lines if line.what == "end"}) == 2 * events
+    assert len({line.place for line in lines if line.what == "end"}) == 4 * events
     thrown_out = thrown_out_of(log)
     assert sleeper.pid in thrown_out
     begun = Counter(line.place for line in lines if line.what == "start")
@@ -500,28 +501,11 @@ async def test_a_member_that_sleeps_too_long_spoils_nothing_when_it_wakes_up(
     }
 
 
-def check(lines: list[Line], events: int, told: list[tuple[int, set[tuple[int, int]]]], killed: set[int]) -> None:
-    """Nothing is lost; no key is worked at twice at a time or out of order; what was committed never runs again, and
-    what a killed member had begun is all that ever does."""
-    assert len({line.place for line in lines if line.what == "end"}) == events
+def look_at_commits(
+    lines: list[Line], told: list[tuple[int, set[tuple[int, int]]]], thrown_out: dict[int, int]
+) -> None:
+    """What was committed never runs again, but in a member that the group had gone on without, as it was about to."""
     assert len({line.process for line in lines}) >= 3
-    last_process = {line.process: line.time for line in lines}
-    starts: defaultdict[str, list[Line]] = defaultdict(list)
-    ends = {(line.process, line.place): line.time for line in lines if line.what == "end"}
-    for line in lines:
-        if line.what == "start":
-            starts[line.key].append(line)
-    for mine in starts.values():
-        first_starts = list(dict.fromkeys(line.place for line in mine))
-        assert first_starts == sorted(first_starts)
-        for before, after in pairwise(mine):
-            # One that a kill cut off ran no longer than its process.
-            assert ends.get((before.process, before.place), last_process[before.process]) <= after.time
-    begun_by: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-    for line in lines:
-        if line.what == "start":
-            begun_by[line.place].append(line.process)
-    assert all(set(members[:-1]) <= killed for members in begun_by.values())
     for now, done in told:
-        again = {line.place for line in lines if line.what == "start" and line.time > now}
-        assert not again & done
+        later = [line for line in lines if line.what == "start" and line.time > now]
+        assert not {line.place for line in later if line.time > thrown_out.get(line.process, 0)} & done

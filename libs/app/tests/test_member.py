@@ -81,7 +81,7 @@ async def test_commits_never_cross_a_rebalance(
     """A commit behind the request to join is answered behind it, by a group that has gone on."""
     topic = f"{topic_prefix}-in"
     await cluster.create(**{topic: 4})
-    settings = Settings(f"{topic_prefix}-group", cluster.bootstrap_servers, "dead", session_timeout=6.0)
+    settings = Settings(f"{topic_prefix}-group", cluster.bootstrap_servers, "dead")
     stays, comes = Owner(settings, topic), Owner(settings, topic)
     say, commits = CooperativeAssignor.metadata, set[asyncio.Task[bool]]()
 
@@ -106,7 +106,7 @@ async def test_commits_never_cross_a_rebalance(
 async def test_what_is_lost_while_it_is_given_up_is_lost_once(cluster: Cluster, topic_prefix: str) -> None:
     topic = f"{topic_prefix}-in"
     await cluster.create(**{topic: 4})
-    settings = Settings(f"{topic_prefix}-group", cluster.bootstrap_servers, "dead", session_timeout=6.0)
+    settings = Settings(f"{topic_prefix}-group", cluster.bootstrap_servers, "dead")
     stays, comes = Absorbed(settings, topic), Owner(settings, topic)
     async with kept(asyncio.create_task(stays.member.keep())):
         await until(lambda: len(stays.has) == 4)

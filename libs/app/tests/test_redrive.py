@@ -114,7 +114,7 @@ async def with_letters(cluster: Cluster, prefix: str, count: int) -> Callable[[]
     await cluster.create(**{f"{prefix}-in": 2, f"{prefix}-dead": 1})
 
     def declared() -> App:
-        app = App(prefix, brokers=cluster.bootstrap_servers, dead_letters=f"{prefix}-dead", session_timeout=6)
+        app = App(prefix, brokers=cluster.bootstrap_servers, dead_letters=f"{prefix}-dead")
 
         @app.on(f"{prefix}-in", retries=0)
         async def work(event: Event) -> None:

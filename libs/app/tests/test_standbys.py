@@ -37,7 +37,7 @@ class Account:
 
 
 def app_of(name: str, topic: str, out: str, brokers: str = "nowhere:9092", **state: Any) -> App:
-    app = App(name, brokers=brokers, dead_letters=f"{name}-dead", session_timeout=6)
+    app = App(name, brokers=brokers, dead_letters=f"{name}-dead")
 
     @app.on(topic, state=State(Account, **state))
     async def book(event: Event, account: Account) -> Output:
@@ -112,10 +112,11 @@ async def test_whoever_takes_over_reads_only_what_its_copy_has_not(
         return [record.value or b"" for record in await cluster.read(out)]
 
     def is_copied() -> bool:
-        """Whether each of both has its two partitions, and a copy of all of the other's."""
+        """Whether each of both has its two partitions, and a copy of all of the other's, up to the end."""
         copies = [copy for member in members for copy in member.standbys._copies.values()]
         counts = [len(member.partitions) for member in members]
-        return counts == [2, 2] and [len(copy.states) for copy in copies] == [KEYS] * 4
+        left = [member.standbys.left_of(topic) for member in members]
+        return (counts, left) == ([2, 2], [[0, 0]] * 2) and [len(copy.states) for copy in copies] == [KEYS] * 4
 
     def app() -> App:
         return app_of(name, topic, out, cluster.bootstrap_servers, standbys=1)

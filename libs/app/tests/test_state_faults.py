@@ -96,7 +96,7 @@ class Mover:
         body = json.dumps({"slot": slot}).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{port}/keys/{key}/slot", body, method="PUT")
         try:
-            with urllib.request.urlopen(request, timeout=2) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 self._there.add(port)
                 return bool(answer.status == HTTPStatus.ACCEPTED)
         except OSError as error:

@@ -199,7 +199,11 @@ async def test_a_member_waits_for_what_stands_behind_a_transaction_that_is_open(
     async with serving(bank.app()):
         await bank.pay(1)
         await bank.reach(1)
-        foreign = AIOKafkaProducer(bootstrap_servers=bank.cluster.bootstrap_servers, transactional_id=bank.group)
+        foreign = AIOKafkaProducer(
+            bootstrap_servers=bank.cluster.bootstrap_servers,
+            transactional_id=bank.group,
+            transaction_timeout_ms=600_000,
+        )
         await foreign.start()
         await foreign.begin_transaction()
         await foreign.send_and_wait(bank.changelog, b"1", b"foreign", 0)

@@ -28,6 +28,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 CHROMIUM = shutil.which("chromium")
 DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 360, "height": 740}
+MOST_MS = 120_000
+"""For what Chromium does: ends a test that hangs, and is no bound on how long it may take."""
 NASTY = "<img src=x onerror=alert(1)>\u202e\x07"
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium to test the page")
@@ -45,7 +47,7 @@ class Site:
         self._up = threading.Event()
         self._thread = threading.Thread(target=self.loop.run_until_complete, args=(self._serve(),))
         self._thread.start()
-        assert self._up.wait(60)
+        assert self._up.wait(300)
 
     async def _serve(self) -> None:
         self.stop, release = asyncio.Event(), asyncio.Event()
@@ -96,9 +98,9 @@ class Site:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=20_000)
+    expect.set_options(timeout=MOST_MS)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=MOST_MS)
         yield browser
         browser.close()
 
@@ -128,7 +130,7 @@ def opens(browser: Browser) -> Iterator[Opens]:
         context = browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(MOST_MS)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda message: faults.append(message.text) if "Content Security" in message.text else None)
         page.goto(url)

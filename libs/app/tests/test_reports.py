@@ -33,7 +33,7 @@ async def test_a_member_that_leaves_grants_nothing_from_then_on(cluster: Cluster
 
     member = asyncio.create_task(app.serve(stop))
     try:
-        await asyncio.wait_for(runs.wait(), 60)
+        await asyncio.wait_for(runs.wait(), 300)
         await until(last)
         stop.set()
         await until(is_withdrawn)

@@ -141,7 +141,7 @@ async def test_what_is_too_large_for_slots_is_not_given_to_them(
     await streams.limit(20_000)
     with pytest.raises(AppError, match=r"max.message.bytes=20000.*--add-config max.message.bytes=32768"):
         async with serving(streams.app()) as refused:
-            await asyncio.wait_for(refused, 60)
+            await asyncio.wait_for(refused, 300)
 
 
 @pytest.mark.kafka

@@ -15,7 +15,8 @@ from typing import Any
 
 import orjson
 import pytest
-from keygrouping_app import App, Breaker, Event
+from keygrouping_app import App, Breaker, Event, members
+from keygrouping_app import serving as module
 from keygrouping_app.commands import top
 from keygrouping_app.commands.top_view import page
 from keygrouping_app.members import Answers, ask, groups_of
@@ -26,6 +27,13 @@ from keygrouping_service.testing import until
 from rich.console import Console
 
 from .fake_runner import running
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine an answer may take longer than people wait for it."""
+    for each in (members, module):
+        monkeypatch.setattr(each, "_SECONDS", 60.0)
 
 
 def part(**told: Any) -> dict[str, Any]:

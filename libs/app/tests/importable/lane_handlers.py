@@ -44,7 +44,7 @@ def act(event: Event) -> Output | None:
         case "sleep":
             time.sleep(3600)
         case "hold":  # one instruction, during which no other thread of the process runs
-            assert 7**30_000_000
+            assert 7**60_000_000
     return None
 
 

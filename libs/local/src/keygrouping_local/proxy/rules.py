@@ -12,7 +12,8 @@ from keygrouping_local.proxy.requests import Request
 Match: TypeAlias = Callable[[Request], bool]
 """Runs on the proxy's thread: it should only look at the request."""
 
-_TIMEOUT = 30.0
+_TIMEOUT = 300.0
+"""Ends a test that hangs, and is no bound on how long things may take: other tests run on the same cores."""
 
 
 class Rule:

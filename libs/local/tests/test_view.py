@@ -108,6 +108,14 @@ def test_without_a_terminal_the_addresses_are_told_once_they_are_known() -> None
     assert "http://127.0.0.1:8080" in told and ABOUT.broker in told and ABOUT.logs in told
 
 
+def test_what_has_no_api_is_not_called_one() -> None:
+    target = console(terminal=False)
+    with PlainView(target) as view:
+        view.show(dataclasses.replace(ABOUT, serves="Metrics"), snapshot(), "http://127.0.0.1:8080")
+    assert "Metrics http://127.0.0.1:8080" in output(target)
+    assert "API" not in output(target)
+
+
 def test_the_console_decides_on_the_view() -> None:
     assert isinstance(view_for(console(terminal=True)), LiveView)
     assert isinstance(view_for(console(terminal=False)), PlainView)

@@ -120,7 +120,8 @@ class Run:
     async def _stream(self, settings: ServiceSettings) -> bool:
         """Runs the services until all results are final (True) or the user stops them (False)."""
         logs = self._folder / "logs"
-        about = About(self._title(), settings.bootstrap_servers, str(logs))
+        serves = "Worker's health and metrics" if self._options.combines else "API"
+        about = About(self._title(), settings.bootstrap_servers, str(logs), serves)
         with Supervisor(logs) as services:
             if self._options.runner == "spark":
                 # The longest start goes first, beside the broker's; the job waits for its topics.

@@ -34,6 +34,8 @@ class About:
     title: str
     broker: str
     logs: str
+    serves: str = "API"
+    """What the address is that is shown of the run."""
 
 
 class View(Protocol):
@@ -130,7 +132,7 @@ def page(about: About, snapshot: Snapshot, router_url: str | None) -> Renderable
 
 
 def _places(about: About, router_url: str | None) -> str:
-    return f"API {router_url or 'starting'}   Kafka {about.broker}   logs {about.logs}   Ctrl-C stops"
+    return f"{about.serves} {router_url or 'starting'}   Kafka {about.broker}   logs {about.logs}   Ctrl-C stops"
 
 
 def comparison_table(comparison: Comparison) -> Table:

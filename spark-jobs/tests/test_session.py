@@ -40,6 +40,16 @@ def test_inner_classes_are_named_as_the_version_has_them(version: str, place: st
     assert found == f"org.apache.spark.sql.execution.streaming.{place}MicroBatchExecution"
 
 
+def test_a_version_that_cannot_start_a_query_again_is_refused_in_one_line() -> None:
+    with pytest.raises(
+        Fatal, match=r"Spark 4\.1\.1 can't run this job.*SPARK-55271.*Use Spark 4\.2 or 4\.0"
+    ) as refused:
+        session.require_version("4.1.1")
+    assert "\n" not in str(refused.value)
+    for version in ("4.0.5", "4.2.0", "4.10.0.dev1"):
+        session.require_version(version)
+
+
 @pytest.mark.spark
 def test_the_inner_classes_are_there_in_the_version_that_runs(spark: SparkSession) -> None:
     jvm: Any = spark._jvm

@@ -52,13 +52,15 @@ _WRITTEN: tuple[Role, ...] = ("partials", "results", "positions", "dead_letters"
 
 async def serve(settings: SparkSettings, stop: asyncio.Event) -> None:
     """Runs the stages of the settings until `stop`."""
+    session.require_version()
     logging.getLogger("py4j").setLevel(logging.WARNING)
     stages: list[Stage] = []
     for query in settings.stages.split(","):
         show(query, settings.group(query))
     endpoint = TokenEndpoint(settings.tokens()) if settings.takes_tokens else None
-    routes = [endpoint.router] if endpoint else []
-    app = create_app("keygrouping Spark job", lambda: bool(stages), *routes, frequent={PATH})
+    app = create_app(
+        "keygrouping Spark job", lambda: bool(stages), *([endpoint.router] if endpoint else []), frequent={PATH}
+    )
     bounds = {**settings.http_bounds, "media": (JSON, FORM) if endpoint else (JSON,)}
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(serving(app, settings.http_host, settings.http_port, **bounds))

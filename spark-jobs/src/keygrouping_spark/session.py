@@ -61,6 +61,15 @@ def inner_class(package: str, name: str, version: str = pyspark.__version__) -> 
     return ".".join([_EXECUTION, *([package] if apart else []), name])
 
 
+def require_version(version: str = pyspark.__version__) -> None:
+    """`Fatal` if the job can't use this version of Spark."""
+    if version.startswith("4.1."):
+        raise Fatal(
+            f"Spark {version} can't run this job: its Kafka connector ends a query that is started again from its "
+            "checkpoint (SPARK-55271). Use Spark 4.2 or 4.0, with the connector of that version"
+        )
+
+
 def configuration(settings: SparkSettings) -> dict[str, str]:
     """Spark's settings for this job."""
     return {

@@ -1,5 +1,6 @@
 """The log of the worker's batches on a real broker, without Spark: it fences, and knows a checkpoint out of date."""
 
+import re
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
@@ -85,12 +86,29 @@ async def test_a_second_driver_ends_the_first_and_a_checkpoint_that_is_out_of_da
         await first.begin(starts(2, 2), {0: 3, 1: 3})
     await second.require({})
     await second.begin(starts(2, 2), {0: 2, 1: 2})
-    await second.require(BOTH)
+    await second.require({0: 2, 1: 2})
     again = await drivers.open("one")
-    with pytest.raises(Fatal, match="out of date"):
-        await again.require(BOTH)
+    with pytest.raises(Fatal, match="out of date, as a driver with another one has gone on since"):
+        await again.require({0: 2, 1: 2})
     with pytest.raises(Fatal, match="out of date"):
         await first.begin(starts(2, 2), {0: 3, 1: 3})
+
+
+async def test_an_older_copy_of_a_checkpoint_is_told_where_it_ends(drivers: Drivers) -> None:
+    log = await drivers.open("one")
+    await log.begin(starts(0, 0), {0: 4, 1: 130})
+    copy = await drivers.open("one")
+    await copy.require({0: 4, 1: 130})
+    await copy.begin(starts(4, 130), {0: 4, 1: 150})
+    again = await drivers.open("one")
+    await again.require({0: 4, 1: 150})
+    place = f"{drivers.settings.routed_topic}[1]"
+    since = f"it ends at offset 130 of {place}, and has gone on to 150 in another copy"
+    with pytest.raises(Fatal, match=re.escape(f"of the worker is out of date, as {since}: start the newest one")):
+        await again.require({0: 4, 1: 130})
+    await log.close()  # as after an error
+    with pytest.raises(Fatal, match=re.escape("has gone on to 150 in another copy")):
+        await log.begin(starts(4, 130), {0: 4, 1: 140})
 
 
 def refused(partition: int, offset: int) -> Refused:

@@ -66,8 +66,9 @@ def test_a_state_of_another_version_is_told_with_what_to_do(
 
 def test_a_checkpoint_has_begun_once_a_batch_is_planned(spark: SparkSession, tmp_path: Any) -> None:
     checkpoint = Checkpoint(spark, str(tmp_path), "worker")
-    assert not checkpoint.has_begun
+    assert checkpoint.last_planned == -1
     (tmp_path / "worker" / "offsets").mkdir(parents=True)
-    assert not checkpoint.has_begun
-    (tmp_path / "worker" / "offsets" / "0").write_text("v1\n{}\n")
-    assert checkpoint.has_begun
+    assert checkpoint.last_planned == -1
+    for name in ("0", "9", "10", ".11.crc"):
+        (tmp_path / "worker" / "offsets" / name).write_text("v1\n{}\n")
+    assert checkpoint.last_planned == 10

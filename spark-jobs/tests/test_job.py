@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -451,11 +452,53 @@ async def test_a_lost_checkpoint_counts_no_event_twice_or_never_though_its_last_
     dead = [dict(record.headers) for record in await pipeline.cluster.read(pipeline.topic("dead_letters"))]
     assert Counter(each["keygrouping-partition"] for each in dead) == {b"1": 2, b"2": 4}, "of 2 nobody knew"
 
-    pipeline.start()
-    assert pipeline.driver is not None
-    await until(lambda: pipeline.driver is not None and pipeline.driver.poll() is not None, START_SECONDS)
-    assert pipeline.driver.returncode == 1
-    assert f"{pipeline.checkpoint('checkpoint')} of the worker is out of date" in last_lines(pipeline.log, 1)[0]
+    await both_are_out_of_date(pipeline)
+
+
+async def both_are_out_of_date(pipeline: Pipeline) -> None:
+    """Each stage alone refuses the checkpoint."""
+    for stage in ("worker", "aggregator"):
+        pipeline.start(spark_stages=stage)
+        assert pipeline.driver is not None
+        await until(lambda: pipeline.driver is not None and pipeline.driver.poll() is not None, START_SECONDS)
+        assert pipeline.driver.returncode == 1
+        line = last_lines(pipeline.log, 1)[0]
+        assert f"{pipeline.checkpoint('checkpoint')} of the {stage} is out of date" in line
+
+
+@pytest.mark.skipif("CHECKPOINTS" in os.environ, reason="copies a local folder")
+async def test_an_older_copy_of_the_checkpoint_is_refused_and_a_new_one_is_exact(pipeline: Pipeline) -> None:
+    rng = random.Random(7)
+    checkpoint, copy = Path(pipeline.checkpoint("checkpoint")), pipeline.folder / "copy"
+    for window in range(2):
+        pipeline.start()
+        await pipeline.send(some_events(rng, window))
+        await pipeline.promise((window + 1) * WINDOW)
+        await pipeline.reaches((window + 1) * WINDOW)
+        assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+        if not copy.exists():
+            shutil.copytree(checkpoint, copy)
+    shutil.rmtree(checkpoint)
+    copy.rename(checkpoint)
+    await pipeline.send(some_events(rng, 2))
+    await both_are_out_of_date(pipeline)
+
+    await forget_what_is_final(pipeline)
+    pipeline.start(spark_checkpoint=pipeline.checkpoint("another"))
+    await pipeline.finish()
+    await pipeline.reaches(END)
+    check(await pipeline.results(), pipeline.expected())
+
+
+async def forget_what_is_final(pipeline: Pipeline) -> None:
+    """As if the driver was killed between writing results and committing how far they are final."""
+    topic, group = pipeline.topic("partials"), f"{pipeline.application}-aggregator"
+    committed = await pipeline.cluster.committed(group, topic)
+    options = {"bootstrap_servers": pipeline.cluster.bootstrap_servers, "enable_auto_commit": False}
+    async with started(AIOKafkaConsumer(group_id=group, **options)) as consumer:
+        consumer.assign([TopicPartition(topic, partition) for partition in committed])
+        before = {partition: replace(entry, progress=Progress()) for partition, entry in committed.items()}
+        await commit_progress(consumer, topic, before)
 
 
 async def all_read(pipeline: Pipeline) -> bool:

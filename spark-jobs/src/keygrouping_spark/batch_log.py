@@ -10,7 +10,7 @@ Records of a batch that are of no use go to the dead letters when its partials a
 one transaction with the offset up to which that has been done: who writes the batch again goes on there.
 
 The transactional id fences a former driver. If that one is started again on its own checkpoint, the id in the metadata
-tells it that another checkpoint has gone on meanwhile.
+tells it that another checkpoint has gone on meanwhile; an older copy of the same checkpoint is known by its offsets.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from keygrouping_service.kafka.progress import Committed, read_offsets
 from keygrouping_service.kafka.topic_ids import same_topic
 from keygrouping_service.records.batches import Outbox
 
+from keygrouping_spark.checkpoint import ANOTHER, out_of_date
 from keygrouping_spark.refused import Refused, append_refused, count_refused, largest_letter
 from keygrouping_spark.settings import SparkSettings
 
@@ -104,15 +105,20 @@ class BatchLog:
             return None
         return Batch(words[1], int(words[2]), stored.offset, int(words[4]) if words[4:] else 0)
 
-    async def require(self, partitions: Mapping[int, object]) -> None:
-        """`Fatal` if another checkpoint has written last."""
-        last = await self.last(partitions)
-        if not {batch.checkpoint for batch in last.values()} <= {self.checkpoint_id, *self._former}:
-            raise Fatal(
-                f"the checkpoint {self.settings.checkpoint} of the worker is out of date, as a driver with another one "
-                "has gone on since: start that one, or set KEYGROUPING_SPARK_CHECKPOINT to a new folder, which goes on "
-                "where the last one was. Run one driver for each application"
-            )
+    async def require(self, ends: Mapping[int, int]) -> None:
+        """`Fatal` if another checkpoint has written last, or a later state of this one: it lies in an older copy.
+
+        `ends` of partitions: where the last batch ends that this checkpoint knows of.
+        """
+        for partition, batch in (await self.last(ends)).items():
+            if batch.checkpoint not in {self.checkpoint_id, *self._former}:
+                raise out_of_date(self.settings.checkpoint, "worker", ANOTHER)
+            if batch.checkpoint == self.checkpoint_id and batch.end > ends[partition]:
+                place = f"{self.settings.routed_topic}[{partition}]"
+                since = (
+                    f"it ends at offset {ends[partition]} of {place}, and has gone on to {batch.end} in another copy"
+                )
+                raise out_of_date(self.settings.checkpoint, "worker", since)
 
     async def begin(self, starts: Mapping[int, Committed], ends: Mapping[int, int]) -> None:
         """Commits where a batch begins and ends, before it writes anything. `Fatal` if another driver took over."""
@@ -140,7 +146,7 @@ class BatchLog:
         await retry(lambda: self._refuse_once(partition, refused, after), "writing dead letters")
 
     async def _refuse_once(self, partition: int, refused: Sequence[Refused], after: int) -> None:
-        await self._reopen(self._now)
+        await self._reopen({p: batch.end for p, batch in self._now.items()})
         # If not, the last attempt has written them, and was not answered.
         if self.told(partition) < after:
             if self._largest is None:
@@ -154,12 +160,12 @@ class BatchLog:
             self._now |= now
         count_refused(refused)
 
-    async def _reopen(self, partitions: Mapping[int, object]) -> None:
-        """After an error, of which nobody knows what has been committed."""
+    async def _reopen(self, ends: Mapping[int, int]) -> None:
+        """After an error, of which nobody knows what has been committed. `ends` of the batch under way."""
         if self._producer is None:
             await self.open()
             async with self._transactions():
-                await self.require(partitions)
+                await self.require(ends)
                 last = await self.last(self._now)
             self._now = {p: replace(each, told=_told(last.get(p), each)) for p, each in self._now.items()}
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,6 +23,9 @@ STATE = 1
 that merge them: Spark would read a state of other columns wrong, or end again at each start without saying why."""
 
 _STATE = "version of the state"
+
+ANOTHER = "a driver with another one has gone on since"
+"""Why a checkpoint is out of date."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,15 @@ def _declaration(aggregate: Aggregate) -> list[Any]:
     return [aggregate.name, aggregate.op, *fields, *filter(None, [settings])]
 
 
+def out_of_date(root: str, stage: str, since: str) -> Fatal:
+    """What is told of a checkpoint that is not the newest one."""
+    return Fatal(
+        f"the checkpoint {root} of the {stage} is out of date, as {since}: start the newest one, or set "
+        "KEYGROUPING_SPARK_CHECKPOINT to a new folder, which goes on where that one was. Run one driver for each "
+        "application"
+    )
+
+
 class Checkpoint:
     """The checkpoint of one stage's query."""
 
@@ -96,9 +107,8 @@ class Checkpoint:
         text = self._read(f"{self._stage}.json")
         return Identity(**json.loads(text)) if text else None
 
-    def create(self, plan: Mapping[str, Any], floor: int) -> Identity:
+    def create(self, identity: Identity) -> Identity:
         """Makes the checkpoint ours."""
-        identity = Identity(uuid.uuid4().hex, plan, floor)
         stream = self._files.create(self._path(f"{self._stage}.json.new"), True)
         stream.write(bytearray(json.dumps(asdict(identity)).encode()))
         stream.close()
@@ -124,15 +134,13 @@ class Checkpoint:
             )
 
     @property
-    def has_begun(self) -> bool:
-        """Whether Spark has planned a batch in it."""
-        folder = self._path(f"{self._stage}/offsets")
-        return bool(self._files.exists(folder) and len(self._files.listStatus(folder)))
+    def last_planned(self) -> int:
+        """Number of the last batch that Spark has planned in it; -1 if there is none."""
+        return self._last_of("offsets")
 
     def offsets(self, topic: str) -> dict[int, int]:
         """Where the last completed batch ended in a topic; empty if there is none."""
-        batch = self._last_commit()
-        return {} if batch is None else self.planned(batch, topic)
+        return self.planned(self._last_of("commits"), topic)
 
     def planned(self, batch: int, topic: str) -> dict[int, int]:
         """Where a batch ends in a topic, as is fixed before it begins; empty if it does not read the topic."""
@@ -140,12 +148,12 @@ class Checkpoint:
         found = (read_offsets(line, topic) for line in lines[2:] if line.startswith("{"))
         return next((offsets for offsets in found if offsets), {})
 
-    def _last_commit(self) -> int | None:
-        folder = self._path(f"{self._stage}/commits")
+    def _last_of(self, kind: str) -> int:
+        folder = self._path(f"{self._stage}/{kind}")
         if not self._files.exists(folder):
-            return None
+            return -1
         names = (status.getPath().getName() for status in self._files.listStatus(folder))
-        return max((int(name) for name in names if name.isdigit()), default=None)
+        return max((int(name) for name in names if name.isdigit()), default=-1)
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._root}/{name}")

@@ -7,6 +7,7 @@ import concurrent.futures
 import json
 import logging
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -169,29 +170,27 @@ class Environment:
             await asyncio.sleep(_TOPIC_POLL)
         return found
 
-    async def open_checkpoint(self, stage: str, plan: Mapping[str, Any], group: Group) -> tuple[Checkpoint, Identity]:
-        """The locked checkpoint of a stage; `Fatal` if it is in use or belongs to another plan.
-
-        A new one begins where the group stands, and takes what is final by then for final.
-        """
+    async def open_checkpoint(self, stage: str) -> tuple[Checkpoint, Identity | None]:
+        """The locked checkpoint of a stage, and whose it is, None if it is new; `Fatal` if it is in use."""
         checkpoint = await asyncio.to_thread(Checkpoint, self.spark, self.settings.checkpoint, stage)
         if not await asyncio.to_thread(checkpoint.lock, _LOCK_TIMEOUT):
             raise Fatal(f"another driver uses the checkpoint {self.settings.checkpoint}: run only one")
-        identity = await asyncio.to_thread(checkpoint.read)
-        if identity is None:
-            await retry(group.judge, f"reading group {group.name}")
-            identity = await asyncio.to_thread(checkpoint.create, plan, group.watermark)
-        checkpoint.require(identity, plan)
-        return checkpoint, identity
+        return checkpoint, await asyncio.to_thread(checkpoint.read)
 
 
 async def worker_stage(environment: Environment) -> Stage:
     """The worker stage: `routed` to `partials`."""
     settings, upstream = environment.settings, environment.upstream
     group = await environment.open_group("worker", settings.routed_topic)
-    checkpoint, identity = await environment.open_checkpoint("worker", worker_plan(settings, group.topic_id), group)
+    checkpoint, identity = await environment.open_checkpoint("worker")
+    plan = worker_plan(settings, group.topic_id)
+    if identity is None:
+        await retry(group.judge, f"reading group {group.name}")
+        identity = await asyncio.to_thread(checkpoint.create, Identity(uuid.uuid4().hex, plan, group.watermark))
+    checkpoint.require(identity, plan)
     firsts = await retry(group.firsts, f"reading topic {settings.routed_topic}")
-    begun = await asyncio.to_thread(lambda: checkpoint.has_begun)
+    planned = await asyncio.to_thread(lambda: checkpoint.last_planned)
+    begun = planned >= 0
     # Where a new checkpoint begins. What is lost before that is counted, and Spark would fail at it. The first batch of
     # one that has begun is written again from where it began.
     starts = {p: max(entry.offset or 0, 0 if begun else firsts[p]) for p, entry in group.last.items()}
@@ -200,7 +199,9 @@ async def worker_stage(environment: Environment) -> Stage:
     environment.stack.push_async_callback(batches.close)
     await retry(batches.open, "taking over from a former driver")
     if begun:
-        await retry(lambda: batches.require(group.last), "reading what was written last")
+        ends = await asyncio.to_thread(checkpoint.planned, planned, settings.routed_topic)
+        ends = dict.fromkeys(group.last, 0) | ends
+        await retry(lambda: batches.require(ends), "reading what was written last")
     else:
         ends = await _repeat_last(writer, group, batches, firsts)
         starts |= {partition: max(end, firsts[partition]) for partition, end in ends.items()}
@@ -358,8 +359,7 @@ async def aggregator_stage(environment: Environment) -> Stage:
     settings, upstream = environment.settings, environment.upstream
     group = await environment.open_group("aggregator", settings.partials_topic)
     await _create_progress_topic(environment.admin, settings.progress_topic)
-    plan = aggregator_plan(settings, group.topic_id)
-    checkpoint, identity = await environment.open_checkpoint("aggregator", plan, group)
+    checkpoint, identity, writer = await _open_results(environment, group)
     positions = await asyncio.to_thread(checkpoint.offsets, settings.partials_topic)
     reading = Reading(settings.partials_topic, positions)
     watermarks = producer(settings)
@@ -390,10 +390,8 @@ async def aggregator_stage(environment: Environment) -> Stage:
         await progress.close(await asyncio.to_thread(checkpoint.planned, batch, settings.partials_topic))
         await runner.advance(progress.published)
 
-    writer = ResultWriter(settings, identity.id)
     letters = Letters(environment.spark.sparkContext)
     sink = _Sink(writer, reading.begin, close_windows, asyncio.get_running_loop(), settings, letters)
-    environment.stack.push_async_callback(sink.writer.close)
     runner = QueryRunner(
         "aggregator",
         lambda: aggregator.start(environment.spark, settings, identity.id, identity.floor, letters, sink.write),
@@ -401,6 +399,29 @@ async def aggregator_stage(environment: Environment) -> Stage:
         lambda: sink.failure,
     )
     return Stage("aggregator", reading, runner, progress, group.unread(reading), positions)
+
+
+async def _open_results(environment: Environment, group: Group) -> tuple[Checkpoint, Identity, ResultWriter]:
+    """The aggregator's checkpoint, and the writer of its results, which has ended a former driver's.
+
+    A new checkpoint takes for final what the group and the results that are written say. It takes over before they are
+    believed: a driver that still writes could be beyond them.
+    """
+    settings = environment.settings
+    plan = aggregator_plan(settings, group.topic_id)
+    checkpoint, identity = await environment.open_checkpoint("aggregator")
+    if identity is not None:
+        checkpoint.require(identity, plan)
+    writer = ResultWriter(settings, identity.id if identity else uuid.uuid4().hex)
+    environment.stack.push_async_callback(writer.close)
+    await retry(writer.open, "taking over from a former driver")
+    if identity is None:
+        await retry(group.judge, f"reading group {group.name}")
+        floor = max(await writer.take_over(), group.watermark)
+        identity = await asyncio.to_thread(checkpoint.create, Identity(writer.checkpoint_id, plan, floor))
+    else:
+        writer.require(await asyncio.to_thread(lambda: checkpoint.last_planned))
+    return checkpoint, identity, writer
 
 
 async def _create_progress_topic(client: AIOKafkaAdminClient, topic: str) -> None:

@@ -130,3 +130,17 @@ def test_with_and_without_adaptive_execution(spark: SparkSession, clicks: DataFr
             check(clicks, ["user"], F.sum("n"), F.collect_set("item"), spread=spread)
     finally:
         spark.conf.unset("spark.sql.adaptive.enabled")
+
+
+def test_what_makes_other_than_a_column_of_each_aggregate_is_combined_by_spark(
+    spark: SparkSession, clicks: DataFrame
+) -> None:
+    for spread in (None, "rows"):
+        check(clicks, ["user"], F.posexplode(F.sort_array(F.collect_list("item"))), spread=spread)
+    spark.conf.set("spark.sql.retainGroupColumns", "false")
+    try:
+        check(clicks, ["user"], F.collect_set("item"), spread=None)
+        with pytest.raises(NotMergeableError, match="leaves out keys"):
+            check(clicks, ["user"], F.collect_set("item"))
+    finally:
+        spark.conf.unset("spark.sql.retainGroupColumns")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keygrouping.spark import SkewError, learned_widths, skewed
+from keygrouping.spark import NotMergeableError, SkewError, learned_widths, skewed
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -88,3 +88,19 @@ def test_a_frame_of_widths_may_have_its_keys_as_texts_or_numbers(spark: SparkSes
     named = clicks.withColumn("user", F.coalesce(F.col("user").cast("string"), F.lit("cold")))
     assert parts(named, widths=spark.createDataFrame([(7, 2)], "k int, w int")) == {"7": 2}
     assert parts(named, widths=[b"7"], partitions=2) == {"7": 2}
+
+
+@pytest.mark.parametrize("spread", [None, "rows", "partials"])
+def test_a_frame_of_widths_adds_no_columns_to_those_of_a_star(
+    spark: SparkSession, clicks: DataFrame, spread: Any
+) -> None:
+    table = spark.createDataFrame([(7, 3)], "user long, parts int")
+    few = clicks.where("id < 60")
+    groups = skewed(few, "user", widths=table, spread=spread).groupBy("user")
+    for asked in (F.collect_list(F.struct("*")), F.count_distinct("*"), F.expr("count(DISTINCT *)")):
+        if spread == "partials":
+            with pytest.raises(NotMergeableError, match="leave spread out"):
+                groups.agg(asked)
+        else:
+            assert_same(groups.agg(asked), few.groupBy("user").agg(asked))
+    assert_same(groups.agg(F.count("*")), few.groupBy("user").agg(F.count("*")))

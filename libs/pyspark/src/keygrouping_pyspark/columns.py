@@ -72,6 +72,26 @@ def _has_python(expression: Any) -> bool:
     return any(map(_has_python, vars(expression).values()))
 
 
+def has_star(column: Column) -> bool:
+    """Whether what a Column calls is given all columns of its frame; `count(*)` counts rows."""
+    call = call_of(column)
+    if call and call.name == "count" and not call.distinct:
+        return False
+    return _has_star_node(_node(column)) if _is_classic(column) else _has_star(_expression(column))
+
+
+def _has_star_node(node: Any) -> bool:
+    return _kind(node) == "UnresolvedStar" or any(map(_has_star_node, _each(node.children())))
+
+
+def _has_star(expression: Any) -> bool:
+    if isinstance(expression, list | tuple):
+        return any(map(_has_star, expression))
+    if not type(expression).__module__.startswith("pyspark.sql.connect"):
+        return False
+    return type(expression).__name__ == "UnresolvedStar" or any(map(_has_star, vars(expression).values()))
+
+
 def number(column: Column) -> float | None:
     """The value of a numeric literal."""
     if _is_classic(column):

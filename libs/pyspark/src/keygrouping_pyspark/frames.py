@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from keygrouping_pyspark.columns import Call, call_of, has_python_aggregate
+from keygrouping_pyspark.columns import Call, call_of, has_python_aggregate, has_star
 from keygrouping_pyspark.combined import are_combined
 from keygrouping_pyspark.errors import NotMergeableError, SkewError
 from keygrouping_pyspark.hashing import hashes_by_value, row_hash
@@ -117,6 +117,11 @@ class Skewed:
     find: Callable[[], Column | None]
     """How the widths are found, which may take a pass over the frame."""
 
+    @property
+    def others(self) -> list[str]:
+        """Columns that are not the user's."""
+        return self.frame.columns[len(self.plain.columns) :]
+
     @cached_property
     def width(self) -> Column | None:
         """None if no key is hot. Found when it is asked for first, as not all work needs it."""
@@ -190,7 +195,7 @@ class SkewedGroups:
             with suppress(NotMergeableError, AnalysisException):
                 return self._by_partials(source.width, asked, plain.schema, sketches=False)
         placed = source.frame.repartition(source.tasks, salt(source.place(source.width), source.tasks))
-        return placed.groupBy(*self._keys).agg(*given)
+        return placed.drop(*source.others).groupBy(*self._keys).agg(*given)
 
     @staticmethod
     def _are_combined(asked: list[_Asked]) -> bool:
@@ -221,8 +226,7 @@ class SkewedGroups:
         if source.width is None:
             return source.plain.groupBy(*self._keys).applyInPandas(function, schema)
         place = salt(source.place(source.width), source.tasks)
-        others = source.frame.columns[len(source.plain.columns) :]
-        spread = Spread(source.frame, place, source.tasks, others)
+        spread = Spread(source.frame, place, source.tasks, source.others)
         return apply_in_parts(spread, self._keys, function, schema, merge)
 
     def applyInPandasWithState(
@@ -312,6 +316,10 @@ class SkewedGroups:
         if any(_SESSION in field.metadata for field in schema.fields[: len(self._keys)]):
             raise NotMergeableError(f"parts of a session window would be sessions of their own: {_INSTEAD}")
         fields = schema.fields[len(self._keys) :]
+        if len(fields) != len(asked):
+            raise NotMergeableError(f"what makes several columns of one, or leaves out keys, is not merged: {_INSTEAD}")
+        if self._skewed.others and any(has_star(each.column) for each in asked):
+            raise NotMergeableError(f"beside a frame of widths, * has its columns, too: name yours, or {_INSTEAD}")
         splits = [
             each.split or self._split(each.column, its, sketches) for each, its in zip(asked, fields, strict=True)
         ]

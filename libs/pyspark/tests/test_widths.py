@@ -4,10 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from keygrouping.inspection.names import KeyNaming
 from keygrouping.spark import NotMergeableError, SkewError, learned_widths, skewed
+from keygrouping_pyspark.widths import given_widths
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, DataType, LongType, StringType
 
 from .same import assert_same
 
@@ -54,17 +58,63 @@ def test_they_are_given(clicks: DataFrame) -> None:
         parts(clicks, widths=["seven"])
 
 
-def report(folder: Path, hashed: bool = False) -> Path:
-    top = [{"key": "7", "share": 0.5}, {"key": "107", "share": 0.001}]
+def report(folder: Path, hashed: bool = False, top: dict[str, float] | None = None) -> Path:
+    keys = [{"key": key, "share": share} for key, share in (top or {"7": 0.5, "107": 0.001}).items()]
     path = folder / "report.json"
-    path.write_text(json.dumps({"keys": {"hashed": hashed, "top": top}}))
+    path.write_text(json.dumps({"keys": {"hashed": hashed, "top": keys}}))
     return path
+
+
+def test_keys_of_a_report_have_as_few_parts_as_even_tasks_need(clicks: DataFrame, tmp_path: Path) -> None:
+    top = {"7": 0.1, "8": 0.004, **{str(100 + each): 0.00012 for each in range(100)}}
+    widths = given_widths(clicks, LongType(), report(tmp_path, top=top), 200)
+    assert widths.pop(7) > 150 and 2 <= widths.pop(8) <= 60
+    assert sum(widths.values()) <= 150
+
+
+def test_keys_that_are_no_text_have_their_bytes_in_a_report(clicks: DataFrame, tmp_path: Path) -> None:
+    name = KeyNaming().name
+    raw, text, literal, long = b"\xff\x00\x81", b"hot", b"base64url:aG90", b"\xff" * 300
+    path = report(tmp_path, top={name(key): 0.2 for key in (raw, text, literal, long, b"e" * 300)})
+    with pytest.warns(UserWarning, match="2 keys are left out: .*has only the first 256 bytes"):
+        assert given_widths(clicks, BinaryType(), path, 4).keys() == {raw, text, literal}
+    with pytest.warns(UserWarning, match="3 keys are left out: .*is no value of a column of type string"):
+        assert given_widths(clicks, StringType(), path, 4).keys() == {"hot", "base64url:aG90"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "known"),
+    [
+        ("bigint", {7, 107}),
+        ("tinyint", {7, 107}),
+        ("decimal(3,0)", {"7", "107"}),
+        ("date", {"2026-01-01"}),
+        ("struct<a: string, b: string>", set()),
+    ],
+)
+def test_keys_of_another_type_are_left_out_of_a_report(
+    clicks: DataFrame, tmp_path: Path, kind: str, known: set[Any]
+) -> None:
+    path = report(tmp_path, top={"7": 0.5, "107": 0.2, "2000": 0.1, "cold": 0.1, "ab": 0.1, "2026-01-01": 0.1})
+    typed: Any = DataType.fromDDL(kind)
+    with pytest.warns(UserWarning, match="'cold' is no value of a column"):
+        assert given_widths(clicks, typed, path, 4).keys() >= known
+        assert "cold" not in given_widths(clicks, typed, path, 4)
+
+
+def test_whole_numbers_of_numpy_are_widths_and_one_name_is_a_column(clicks: DataFrame) -> None:
+    assert parts(clicks, widths={7: np.int64(3), np.int64(8): 2}, by="id") == {7: 3}
+    for wrong in (True, 2.0, np.float64(2), 0):
+        with pytest.raises(SkewError, match="a whole number of at least 1 is wanted"):
+            parts(clicks, widths={7: wrong})
 
 
 def test_they_are_read_from_a_report_of_inspect(clicks: DataFrame, tmp_path: Path) -> None:
     assert parts(clicks, widths=report(tmp_path), partitions=4) == {7: 4}
     with pytest.raises(SkewError, match="without --hash-keys"):
         parts(clicks, widths=str(report(tmp_path, hashed=True)))
+    with pytest.raises(SkewError, match=r"widths='hot' is no file .*: give .* a list of hot keys such as \[\"hot\"\]"):
+        parts(clicks, widths="hot")
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(SkewError, match="is no report"):
         parts(clicks, widths=tmp_path / "other.json")

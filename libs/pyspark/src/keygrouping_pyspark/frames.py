@@ -43,7 +43,7 @@ def skewed(
     key: str | Column,
     *,
     widths: type_of_widths | DataFrame | None = None,
-    by: Sequence[str] | None = None,
+    by: str | Sequence[str] | None = None,
     partitions: int | None = None,
     spread: type_of_spread | None = None,
     sample: float = 0.01,
@@ -80,7 +80,7 @@ def skewed(
             return _hot(column, kind, learned_widths(frame, column, partitions=tasks, sample=sample))
 
         return Skewed(frame, frame, column, hashed, tasks, spread, hot)
-    known = _hot(column, kind, given_widths(widths, tasks, kind))
+    known = _hot(column, kind, given_widths(frame, kind, widths, tasks))
     return Skewed(frame, frame, column, hashed, tasks, spread, lambda: known)
 
 

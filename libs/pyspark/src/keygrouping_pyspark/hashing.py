@@ -23,9 +23,9 @@ def hashes_by_value(kind: DataType) -> bool:
     return not isinstance(kind, MapType | VariantType)
 
 
-def row_hash(frame: DataFrame, by: Sequence[str] | None) -> Column:
+def row_hash(frame: DataFrame, by: str | Sequence[str] | None) -> Column:
     """A hash of the row: the same whenever, and on whichever task, the row is read."""
-    names = list(by) if by is not None else _names(frame)
+    names = [by] if isinstance(by, str) else list(by) if by is not None else _names(frame)
     if not names:
         raise SkewError("no column of the frame can be hashed: give by=[...], columns in which a key's rows differ")
     return F.xxhash64(*(F.col(_quoted(each)) for each in names))

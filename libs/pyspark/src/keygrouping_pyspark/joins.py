@@ -25,7 +25,7 @@ def skewed_join(
     how: type_of_join = "inner",
     *,
     widths: type_of_widths | None = None,
-    by: Sequence[str] | None = None,
+    by: str | Sequence[str] | None = None,
     partitions: int | None = None,
 ) -> DataFrame:
     """`left.join(right, on, how)`, with the rows of hot keys of `left` on several tasks, and their match on each.

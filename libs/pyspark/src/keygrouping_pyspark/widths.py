@@ -1,12 +1,16 @@
 """Into how many parts each key is split: given, from a report of `keygrouping inspect`, or learned from a sample."""
 
+import base64
 import json
+import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -33,6 +37,8 @@ _MOST = 256
 _SEEN = 20
 # Of its fair share, what a task may have more.
 _OVER = 0.05
+# How a report names keys that are no text, and long ones.
+_CODED, _CUT, _MOST_BYTES = "base64url:", "…", 256
 # A wide key gets so many parts more at a time as it has by this number.
 _FINENESS = 16
 
@@ -65,7 +71,7 @@ def check_can_learn(frame: DataFrame) -> None:
         raise SkewError("a stream can't be sampled: give widths, such as a list of hot keys or a report of inspect")
 
 
-def even_widths(rows: Sequence[int], homes: Sequence[int], total: int, tasks: int) -> list[int]:
+def even_widths(rows: Sequence[float], homes: Sequence[int], total: float, tasks: int) -> list[int]:
     """Into how many parts each of these keys is split, so that no task has much more than its share of all rows.
 
     `homes`: the task of each key's first part; the others go to those behind it, as `Skewed.place` has them. All other
@@ -120,15 +126,23 @@ def tasks_of(frame: DataFrame, partitions: int | None) -> int:
     return partitions
 
 
-def given_widths(widths: type_of_widths, tasks: int, kind: DataType) -> dict[Any, int]:
-    """What was given as a mapping from keys of this type; a list's keys get a part on every task."""
+def given_widths(frame: DataFrame, kind: DataType, widths: type_of_widths, tasks: int) -> dict[Any, int]:
+    """What was given as a mapping from keys of this type; a list's keys get a part on every task.
+
+    Keys of a report get as few parts as even tasks need, and those that no column of this type can have are left out
+    with a warning.
+    """
     if isinstance(widths, str | PathLike):
-        return {_as_key(each, kind): tasks for each in _hot_of_report(Path(widths), tasks)}
+        return _widths_of_report(frame.sparkSession, Path(widths), kind, tasks)
     found = dict(widths) if isinstance(widths, Mapping) else dict.fromkeys(widths, tasks)
-    wrong = [f"{key!r}: {width!r}" for key, width in found.items() if type(width) is not int or width < 1]
+    wrong = [f"{key!r}: {width!r}" for key, width in found.items() if not _is_width(width)]
     if wrong:
         raise SkewError(f"widths: a whole number of at least 1 is wanted, not {', '.join(wrong)}")
-    return {_as_key(key, kind): width for key, width in found.items()}
+    return {_as_key(key, kind): int(width) for key, width in found.items()}
+
+
+def _is_width(width: Any) -> bool:
+    return isinstance(width, Integral) and not isinstance(width, bool) and int(width) >= 1
 
 
 def width_of(key: Column, kind: DataType, widths: Mapping[Any, int]) -> Column:
@@ -141,23 +155,72 @@ def width_of(key: Column, kind: DataType, widths: Mapping[Any, int]) -> Column:
     return column
 
 
-def _hot_of_report(path: Path, tasks: int) -> list[str]:
+def _widths_of_report(spark: SparkSession, path: Path, kind: DataType, tasks: int) -> dict[Any, int]:
+    shares: defaultdict[Any, float] = defaultdict(float)
+    left_out: list[str] = []
+    for name, share in _top_of_report(path):
+        try:
+            shares[_as_key(_named_key(name), kind)] += share
+        except SkewError as error:
+            left_out.append(str(error))
+    homes = _homes(spark, list(shares), kind, tasks)
+    left_out += [_no_value(key, kind) for key, home in zip(shares, homes, strict=True) if home is None]
+    if left_out:
+        warnings.warn(f"{path}: {len(left_out)} keys are left out: {'; '.join(left_out)}", stacklevel=4)
+    known = [(key, shares[key], home) for key, home in zip(shares, homes, strict=True) if home is not None]
+    widths = even_widths([share for _, share, _ in known], [home for *_, home in known], 1, tasks)
+    return {key: width for (key, *_), width in zip(known, widths, strict=True)}
+
+
+def _top_of_report(path: Path) -> list[tuple[str, float]]:
+    """The names of the heaviest keys, and what each has of all rows."""
     try:
         keys = json.loads(path.read_text().strip().splitlines()[-1])["keys"]
         top = [(str(each["key"]), float(each["share"])) for each in keys["top"]]
         hashed = keys["hashed"]
+    except OSError as error:
+        raise SkewError(
+            f"widths={str(path)!r} is no file that can be read ({error.strerror}): give the file of a report, a list of "
+            'hot keys such as ["hot"], or a mapping such as {"hot": 8}'
+        ) from None
     except (IndexError, KeyError, TypeError, ValueError):
         raise SkewError(f"{path} is no report of `keygrouping inspect --json`") from None
     if hashed:
         raise SkewError(f"{path} has hashes for keys: run `keygrouping inspect --json` without --hash-keys")
-    return [key for key, share in top if share * tasks > _SMALL][:_MOST]
+    return top[:_MOST]
+
+
+def _named_key(name: str) -> str | bytes:
+    """The key that a report names so. One that is cut raises SkewError."""
+    if name.endswith(_CUT) and len(name.encode()) >= _MOST_BYTES:
+        raise SkewError(f"of {name[:40]}{_CUT} the report has only the first {_MOST_BYTES} bytes")
+    if not name.startswith(_CODED):
+        return name
+    code = name.removeprefix(_CODED)
+    try:
+        key = base64.b64decode(code + "=" * (-len(code) % 4), altchars=b"-_", validate=True)
+        key.decode()
+    except UnicodeDecodeError:
+        return key
+    except ValueError:
+        return name
+    return name  # A report would have named it by its text.
+
+
+def _homes(spark: SparkSession, keys: list[Any], kind: DataType, tasks: int) -> list[int | None]:
+    """The task of each key's first part; None if a column of this type can't have the key."""
+    if not keys:
+        return []
+    cast = [_literal(each, kind).try_cast(kind) for each in keys]
+    homes = [F.when(each.isNotNull(), F.pmod(F.hash(each), F.lit(tasks))) for each in cast]
+    return list(spark.range(1).select(F.array(*homes)).collect()[0][0])
 
 
 def _as_key(key: Any, kind: DataType) -> Any:
     if key is None:
         return None
     try:
-        if isinstance(kind, StructType):
+        if isinstance(kind, StructType) and not isinstance(key, str | bytes):
             return tuple(_as_key(part, field.dataType) for part, field in zip(key, kind, strict=True))
         if isinstance(kind, StringType):
             return key.decode() if isinstance(key, bytes) else str(key)
@@ -165,9 +228,17 @@ def _as_key(key: Any, kind: DataType) -> Any:
             return key.encode() if isinstance(key, str) else bytes(key)
         if isinstance(kind, IntegralType):
             return int(key)
-        return float(key) if isinstance(kind, FloatType | DoubleType) else key
+        if isinstance(kind, FloatType | DoubleType):
+            return float(key)
     except (TypeError, ValueError):
-        raise SkewError(f"widths: {key!r} is no value of a column of type {kind.simpleString()}") from None
+        raise SkewError(_no_value(key, kind)) from None
+    if isinstance(kind, StructType):
+        raise SkewError(_no_value(key, kind))
+    return key
+
+
+def _no_value(key: Any, kind: DataType) -> str:
+    return f"widths: {key!r} is no value of a column of type {kind.simpleString()}"
 
 
 def _hashable(key: Any) -> Any:

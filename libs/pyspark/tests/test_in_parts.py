@@ -170,10 +170,26 @@ def test_what_a_join_can_not_do_is_refused(spark: SparkSession, clicks: DataFram
     with pytest.raises(SkewError, match=r"a join looks up no frame: give a mapping, such as dict\(frame.collect\(\)\)"):
         skewed_join(clicks, clicks, "user", widths=table)
     assert skewed_join(clicks, clicks, "user", widths=dict(table.collect())).columns == ["user", "id", "at", "id", "at"]
+
+
+@pytest.mark.parametrize("widths", [{}, ["hot"]])
+def test_keys_that_can_not_be_placed_are_refused_whether_one_is_hot_or_not(clicks: DataFrame, widths: Any) -> None:
+    folded = clicks.withColumn("user", F.collate("user", "UTF8_LCASE"))
     with pytest.raises(SkewError, match="collation"):
-        skewed(folded, "user", widths=["hot"]).groupBy("user").applyInPandas(counted, COUNTED, merge=added)
+        skewed(folded, "user", widths=widths).groupBy("user").applyInPandas(counted, COUNTED, merge=added)
     with pytest.raises(SkewError, match="to_json"):
-        skewed(clicks, "user", widths=["hot"]).groupBy(F.array("id")).applyInPandas(counted, COUNTED, merge=added)
+        skewed(clicks, "user", widths=widths).groupBy(F.array("id")).applyInPandas(counted, COUNTED, merge=added)
+
+
+def test_names_of_columns_that_are_made_are_refused(clicks: DataFrame) -> None:
+    for name in ("__skewed_salt", "__SKEWED_width"):
+        taken = clicks.withColumnRenamed("id", name)
+        with pytest.raises(SkewError, match=rf"{name}: columns named __skewed_\.\.\. are made here"):
+            skewed(taken, "user", widths=["hot"])
+        with pytest.raises(SkewError, match="give them other names"):
+            skewed_join(clicks, taken, "user", widths=["hot"])
+    with pytest.raises(SkewError, match="__skewed_part: columns named"):
+        skewed(clicks, "user").groupBy("user").applyInPandas(counted, "__skewed_part int", merge=added)
 
 
 FLOATS = [0.0, -0.0, float("nan"), None, 1.0] * 6
@@ -255,8 +271,11 @@ def test_a_function_of_iterators_is_refused(clicks: DataFrame, widths: Any) -> N
         groups.applyInPandas(each, "rows long", merge=added)
 
 
-def test_times_that_pandas_would_have_without_a_zone_are_refused(spark: SparkSession, clicks: DataFrame) -> None:
-    groups = skewed(clicks, "user", widths=["hot"]).groupBy("user")
+@pytest.mark.parametrize("widths", [{}, ["hot"]])
+def test_times_that_pandas_would_have_without_a_zone_are_refused(
+    spark: SparkSession, clicks: DataFrame, widths: Any
+) -> None:
+    groups = skewed(clicks, "user", widths=widths).groupBy("user")
     inner = "user string, ends array<timestamp>, seen struct<at: timestamp>"
     before = spark.conf.get("spark.sql.session.timeZone")
     try:

@@ -15,7 +15,7 @@ from keygrouping_pyspark.columns import Call, call_of, has_python_aggregate, has
 from keygrouping_pyspark.combined import are_combined
 from keygrouping_pyspark.errors import NotMergeableError, SkewError
 from keygrouping_pyspark.hashing import hashes_by_value, row_hash
-from keygrouping_pyspark.in_parts import Spread, apply_in_parts, check_function, parsed
+from keygrouping_pyspark.in_parts import Spread, apply_in_parts, check_function, check_names, check_parts, parsed
 from keygrouping_pyspark.merges import split
 from keygrouping_pyspark.own import Mergeable, split_of, whole_of
 from keygrouping_pyspark.placing import salt
@@ -67,6 +67,7 @@ def skewed(
     """
     if spread not in (None, "partials", "rows"):
         raise SkewError(f'spread={spread!r}: "partials", "rows" or nothing')
+    check_names(frame.columns)
     tasks = tasks_of(frame, partitions)
     column, kind = key_of(frame, key)
     hashed = row_hash(frame, by)
@@ -179,23 +180,28 @@ class SkewedGroups:
                 "Spark can't combine a Python aggregate before its shuffle: "
                 "use applyInPandas(function, schema, merge=...) of the same groups, or an Aggregate of your own"
             )
-        if source.spread == "partials" and source.frame.isStreaming:
-            # Two aggregations with and without hot keys, as widths may change with a new start. Spark would leave a
-            # literal out of a group.
-            width = F.pmod(source.hashed, F.lit(1)) if source.width is None else source.width
-            return self._by_partials(width, asked, plain.schema, sketches=True)
+        if source.spread == "partials":
+            return self._in_two_steps(asked, plain)
         if source.spread is None and self._are_combined(asked):
             return plain
         if source.width is None:
             return plain
-        if source.spread == "partials":
-            return self._by_partials(source.width, asked, plain.schema, sketches=True)
         if source.spread is None and not source.frame.isStreaming:
             # What Spark does not accept in two steps, it has accepted in one.
             with suppress(NotMergeableError, AnalysisException):
                 return self._by_partials(source.width, asked, plain.schema, sketches=False)
         placed = source.frame.repartition(source.tasks, salt(source.place(source.width), source.tasks))
         return placed.drop(*source.others).groupBy(*self._keys).agg(*given)
+
+    def _in_two_steps(self, asked: list[_Asked], plain: DataFrame) -> DataFrame:
+        source = self._skewed
+        # First without hot keys, as what is refused must not depend on the data. Spark would leave a literal out of a
+        # group.
+        whole = self._by_partials(F.pmod(source.hashed, F.lit(1)), asked, plain.schema, sketches=True)
+        if source.width is None:
+            # A stream's widths may change with a new start, its aggregations may not.
+            return whole if plain.isStreaming else plain
+        return self._by_partials(source.width, asked, plain.schema, sketches=True)
 
     @staticmethod
     def _are_combined(asked: list[_Asked]) -> bool:
@@ -223,6 +229,7 @@ class SkewedGroups:
         """
         source = self._skewed
         check_function(function)
+        check_parts(source.plain, self._keys, parsed(schema))
         if source.width is None:
             return source.plain.groupBy(*self._keys).applyInPandas(function, schema)
         place = salt(source.place(source.width), source.tasks)

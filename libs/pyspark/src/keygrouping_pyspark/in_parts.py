@@ -1,7 +1,7 @@
 """A function of pandas frames on the parts of hot keys, and the merge of what it returns."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, cast
 
 from pyspark.sql import Column, DataFrame
@@ -24,7 +24,7 @@ from keygrouping_pyspark.errors import SkewError
 from keygrouping_pyspark.hashing import hashes_by_value
 
 PART, GROUP = "__skewed_part", "__skewed_group"
-_SALT = "__skewed_salt"
+_SALT, _OURS = "__skewed_salt", "__skewed_"
 _UTC = ("UTC", "ETC/UTC", "GMT", "Z", "+00:00")
 
 
@@ -67,8 +67,23 @@ def parsed(schema: StructType | str) -> StructType:
     return cast(StructType, StructType.fromDDL(schema)) if isinstance(schema, str) else schema
 
 
+def check_names(names: Iterable[str]) -> None:
+    """Refuses names that the columns made here may have, in either case, as Spark takes them for the same."""
+    taken = [each for each in names if each.lower().startswith(_OURS)]
+    if taken:
+        raise SkewError(f"{', '.join(taken)}: columns named {_OURS}... are made here: give them other names")
+
+
+def check_parts(frame: DataFrame, keys: list[Column], wanted: StructType) -> None:
+    """Refuses what parts can't do, whether there are any or not: a key may get hot on any day."""
+    checked_types(frame, keys)
+    check_names(wanted.names)
+    _check_times(frame, wanted)
+
+
 def with_part(wanted: StructType) -> StructType:
     """With whose result a row is."""
+    check_names(wanted.names)
     return StructType([*wanted.fields, StructField(PART, IntegerType()), StructField(GROUP, StringType())])
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from keygrouping_pyspark.errors import SkewError
 from keygrouping_pyspark.frames import Skewed, skewed
 from keygrouping_pyspark.hashing import hashes_by_value
+from keygrouping_pyspark.in_parts import check_names
 from keygrouping_pyspark.placing import salt
 from keygrouping_pyspark.widths import type_of_widths
 
@@ -39,6 +40,7 @@ def skewed_join(
         raise SkewError(f"how={how!r}: unmatched rows of the right side have copies; swap sides, or use {_HOWS}")
     if isinstance(widths, DataFrame):
         raise SkewError("widths: a join looks up no frame: give a mapping, such as dict(frame.collect())")
+    check_names([*left.columns, *right.columns])
     _check_types(left, right, names)
     spread = skewed(left, names[0], widths=widths, by=by, partitions=partitions)
     if spread.width is None:

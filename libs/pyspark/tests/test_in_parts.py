@@ -134,11 +134,20 @@ def test_it_runs_where_the_package_is_not_installed() -> None:
         assert done.stdout.decode().strip() == function.__name__, done.stderr
 
 
-@pytest.mark.parametrize("how", ["inner", "left", "left_semi", "left_anti"])
+@pytest.mark.parametrize("how", ["inner", "left", "LEFTOUTER", "left_semi", "semi", "leftanti"])
 def test_a_join_has_the_rows_of_plain_spark(spark: SparkSession, clicks: DataFrame, how: Any) -> None:
     right = spark.createDataFrame([("hot", 1), ("hot", 2), ("k5", 3), (None, 4)], "user string, plan int")
     found = skewed_join(clicks, right, "user", how, widths=["hot", None], partitions=3)
     assert_same(found, clicks.join(right, "user", how))
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_a_name_with_a_dot_is_a_column_as_in_plain_spark(spark: SparkSession, clicks: DataFrame, how: Any) -> None:
+    left = clicks.withColumnRenamed("user", "a.b")
+    right = spark.createDataFrame([("hot", 1), ("k5", 2)], "`a.b` string, plan int")
+    for on in ("a.b", ["a.b"]):
+        found = skewed_join(left, right, on, how, widths=["hot"], partitions=3)
+        assert_same(found, left.join(right, on, how))
 
 
 def test_a_join_by_several_columns_moves_no_row_twice(spark: SparkSession, clicks: DataFrame) -> None:
@@ -159,8 +168,20 @@ def test_a_join_gives_every_task_as_many_rows(clicks: DataFrame) -> None:
 
 def test_what_a_join_can_not_do_is_refused(spark: SparkSession, clicks: DataFrame) -> None:
     right = spark.createDataFrame([(1,)], "user int")
-    with pytest.raises(SkewError, match="swap sides"):
-        skewed_join(clicks, right, "user", "outer", widths=["hot"])  # type: ignore[arg-type]
+    hows: dict[Any, str] = {
+        "right": "swap sides",
+        "Right_Outer": "swap sides",
+        "outer": 'use "left", and add',
+        "full": "left_anti",
+        "cross": "give one of inner, left",
+    }
+    for how, message in hows.items():
+        with pytest.raises(SkewError, match=message):
+            skewed_join(clicks, clicks, "user", how, widths=["hot"])
+    no_names: list[Any] = [F.col("user"), [F.col("user")], []]
+    for on in no_names:
+        with pytest.raises(SkewError, match="on: give names of columns that both sides have"):
+            skewed_join(clicks, clicks, on, widths=["hot"])
     with pytest.raises(SkewError, match="user is string left and int right: cast one of them"):
         skewed_join(clicks, right, "user", widths=["hot"])
     folded = clicks.withColumn("user", F.collate("user", "UTF8_LCASE"))

@@ -28,7 +28,7 @@ def row_hash(frame: DataFrame, by: str | Sequence[str] | None) -> Column:
     names = [by] if isinstance(by, str) else list(by) if by is not None else _names(frame)
     if not names:
         raise SkewError("no column of the frame can be hashed: give by=[...], columns in which a key's rows differ")
-    return F.xxhash64(*(F.col(_quoted(each)) for each in names))
+    return F.xxhash64(*(F.col(quoted(each)) for each in names))
 
 
 def _names(frame: DataFrame) -> list[str]:
@@ -39,5 +39,6 @@ def _names(frame: DataFrame) -> list[str]:
     return [each.name for each in frame.schema if hashes_by_value(each.dataType) and times[each.name.lower()] == 1]
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """As Spark reads the name of a column whatever is in it, such as a dot."""
     return f"`{name.replace('`', '``')}`"

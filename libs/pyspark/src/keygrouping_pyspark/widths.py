@@ -180,8 +180,8 @@ def _top_of_report(path: Path) -> list[tuple[str, float]]:
         hashed = keys["hashed"]
     except OSError as error:
         raise SkewError(
-            f"widths={str(path)!r} is no file that can be read ({error.strerror}): give the file of a report, a list of "
-            'hot keys such as ["hot"], or a mapping such as {"hot": 8}'
+            f"widths={str(path)!r} is no file that can be read ({error.strerror}): give the file of a report, a list "
+            'of hot keys such as ["hot"], or a mapping such as {"hot": 8}'
         ) from None
     except (IndexError, KeyError, TypeError, ValueError):
         raise SkewError(f"{path} is no report of `keygrouping inspect --json`") from None

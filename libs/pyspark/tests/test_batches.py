@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from keygrouping.spark import NotMergeableError, SkewError, skewed
-from pyspark.errors import ArithmeticException
+from pyspark.errors import AnalysisException, ArithmeticException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
@@ -126,6 +126,21 @@ def test_the_words_of_grouped_data_work(spark: SparkSession, spread: Any) -> Non
     assert_same(groups.agg(asked), frame.groupBy("user").agg(asked))
     whole = skewed(frame.where("value > 9"), "user", widths=["hot"], spread=spread).groupBy()
     assert_same(whole.agg(F.count("*"), F.sum("value")), frame.where("value > 9").agg(F.count("*"), F.sum("value")))
+
+
+@pytest.mark.parametrize("spread", [None, "partials", "rows"])
+@pytest.mark.parametrize("name", ["sum", "avg", "mean", "min", "max"])
+def test_the_aggregates_of_grouped_data_are_methods(spark: SparkSession, name: str, spread: Any) -> None:
+    rows = [("hot" if n % 3 else "cold", n, n / 4, n % 2 == 0) for n in range(30)]
+    frame = spark.createDataFrame(rows, "user string, n int, b double, yes boolean")
+    groups, plain = skewed(frame, "user", widths=["hot"], spread=spread).groupBy("user"), frame.groupBy("user")
+    for columns in ([], ["n"], ["n", "b", "n"]):
+        assert_same(getattr(groups, name)(*columns), getattr(plain, name)(*columns))
+    with pytest.raises(AnalysisException, match="not a numeric column"):
+        getattr(groups, name)("user")
+    texts = frame.select("user")
+    found = skewed(texts, "user", widths=["hot"], spread=spread).groupBy("user")
+    assert_same(getattr(found, name)(), getattr(texts.groupBy("user"), name)())
 
 
 def test_an_overflow_is_an_error_in_ansi_mode_and_else_what_spark_makes_of_it(spark: SparkSession) -> None:

@@ -100,6 +100,22 @@ def test_a_function_without_names_or_rows_is_taken_as_spark_takes_it(clicks: Dat
     assert rows_of(found.applyInPandas(unnamed, "user string, rows long", merge=one)) == rows_of(plain)
 
 
+def test_a_merge_may_give_no_rows_or_no_names(clicks: DataFrame) -> None:
+    def nothing(_: Any) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame()
+
+    def unnamed(parts: Any) -> Any:
+        return added(parts).set_axis(range(4), axis="columns")
+
+    groups = skewed(clicks, "user", widths=["hot"], partitions=3).groupBy("user")
+    plain = clicks.groupBy("user").applyInPandas(counted, COUNTED)
+    assert rows_of(groups.applyInPandas(counted, COUNTED, merge=unnamed)) == rows_of(plain)
+    others = plain.where("user IS NULL OR user != 'hot'")
+    assert rows_of(groups.applyInPandas(counted, COUNTED, merge=nothing)) == rows_of(others)
+
+
 def test_every_task_has_as_many_rows(clicks: DataFrame) -> None:
     tasks = 4
 
@@ -128,7 +144,7 @@ def test_it_runs_where_the_package_is_not_installed() -> None:
     loads = (
         "import pickle, sys; sys.modules['keygrouping_pyspark'] = None; print(pickle.load(sys.stdin.buffer).__name__)"
     )
-    for function in (in_parts._of_parts(len, ["user"], 0, []), in_parts._of_groups(in_parts._merged(len), None)):
+    for function in (in_parts._of_parts(len, ["user"], 0, []), in_parts._of_groups(in_parts._merged(len, []), None)):
         sent = PICKLE.dumps(function)
         done = subprocess.run([sys.executable, "-c", loads], input=sent, capture_output=True, check=False)
         assert done.stdout.decode().strip() == function.__name__, done.stderr

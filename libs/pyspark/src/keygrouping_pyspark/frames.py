@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import DataType, NumericType, StructField, StructType
 
 from keygrouping_pyspark.columns import Call, call_of, has_python_aggregate, has_star
 from keygrouping_pyspark.combined import are_combined
 from keygrouping_pyspark.errors import NotMergeableError, SkewError
-from keygrouping_pyspark.hashing import hashes_by_value, row_hash
+from keygrouping_pyspark.hashing import hashes_by_value, quoted, row_hash
 from keygrouping_pyspark.in_parts import Spread, apply_in_parts, check_function, check_names, check_parts, parsed
 from keygrouping_pyspark.merges import split
 from keygrouping_pyspark.own import Mergeable, split_of, whole_of
@@ -211,6 +211,33 @@ class SkewedGroups:
     def count(self) -> DataFrame:
         """As `GroupedData.count`."""
         return self.agg(F.count(F.lit(1)).alias("count"))
+
+    def sum(self, *cols: str) -> DataFrame:
+        """As `GroupedData.sum`: of all numbers unless columns are named."""
+        return self._of_numbers("sum", cols)
+
+    def avg(self, *cols: str) -> DataFrame:
+        """As `GroupedData.avg`."""
+        return self._of_numbers("avg", cols)
+
+    def mean(self, *cols: str) -> DataFrame:
+        """As `GroupedData.mean`, whose columns are named as those of `avg`."""
+        return self._of_numbers("avg", cols)
+
+    def min(self, *cols: str) -> DataFrame:
+        """As `GroupedData.min`."""
+        return self._of_numbers("min", cols)
+
+    def max(self, *cols: str) -> DataFrame:
+        """As `GroupedData.max`."""
+        return self._of_numbers("max", cols)
+
+    def _of_numbers(self, name: str, columns: tuple[str, ...]) -> DataFrame:
+        source = self._skewed.plain
+        plain: DataFrame = getattr(source.groupBy(*self._keys), name)(*columns)  # refuses what is no number
+        numbers = [quoted(each.name) for each in source.schema if isinstance(each.dataType, NumericType)]
+        asked = [F.call_function(name, F.col(each)) for each in columns or numbers]
+        return self.agg(*asked) if asked else plain
 
     def applyInPandas(
         self,

@@ -92,7 +92,7 @@ def merged_parts(partial: DataFrame, tasks: int, wanted: StructType, merge: Call
     _check_times(partial, wanted)
     # Many groups a call: most of them are whole and only passed on.
     some = F.pmod(F.hash(GROUP), F.lit(tasks))
-    return partial.groupBy(some).applyInArrow(_of_groups(_merged(merge), _arrow_schema(wanted)), wanted)
+    return partial.groupBy(some).applyInArrow(_of_groups(_merged(merge, wanted.names), _arrow_schema(wanted)), wanted)
 
 
 def _check_times(frame: DataFrame, wanted: StructType) -> None:
@@ -184,15 +184,23 @@ def _of_parts(
 def labelled(names: list[str]) -> Callable[[Any, Any, Any], Any]:
     """A function that tells of a frame whose result it is, and gives its columns their names if it has none."""
     part, group = PART, GROUP
+    named = _naming(names)
 
     def label(found: Any, its_part: Any, its_group: Any) -> Any:
-        if not any(isinstance(each, str) for each in found.columns):
-            found = type(found)(columns=names, dtype=object) if found.empty else found.set_axis(names, axis="columns")
-        found = found.copy(deep=False)  # The user's may be one that lasts. `assign` takes twice as long.
+        found = named(found).copy(deep=False)  # The user's may be one that lasts. `assign` takes twice as long.
         found[part], found[group] = its_part, its_group
         return found
 
     return label
+
+
+def _naming(names: list[str]) -> Callable[[Any], Any]:
+    def named(found: Any) -> Any:
+        if any(isinstance(each, str) for each in found.columns):
+            return found
+        return type(found)(columns=names, dtype=object) if found.empty else found.set_axis(names, axis="columns")
+
+    return named
 
 
 def _of_groups(merged: Callable[[Any], Any], wanted: Any) -> Callable[[Any], Any]:
@@ -217,8 +225,9 @@ def _of_groups(merged: Callable[[Any], Any], wanted: Any) -> Callable[[Any], Any
     return of_groups
 
 
-def _merged(merge: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _merged(merge: Callable[[Any], Any], names: list[str]) -> Callable[[Any], Any]:
     """The user's merge, of an Arrow table with the results of one group's parts."""
+    named = _naming(names)
 
     def merged(table: Any) -> Any:
         import pyarrow as pa
@@ -233,7 +242,8 @@ def _merged(merge: Callable[[Any], Any]) -> Callable[[Any], Any]:
         for place in zones:
             table = table.set_column(place, schema.field(place).name, pc.local_timestamp(table[place]))
         local = table.schema
-        made = pa.Table.from_pandas(merge(table.to_pandas(maps_as_pydicts="strict")), local, preserve_index=False)
+        found = named(merge(table.to_pandas(maps_as_pydicts="strict")))
+        made = pa.Table.from_pandas(found, local, preserve_index=False)
         for place, zone in zones.items():
             there = pc.assume_timezone(made[place], zone, ambiguous="latest", nonexistent="latest")
             made = made.set_column(place, schema.field(place).name, there)

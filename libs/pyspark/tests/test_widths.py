@@ -1,6 +1,7 @@
 """Which keys are hot: given, read from a report, learned from a sample, or looked up."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,24 @@ def test_equal_rows_give_an_equal_sample(spark: SparkSession) -> None:
     assert learned_widths(orders, "user", partitions=7, sample=1) == learned_widths(
         orders, "user", partitions=7, sample=1.0
     )
+
+
+def test_the_heaviest_are_kept_in_one_pass_and_of_equal_ones_always_the_same(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["keygrouping_pyspark.widths"], "_MOST", 3)
+    read = spark.sparkContext.accumulator(0)
+
+    def counted(user: int) -> int:
+        read.add(1)
+        return user
+
+    user = F.when(F.col("id") % 10 < 4, 99).otherwise(F.col("id") % 6)
+    orders = spark.range(600).select(user.cast("int").alias("user"))
+    first = learned_widths(orders, F.udf(counted, "int")("user"), partitions=7, sample=1.0)
+    assert len(first) == 3 and first[99] > 1 and read.value == 600
+    for order in (orders.orderBy("user"), orders.repartition(5), orders.orderBy(F.desc("user"))):
+        assert learned_widths(order, "user", partitions=7, sample=1.0) == first
 
 
 def test_they_are_given(clicks: DataFrame) -> None:

@@ -53,15 +53,19 @@ def learned_widths(
     """
     check_can_learn(frame)
     tasks = tasks_of(frame, partitions)
-    column, _ = key_of(frame, key)
+    column, kind = key_of(frame, key)
     homes = frame.select(column.alias("key"), F.pmod(F.hash(column), F.lit(tasks)).alias("home"))
     # By name: PySpark's `sample(0.5, seed=1)` draws with a random seed.
     drawn = homes.sample(fraction=float(sample), seed=1)
     counts = drawn.groupBy("key").agg(F.count("*").alias("rows"), F.min("home").alias("home"))
-    hot = F.when(F.col("rows") >= _SEEN, F.struct("rows", "home", "key"))
-    row = counts.agg(F.sum("rows").alias("total"), F.collect_list(hot).alias("hot")).collect()[0]
-    found = sorted(row["hot"], key=lambda each: -int(each["rows"]))[:_MOST]
-    widths = even_widths([each["rows"] for each in found], [each["home"] for each in found], row["total"] or 0, tasks)
+    hot = counts.where(F.col("rows") >= _SEEN).orderBy(F.desc("rows"), F.xxhash64("key")).limit(_MOST)
+    # With a home, which it doesn't need, Spark reads the frame once for both.
+    whole = counts.agg(F.sum("rows").alias("rows"), F.min("home").alias("home"))
+    whole = whole.select(F.lit(None).cast(kind).alias("key"), "rows", "home", F.lit(True).alias("whole"))
+    rows = whole.union(hot.select("key", "rows", "home", F.lit(False))).collect()
+    total = sum(each["rows"] or 0 for each in rows if each["whole"])
+    found = [each for each in rows if not each["whole"]]
+    widths = even_widths([each["rows"] for each in found], [each["home"] for each in found], total, tasks)
     return {_hashable(each["key"]): width for each, width in zip(found, widths, strict=True) if width > 1}
 
 

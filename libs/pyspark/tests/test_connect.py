@@ -40,6 +40,16 @@ for asked, combined in ((F.count_distinct("item"), False), (F.round(F.avg("item"
     learned = skewed(frame, "user", sample=1.0)
 sketched = skewed(frame, "user", widths=["hot"], spread="partials").groupBy("user")
 assert {row[1] for row in sketched.agg(F.approx_count_distinct("item", 0.02)).collect()} == {7}
+table = spark.createDataFrame([("hot", 2)], "user string, parts int")
+starred = F.collect_list(F.struct("*"))
+found, plain = skewed(frame, "user", widths=table).groupBy("user").agg(starred), frame.groupBy("user").agg(starred)
+assert found.schema == plain.schema and found.count() == plain.count()
+try:
+    skewed(frame, "user", widths=table, spread="partials").groupBy("user").agg(starred)
+except NotMergeableError as error:
+    assert "* has its columns" in str(error), error
+else:
+    raise AssertionError("a star beside a frame of widths was not refused")
 mean = F.pandas_udf(lambda values: float(values.mean()), "double", F.PandasUDFType.GROUPED_AGG)
 for refused in (mean("id"), mean("id").alias("mean"), mean("id") + 1):
     try:

@@ -7,7 +7,7 @@ SHELL := /bin/bash
 PYTHON ?= python3.11
 UV_VERSION := 0.13.8
 UV := .tools/bootstrap/bin/uv
-SPARK := 4.1.1
+SPARK := 4.0.5
 BIN := .venv/bin
 # More than cores: part of the tests' time is waiting for brokers. Four take up to 5 GB together.
 TEST_PROCESSES ?= 4
@@ -62,7 +62,7 @@ test-units: .venv/installed ## the libraries' tests that need no broker: minutes
 test-long: install ## the tests that take longest: mixed runners, outages and changes in mid-stream; CI runs them, too
 	$(PYTEST_ALL) -m long $(ARGS)
 
-test-spark: install ## Spark's tests on another version of it: SPARK=4.0.5, default 4.1.1 (downloads half a gigabyte, once); ARGS="-k NAME"
+test-spark: install ## Spark's tests on another version of it: 4.0.5, or SPARK=4.1.1 (downloads half a gigabyte, once); ARGS="-k NAME"
 	$(UV) pip install --quiet --no-deps --target .tools/spark-$(SPARK)/python pyspark==$(SPARK) 'pyarrow<22'  # later ones need Spark 4.2
 	export PYTHONPATH=$(CURDIR)/.tools/spark-$(SPARK)/python KEYGROUPING_LOCAL_TOOLS_DIR=$(CURDIR)/.tools/spark-$(SPARK); \
 	$(BIN)/python -m keygrouping_local.jars; $(BIN)/pytest spark-jobs libs/pyspark -m spark $(ARGS)

@@ -7,11 +7,13 @@ import pickle
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from time import time as clock
 from typing import Any
 
 import msgspec
 import pytest
 from keygrouping_app import App, AppError, Event, Output, Reject, State
+from keygrouping_app.codecs import JSON
 from keygrouping_app.kept import Kept, StateError, UnusableStateError
 from keygrouping_app.state import Form
 from keygrouping_app.states import LARGEST_KEY, States
@@ -25,6 +27,16 @@ class Account:
 
 class Counter(msgspec.Struct):
     count: int = 0
+
+
+class Texts:
+    """As `json.dumps` writes."""
+
+    def decode(self, data: bytes) -> Account:
+        return Account(int(data))
+
+    def encode(self, value: Account) -> bytes:
+        return str(value.balance)  # type: ignore[return-value]
 
 
 def payments(*amounts: int, key: str | None = "a", **fields: Any) -> list[Event]:
@@ -232,6 +244,16 @@ def test_old_states_are_forgotten_unless_an_event_of_their_key_is_in_memory() ->
     assert states.take() == {b"busy": None}
 
 
+def test_an_event_of_a_wrong_time_ends_no_other_key_s_state() -> None:
+    """One with microseconds for milliseconds, say."""
+    states = States(State(Account, ttl=60))
+    now = int(1000 * clock())
+    for key, when in ((b"a", now - 1000), (b"old", now - 70_000), (b"wrong", 1000 * now), (b"b", now)):
+        states.keep(key, None, b"{}", when)
+    states.end_old(lambda _: False)
+    assert {key for key, _ in states} == {b"a", b"b", b"wrong"}
+
+
 def test_a_state_is_no_older_than_the_events_that_a_restored_one_was_made_by() -> None:
     """However late the changelog was written: in a backfill all events are old."""
     states = States(State(Account, ttl=1))
@@ -343,6 +365,9 @@ async def run_with(app: App, states: States, events: list[Event]) -> None:
         (State(Account, version=0), "state.version is 0: give 1 or more"),
         (State(Account, ttl=0), "state.ttl is 0: give seconds"),
         (State(Account, largest=0), "state.largest is 0: give bytes"),
+        (State(int, codec=JSON), "state int: a handler can't change it in place: give a class with a field for it"),
+        (State(tuple, codec=JSON), "state tuple: a handler can't change it in place"),
+        (State(Account, codec=Texts()), "its codec gives str, and bytes are wanted"),
         (State(Account, store="tape"), "state.store is 'tape': give 'memory' or 'disk'"),  # type: ignore[arg-type]
     ],
 )
@@ -350,6 +375,73 @@ def test_what_is_wrong_with_a_state_is_said_at_the_start(state: Any, says: str) 
     (fault,) = bank(state=state).faults()
     assert fault.startswith("bank.<locals>.book on 'payments': ")
     assert says in fault
+
+
+class Away:
+    """Asks something that is away at first."""
+
+    left = 2
+
+    def decode(self, data: bytes) -> Account:
+        if data == b"1" and Away.left:
+            Away.left -= 1
+            raise ConnectionError("no registry")
+        return Account(int(data))
+
+    def encode(self, value: Account) -> bytes:
+        return b"%d" % value.balance
+
+
+async def test_what_a_codec_can_t_ask_now_is_asked_again() -> None:
+    tested = await bank(state=State(Account, codec=Away()), retries=2).test(payments(1, 1, 1))
+    assert tested.dead == [] and tested.retries > 0
+    assert tested.states["payments"] == {"a": Account(3)}
+
+
+@dataclass
+class Loose:
+    seen: dict = field(default_factory=dict)  # type: ignore[type-arg]
+    last: Any = None
+
+
+def count_number(state: Loose) -> None:
+    state.seen[7] = state.seen.get(7, 0) + 1
+
+
+def keep_date(state: Loose) -> None:
+    state.last = {"at": [datetime(2026, 1, 1, tzinfo=UTC)]}
+
+
+def keep_nan(state: Loose) -> None:
+    state.last = float("nan")
+
+
+def keep_pair(state: Loose) -> None:
+    state.last = ("a", (1, 2.0), {"b": None})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (count_number, "the key 7 of seen would be read as something else"),
+        (keep_date, "datetime.datetime(2026, 1, 1, 0, 0, tzinfo=datetime.timezone.utc) of last['at'][0] would be read"),
+        (keep_nan, "nan of last would be read as something else: declare its type, or use what JSON has"),
+        (keep_pair, None),
+    ],
+)
+async def test_what_would_be_read_as_something_else_is_not_kept(
+    change: Callable[[Loose], None], says: str | None
+) -> None:
+    app = App("bank")
+
+    @app.on("payments", state=Loose)
+    async def book(_: Event, state: Loose) -> None:
+        change(state)
+
+    tested = await app.test([Event.of("payments", 1, key="a")] * 2)
+    failures = [failure for _, failure in tested.dead]
+    assert [each.reason for each in failures] == ([] if says is None else ["invalid_state"] * 2)
+    assert all(says is not None and says in each.detail for each in failures)
 
 
 @dataclass

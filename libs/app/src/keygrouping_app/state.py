@@ -16,8 +16,10 @@ import orjson
 
 from keygrouping_app.codecs import JSON, Codec
 from keygrouping_app.kept import Kept, StateError, UnusableStateError
+from keygrouping_app.same import require_same
 
 _MOVES = (None, "ordered", "llfd", "mintable", "minmig", "mixed")
+_UNCHANGING = (int, float, str, bytes, tuple, frozenset, type(None))
 LARGEST_STATE = 64 << 20
 """Bytes that a state may be allowed to have at most: it is written in one transaction."""
 
@@ -85,6 +87,8 @@ class State:
     def _faults_of_form(self) -> Iterable[str]:
         if _is_frozen(self.of):
             yield f"state {self.name} is frozen: a handler changes it in place, so let its fields be set"
+        elif isinstance(self.of, type) and issubclass(self.of, _UNCHANGING):
+            yield f"state {self.name}: a handler can't change it in place: give a class with a field for it"
         elif self.codec is None and not _is_known(self.of):
             yield f"state {self.name}: give a dataclass, a msgspec Struct or dict, or State(..., codec=...)"
         else:
@@ -120,15 +124,17 @@ class Form:
     def __init__(self, state: State) -> None:
         self.state = state
         self._codec = state.codec or _codec_of(state.of)
-        self._new = self._codec.encode(state.of())
+        self._new = self._encoded(state.of())
         self._codec.decode(self._new)
 
     def read(self, kept: Kept | None) -> Any:
-        """The state for a call: as it is kept, or a new one. UnusableStateError."""
+        """The state for a call: as it is kept, or a new one. UnusableStateError; OSError of a codec's registry."""
         if kept is None:
             return self.state.of()
         try:
             return self._codec.decode(kept.data if kept.version == self.state.version else self._upgraded(kept))
+        except OSError:
+            raise
         except Exception as error:
             raise UnusableStateError(
                 f"its state can't be read as version {self.state.version} of {self.state.name} ({error}), and nothing "
@@ -137,20 +143,34 @@ class Form:
             ) from error
 
     def write(self, state: Any) -> bytes | None:
-        """The bytes to be kept; None if it is as a new one. StateError if it can't be kept."""
+        """The bytes to be kept; None if it is as a new one.
+
+        StateError if it can't be kept; OSError of a codec's registry.
+        """
         try:
-            data = self._codec.encode(state)
-            if data == self._new:
-                return None
-            # What could not be read any more must not be kept: a field may have been set to what it can't be.
-            self._codec.decode(data)
+            data = self._encoded(state)
+            if self.state.codec is None:
+                require_same(state, self._codec.decode(data))
+            elif data != self._new:
+                # What could not be read any more must not be kept: a field may have been set to what it can't be.
+                self._codec.decode(data)
+        except OSError:
+            raise
         except Exception as error:
             raise StateError(f"the state {self.state.name} can't be written and read again: {error}") from error
+        if data == self._new:
+            return None
         if len(data) > self.state.largest:
             raise StateError(
                 f"the state {self.state.name} would have {len(data)} bytes, more than {self.state.largest}: "
                 "let it keep less, or allow more by State(largest=...)"
             )
+        return data
+
+    def _encoded(self, state: Any) -> bytes:
+        data: object = self._codec.encode(state)
+        if not isinstance(data, bytes):
+            raise TypeError(f"its codec gives {type(data).__name__}, and bytes are wanted")
         return data
 
     def _upgraded(self, kept: Kept) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time as clock
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -95,7 +96,8 @@ class States:
         self._store = _new_store(state, _source_of if by_input else one_source)
         self._changed: dict[bytes, Kept | None] = {}
         self._newest: dict[int, int] = {}
-        """The latest time of an event that was handled here, ms since the epoch, by input if there may be several.
+        """The latest time of an event that was handled here, ms since the epoch, by input if there may be several. It
+        is not ahead of the clock: one event of a wrong time must not end the states of all other keys.
 
         What was restored doesn't count: events that were read before it by another member, and had not ended there,
         are of an earlier time and still to come.
@@ -136,7 +138,7 @@ class States:
         if self._by_input:
             self._sources.add(source)
             self._floors.pop(self.key_of(group), None)
-        self._newest[source] = max(self._newest.get(source, -1), time)
+        self._newest[source] = max(self._newest.get(source, -1), min(time, int(1000 * clock.time())))
         if found is not None and found.data == data and found.version == self._version:
             return
         key = self.key_of(group)

@@ -29,6 +29,7 @@ from keygrouping_app.states import LARGEST_KEY, States
 log = logging.getLogger(__name__)
 
 USUAL_BYTES = 1_048_588
+_ANY_TIME = str(2**63 - 1)
 """What brokers take as `max.message.bytes` by default."""
 ROOM = LARGEST_KEY + 16_384
 """Bytes of a record besides its state."""
@@ -96,6 +97,9 @@ async def _create(admin: AIOKafkaAdminClient, name: str, topic: str) -> list[str
         "cleanup.policy": "compact",
         "max.message.bytes": str(USUAL_BYTES),
         "message.timestamp.type": "CreateTime",
+        # A state has the time of its last event, which the input has taken, whenever that was.
+        "message.timestamp.before.max.ms": _ANY_TIME,
+        "message.timestamp.after.max.ms": _ANY_TIME,
         # What is restored is what is not compacted yet, and the last segment never is.
         "segment.bytes": str(_SEGMENT_BYTES),
     }

@@ -1,6 +1,7 @@
 """A checkpoint that this code can't go on with is told in one line, before Spark fails at it."""
 
 import hashlib
+import json
 from typing import Any
 
 import pytest
@@ -72,3 +73,13 @@ def test_a_checkpoint_has_begun_once_a_batch_is_planned(spark: SparkSession, tmp
     for name in ("0", "9", "10", ".11.crc"):
         (tmp_path / "worker" / "offsets" / name).write_text("v1\n{}\n")
     assert checkpoint.last_planned == 10
+
+
+def test_what_was_planned_is_no_less_after_a_broker_has_lost_records(spark: SparkSession, tmp_path: Any) -> None:
+    checkpoint = Checkpoint(spark, str(tmp_path), "worker")
+    assert checkpoint.last_ends("routed") == {}
+    (tmp_path / "worker" / "offsets").mkdir(parents=True)
+    for batch, ends in enumerate(({"0": 50}, {"0": 100, "1": 7}, {"0": 90, "1": 8})):
+        text = json.dumps({"routed": ends})
+        (tmp_path / "worker" / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{text}\n")
+    assert checkpoint.last_ends("routed") == {0: 100, 1: 8}

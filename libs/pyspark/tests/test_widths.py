@@ -114,7 +114,8 @@ def test_keys_that_are_no_text_have_their_bytes_in_a_report(clicks: DataFrame, t
 def test_keys_of_another_type_are_left_out_of_a_report(
     clicks: DataFrame, tmp_path: Path, kind: str, known: set[Any]
 ) -> None:
-    path = report(tmp_path, top={"7": 0.5, "107": 0.2, "2000": 0.1, "cold": 0.1, "ab": 0.1, "2026-01-01": 0.1})
+    texts = {"7": 0.5, "107": 0.2, "2000": 0.1, "cold": 0.1, "ab": 0.1, "2026-01-01": 0.1}
+    path = report(tmp_path, top={**texts, str(2**64): 0.05, KeyNaming().name(b"\xff"): 0.05})
     typed: Any = DataType.fromDDL(kind)
     with pytest.warns(UserWarning, match="'cold' is no value of a column"):
         assert given_widths(clicks, typed, path, 4).keys() >= known

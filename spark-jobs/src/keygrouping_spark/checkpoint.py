@@ -148,6 +148,13 @@ class Checkpoint:
         found = (read_offsets(line, topic) for line in lines[2:] if line.startswith("{"))
         return next((offsets for offsets in found if offsets), {})
 
+    def last_ends(self, topic: str) -> dict[int, int]:
+        """How far in a topic it has planned to read, by the last two batches: where a broker has lost records, the last
+        one ends before the other."""
+        last = self.last_planned
+        before, ends = (self.planned(batch, topic) for batch in (last - 1, last))
+        return before | {partition: max(end, before.get(partition, end)) for partition, end in ends.items()}
+
     def _last_of(self, kind: str) -> int:
         folder = self._path(f"{self._stage}/{kind}")
         if not self._files.exists(folder):

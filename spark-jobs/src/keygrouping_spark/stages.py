@@ -189,8 +189,7 @@ async def worker_stage(environment: Environment) -> Stage:
         identity = await asyncio.to_thread(checkpoint.create, Identity(uuid.uuid4().hex, plan, group.watermark))
     checkpoint.require(identity, plan)
     firsts = await retry(group.firsts, f"reading topic {settings.routed_topic}")
-    planned = await asyncio.to_thread(lambda: checkpoint.last_planned)
-    begun = planned >= 0
+    begun = await asyncio.to_thread(lambda: checkpoint.last_planned) >= 0
     # Where a new checkpoint begins. What is lost before that is counted, and Spark would fail at it. The first batch of
     # one that has begun is written again from where it began.
     starts = {p: max(entry.offset or 0, 0 if begun else firsts[p]) for p, entry in group.last.items()}
@@ -199,8 +198,8 @@ async def worker_stage(environment: Environment) -> Stage:
     environment.stack.push_async_callback(batches.close)
     await retry(batches.open, "taking over from a former driver")
     if begun:
-        ends = await asyncio.to_thread(checkpoint.planned, planned, settings.routed_topic)
-        ends = dict.fromkeys(group.last, 0) | ends
+        # Not before the former driver has been ended: it may plan a further batch until then.
+        ends = dict.fromkeys(group.last, 0) | await asyncio.to_thread(checkpoint.last_ends, settings.routed_topic)
         await retry(lambda: batches.require(ends), "reading what was written last")
     else:
         ends = await _repeat_last(writer, group, batches, firsts)

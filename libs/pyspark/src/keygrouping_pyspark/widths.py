@@ -39,6 +39,7 @@ _SEEN = 20
 _OVER = 0.05
 # How a report names keys that are no text, and long ones.
 _CODED, _CUT, _MOST_BYTES = "base64url:", "…", 256
+_LARGEST_INT = 2**63
 # A wide key gets so many parts more at a time as it has by this number.
 _FINENESS = 16
 
@@ -231,14 +232,21 @@ def _as_key(key: Any, kind: DataType) -> Any:
         if isinstance(kind, BinaryType):
             return key.encode() if isinstance(key, str) else bytes(key)
         if isinstance(kind, IntegralType):
-            return int(key)
+            return _as_whole(key)
         if isinstance(kind, FloatType | DoubleType):
             return float(key)
     except (TypeError, ValueError):
         raise SkewError(_no_value(key, kind)) from None
-    if isinstance(kind, StructType):
+    if isinstance(kind, StructType) or isinstance(key, bytes):
         raise SkewError(_no_value(key, kind))
     return key
+
+
+def _as_whole(key: Any) -> int:
+    found = int(key)
+    if not -_LARGEST_INT <= found < _LARGEST_INT:
+        raise ValueError
+    return found
 
 
 def _no_value(key: Any, kind: DataType) -> str:

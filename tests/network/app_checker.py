@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from .checker import Finding, Place, Record
 from .load import REJECTED
 
-_ROUTED = "routed"
+ROUTED = "routed"
 _DEAD = "dead-letters"
 
 
@@ -33,7 +33,7 @@ class AppChecker:
         self._fates: dict[int, list[Place]] = defaultdict(list)
         self._latest: dict[bytes, int] = {}
         self._wrong: list[Finding] = []
-        self.counts = {"events": 0, _ROUTED: 0, _DEAD: 0, "again": 0}
+        self.counts = {"events": 0, ROUTED: 0, _DEAD: 0, "again": 0}
 
     def sent(self, ids: Iterable[int]) -> None:
         """Says which events are on their way."""
@@ -53,13 +53,13 @@ class AppChecker:
         for record in records:
             number = id_of(record)
             first = not self._fates[number]
-            self._take(_ROUTED, record)
+            self._take(ROUTED, record)
             if record.key is None or not first or not self._ordered:
                 continue
             latest = self._latest.get(record.key, -1)
             if number < latest:
                 detail = f"in {self._fates[number][0]}, behind event {latest} of its key"
-                self._wrong.append(Finding(_ROUTED, "out of order", (number,), detail))
+                self._wrong.append(Finding(ROUTED, "out of order", (number,), detail))
             self._latest[record.key] = max(number, latest)
 
     def take_dead_letters(self, records: Iterable[Record]) -> None:
@@ -87,7 +87,7 @@ class AppChecker:
             if place is None:
                 missing.append(Finding("events", "lost", (number,), "it was sent, and nobody has it"))
             elif not fates:
-                missing.append(Finding(_ROUTED, "lost", (number,), f"nothing came of {place}", place=place))
+                missing.append(Finding(ROUTED, "lost", (number,), f"nothing came of {place}", place=place))
             else:
                 self._sent.discard(number)
                 self._done.add(number)
@@ -102,7 +102,7 @@ class AppChecker:
             self._sent.discard(finding.ids[0])
 
     def _compare(self, number: int, fate: Place) -> None:
-        right = _DEAD if number % REJECTED == 0 else _ROUTED
+        right = _DEAD if number % REJECTED == 0 else ROUTED
         if fate.topic != right:
             self._wrong.append(Finding(fate.topic, f"belongs in {right}", (number,), str(fate)))
         if fate.content != self._events[number].content:

@@ -34,10 +34,11 @@ async def pass_on(event: Event) -> Output:
     return Output(Topic(os.environ["KEYGROUPING_ROUTED_TOPIC"], value=BYTES, key=BYTES), event.value, key=event.key)
 
 
-async def count_and_pass_on(event: Event, counts: dict[str, int]) -> Output:
-    """With a state that goes along when its key moves."""
+async def count_and_pass_on(event: Event, counts: dict[str, int]) -> list[Output]:
+    """With a state that goes along when its key moves, and is told after each event."""
     counts["events"] = counts.get("events", 0) + 1
-    return await pass_on(event)
+    told = {"id": json.loads(event.value)["id"], "partition": event.partition, "events": counts["events"]}
+    return [await pass_on(event), Output(os.environ["KEYGROUPING_LATE_TOPIC"], told, key=key_of(event))]
 
 
 @dataclass

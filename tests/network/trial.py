@@ -21,6 +21,7 @@ from .app_checker import AppChecker
 from .checker import Checker, Finding, Place
 from .faults import strike
 from .load import WINDOW_MS, Load
+from .moved_checker import MovedChecker
 from .schedule import Schedule
 from .shared_checker import OVERFLOW, PUBLISHED, STATES, SharedChecker
 from .world import MEMBERS, PARTITIONS, WORKERS, World
@@ -227,22 +228,7 @@ class Trial:
 
 
 class AppTrial(Trial):
-    """The same on an app. Of one whose keys move, they are ordered about at random all the time."""
-
-    async def _revive(self) -> None:
-        if self._world.runner != "app-moves":
-            return await super()._revive()
-        async with asyncio.TaskGroup() as both:
-            both.create_task(super()._revive())
-            both.create_task(self._order())
-
-    async def _order(self) -> None:
-        chance, keys = random.Random(1), [f"key-{number}" for number in range(1, _MOVED + 1)]
-        while True:
-            key, slot = chance.choice(keys), chance.choice([None, *range(PARTITIONS)])
-            for port in self._world.ports.values():
-                taken = await asyncio.to_thread(_is_ordered, port, key, slot)
-                self._checker.counts["moves"] = self._checker.counts.get("moves", 0) + taken
+    """The same on an app."""
 
     async def finish(self) -> list[Finding]:
         """Ends the members in order, and judges what they have left."""
@@ -297,6 +283,37 @@ class AppTrial(Trial):
         return {tp: entry.offset for tp, entry in found.items()}
 
 
+class MovedTrial(AppTrial):
+    """The same on an app whose keys move with their states: they are ordered about at random all the time."""
+
+    async def _revive(self) -> None:
+        async with asyncio.TaskGroup() as both:
+            both.create_task(super()._revive())
+            both.create_task(self._order())
+
+    async def _order(self) -> None:
+        chance, keys = random.Random(1), [f"key-{number}" for number in range(1, _MOVED + 1)]
+        while True:
+            key, slot = chance.choice(keys), chance.choice([None, *range(PARTITIONS)])
+            for port in self._world.ports.values():
+                taken = await asyncio.to_thread(_is_ordered, port, key, slot)
+                self._checker.counts["moves"] = self._checker.counts.get("moves", 0) + taken
+
+    def _new_checker(self) -> MovedChecker:
+        return MovedChecker()
+
+    def _takers(self) -> dict[str, tuple[int, Take]]:
+        """What is counted after what was passed on: of the same transactions, so nothing of it is missing."""
+        checker, settings = self._checker, self._world.deployment.settings
+        assert isinstance(checker, MovedChecker)
+        return super()._takers() | {settings.late_topic: (1, checker.take_counted)}
+
+    async def _committed(self) -> dict[TopicPartition, int]:
+        """Of events alone: keys are ordered about for as long as anything is missing, and that is no progress."""
+        events = self._world.deployment.settings.events_topic
+        return {tp: offset for tp, offset in (await super()._committed()).items() if tp.topic == events}
+
+
 class SharedTrial(AppTrial):
     """The same on an app whose members share hot keys, and whose states merge."""
 
@@ -345,7 +362,7 @@ def _is_ordered(port: int, key: str, slot: int | None) -> bool:
 
 def trial_of(world: World, seed: int, events: int = 6000, rate: float = 200) -> Trial:
     """Of what runs in a world."""
-    kinds = {"native": Trial, "spark": Trial, "app-shared": SharedTrial}
+    kinds = {"native": Trial, "spark": Trial, "app-moves": MovedTrial, "app-shared": SharedTrial}
     return kinds.get(world.runner, AppTrial)(world, seed, events, rate)
 
 

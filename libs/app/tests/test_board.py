@@ -117,8 +117,9 @@ async def telling(board: Board, member: str, value: bytes) -> AsyncIterator[None
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait([task])
+        while not task.done():  # a client may lose a cancellation that comes together with its answer
+            task.cancel()
+            await asyncio.wait([task], timeout=SOON)
 
 
 async def test_each_member_s_last_word_counts_for_all(opened: Opener) -> None:

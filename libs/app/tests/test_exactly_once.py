@@ -9,17 +9,19 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced, RequestTimedOutError
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest
 from aiokafka.structs import OffsetAndMetadata
 from keygrouping_app import App, Event, Output
 from keygrouping_app.events import Outgoing
 from keygrouping_app.kafka import stable
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.topics import Topics
-from keygrouping_app.kafka.transactions import Transactions
+from keygrouping_app.kafka.transactions import OnceProducer, Transactions, UnansweredError
 from keygrouping_app.kafka.writing import write_all
 from keygrouping_local.proxy import Api, Proxy, Stray
 from keygrouping_service.testing import Cluster, until
@@ -316,3 +318,28 @@ async def test_a_member_that_slept_too_long_writes_nothing_twice(
         codes = await terminate(members)
     assert codes == [0, 0]
     assert Counter(await values(cluster, topic_prefix)) == Counter(wanted)
+
+
+async def test_a_producer_that_was_not_answered_ends_and_leaves_nothing_behind(
+    cluster: Cluster, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its sender would try again for ever, ten times a second, after the app has gone on with another one."""
+    await cluster.create(**{topic_prefix: 1})
+    before = asyncio.all_tasks()
+    producer = OnceProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=topic_prefix)
+    send: Any = producer._send_on
+
+    async def cut(node: int, request: object, **options: object) -> object:
+        if isinstance(request, AddPartitionsToTxnRequest):
+            raise KafkaConnectionError("cut")
+        return await send(node, request, **options)
+
+    with patch.object(producer, "_send_on", cut):
+        await producer.start()
+        await producer.begin_transaction()
+        sent = await producer.send(topic_prefix, b"1")
+        await asyncio.wait([producer.unanswered])
+        await asyncio.wait_for(producer.stop(), 60)
+    assert isinstance(sent.exception(), UnansweredError)
+    await until(lambda: asyncio.all_tasks() <= before)
+    assert caplog.text.count("Could not send") < 10

@@ -4,7 +4,7 @@ A broker that hears nothing of a member for the session's timeout gives its part
 the member counts from when it sent what was answered last: by its clock the session ends no later than by the broker's.
 
 aiokafka tells nobody of its heartbeats, nor that a group has thrown it out. So this looks at what its client sends:
-with `fetched` the one place of the package that knows aiokafka from within.
+with `fetched` the one place of the package that knows aiokafka from within. So what ends a producer stands here, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import IllegalGenerationError, NoError, RebalanceInProgressError, UnknownMemberIdError
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
@@ -26,6 +26,16 @@ _RENEWS = {
 }
 """The answers with which a broker counts the session from its start again."""
 _STRANGER = {UnknownMemberIdError.errno, IllegalGenerationError.errno}
+
+
+async def end_sending(producer: AIOKafkaProducer, error: BaseException) -> None:
+    """Ends what a producer sends, and fails what it has not sent, so that its `stop` waits for nothing.
+
+    While its requests fail, what sends tries them again for ever.
+    """
+    if producer._sender is not None:
+        await producer._sender.close()
+    producer._message_accumulator.fail_all(error)
 
 
 class Session:

@@ -32,6 +32,7 @@ from keygrouping_kafka.errors import can_be_retried
 from keygrouping_app.events import Outgoing
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.ranges import split_states, with_states
+from keygrouping_app.kafka.session import end_sending
 from keygrouping_app.kafka.stable import until_stable
 from keygrouping_app.kafka.topics import Topics
 from keygrouping_app.kafka.writing import write_all
@@ -187,6 +188,12 @@ class OnceProducer(AIOKafkaProducer):  # type: ignore[misc]
         self.unanswered.add_done_callback(_seen)
         self._send_on = self.client.send
         self.client.send = self._answered
+
+    async def stop(self) -> None:
+        """Ends it; what it has not sent by then is not sent any more if nothing is sent."""
+        if self.unanswered.done() and (error := self.unanswered.exception()) is not None:
+            await end_sending(self, error)
+        await super().stop()
 
     async def _answered(self, node: int, request: object, **options: Any) -> Any:
         if self.unanswered.done():

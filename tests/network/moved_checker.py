@@ -22,7 +22,7 @@ class MovedChecker(AppChecker):
     def __init__(self) -> None:
         super().__init__(exactly_once=True)
         self._counted: Counter[tuple[bytes, int]] = Counter()
-        """Of a key in a partition of `events`: one that comes from several, as those without one do, has a state of each."""
+        """Of a key in a partition of `events`: events without a key have a state in each."""
         self.counts |= {COUNTED: 0}
 
     def take_counted(self, records: Iterable[Record]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import time as clock
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
@@ -402,6 +403,7 @@ async def test_what_a_codec_can_t_ask_now_is_asked_again() -> None:
 class Loose:
     seen: dict = field(default_factory=dict)  # type: ignore[type-arg]
     last: Any = None
+    at: datetime | None = None
 
 
 def count_number(state: Loose) -> None:
@@ -416,6 +418,11 @@ def keep_nan(state: Loose) -> None:
     state.last = float("nan")
 
 
+def keep_hour(state: Loose) -> None:
+    """Of the hour that comes twice: Python takes such a time for another one in every other time zone."""
+    state.at = datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin"))
+
+
 def keep_pair(state: Loose) -> None:
     state.last = ("a", (1, 2.0), {"b": None})
 
@@ -426,6 +433,7 @@ def keep_pair(state: Loose) -> None:
         (count_number, "the key 7 of seen would be read as something else"),
         (keep_date, "datetime.datetime(2026, 1, 1, 0, 0, tzinfo=datetime.timezone.utc) of last['at'][0] would be read"),
         (keep_nan, "nan of last would be read as something else: declare its type, or use what JSON has"),
+        (keep_hour, None),
         (keep_pair, None),
     ],
 )

@@ -1,6 +1,6 @@
 """A Column taken apart, in classic PySpark (the JVM's node) and in Spark Connect (the client's expression)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -48,7 +48,7 @@ def has_python_aggregate(columns: Iterable[Column], aggregated: DataFrame) -> bo
     if given and _is_classic(given[0]):
         plan: Any = aggregated
         return any(_calls_python(each) for each in _aggregates_of(plan._jdf.queryExecution().analyzed()))
-    return any(_has_python(_expression(each)) for each in given)
+    return any(_has(_expression(each), _is_python) for each in given)
 
 
 def _aggregates_of(plan: Any) -> Iterator[Any]:
@@ -62,14 +62,21 @@ def _calls_python(expression: Any) -> bool:
     return _kind(expression) == "PythonUDAF" or any(map(_calls_python, _each(expression.children())))
 
 
-def _has_python(expression: Any) -> bool:
+def _is_python(expression: Any) -> bool:
+    return getattr(expression, "_eval_type", None) in _AGGREGATES
+
+
+def _is_star(expression: Any) -> bool:
+    return type(expression).__name__ == "UnresolvedStar"
+
+
+def _has(expression: Any, wanted: Callable[[Any], bool]) -> bool:
+    """Whether an expression of Connect, or what it calls, is one that is wanted."""
     if isinstance(expression, list | tuple):
-        return any(map(_has_python, expression))
+        return any(_has(each, wanted) for each in expression)
     if not type(expression).__module__.startswith("pyspark.sql.connect"):
         return False
-    if getattr(expression, "_eval_type", None) in _AGGREGATES:
-        return True
-    return any(map(_has_python, vars(expression).values()))
+    return wanted(expression) or any(_has(each, wanted) for each in vars(expression).values())
 
 
 def has_star(column: Column) -> bool:
@@ -77,19 +84,11 @@ def has_star(column: Column) -> bool:
     call = call_of(column)
     if call and call.name == "count" and not call.distinct:
         return False
-    return _has_star_node(_node(column)) if _is_classic(column) else _has_star(_expression(column))
+    return _has_star_node(_node(column)) if _is_classic(column) else _has(_expression(column), _is_star)
 
 
 def _has_star_node(node: Any) -> bool:
     return _kind(node) == "UnresolvedStar" or any(map(_has_star_node, _each(node.children())))
-
-
-def _has_star(expression: Any) -> bool:
-    if isinstance(expression, list | tuple):
-        return any(map(_has_star, expression))
-    if not type(expression).__module__.startswith("pyspark.sql.connect"):
-        return False
-    return type(expression).__name__ == "UnresolvedStar" or any(map(_has_star, vars(expression).values()))
 
 
 def number(column: Column) -> float | None:

@@ -118,6 +118,16 @@ _YES_OR_NO = {"type": "boolean"}
 _NOT_NEGATIVE = {"type": "integer", "minimum": 0}
 _PROFILES = _alike({"type": "object"}, "seccompProfile", "appArmorProfile", "seLinuxOptions", "windowsOptions")
 
+_KEDA = {
+    "enabled": _YES_OR_NO,
+    "minReplicas": _NOT_NEGATIVE,
+    "maxReplicas": _COUNT,
+    "lagThreshold": _COUNT,
+    "pollingInterval": _COUNT,
+    "cooldownPeriod": _NOT_NEGATIVE,
+    "labels": {"$ref": "#/$defs/labels"},
+}
+
 DEFINITIONS = {
     "ingress": _object(
         ("enabled",),
@@ -166,16 +176,8 @@ DEFINITIONS = {
         maxReplicas=_COUNT,
         targetCPUUtilizationPercentage=_COUNT,
     ),
-    "keda": _object(
-        ("enabled",),
-        enabled={"type": "boolean"},
-        minReplicas={"type": "integer", "minimum": 0},
-        maxReplicas=_COUNT,
-        lagThreshold=_COUNT,
-        pollingInterval=_COUNT,
-        cooldownPeriod={"type": "integer", "minimum": 0},
-        labels={"$ref": "#/$defs/labels"},
-    ),
+    "keda": _object(("enabled",), **_KEDA),
+    "kedaOfAnApp": _object(("enabled",), **_KEDA, allowIdleConsumers=_YES_OR_NO),
     "labels": {"type": "object", "patternProperties": {_LABEL_NAME: _LABEL}, "additionalProperties": False},
     "resources": _object(
         requests=_QUANTITIES, limits=_QUANTITIES, claims={"type": "array", "items": {"type": "object"}}

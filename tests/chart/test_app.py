@@ -121,6 +121,17 @@ def test_keda_looks_at_the_groups_lag_in_each_topic(render: Render) -> None:
     )
 
 
+def test_keda_starts_members_beyond_the_partitions_if_it_is_told_to(render: Render) -> None:
+    """It has idle consumers in mind, but those that share hot keys have work."""
+
+    def says(*values: str) -> set[str | None]:
+        scaled = only(render(APP, *values), "ScaledObject")
+        return {trigger["metadata"].get("allowIdleConsumers") for trigger in scaled["spec"]["triggers"]}
+
+    assert says() == {None}
+    assert says("app.keda.allowIdleConsumers=true") == {"true"}
+
+
 def test_a_fixed_number_and_scaling_by_cpu(render: Render) -> None:
     fixed = render(APP, "app.keda.enabled=false", "app.replicas=3")
     assert only(fixed, "StatefulSet")["spec"]["replicas"] == 3

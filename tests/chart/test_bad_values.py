@@ -127,6 +127,7 @@ SCHEMA = [
     ("router: {autoscaling: {enabled: yes please}}", "/router/autoscaling/enabled"),
     ("router: {keda: {enabled: true, lag: 1}}", "lag"),
     ("router: {keda: {enabled: true, lagThreshold: 0}}", "/router/keda/lagThreshold"),
+    ("router: {keda: {enabled: true, allowIdleConsumers: true}}", "allowIdleConsumers"),
     ("router: {pdb: {enabled: true, minAvailable: 1}}", "minAvailable"),
     ("router: {pdb: {enabled: true, maxUnavailable: 0}}", "/router/pdb/maxUnavailable"),
     ("router: {pdb: {enabled: true, maxUnavailable: half}}", "/router/pdb/maxUnavailable"),

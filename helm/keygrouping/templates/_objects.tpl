@@ -103,6 +103,9 @@ spec:
         lagThreshold: {{ dig "lagThreshold" 10000 $keda | int64 | quote }}
         # A group that has not committed yet counts as caught up, not as one that must read all.
         offsetResetPolicy: latest
+        {{- if $keda.allowIdleConsumers }}
+        allowIdleConsumers: "true"
+        {{- end }}
         {{- if not $.root.Values.kafka.bundled.enabled }}
         {{- if hasPrefix "SASL" $external.securityProtocol }}
         sasl: {{ get (dict "PLAIN" "plaintext" "SCRAM-SHA-256" "scram_sha256" "SCRAM-SHA-512" "scram_sha512") $external.sasl.mechanism }}

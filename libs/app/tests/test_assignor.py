@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
@@ -16,22 +17,28 @@ from keygrouping_app.kafka.assignor import Claim, CooperativeAssignor, Copies, P
 
 TOPICS = frozenset({"a", "b"})
 PLACES = [*(("a", number) for number in range(5)), *(("b", number) for number in range(3))]
+NO_SLOTS = {"x": 0, "y": 0}
 
 
 class Group:
-    """Members that come, go, and take their time to give up. States of the topic a have so many standby copies."""
+    """Members that come, go, and take their time to give up. So many standby copies have the states of `a` and slots.
 
-    def __init__(self, standbys: int = 0) -> None:
+    `slots`: of each of two topics apart.
+    """
+
+    def __init__(self, standbys: int = 0, slots: Mapping[str, int] = NO_SLOTS) -> None:
         self.members: dict[str, Claim] = {}
         self.number = 0
-        self.standbys = {"a": standbys}
+        self.standbys = {"a": standbys, "y": standbys}
+        self.slots = {topic: [(topic, number) for number in range(slots[topic])] for topic in "xy"}
+        self.places = [*PLACES, *self.slots["x"], *self.slots["y"]]
 
     def come(self, member: str) -> None:
-        self.members.setdefault(member, Claim(TOPICS, standbys=self.standbys))
+        self.members.setdefault(member, Claim(TOPICS | self.slots.keys(), standbys=self.standbys))
 
     def rebalance(self) -> None:
         self.number += 1
-        for member, share in shares(PLACES, self.members).items():
+        for member, share in shares(self.places, self.members, self.slots.keys()).items():
             before = self.members[member]
             assert share.gives_up <= share.gets
             self.members[member] = replace(
@@ -61,11 +68,15 @@ class Group:
 STEPS = st.lists(st.tuples(st.sampled_from(["come", "go", "let go"]), st.integers(0, 5)), max_size=25)
 
 
-@given(STEPS, st.integers(0, 3))
+SLOTS = st.fixed_dictionaries({"x": st.integers(0, 9), "y": st.integers(0, 9)})
+
+
+@given(STEPS, st.integers(0, 3), SLOTS)
 def test_no_partition_has_two_owners_and_in_the_end_all_are_shared_evenly(
-    steps: list[tuple[str, int]], standbys: int
+    steps: list[tuple[str, int]], standbys: int, slots: dict[str, int]
 ) -> None:
-    group = Group(standbys)
+    """Those of each topic apart by themselves, the others by themselves, and all together."""
+    group = Group(standbys, slots)
     group.come("m9")
     group.rebalance()
     for what, number in steps:
@@ -78,15 +89,19 @@ def test_no_partition_has_two_owners_and_in_the_end_all_are_shared_evenly(
             group.let_go(member)
         group.rebalance()
     group.let_all_go()
-    counts = [len(claim.holds) for claim in group.members.values()]
-    assert sum(counts) == len(PLACES)
-    assert max(counts) - min(counts) <= 1
+    for places in (PLACES, group.slots["x"], group.slots["y"], group.places):
+        counts = [len(claim.holds.intersection(places)) for claim in group.members.values()]
+        assert sum(counts) == len(places)
+        assert max(counts) - min(counts) <= 1
     assert not any(claim.leaving for claim in group.members.values())
     copies = Counter(place for claim in group.members.values() for place in claim.follows)
     wanted = min(standbys, len(group.members) - 1)
-    assert copies == {place: wanted for place in PLACES if place[0] == "a" and wanted}
+    assert copies == {place: wanted for place in group.places if place[0] in "ay" and wanted}
     before = dict(group.members)
     group.rebalance()
+    assert {member: claim.holds for member, claim in group.members.items()} == {
+        member: claim.holds for member, claim in before.items()
+    }
     assert {member: claim.follows for member, claim in group.members.items()} == {
         member: claim.follows for member, claim in before.items()
     }, "what need not move stays"
@@ -163,6 +178,17 @@ def test_members_that_cannot_take_the_topic_apart_have_no_part_in_its_even_share
     found = leader.assign(cluster, members)
     gives_up = orjson.loads(found["newer"].user_data)["gives_up"]
     assert len(gives_up) == 3, "half of six, as the third member can't have any"
+
+
+def test_slots_go_to_members_without_a_partition_of_the_input_first() -> None:
+    """As when a member alone, which has all of both, gets seven others: each of eight has something to do."""
+    group = Group(slots=NO_SLOTS | {"x": 3})
+    group.places = [*PLACES[:5], *group.slots["x"]]
+    for number in range(8):
+        group.come(f"m{number}")
+        group.rebalance()
+        group.let_all_go()
+    assert [len(claim.holds) for claim in group.members.values()] == [1] * 8
 
 
 def test_what_need_not_move_stays() -> None:

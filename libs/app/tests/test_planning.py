@@ -158,6 +158,17 @@ def test_a_member_without_slots_is_relieved_and_gets_no_more(planner: str) -> No
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
+def test_keys_go_to_a_member_that_has_nothing_but_slots(planner: str) -> None:
+    """Others with partitions of the input, but without slots, have nothing to do either, and get nothing."""
+    keys = {f"k{number}": (0.2, 1) for number in range(20)}
+    reports = [report("hot", keys, []), *(report(f"idle{number}", {}, []) for number in range(3))]
+    plan = plan_of([*reports, report("slots", {}, [4, 5])], planner)
+    assert plan.before == pytest.approx(2)
+    assert set(plan.targets.values()) <= {4, 5} and len(plan.targets) in (9, 10, 11)
+    assert plan.after < 1.1
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
 @given(st.lists(loads, min_size=2, max_size=5), st.lists(st.floats(0.25, 4.0), min_size=5, max_size=5))
 @example([[0.5], [0.5], [0.1, 1.0, 0.1], [1.0, 1.0, 2.0], [0.1]], [4.0, 2.0, 2.0, 0.25, 2.0])
 def test_no_plan_makes_it_worse_where_members_are_not_alike(

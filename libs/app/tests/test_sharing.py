@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import AsyncExitStack
 
 import msgspec
 import pytest
@@ -24,7 +25,7 @@ from keygrouping_app.lanes import LoopLanes
 from keygrouping_app.leveling import HotKey, Report, Slot
 from keygrouping_app.reports import name_of, period_of, with_owners
 from keygrouping_local.broker import EmbeddedBroker
-from keygrouping_service.testing import Cluster
+from keygrouping_service.testing import Cluster, until
 
 from .boards import MemoryBoard, Wire
 from .served import serving
@@ -437,6 +438,34 @@ async def test_what_waits_for_another_handler_counts_for_nothing() -> None:
     assert len(told) == 2
     assert all(0 < each.demand < LANES for each in told)
     assert group.shared == 0
+
+
+@pytest.mark.kafka
+async def test_members_beyond_the_partitions_share_what_the_others_have_too_much_of(
+    cluster: Cluster, topic_prefix: str
+) -> None:
+    """Four members of a topic with one partition: each of the three others has slots, and so work."""
+    await cluster.create(**{f"{topic_prefix}-in": 1, f"{topic_prefix}-dead": 1})
+    worked: dict[int, str] = {}
+
+    def app(number: int) -> App:
+        made = App(topic_prefix, brokers=cluster.bootstrap_servers, dead_letters=f"{topic_prefix}-dead")
+
+        @made.on(f"{topic_prefix}-in", split=True, concurrency=2)
+        async def work(event: Event) -> None:
+            await asyncio.sleep(0.05)
+            worked[number] = event.identity
+
+        return made
+
+    async def have_all_worked() -> bool:
+        await cluster.write(f"{topic_prefix}-in", [(b"hot", b"1")] * 20, 0)
+        return len(worked) == 4
+
+    async with AsyncExitStack() as members:
+        for number in range(4):
+            await members.enter_async_context(serving(app(number)))
+        await until(have_all_worked)
 
 
 @pytest.mark.kafka

@@ -154,17 +154,14 @@ def _able(members: Sequence[Report], keys: Iterable[_Key], loads: Sequence[float
     """The lanes of each member. One without slots can only get its own keys back: it has as many as it has work for."""
     lanes = [max(each.lanes, _NO_LANES) for each in members]
     takers = [place for place, each in enumerate(members) if each.slots]
-    load = sum(loads[place] for place in takers)
-    if not load:
+    if not takers:
         return lanes
-    level = load / sum(lanes[place] for place in takers)
+    level = sum(loads[place] for place in takers) / sum(lanes[place] for place in takers)
     own = [*loads]
     for key in keys:
         own[key.home] += key.seconds if key.worker != key.home else 0.0
-    return [
-        its if each.slots else min(its, max(load / level, _NO_LANES))
-        for each, its, load in zip(members, lanes, own, strict=True)
-    ]
+    needs = [min(its, load / level if level else its * (load > 0)) for its, load in zip(lanes, own, strict=True)]
+    return [its if each.slots else max(need, _NO_LANES) for each, its, need in zip(members, lanes, needs, strict=True)]
 
 
 def _rests(members: Sequence[Report], known: Set[str]) -> list[float]:

@@ -14,6 +14,7 @@ partition whose owner has gone to a member that follows them, as long as all get
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -51,13 +52,41 @@ class Share:
     follows: set[Place] = field(default_factory=set)
 
 
-def shares(places: Iterable[Place], claims: Mapping[str, Claim]) -> dict[str, Share]:
-    """Who gets what: as evenly as possible with as few moves as possible; what somebody else holds is not given yet."""
-    wanted = sorted(place for place in places if any(place[0] in claim.topics for claim in claims.values()))
-    held = _held(wanted, claims)
-    target = _targets(wanted, claims, held)
+def shares(places: Iterable[Place], claims: Mapping[str, Claim], apart: Set[str] = frozenset()) -> dict[str, Share]:
+    """Who gets what: as evenly as possible with few moves; what somebody else holds is not given yet.
+
+    The places of each topic of `apart` are even by themselves, and so are all others together. Where one of these
+    groups leaves some members with less than others, the next one makes up for it, so that all is even, too.
+    """
     found = {member: Share() for member in claims}
-    for place in wanted:
+    beside: Counter[str] = Counter()
+    for group in _groups(places, claims, apart):
+        topics = {topic for topic, _ in group}
+        # Who has not asked for it, as members of an older version, has no part in an even share.
+        able = {member: claim for member, claim in claims.items() if claim.topics & topics}
+        held = _held(group, able)
+        target = _targets(group, able, held, beside)
+        _share(group, able, held, target, found)
+        beside.update(target.values())
+    return found
+
+
+def _groups(places: Iterable[Place], claims: Mapping[str, Claim], apart: Set[str]) -> list[list[Place]]:
+    asked = frozenset[str]().union(*(claim.topics for claim in claims.values()))
+    wanted = sorted(place for place in places if place[0] in asked)
+    groups = [[place for place in wanted if place[0] not in apart]]
+    groups += ([place for place in wanted if place[0] == topic] for topic in sorted(apart))
+    return [group for group in groups if group]
+
+
+def _share(
+    places: list[Place],
+    claims: Mapping[str, Claim],
+    held: Mapping[Place, str],
+    target: Mapping[Place, str],
+    found: Mapping[str, Share],
+) -> None:
+    for place in places:
         owner = held.get(place)
         if owner is None:
             found[target[place]].gets.add(place)
@@ -65,9 +94,8 @@ def shares(places: Iterable[Place], claims: Mapping[str, Claim]) -> dict[str, Sh
         found[owner].gets.add(place)
         if target[place] != owner or place in claims[owner].leaving:
             found[owner].gives_up.add(place)
-    for place, member in _standbys_of(wanted, claims, held, target):
+    for place, member in _standbys_of(places, claims, held, target):
         found[member].follows.add(place)
-    return found
 
 
 def _held(places: list[Place], claims: Mapping[str, Claim]) -> dict[Place, str]:
@@ -79,8 +107,13 @@ def _held(places: list[Place], claims: Mapping[str, Claim]) -> dict[Place, str]:
     return {place: found[place] for place in places if place in found and place[0] in claims[found[place]].topics}
 
 
-def _targets(places: list[Place], claims: Mapping[str, Claim], held: Mapping[Place, str]) -> dict[Place, str]:
-    """The owner that each place is to have; members keep what they hold up to an even share."""
+def _targets(
+    places: list[Place], claims: Mapping[str, Claim], held: Mapping[Place, str], beside: Mapping[str, int]
+) -> dict[Place, str]:
+    """The owner that each place is to have; members keep what they hold up to an even share.
+
+    One place above that is for those who are to have the fewest of other groups: `beside`.
+    """
     kept: dict[str, list[Place]] = {member: [] for member in sorted(claims)}
     for place in places:
         if place in held and place not in claims[held[place]].leaving:
@@ -88,7 +121,7 @@ def _targets(places: list[Place], claims: Mapping[str, Claim], held: Mapping[Pla
     even, more = divmod(len(places), len(claims))
     target: dict[Place, str] = {}
     loads = dict.fromkeys(kept, 0)
-    for rank, member in enumerate(sorted(kept, key=lambda member: (-len(kept[member]), member))):
+    for rank, member in enumerate(sorted(kept, key=lambda each: (beside.get(each, 0), -len(kept[each]), each))):
         for place in kept[member][: even + (rank < more)]:
             target[place] = member
             loads[member] += 1
@@ -98,12 +131,22 @@ def _targets(places: list[Place], claims: Mapping[str, Claim], held: Mapping[Pla
                 continue
             able = [member for member in loads if place[0] in claims[member].topics and _may_take(place, member, held)]
             if ready:  # Who has a copy of its states, unless others would have less than an even share.
-                full = sum(load > even for load in loads.values()) >= more
-                able = [each for each in able if place in claims[each].follows and loads[each] < even + (not full)]
+                room = _with_room(loads, even, more, beside)
+                able = [each for each in able if place in claims[each].follows and each in room]
             if able or not ready:
-                target[place] = min(able or [held[place]], key=lambda member: (loads[member], member))
+                target[place] = min(able or [held[place]], key=lambda each: (loads[each], beside.get(each, 0), each))
                 loads[target[place]] += 1
     return target
+
+
+def _with_room(loads: Mapping[str, int], even: int, more: int, beside: Mapping[str, int]) -> set[str]:
+    """Who may have one place more, if so many are to have one above an even share: those with the fewest beside."""
+    last = sorted(beside.get(member, 0) for member in loads)[more - 1] if more else -1
+    sure = {member for member in loads if beside.get(member, 0) < last}
+    tied = {member for member in loads if beside.get(member, 0) == last}
+    is_left = len(sure) + sum(loads[member] > even for member in tied) < more
+    above = sure | tied if is_left else sure
+    return {member for member, load in loads.items() if load < even or (load == even and member in above)}
 
 
 def _standbys_of(
@@ -160,9 +203,8 @@ class Copies(Protocol):
 class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     """Of one member: says what it holds, and, if the group's leader, gives shares.
 
-    `holds` and `leaving` are the caller's to keep; `gives_up` and `follows` are set by each assignment. The partitions
-    of each topic of `apart` are shared by themselves, so that each member has some, whatever it has of others. `copies`
-    tells which copies of states it has, and is to have.
+    `holds` and `leaving` are the caller's to keep; `gives_up` and `follows` are set by each assignment. `apart`: see
+    `shares`. `copies` tells which copies of states it has, and is to have.
     """
 
     name = "keygrouping-cooperative"
@@ -195,15 +237,7 @@ class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         topics = frozenset[str]().union(*(claim.topics for claim in claims.values()))
         places = [(topic, number) for topic in topics for number in cluster.partitions_for_topic(topic) or ()]
         number = 1 + max(claim.number for claim in claims.values())
-        found = shares([place for place in places if place[0] not in self._apart], claims)
-        for topic in self._apart:
-            # Who has not asked for it, as members of an older version, has no part in an even share.
-            able = {member: claim for member, claim in claims.items() if topic in claim.topics}
-            apart = shares([place for place in places if place[0] == topic], able) if able else {}
-            for member, share in apart.items():
-                found[member].gets |= share.gets
-                found[member].gives_up |= share.gives_up
-                found[member].follows |= share.follows
+        found = shares(places, claims, self._apart)
         return {member: _assignment(number, share) for member, share in found.items()}
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:

@@ -19,7 +19,7 @@ from keygrouping_app.events import Event, Raw
 from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.changelog import LARGEST_RECORD, USUAL_BYTES, changelog_of, new_reader, slots_of
 from keygrouping_app.kafka.clients import Settings, started
-from keygrouping_app.kafka.overflow import KEPT, MOST_SLOTS, faults_of
+from keygrouping_app.kafka.overflow import KEPT, faults_of, usual_slots
 from keygrouping_app.kafka.own_topics import Size, config_of, create, size_of, until_known
 from keygrouping_app.kafka.partition import Given, Partition
 from keygrouping_app.kafka.transactions import Transactions
@@ -93,7 +93,7 @@ async def prepare_slots(
 async def _create(admin: AIOKafkaAdminClient, topic: str, name: str, largest: int) -> list[str]:
     partitions, copies = await size_of(admin, topic)
     options = {**KEPT, "max.message.bytes": str(largest)}
-    return await create(admin, name, Size(min(MOST_SLOTS, partitions), copies), options, _WHY)
+    return await create(admin, name, Size(usual_slots(partitions), copies), options, _WHY)
 
 
 class MovedPartition(Partition):

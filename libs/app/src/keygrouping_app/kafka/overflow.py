@@ -22,8 +22,8 @@ from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.surplus import LARGEST, source_of, surplus_of
 
 _SHARES = "by which members share hot keys"
-MOST_SLOTS = 64
-"""Unless the topic was created with more."""
+_LEAST_SLOTS, _MOST_SLOTS = 8, 64
+"""Unless the topic was created with fewer or more. Members beyond the input's partitions have nothing but slots."""
 _WEEK_MS = 7 * 86_400_000
 # Retention counts from when a record is written, by the brokers' clocks and not by that of each member.
 _WRITTEN = {"retention.ms": str(_WEEK_MS), "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
@@ -51,6 +51,11 @@ def sharing_of(group: str) -> str:
     return f"{group}.sharing"
 
 
+def usual_slots(partitions: int) -> int:
+    """How many slots a topic of so many partitions gets."""
+    return min(_MOST_SLOTS, max(_LEAST_SLOTS, partitions))
+
+
 async def prepare_sharing(admin: AIOKafkaAdminClient, settings: Settings, topic: str) -> int:
     """Creates both topics for a topic of events, unless they exist; gives the bytes of what slots take.
 
@@ -59,7 +64,7 @@ async def prepare_sharing(admin: AIOKafkaAdminClient, settings: Settings, topic:
     partitions, copies = await size_of(admin, topic)
     overflow, sharing = overflow_of(settings.group), sharing_of(settings.group)
     faults = [
-        *await create(admin, overflow, Size(min(MOST_SLOTS, partitions), copies), KEPT, _SHARES),
+        *await create(admin, overflow, Size(usual_slots(partitions), copies), KEPT, _SHARES),
         *await create(admin, sharing, Size(1, copies), TOLD, _SHARES),
     ]
     if not faults:

@@ -96,7 +96,7 @@ class Transactions:
             connection["max_request_size"] = max(self._largest, connection.get("max_request_size", 0))
         producer = OnceProducer(
             **connection,
-            transactional_id=f"{self._settings.group}-{self._tp.topic}-{self._tp.partition}",
+            transactional_id=id_of(self._settings.group, self._tp),
             transaction_timeout_ms=int(_TIMEOUT * 1000),
             acks="all",
         )
@@ -207,6 +207,11 @@ class OnceProducer(AIOKafkaProducer):  # type: ignore[misc]
                 told = UnansweredError(f"the answer to {type(request).__name__} is unknown ({error!r})")
                 self.unanswered.set_exception(told)
             raise
+
+
+def id_of(app: str, tp: TopicPartition) -> str:
+    """The transactional id of an app's partition, and of no other one's: names of apps and topics have no slash."""
+    return f"{app}/{tp.topic}/{tp.partition}"
 
 
 def _last(offsets: Sequence[int], states: Sequence[Outgoing]) -> int:

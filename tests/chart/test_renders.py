@@ -124,7 +124,7 @@ def test_plain_manifests_are_up_to_date(helm: str) -> None:
     assert chart_files.stale_manifests(made) == []
 
 
-@pytest.mark.parametrize("folder", ["base", "overlays/laptop", "overlays/production"])
+@pytest.mark.parametrize("folder", ["base", "overlays/laptop", "overlays/combine", "overlays/production"])
 def test_kustomize_builds_what_the_chart_renders(helm: str, folder: str) -> None:
     del helm
     kubectl = shutil.which("kubectl")

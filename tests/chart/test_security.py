@@ -192,7 +192,7 @@ def test_the_pages_commands_make_what_its_values_name(render: Render, tmp_path: 
 def test_plain_manifests_find_what_the_readme_makes(tmp_path: Path) -> None:
     text = (chart_files.MANIFESTS / "README.md").read_text()
     made = made_by("\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.S | re.M)), tmp_path)
-    for folder in ("base", "overlays/laptop", "overlays/production", "load-generators"):
+    for folder in ("base", "overlays/laptop", "overlays/combine", "overlays/production", "load-generators"):
         for pod in pods([*chart_files.plain(folder).values()]).values():
             own = {secret: keys for secret, keys in mounted(pod).items() if secret.startswith("keygrouping-")}
             assert set(own) <= set(made), folder

@@ -137,6 +137,30 @@ def test_nothing_is_told_of_windows_that_are_still_open(topics: Topics) -> None:
     assert all(finding.window and finding.window.start + WINDOW_MS < newest for finding in missing)
 
 
+def judged_without_routed(topics: Topics, passed: int) -> list[str]:
+    """What a checker says of a pipeline whose workers have read `events` up to this offset."""
+    checker = Checker()
+    checker.sent(range(COUNT))
+    checker.take_events(topics.events)
+    checker.take_late(topics.late)
+    checker.take_dead_letters(topics.dead)
+    checker.take_results(topics.results)
+    checker.take_passed({0: passed})
+    wrong, missing = checker.judge(ended=True)
+    return [str(finding) for finding in (*wrong, *missing)]
+
+
+def test_without_routed_it_is_known_by_the_commits_what_was_read(topics: Topics) -> None:
+    assert judged_without_routed(topics, COUNT) == []
+    assert sum("lost" in finding for finding in judged_without_routed(topics, 900)) > 90
+    late, dead = topics.number(topics.late.pop()), topics.number(topics.dead.pop())
+    found = judged_without_routed(topics, COUNT)
+    assert [finding for finding in found if finding.startswith("routed")] == [
+        f"routed: belongs in {topic}: event {number}: events-0@{number}, routed-0@{number}"
+        for number, topic in sorted([(late, "late"), (dead, "dead-letters")])
+    ]
+
+
 def lose_an_event(topics: Topics) -> str:
     lost = topics.events.pop(7)
     topics.routed = [entry for entry in topics.routed if entry.value != lost.value]

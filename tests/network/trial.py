@@ -227,6 +227,28 @@ class Trial:
             self._positions |= {tp: max(self._positions.get(tp, 0), await consumer.position(tp)) for tp in behind}
 
 
+class CombineTrial(Trial):
+    """The same on workers that read `events` themselves."""
+
+    async def _read(self) -> str:
+        try:
+            passed = await self._world.deployment.committed("router")
+        except Exception as error:
+            if not can_be_retried(error):
+                raise
+            return f"commits can't be read: {error!r}"
+        if problem := await super()._read():
+            return problem
+        assert isinstance(self._checker, Checker)
+        self._checker.take_passed({number: entry.offset or 0 for number, entry in passed.items()})
+        return ""
+
+    def _takers(self) -> dict[str, tuple[int, Take]]:
+        takers = super()._takers()
+        del takers[self._world.deployment.settings.routed_topic]
+        return takers
+
+
 class AppTrial(Trial):
     """The same on an app."""
 
@@ -362,7 +384,13 @@ def _is_ordered(port: int, key: str, slot: int | None) -> bool:
 
 def trial_of(world: World, seed: int, events: int = 6000, rate: float = 200) -> Trial:
     """Of what runs in a world."""
-    kinds = {"native": Trial, "spark": Trial, "app-moves": MovedTrial, "app-shared": SharedTrial}
+    kinds: dict[str, type[Trial]] = {
+        "native": Trial,
+        "spark": Trial,
+        "combine": CombineTrial,
+        "app-moves": MovedTrial,
+        "app-shared": SharedTrial,
+    }
     return kinds.get(world.runner, AppTrial)(world, seed, events, rate)
 
 

@@ -31,6 +31,7 @@ MEMBERS = ("app-0", "app-1", "app-2")
 _PROCESSES = {
     "native": (*_ROUTERS, "worker-0", "worker-1", "aggregator-0", "aggregator-1"),
     "spark": (*_ROUTERS, "spark-0"),
+    "combine": ("worker-0", "worker-1", "worker-2", "aggregator-0", "aggregator-1"),
     "app": MEMBERS,
     "app-exactly-once": MEMBERS,
     "app-moves": MEMBERS,
@@ -39,13 +40,14 @@ _PROCESSES = {
 _CLOCKED = {
     "native": ("router-2", "aggregator-1"),
     "spark": ("router-2",),
+    "combine": ("worker-2", "aggregator-1"),
     "app": ("app-2",),
     "app-exactly-once": ("app-2",),
     "app-moves": ("app-2",),
     "app-shared": ("app-2",),
 }
 RUNNERS = tuple(_PROCESSES)
-"""What is struck: the pipeline with one of its runners, or an app.
+"""What is struck: the pipeline with one of its runners, that of native workers which combine, or an app.
 
 Apps are struck at least once, exactly once, with keys that move, and with hot keys that are shared, whose states merge.
 """
@@ -131,6 +133,8 @@ class World:
             given["transaction_timeout"] = _TRANSACTION_TIMEOUT
         if name in _ROUTERS:
             given |= {"workers": WORKERS, "interval": 3, "linger": 0.2, "idle_timeout": 20}
+        if self.runner == "combine":
+            given |= {"stages": "combine"} | ({"idle_timeout": 20} if name.startswith("worker") else {})
         self.deployment.start(name, self._clock(name), **given)
 
     def _start_app(self, name: str) -> None:

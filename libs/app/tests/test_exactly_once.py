@@ -89,6 +89,36 @@ async def test_a_former_owner_commits_nothing_any_more(cluster: Cluster, topic_p
     await has(cluster, topic_prefix, [b"1", b"2"])
 
 
+async def test_apps_and_topics_whose_names_are_alike_in_a_row_fence_nobody(
+    cluster: Cluster, topic_prefix: str
+) -> None:
+    """An app `a` of the topic `b-c`, and `a-b` of `c`."""
+    apps = {topic_prefix: f"b-{topic_prefix}", f"{topic_prefix}-b": topic_prefix}
+    await cluster.create(**dict.fromkeys(apps.values(), 1), **{f"{topic_prefix}-out": 1})
+
+    async def find() -> OffsetAndMetadata:
+        return OffsetAndMetadata(0, "")
+
+    both = [
+        Transactions(
+            Settings(group=app, brokers=cluster.bootstrap_servers, dead_letters="dead"),
+            Topics(),
+            TopicPartition(topic, 0),
+            find,
+        )
+        for app, topic in apps.items()
+    ]
+    try:
+        for each in both:
+            await each.begin()
+        for each in both:
+            await each.commit(OffsetAndMetadata(1, ""), outgoing(topic_prefix, b"1"))
+    finally:
+        for each in both:
+            await each.close()
+    await has(cluster, topic_prefix, [b"1", b"1"])
+
+
 async def test_it_begins_with_what_a_transaction_commits_that_has_not_been_shown_yet(
     cluster: Cluster, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

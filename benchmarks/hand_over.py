@@ -30,7 +30,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from asked import is_ready, metric
+from asked import first_slot, is_ready, metric
 from keygrouping.app import App, Event, State
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_local.ports import free_ports
@@ -103,6 +103,8 @@ class Run:
         self._arguments, self._brokers, self._size, self._folder = arguments, brokers, size, folder
         self._name = f"moves-{size}"
         self._ports: list[int] = []
+        self._slots: list[int] = []
+        """One of each member."""
 
     async def measure(self) -> None:
         """Prints the latencies."""
@@ -116,6 +118,7 @@ class Run:
         async with AIOKafkaProducer(bootstrap_servers=self._brokers, linger_ms=2) as producer:
             writing = asyncio.create_task(self._keep_writing(producer))
             await asyncio.sleep(_FIRST_SECONDS)
+            self._slots = [await asyncio.to_thread(first_slot, port) for port in self._ports]
             rounds = [await self._round() for _ in range(self._arguments.rounds)]
             writing.cancel()
         await asyncio.sleep(self._arguments.pause)
@@ -153,7 +156,7 @@ class Run:
 
     async def _move(self, number: int) -> int:
         """Gives when it was ordered."""
-        slot = [0, 1, None][number % 3]
+        slot = [*self._slots, None][number % 3]
 
         async def is_taken() -> bool:
             for port in self._ports:

@@ -3,15 +3,15 @@
     python benchmarks/moved_keys.py [--members 12] [--rate 300] [--call 0.017] [--seconds 120] [--slow 1] [--seed 1]
 
 An embedded broker, a topic of a partition per member, keys of Zipf 1 over 10,000 keys, and members of an app, each a
-process with one lane, whose handler waits and counts in a state. A key is in the partition that is its worker's in the
-simulator before anything is planned, so both begin alike. Told is λ, the largest load of a member over the mean,
-by seconds of calls in intervals of 10 s: at first, while every key is where its partition is, and in the second half,
-with how many keys were handed over. Simulated are the same keys at the same rate: by the library's grouping, whose
-table forgets a key without events, and by its planner where such a key stays where it is, as it does live.
-A lane can't do more than a second of calls in a second. Where the busiest one is close to that, its queue grows, what
-it has to do is more than what it does, and λ is told too low: so the rate has to leave it some time, and how busy it
-was is told, too. Nor is anything planned while no lane is busy for half of its time. With `--slow` one member's calls
-take so many times longer; that is not simulated.
+process with one lane, whose handler waits and counts in a state of 0.1 to 4 kB, by its key. A key is in the partition
+that is its worker's in the simulator before anything is planned, so both begin alike. Told is λ, the largest load of
+a member over the mean, by seconds of calls in intervals of 10 s: at first, while every key is where its partition is,
+and in the second half, with how many keys were handed over, and how many bytes of states. Simulated are the same keys
+at the same rate: by the library's grouping, whose table forgets a key without events, and by its planner where such a
+key stays where it is, as it does live. A lane can't do more than a second of calls in a second. Where the busiest one
+is close to that, its queue grows, what it has to do is more than what it does, and λ is told too low: so the rate has
+to leave it some time, and how busy it was is told, too. Nor is anything planned while no lane is busy for half of its
+time. With `--slow` one member's calls take so many times longer; that is not simulated.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ import statistics
 import sys
 import tempfile
 import time
+import zlib
 from asyncio.subprocess import Process
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from aiokafka import AIOKafkaProducer
@@ -47,6 +48,8 @@ _WINDOW = round(WINDOW / _INTERVAL_SECONDS)
 """Intervals: members plan by what keys cost in this window and in the one before, so the simulator does, too."""
 _COMMIT_INTERVAL = 0.5
 """Seconds: with the usual one, twelve members and their broker fill two cores, and calls take longer than they wait."""
+_LEAST_BYTES, _MORE_BYTES = 100, 3_900
+"""Of states."""
 _BUSY = 0.95
 """Of a lane's time: above it, events wait that λ doesn't count."""
 _LONGEST = 300.0
@@ -57,11 +60,24 @@ def member(brokers: str, name: str, port: int, call: float, planner: Any) -> Non
     app = App(name, brokers=brokers, dead_letters=f"{name}.dead", port=port, commit_interval=_COMMIT_INTERVAL)
 
     @app.on(f"{name}.in", state=State(dict, moves=planner), concurrency=1)
-    async def count(_: Event, counts: dict[str, int]) -> None:
+    async def count(event: Event, counts: dict[str, Any]) -> None:
+        counts.setdefault("more", "x" * _bytes_of(int(event.key[1:])))
         counts["n"] = counts.get("n", 0) + 1
         await asyncio.sleep(call)
 
     app.run()
+
+
+def _bytes_of(number: int) -> int:
+    """Of the state of a key."""
+    return _LEAST_BYTES + zlib.crc32(b"%d" % number) % _MORE_BYTES
+
+
+class Moved(NamedTuple):
+    """Keys that were handed over, and the bytes of their states."""
+
+    keys: float
+    bytes: float
 
 
 class Run:
@@ -87,12 +103,12 @@ class Run:
             await until(lambda port=port: asyncio.to_thread(is_ready, port), timeout=_LONGEST)  # type: ignore[misc]
         async with AIOKafkaProducer(bootstrap_servers=self._brokers, linger_ms=2) as producer:
             writing = asyncio.create_task(self._write(producer))
-            loads, moved, times = [await self._loads()], [await self._sum("moves_total")], [time.monotonic()]
+            loads, moved, times = [await self._loads()], [await self._moved()], [time.monotonic()]
             while not writing.done():
                 await asyncio.sleep(_INTERVAL_SECONDS)
                 times.append(time.monotonic())
                 loads.append(await self._loads())
-                moved.append(await self._sum("moves_total"))
+                moved.append(await self._moved())
             await writing
         for each in members:
             each.terminate()
@@ -122,29 +138,31 @@ class Run:
         names = [asyncio.to_thread(metric, port, "handler_seconds_sum") for port in self._ports]
         return np.array(await asyncio.gather(*names))
 
+    async def _moved(self) -> Moved:
+        """Keys and bytes until now."""
+        return Moved(*[await self._sum(name) for name in ("moves_total", "moved_bytes_total")])
+
     async def _sum(self, name: str) -> float:
         return sum(await asyncio.gather(*(asyncio.to_thread(metric, port, name) for port in self._ports)))
 
-    def _tell(self, busy: list[np.ndarray[Any, np.dtype[np.float64]]], moved: list[float]) -> None:
+    def _tell(self, busy: list[np.ndarray[Any, np.dtype[np.float64]]], moved: list[Moved]) -> None:
         busy, moved = busy[:-1], moved[:-1]  # in the last interval events come to an end
-        imbalances, half = [_imbalance(each) for each in busy], len(busy) // 2
-        late = statistics.mean(imbalances[half:])
-        print("live, λ by interval: " + ", ".join(f"{each:.3f}" for each in imbalances), flush=True)
-        last = moved[-1] - moved[half]
-        print(f"live, second half: λ {late:.3f}; {moved[-1]:.0f} keys were handed over, {last:.0f} of them then")
+        half = len(busy) // 2
+        by_interval = [
+            Moved(after.keys - before.keys, after.bytes - before.bytes) for before, after in itertools.pairwise(moved)
+        ]
+        live = _told("live", [_imbalance(each) for each in busy], by_interval)
         most = max(float(each.max()) for each in busy[half:])
         print(f"the busiest lane had calls for {most:.2f} of its time then{', too much for λ' * (most > _BUSY)}")
         if self._arguments.slow != 1:
             return
         print(f"no whole keys can do better than {self._least():.3f}, the load of the hottest key over the mean")
         for what, simulated in (
-            ("by the library's grouping", self._by_grouping(len(busy))),
-            ("as keys stay", self._as_keys_stay(len(busy))),
+            ("simulated by the library's grouping", self._by_grouping(len(busy))),
+            ("simulated as keys stay", self._as_keys_stay(len(busy))),
         ):
-            expected, keys, then = statistics.mean(simulated[0][half:]), sum(simulated[1]), sum(simulated[1][half:])
-            print(f"simulated {what}, λ by interval: " + ", ".join(f"{each:.3f}" for each in simulated[0]))
-            print(f"simulated {what}, second half: λ {expected:.3f}; {keys} keys moved, {then} of them then")
-            print(f"live over that: λ {late / expected:.3f}, keys {moved[-1] / max(1, keys):.3f}")
+            ratios = [f"{a / b:.3f}" if b else "-" for a, b in zip(live, _told(what, *simulated), strict=True)]
+            print("live over that: λ {}, keys {}, of them then {}, bytes {}, of them then {}".format(*ratios))
 
     def _grouping(self) -> Any:
         return create_shared(self._arguments.planner, self._arguments.members)
@@ -152,30 +170,31 @@ class Run:
     def _least(self) -> float:
         return float(max(1.0, np.bincount(self._drawn).max() / len(self._drawn) * self._arguments.members))
 
-    def _by_grouping(self, intervals: int) -> tuple[list[float], list[int]]:
+    def _by_grouping(self, intervals: int) -> tuple[list[float], list[Moved]]:
         """λ of each interval by the library's grouping on the same stream, and how many keys each plan moved.
 
         Its table has the keys of late only: a key that has had no event for a while is at home again, and moves once
-        more when it is back.
+        more when it is back. Nor does it know of states in bytes.
         """
         grouping = self._grouping()
         each = int(self._arguments.rate * _INTERVAL_SECONDS)
-        imbalances, keys, told = [], list[int](), list[Any]()
+        imbalances, moved, told = [], list[Moved](), list[Any]()
         for number in range(intervals):
             drawn = self._drawn[number * each : (number + 1) * each]
             routed = grouping.route_batch(self._hashes[drawn], None, number * _INTERVAL_SECONDS)
             imbalances.append(self._imbalance_of(routed))
             told.append(grouping.statistics())
             plan = grouping.plan(told[_window_from(number) :])
-            keys.append(plan["moved_keys"])
+            moved.append(Moved(plan["moved_keys"], 0))
             grouping.apply(plan)
-        return imbalances, keys
+        return imbalances, moved
 
-    def _as_keys_stay(self, intervals: int) -> tuple[list[float], list[int]]:
+    def _as_keys_stay(self, intervals: int) -> tuple[list[float], list[Moved]]:
         """The same by the same planner, but a key stays where it was until a plan moves it, as its state does."""
         each = int(self._arguments.rate * _INTERVAL_SECONDS)
         homes, workers = np.array(self._homes), np.array(self._homes)
-        imbalances, moved, counts = [], list[int](), list[Any]()
+        sizes = np.array([_bytes_of(number) for number in range(_KEYS)])
+        imbalances, moved, counts = [], list[Moved](), list[Any]()
         for number in range(intervals):
             drawn = self._drawn[number * each : (number + 1) * each]
             imbalances.append(self._imbalance_of(workers[drawn]))
@@ -185,18 +204,34 @@ class Run:
             planned = planned_workers(
                 self._arguments.planner,
                 cost=costs[known].astype(float).tolist(),
-                state=[1.0] * len(known),
+                state=sizes[known].astype(float).tolist(),
                 home=homes[known].tolist(),
                 worker=workers[known].tolist(),
                 background=[0.0] * self._arguments.members,
                 capacity=[1.0] * self._arguments.members,
             )
-            moved.append(int((workers[known] != planned).sum()))
+            gone = known[workers[known] != planned]
+            moved.append(Moved(len(gone), int(sizes[gone].sum())))
             workers[known] = planned
         return imbalances, moved
 
     def _imbalance_of(self, workers: Any) -> float:
         return _imbalance(np.bincount(workers, minlength=self._arguments.members).astype(np.float64))
+
+
+def _told(what: str, imbalances: list[float], moved: list[Moved]) -> list[float]:
+    """Prints what came in each interval; gives λ of the second half, and keys and bytes, in all and then."""
+    half = len(imbalances) // 2
+    late, then = statistics.mean(imbalances[half:]), moved[half:]
+    sums = [sum(each.keys for each in moved), sum(each.keys for each in then)]
+    sums += [sum(each.bytes for each in moved), sum(each.bytes for each in then)]
+    print(f"{what}, by interval: λ " + ", ".join(f"{each:.3f}" for each in imbalances))
+    print("  keys " + ", ".join(f"{each.keys:.0f}" for each in moved))
+    print("  kB " + ", ".join(f"{each.bytes / 1000:.0f}" for each in moved))
+    keys, then_keys, size, then_size = sums
+    print(f"  second half: λ {late:.3f}; {keys:.0f} keys moved, {then_keys:.0f} of them then")
+    print(f"  {size / 1000:.0f} kB, {then_size / 1000:.0f} of them then", flush=True)
+    return [late, *sums]
 
 
 def _window_from(interval: int) -> int:

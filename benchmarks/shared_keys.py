@@ -291,11 +291,10 @@ async def surplus(group: Group) -> int:
     """Records in all slots."""
     if group.way not in SHARED:
         return 0
-    consumer = AIOKafkaConsumer(bootstrap_servers=group.servers)
+    topic = f"{group.topic}.overflow"
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=group.servers)
     await consumer.start()
-    ends = await consumer.end_offsets(
-        [TopicPartition(f"{group.topic}.overflow", number) for number in range(group.members)]
-    )
+    ends = await consumer.end_offsets([TopicPartition(topic, slot) for slot in consumer.partitions_for_topic(topic)])
     await consumer.stop()
     return sum(ends.values())
 

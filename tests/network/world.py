@@ -22,6 +22,8 @@ from .load import JOB, REJECTED
 
 WORKERS = 10
 PARTITIONS = 4
+SLOTS = 8
+"""That apps make for so many."""
 SMALL_DISK = 2
 """The broker whose data lies on a disk that can be filled."""
 _DISK_MEGABYTES = 512

@@ -2,6 +2,9 @@
 
 state_program.py BROKERS PREFIX LOG SECONDS STORE STANDBYS MOVES PORT [STEP MOMENT]
 
+MOVES is `none`, `ordered`, or the grouping that plans: then one partition's keys cost three times as much as others,
+lanes are few, and plans come every two seconds.
+
 It kills itself at the third transaction that is this STEP of a hand-over: `before` anything of it is written, while it
 is `open` and all is written, or `after` its end was answered.
 
@@ -56,9 +59,14 @@ async def up() -> AsyncIterator[None]:
     yield
 
 
+planner: Any = None if moves == "none" else moves
+is_planned = moves not in ("none", "ordered")
+
+
 @app.on(
     f"{prefix}-in",
-    state=State(Chain, store=kind, standbys=int(standbys), moves="ordered" if moves == "1" else None),
+    state=State(Chain, store=kind, standbys=int(standbys), moves=planner),
+    concurrency=4 if is_planned else 16,
     retries=Retries(1000, 0.01, 0.05),
     breaker=None,
     timeout=20,
@@ -72,7 +80,8 @@ async def add(event: Event, chain: Chain) -> Output:
     chain.digest = hashlib.sha256(f"{chain.digest} {event.identity} {event.value}".encode()).hexdigest()
     if event.key in {"p0-39", "p1-38"}:
         chain.ballast = "x" * (chain.count % 4 * 200_000)
-    await asyncio.sleep(random.expovariate(1 / float(seconds)))
+    cost = 3 if is_planned and event.key.startswith("p0-") else 1
+    await asyncio.sleep(random.expovariate(1 / float(seconds)) * cost)
     if event.value < 0:
         raise Reject("less than nothing")
     if random.random() < 0.02:
@@ -124,6 +133,8 @@ def strike(step: str, moment: str) -> None:
 
 
 if __name__ == "__main__":
+    if is_planned:
+        patch.multiple("keygrouping_app.kafka.planner", _SPAN=2.0, _BEGIN=1.0).start()
     if struck:
         strike(*struck)
     app.run()

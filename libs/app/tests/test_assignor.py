@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import orjson
+import pytest
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from hypothesis import given
@@ -92,7 +93,8 @@ def test_no_partition_has_two_owners_and_in_the_end_all_are_shared_evenly(
     for places in (PLACES, group.slots["x"], group.slots["y"], group.places):
         counts = [len(claim.holds.intersection(places)) for claim in group.members.values()]
         assert sum(counts) == len(places)
-        assert max(counts) - min(counts) <= 1
+        # One that has more of one topic may keep more of the next one: that is a move less.
+        assert max(counts) - min(counts) <= (2 if places is group.places and min(counts) else 1)
     assert not any(claim.leaving for claim in group.members.values())
     copies = Counter(place for claim in group.members.values() for place in claim.follows)
     wanted = min(standbys, len(group.members) - 1)
@@ -178,6 +180,41 @@ def test_members_that_cannot_take_the_topic_apart_have_no_part_in_its_even_share
     found = leader.assign(cluster, members)
     gives_up = orjson.loads(found["newer"].user_data)["gives_up"]
     assert len(gives_up) == 3, "half of six, as the third member can't have any"
+
+
+@given(st.integers(2, 5), st.integers(1, 3), st.integers(1, 12), st.integers(0, 9))
+def test_nothing_moves_to_and_fro_where_members_have_not_asked_for_the_same_topics(
+    members: int, older: int, more: int, slots: int
+) -> None:
+    """As while an app that gets a topic is updated, one member after another."""
+    places = [*PLACES[:3], *(("b", number) for number in range(more)), *(("x", number) for number in range(slots))]
+    claims = {f"m{number}": Claim(frozenset("ax" if number < older else "abx")) for number in range(older + members)}
+    group = Group()
+    group.members, group.places, group.slots = claims, places, {"x": places[3 + more :]}
+    for _ in range(12):
+        group.rebalance()
+        for member in group.members:
+            group.let_go(member)
+    before = dict(group.members)
+    group.rebalance()
+    assert all(claim.holds == before[member].holds for member, claim in group.members.items())
+    assert sum(len(claim.holds) for claim in group.members.values()) == len(places)
+
+
+@pytest.mark.parametrize("victim", range(8))
+def test_who_has_copies_of_a_slots_states_takes_it_over_beside_a_partition_of_the_input(victim: int) -> None:
+    group = Group(1, NO_SLOTS | {"y": 8})
+    group.places = [*(("a", number) for number in range(8)), *group.slots["y"]]
+    for number in range(8):
+        group.come(f"m{number}")
+        group.rebalance()
+        group.let_all_go()
+    dead = group.members.pop(f"m{victim}")
+    copies = {place: member for member, claim in group.members.items() for place in claim.follows}
+    group.rebalance()
+    owners = {place: member for member, claim in group.members.items() for place in claim.holds}
+    assert {place[0] for place in dead.holds} == {"a", "y"}
+    assert {place: owners[place] for place in dead.holds} == {place: copies[place] for place in dead.holds}
 
 
 def test_slots_go_to_members_without_a_partition_of_the_input_first() -> None:

@@ -89,9 +89,7 @@ async def test_a_former_owner_commits_nothing_any_more(cluster: Cluster, topic_p
     await has(cluster, topic_prefix, [b"1", b"2"])
 
 
-async def test_apps_and_topics_whose_names_are_alike_in_a_row_fence_nobody(
-    cluster: Cluster, topic_prefix: str
-) -> None:
+async def test_apps_and_topics_whose_names_are_alike_in_a_row_fence_nobody(cluster: Cluster, topic_prefix: str) -> None:
     """An app `a` of the topic `b-c`, and `a-b` of `c`."""
     apps = {topic_prefix: f"b-{topic_prefix}", f"{topic_prefix}-b": topic_prefix}
     await cluster.create(**dict.fromkeys(apps.values(), 1), **{f"{topic_prefix}-out": 1})

@@ -121,11 +121,10 @@ async def is_over(cluster: Cluster, prefix: str, others: Iterable[str]) -> bool:
     reader = AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap_servers)
     await reader.start()
     try:
-        tps = [TopicPartition(f"{prefix}-in", each) for each in range(PARTITIONS)]
-        topics = [f"{prefix}-group.overflow", *others]
-        slots = [TopicPartition(topic, each) for topic in topics for each in range(PARTITIONS)]
-        found = await cluster.admin.list_consumer_group_offsets(f"{prefix}-group", partitions=[*tps, *slots])
-        ends = await reader.end_offsets([*tps, *slots])
+        described = await cluster.admin.describe_topics([f"{prefix}-in", f"{prefix}-group.overflow", *others])
+        tps = [TopicPartition(each["topic"], part["partition"]) for each in described for part in each["partitions"]]
+        found = await cluster.admin.list_consumer_group_offsets(f"{prefix}-group", partitions=tps)
+        ends = await reader.end_offsets(tps)
     finally:
         await reader.stop()
     return all(tp in found and max(0, found[tp].offset) >= end for tp, end in ends.items())

@@ -16,6 +16,7 @@ import sys
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -35,8 +36,10 @@ pytestmark = pytest.mark.kafka
 log_it = logging.getLogger(__name__)
 
 PROGRAM = Path(__file__).with_name("state_program.py")
-PARTITIONS = 4
+PARTITIONS, SLOTS = 4, 8
 STUCK_SECONDS = 240.0
+NONE, ORDERED, PLANNED = "none", "ordered", "mixed"
+"""How keys move."""
 NewMember = Callable[..., Awaitable[Member]]
 
 
@@ -45,10 +48,10 @@ async def new_member(cluster: Cluster, topic_prefix: str, tmp_path: Path, ports:
     """Starts a member; those that are left are killed."""
     started: list[Member] = []
 
-    async def start(seconds: float, store: str, standbys: int, moves: bool, *struck: str) -> Member:
+    async def start(seconds: float, store: str, standbys: int, moves: str, *struck: str) -> Member:
         (port,) = free_ports(1)
         ports.add(port)
-        log, options = str(tmp_path / "log"), (str(seconds), store, str(standbys), "01"[moves], str(port))
+        log, options = str(tmp_path / "log"), (str(seconds), store, str(standbys), moves, str(port))
         arguments = (cluster.bootstrap_servers, topic_prefix, log, *options, *struck)
         member = await asyncio.create_subprocess_exec(
             sys.executable, str(PROGRAM), *arguments, env={**os.environ}, stdout=asyncio.subprocess.PIPE
@@ -87,7 +90,7 @@ class Mover:
 
     async def _keep(self) -> None:
         while True:
-            key, slot = self._chance.choice(self._keys), self._chance.choice([None, *range(PARTITIONS)])
+            key, slot = self._chance.choice(self._keys), self._chance.choice([None, *range(SLOTS)])
             for port in list(self._ports):
                 taken = await asyncio.to_thread(self._ask, port, key, slot)
                 self.taken += taken
@@ -104,6 +107,32 @@ class Mover:
             if port in self._there and isinstance(getattr(error, "reason", None), ConnectionRefusedError):
                 self._ports.discard(port)  # It was killed.
             return False
+
+
+class Watcher:
+    """Counts the keys that members hand over by plan."""
+
+    def __init__(self, ports: set[int]) -> None:
+        self._ports = ports
+        self._done: dict[int, int] = {}
+
+    @property
+    def taken(self) -> int:
+        return sum(self._done.values())
+
+    async def keep(self) -> None:
+        """Goes on until it is cancelled; what a member has done since it was asked last is lost when it is killed."""
+        while True:
+            for port in list(self._ports):
+                with suppress(OSError):
+                    self._done[port] = await asyncio.to_thread(self._ask, port)
+            await asyncio.sleep(0.5)
+
+    def _ask(self, port: int) -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/keys", timeout=60) as answer:
+            (handler,) = json.load(answer)["handlers"]
+        done: int = handler["moves"]["done"]
+        return done
 
 
 class Truth:
@@ -210,29 +239,31 @@ def part(
     store: str,
     standbys: int,
     *,
-    moves: bool = False,
+    moves: str = NONE,
     events: int = 20_000,
+    seconds: float = 0.01,
     faults: Sequence[str] = tuple(shuffled(12, 6, 2)),
 ) -> Any:
     """A form that takes long, of this name: a tenth of the whole one if nothing else is said."""
     marks = [pytest.mark.fault, pytest.mark.timeout(0)]
-    return pytest.param(events, faults, 0.01, store, standbys, moves, marks=marks, id=name)
+    return pytest.param(events, faults, seconds, store, standbys, moves, marks=marks, id=name)
 
 
 @pytest.mark.parametrize(
     ("events", "faults", "seconds", "store", "standbys", "moves"),
     [
-        pytest.param(1_200, ["kill", "join", "leave"], 0.005, "memory", 0, False, id="short"),
-        pytest.param(1_200, ["kill", "join", "leave"], 0.005, "memory", 1, False, id="short-standbys"),
-        pytest.param(4_000, [], 0.005, "memory", 0, True, id="calm-moves"),
-        pytest.param(4_000, ["kill", "join", "leave"], 0.005, "memory", 0, True, id="short-moves"),
-        part("part-moves", "memory", 0, moves=True),
-        part("part-moves-disk-standbys", "disk", 1, moves=True),
+        pytest.param(1_200, ["kill", "join", "leave"], 0.005, "memory", 0, NONE, id="short"),
+        pytest.param(1_200, ["kill", "join", "leave"], 0.005, "memory", 1, NONE, id="short-standbys"),
+        pytest.param(4_000, [], 0.005, "memory", 0, ORDERED, id="calm-moves"),
+        pytest.param(4_000, ["kill", "join", "leave"], 0.005, "memory", 0, ORDERED, id="short-moves"),
+        part("part-moves", "memory", 0, moves=ORDERED),
+        part("part-planned", "memory", 0, moves=PLANNED, events=60_000, seconds=0.02),
+        part("part-moves-disk-standbys", "disk", 1, moves=ORDERED),
         part("part-memory", "memory", 0),
         part("part-standbys", "memory", 2),
         part("part-disk", "disk", 1),
-        part("whole", "memory", 1, moves=True, events=200_000, faults=shuffled(100, 30, 10)),
-        part("longest", "memory", 1, moves=True, events=800_000, faults=shuffled(500, 100, 20)),
+        part("whole", "memory", 1, moves=ORDERED, events=200_000, faults=shuffled(100, 30, 10)),
+        part("longest", "memory", 1, moves=ORDERED, events=800_000, faults=shuffled(500, 100, 20)),
     ],
 )
 async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
@@ -246,7 +277,7 @@ async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
     seconds: float,
     store: str,
     standbys: int,
-    moves: bool,
+    moves: str,
 ) -> None:
     topic, chance, handled = f"{topic_prefix}-in", random.Random(9), tmp_path / "log"
     await cluster.create(**{topic: PARTITIONS, f"{topic_prefix}-out": 2, f"{topic_prefix}-dead": 1})
@@ -255,8 +286,8 @@ async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
         await cluster.write(topic, rows, partition)
     members = [await new_member(seconds, store, standbys, moves) for _ in range(2)]
 
-    mover = Mover(ports, list(truth.states))
-    moving = asyncio.create_task(mover.keep() if moves else asyncio.sleep(0))
+    mover = Watcher(ports) if moves == PLANNED else Mover(ports, list(truth.states))
+    moving = asyncio.create_task(asyncio.sleep(0) if moves == NONE else mover.keep())
 
     def calls() -> int:
         return handled.stat().st_size if handled.exists() else 0
@@ -272,16 +303,18 @@ async def test_states_and_outputs_are_exact_under_kills_and_rebalances(
         log_it.info("%d calls: fault %d of %d: %s", calls(), number, len(faults), fault)
         await strike(fault, members, chance, partial(new_member, seconds, store, standbys, moves))
 
-    if moves:
+    if moves != NONE:
         await reach(0.95)
-        tps += [TopicPartition(f"{topic_prefix}-group.{topic}.moved", each) for each in range(PARTITIONS)]
+        tps += [TopicPartition(f"{topic_prefix}-group.{topic}.moved", each) for each in range(SLOTS)]
         moving.cancel()
 
     await end(cluster, topic_prefix, tps, members)
     await compare(cluster, topic_prefix, truth)
     log_it.warning("%d calls for %d events, %d keys handed over", calls(), events, mover.taken)
-    if moves:  # or faults met too few of them to say anything
+    if moves == ORDERED:  # or faults met too few of them to say anything
         assert mover.taken > 10 * max(4, len(faults))
+    elif moves == PLANNED:
+        assert mover.taken > len(faults)
 
 
 STEPS = ("sends", "forwards", "handles-at-slot", "calls", "sends-on", "sends-home")
@@ -307,7 +340,7 @@ async def test_states_and_outputs_are_exact_whoever_dies_at_which_step_of_a_hand
     truth = Truth(topic, 16_000)
     for partition, rows in truth.rows.items():
         await cluster.write(topic, rows, partition)
-    start = partial(new_member, 0.05, "memory", 0, True)
+    start = partial(new_member, 0.05, "memory", 0, ORDERED)
     members = [await start(step, moment), await start()]
     mover = Mover(ports, list(truth.states))
     moving = asyncio.create_task(mover.keep())
@@ -317,6 +350,7 @@ async def test_states_and_outputs_are_exact_whoever_dies_at_which_step_of_a_hand
     outputs = sum(map(len, truth.outputs.values()))
     await until(lambda: handled.exists() and handled.stat().st_size >= 0.95 * outputs, timeout=STUCK_SECONDS)
     moving.cancel()
-    places = [topic, f"{topic_prefix}-group.{topic}.moved"]
-    await end(cluster, topic_prefix, [TopicPartition(place, n) for place in places for n in range(PARTITIONS)], members)
+    tps = [TopicPartition(topic, each) for each in range(PARTITIONS)]
+    tps += [TopicPartition(f"{topic_prefix}-group.{topic}.moved", each) for each in range(SLOTS)]
+    await end(cluster, topic_prefix, tps, members)
     await compare(cluster, topic_prefix, truth)

@@ -110,43 +110,84 @@ def _held(places: list[Place], claims: Mapping[str, Claim]) -> dict[Place, str]:
 def _targets(
     places: list[Place], claims: Mapping[str, Claim], held: Mapping[Place, str], beside: Mapping[str, int]
 ) -> dict[Place, str]:
-    """The owner that each place is to have; members keep what they hold up to an even share.
+    """The owner that each place is to have: see `_Division`."""
+    division = _Division(places, claims, held, beside)
+    division.keep()
+    division.give(only_ready=True)
+    division.give(only_ready=False)
+    return division.target
 
-    One place above that is for those who are to have the fewest of other groups: `beside`.
+
+class _Division:
+    """Of places among members, who keep what they hold up to an even share.
+
+    One place above that is for those who are to have the fewest of other groups, `beside`. Who has one already keeps
+    it for a difference of one, so that less moves.
     """
-    kept: dict[str, list[Place]] = {member: [] for member in sorted(claims)}
-    for place in places:
-        if place in held and place not in claims[held[place]].leaving:
-            kept[held[place]].append(place)
-    even, more = divmod(len(places), len(claims))
-    target: dict[Place, str] = {}
-    loads = dict.fromkeys(kept, 0)
-    for rank, member in enumerate(sorted(kept, key=lambda each: (beside.get(each, 0), -len(kept[each]), each))):
-        for place in kept[member][: even + (rank < more)]:
-            target[place] = member
-            loads[member] += 1
-    for ready in (True, False):
+
+    def __init__(
+        self, places: list[Place], claims: Mapping[str, Claim], held: Mapping[Place, str], beside: Mapping[str, int]
+    ) -> None:
+        self._places, self._claims, self._held = places, claims, held
+        self._even, self._more = divmod(len(places), len(claims))
+        self._slack = int(self._even > 0)  # Nobody has a second one for as long as another has none.
+        self._beside = {member: beside.get(member, 0) for member in sorted(claims)}
+        self._loads = dict.fromkeys(self._beside, 0)
+        self._kept: dict[str, list[Place]] = {member: [] for member in self._beside}
         for place in places:
-            if place in target:
+            if place in held and place not in claims[held[place]].leaving:
+                self._kept[held[place]].append(place)
+        self.target: dict[Place, str] = {}
+
+    def keep(self) -> None:
+        """Leaves each member its even share of what it holds."""
+        for number, member in enumerate(sorted(self._kept, key=self._rank)):
+            for place in self._kept[member][: self._even + (number < self._more)]:
+                self._give(place, member)
+
+    def give(self, only_ready: bool) -> None:
+        """Gives all that is left. `only_ready`: to who has a copy of its states, unless others would have less."""
+        for place in self._places:
+            if place in self.target:
                 continue
-            able = [member for member in loads if place[0] in claims[member].topics and _may_take(place, member, held)]
-            if ready:  # Who has a copy of its states, unless others would have less than an even share.
-                room = _with_room(loads, even, more, beside)
-                able = [each for each in able if place in claims[each].follows and each in room]
-            if able or not ready:
-                target[place] = min(able or [held[place]], key=lambda each: (loads[each], beside.get(each, 0), each))
-                loads[target[place]] += 1
-    return target
+            able = [
+                member
+                for member, claim in self._claims.items()
+                if place[0] in claim.topics and self._held.get(place) != member
+            ]
+            if only_ready:
+                able = [each for each in able if place in self._claims[each].follows and self._has_room(each)]
+            if able or not only_ready:
+                self._give(place, self._best(place, able))
 
+    def _give(self, place: Place, member: str) -> None:
+        self.target[place] = member
+        self._loads[member] += 1
 
-def _with_room(loads: Mapping[str, int], even: int, more: int, beside: Mapping[str, int]) -> set[str]:
-    """Who may have one place more, if so many are to have one above an even share: those with the fewest beside."""
-    last = sorted(beside.get(member, 0) for member in loads)[more - 1] if more else -1
-    sure = {member for member in loads if beside.get(member, 0) < last}
-    tied = {member for member in loads if beside.get(member, 0) == last}
-    is_left = len(sure) + sum(loads[member] > even for member in tied) < more
-    above = sure | tied if is_left else sure
-    return {member for member, load in loads.items() if load < even or (load == even and member in above)}
+    def _rank(self, member: str) -> tuple[int, int, str]:
+        has_more = len(self._kept[member]) > self._even
+        return self._beside[member] - self._slack * has_more, -len(self._kept[member]), member
+
+    def _has_room(self, member: str) -> bool:
+        if self._loads[member] != self._even:
+            return self._loads[member] < self._even
+        are_left = sum(load > self._even for load in self._loads.values()) < self._more
+        return are_left and self._beside[member] <= min(self._beside.values()) + self._slack
+
+    def _best(self, place: Place, able: list[str]) -> str:
+        """Who has least. Who gives it up does not get it back at once; who has too much keeps what others can't take,
+        or only if they then had more."""
+        owner = self._held.get(place)
+        if not able:
+            assert owner is not None
+            return owner
+        best = min(able, key=lambda each: (*self._load(each), each))
+        if owner is not None and place in self._kept[owner] and self._load(owner) <= self._load(best):
+            return owner
+        return best
+
+    def _load(self, member: str) -> tuple[int, int]:
+        return self._loads[member], self._beside[member]
 
 
 def _standbys_of(
@@ -178,11 +219,6 @@ def _standbys_of(
                 loads[member] += 1
                 members.remove(member)
                 yield place, member
-
-
-def _may_take(place: Place, member: str, held: Mapping[Place, str]) -> bool:
-    # Who gives it up, or has too much, does not get it back at once.
-    return held.get(place) != member
 
 
 class Copies(Protocol):

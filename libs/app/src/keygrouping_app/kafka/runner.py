@@ -53,6 +53,7 @@ from keygrouping_app.kafka.ranges import (
     split_states,
 )
 from keygrouping_app.kafka.refusals import instead_of, letters_of, records_in, refused_of
+from keygrouping_app.kafka.rooms import parts_of
 from keygrouping_app.kafka.sharing import Sharing, board_of
 from keygrouping_app.kafka.standbys import Standbys
 from keygrouping_app.kafka.topics import Topics, all_topics
@@ -576,13 +577,15 @@ class Runner:
 
     def _rooms(self, open_ones: Sequence[Partition]) -> tuple[dict[TopicPartition, int], bool]:
         """How many records may be read of each partition that has room for some, and whether one has but rests."""
-        share = max(1, len(self.partitions))
-        events, size = max(1, self._settings.max_events // share), self._settings.max_bytes // share
-        least, many = min(max(1, events // 4), _LEAST_READ), min(max(1, events // 4), _MANY_READ)
+        parts = parts_of(self.partitions, self._handlers)
         early = asyncio.get_running_loop().time() - _REST_MS / 1000
         rooms, rests = {}, False
         for each in open_ones:
-            room = each.room(events, size)
+            events, size = (
+                int(parts[each.tp] * most) for most in (self._settings.max_events, self._settings.max_bytes)
+            )
+            least, many = (min(max(1, events // 4), read) for read in (_LEAST_READ, _MANY_READ))
+            room = each.room(max(1, events), size)
             each.paused = room < least
             # Many at once are more of each key at once; where few find room for long, most wait for something else.
             if room >= many or (room >= least and each.read_at < early):

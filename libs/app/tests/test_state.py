@@ -15,7 +15,8 @@ import msgspec
 import pytest
 from keygrouping_app import App, AppError, Event, Output, Reject, State
 from keygrouping_app.codecs import JSON
-from keygrouping_app.kept import Kept, StateError, UnusableStateError
+from keygrouping_app.fit import Fit
+from keygrouping_app.kept import Kept, StateError, UnreadableStateError, UnusableStateError
 from keygrouping_app.state import Form
 from keygrouping_app.states import LARGEST_KEY, States
 
@@ -28,6 +29,25 @@ class Account:
 
 class Counter(msgspec.Struct):
     count: int = 0
+
+
+class Numbers:
+    """Of bytes that are digits."""
+
+    def decode(self, data: bytes) -> Account:
+        return Account(int(data))
+
+    def encode(self, value: Account) -> bytes:
+        return b"%d" % value.balance
+
+
+class Gone(Numbers):
+    """Asks something that is away."""
+
+    def decode(self, data: bytes) -> Account:
+        if data == b"1":
+            raise TimeoutError("no registry")
+        return super().decode(data)
 
 
 class Texts:
@@ -325,36 +345,76 @@ def test_states_of_a_newer_program_are_refused() -> None:
         States(State(Account)).restore(b"a", Kept(b"{}", 0, 2))
 
 
-@pytest.mark.parametrize("is_async", [True, False])
-async def test_a_state_that_cannot_be_read_ends_the_app_and_no_event(is_async: bool) -> None:
-    app = App("bank")
+def fails(*_: Any) -> Any:
+    raise LookupError("no balance")
 
-    def work(_: Event, __: Renamed) -> None: ...
 
-    async def work_async(_: Event, __: Renamed) -> None: ...
+@pytest.mark.parametrize(
+    ("state", "data", "says"),
+    [
+        (State(Renamed, version=2, upgrade=fails), b"{}", r"as version 2 of Renamed .no balance.*written by version 1"),
+        (State(Renamed), b'{"cents":"text"}', "Expected `int`, got `str`"),
+        (State(dict), b"[1]", "it is no dict but list"),
+        (State(Account, codec=Numbers()), b"x", "invalid literal"),
+    ],
+)
+def test_a_state_that_cannot_be_read_says_why(state: State, data: bytes, says: str) -> None:
+    with pytest.raises(UnreadableStateError, match=says):
+        Form(state).read(Kept(data, 0, 1))
 
-    def upgrade(*_: Any) -> Any:
-        raise LookupError("no balance")
 
-    app.on("payments", state=State(Renamed, version=2, upgrade=upgrade), retries=0)(work_async if is_async else work)
+@pytest.mark.parametrize(("ttl", "renewed"), [(10, 5000), (None, 1000)])
+def test_a_state_that_cannot_be_read_does_not_end_by_its_age_while_events_of_its_key_come(
+    ttl: float | None, renewed: int
+) -> None:
+    states = States(State(Account, ttl=ttl))
+    states.restore(b"a", Kept(b"old", 1000, 1))
+    states.renew(b"a", 5000)
+    states.renew(b"a", 4000)
+    states.renew(b"none", 5000)
+    assert states.peek(b"a") == Kept(b"old", renewed, 1)
+    assert states.take() == ({b"a": Kept(b"old", 5000, 1)} if ttl else {})
+    states.keep(b"b", None, b"{}", 14_000)
+    states.end_old(lambda _: False)
+    assert states.peek(b"a") is not None
+    states.close()
+    states.renew(b"a", 9000)
+    assert states.take() == {}
+
+
+def kept_states(*data: bytes) -> States:
     states = States(State(Renamed))
-    states.keep(b"a", None, b'{"cents":1}', 0)
-    with pytest.raises(AppError, match=r"key b'a': its state can't be read as version 2 of Renamed .no balance"):
-        await run_with(app, states, payments(1))
-    assert states.find(b"a", 0) == Kept(b'{"cents":1}', 0, 1)
+    for number, each in enumerate(data):
+        states.restore(b"%d" % number, Kept(each, 0, 1))
+    return states
 
 
-async def run_with(app: App, states: States, events: list[Event]) -> None:
-    """Runs the app's handler on threads or the loop, as a member does, until it fails."""
-    (handler,) = app.handlers
-    lanes = app._lanes(handler, {})(lambda *_: pytest.fail("an event has ended"))
-    for event in events:
-        event.source.states = states
-    lanes.offer(events)
-    try:
-        await asyncio.wait_for(lanes.failure, 30)
-    finally:
-        lanes.close()
+GOOD, BAD = b'{"cents":1}', b'{"cents":"text"}'
+
+
+def test_a_program_that_reads_none_of_ten_states_does_not_begin() -> None:
+    fit = Fit(Form(State(Renamed)))
+    fit.check(kept_states(*[BAD] * 4), "states[0]")
+    fit.check(kept_states(*[BAD] * 4), "states[0]")
+    fit.check(kept_states(*[BAD] * 5), "states[1]")
+    with pytest.raises(AppError, match=r"states\[2\]: none of 10 states .* Of key b'0', its state can't be read as"):
+        fit.check(kept_states(BAD), "states[2]")
+
+
+@pytest.mark.parametrize("states", [[], [BAD] * 9, [*[BAD] * 9, GOOD], [GOOD, *[BAD] * 9]])
+def test_a_program_that_reads_some_begins_and_so_does_one_that_can_t_tell(states: list[bytes]) -> None:
+    fit = Fit(Form(State(Renamed)))
+    fit.check(kept_states(*states), "states[0]")
+    if GOOD in states:
+        fit.check(kept_states(*[BAD] * 20), "states[1]")
+
+
+def test_a_registry_that_is_away_says_nothing_of_a_program() -> None:
+    fit = Fit(Form(State(Account, codec=Gone())))
+    states = States(State(Account))
+    for number in range(20):
+        states.restore(b"%d" % number, Kept(b"1", 0, 1))
+    fit.check(states, "states[0]")
 
 
 @pytest.mark.parametrize(

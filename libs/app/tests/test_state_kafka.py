@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -13,9 +16,14 @@ from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_app import App, AppError, Event, Output, State
 from keygrouping_app.kafka.changelog import prepare
+from keygrouping_app.kafka.redriving import Redriving
+from keygrouping_app.redrive import Choice
+from keygrouping_local.ports import free_ports
+from keygrouping_service.records.record import Record
 from keygrouping_service.testing import Cluster, until
 
 from .served import serving
+from .test_moves_kafka import answered
 
 pytestmark = pytest.mark.kafka
 
@@ -53,6 +61,18 @@ class Bank:
 
     async def balances(self) -> list[bytes]:
         return [record.value or b"" for record in await self.cluster.read(self.out)]
+
+    def changelog_of_a(self, moves: str | None) -> str:
+        """Where the state of key a is, if it is at a slot once it may move."""
+        return f"{self.group}.{self.group}.{self.topic}.moved.states" if moves else self.changelog
+
+    async def states_of_a(self, moves: str | None) -> list[Record]:
+        """What is written there of it."""
+        found = await self.cluster.read(self.changelog_of_a(moves))
+        return [each for each in found if each.key in (b"a", b"0:a")]
+
+    async def has_letters(self, count: int) -> bool:
+        return len(await self.cluster.read(self.dead)) == count
 
     async def reach(self, count: int) -> None:
         async def reached() -> bool:
@@ -110,6 +130,83 @@ async def test_a_state_that_ends_leaves_a_tombstone_and_is_not_restored(bank: Ba
     async with serving(bank.app()):
         await bank.reach(3)
     assert await bank.balances() == [b"5", b"0", b"1"]
+
+
+def cents_of(old: Any, _: int) -> Any:
+    """As it was meant."""
+    return {"balance": old["balance"], "note": "upgraded"}
+
+
+def cents_of_most(old: Any, version: int) -> Any:
+    """Knows all states but one."""
+    if old["balance"] == 1:
+        raise LookupError("no such account")
+    return cents_of(old, version)
+
+
+@pytest.mark.parametrize("moves", [None, "ordered"], ids=["home", "at a slot"])
+async def test_a_state_that_cannot_be_read_holds_up_no_other_key_and_is_there_when_it_can(
+    bank: Bank, moves: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever owns its partition, and wherever its key is."""
+    (port,) = free_ports(1)
+
+    def app(**options: Any) -> App:
+        app = bank.app(State(Account, moves=moves, **options))
+        app.override({"port": port}, {})
+        return app
+
+    await bank.pay(1)
+    await bank.pay(10, key=b"b")
+    async with serving(app()):
+        await bank.reach(2)
+        if moves:
+            assert (await answered(port, "/keys/a/slot", b'{"slot": 0}'))[0] == HTTPStatus.ACCEPTED
+            await until(lambda: moved(port))
+    before = [(each.key, each.value) for each in await bank.states_of_a(moves)]
+    for number in range(2):
+        await bank.pay(2)
+        await bank.pay(20, key=b"b")
+        async with serving(app(version=2, upgrade=cents_of_most)):
+            await bank.reach(3 + number)
+            await until(partial(bank.has_letters, number + 1))
+            (found,) = json.loads((await answered(port, "/state/a"))[1])["states"]
+            assert found["state"]["balance"] == 1
+            assert "no such account" in found["unreadable"]
+    letters = [dict(each.headers) for each in await bank.cluster.read(bank.dead)]
+    assert [each["keygrouping-reason"] for each in letters] == [b"unreadable_state"] * 2
+    where = f"of {bank.changelog_of_a(moves)}[0]: its state can't be read as version 2 of Account (no such account)"
+    assert where in (letters[0]["keygrouping-detail"] or b"").decode()
+    assert sum(where in each for each in caplog.messages) == 2
+    assert [(each.key, each.value) for each in await bank.states_of_a(moves)] == before
+    async with serving(app(version=2, upgrade=cents_of)):
+        await Redriving(app().settings(), Choice(reasons={"unreadable_state"})).run(dry=False)
+        await bank.reach(6)
+    assert sorted(map(int, await bank.balances())) == [1, 3, 5, 10, 30, 50]
+
+
+async def moved(port: int) -> bool:
+    (told,) = json.loads((await answered(port, "/keys"))[1])["handlers"]
+    return [(each["slot"], "to" in each) for each in told["moves"]["keys"]] == [(0, False)]
+
+
+async def test_a_program_that_reads_no_state_at_all_does_not_begin(bank: Bank) -> None:
+    keys = [b"%d" % number for number in range(12)]
+    for key in keys:
+        await bank.pay(1, key=key)
+    async with serving(bank.app()):
+        await bank.reach(len(keys))
+    await bank.pay(1, key=b"0")
+    said = await refusal(bank.app(State(Account, version=2, upgrade=cents_of_most)))
+    assert f"{bank.changelog}[0]: none of 10 states that were tried can be read" in said
+    assert await bank.cluster.read(bank.dead) == []
+    async with serving(bank.app()):
+        await bank.reach(len(keys) + 1)
+    await bank.cluster.producer.send_and_wait(bank.changelog, None, b"1", partition=0)
+    await bank.pay(7, key=b"1")
+    async with serving(bank.app()):
+        await bank.reach(len(keys) + 2)
+    assert sorted(await bank.balances()) == [*[b"1"] * len(keys), b"2", b"7"], "begun without the state"
 
 
 async def test_a_state_may_be_larger_than_records_usually_are(bank: Bank) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 import state_handlers
-from keygrouping_app import App, AppError, Event, Outgoing, State, Topic
+from keygrouping_app import App, Event, Outgoing, State, Topic
 from keygrouping_app.events import Record, Source, event_of
 from keygrouping_app.kept import Kept
 from keygrouping_app.scheduler import Failure
@@ -32,11 +32,13 @@ class Ends:
     def __init__(self) -> None:
         self.offsets: set[int] = set()
         self.failures: dict[int, str] = {}
+        self.details: dict[int, str] = {}
 
     def __call__(self, ended: list[Event], _: list[Outgoing], failure: Failure | None) -> None:
         self.offsets |= {event.offset for event in ended}
         if failure is not None:
             self.failures |= {event.offset: failure.reason for event in ended}
+            self.details |= {event.offset: failure.detail for event in ended}
 
 
 @asynccontextmanager
@@ -100,13 +102,17 @@ async def test_a_call_that_is_stopped_leaves_the_state(kind: str, do: str, reaso
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_state_that_cannot_be_read_ends_the_app_and_no_event(kind: str) -> None:
-    state = State(state_handlers.Seen, version=2, upgrade=state_handlers.broken_upgrade)
+async def test_a_state_that_cannot_be_read_makes_dead_letters_of_its_key_s_events_and_stays(kind: str) -> None:
+    state = State(state_handlers.Seen, version=2, upgrade=state_handlers.broken_upgrade, ttl=60)
     states, ends = States(state), Ends()
-    states.restore(b"a", Kept(b'{"old":1}', 0, 1))
+    states.restore(b"a", Kept(b'{"old":1}', 1, 1))
     async with lanes_of(kind, state, ends) as lanes:
-        lanes.offer(events_of(Source(Topic("t"), states), ("a", "work"), ("a", "work")))
-        with pytest.raises(AppError, match=r"key b'a': its state can't be read as version 2 of Seen \(version 1 had"):
-            await until_ended(lanes, ends, 1)
-    assert ends.offsets == set()
-    assert states.take() == {}
+        acts = [("a", "work"), ("b", "work"), ("a", "work"), ("a", "work"), ("b", "work")]
+        lanes.offer(events_of(Source(Topic("t"), states), *acts))
+        await until_ended(lanes, ends, len(acts))
+        assert lanes.tally.dead["unreadable_state"] == 3
+        assert lanes.scheduler.retried == 0
+    assert ends.failures == dict.fromkeys([0, 2, 3], "unreadable_state")
+    assert "can't be read as version 2 of Seen (version 1 had {'old': 1})" in ends.details[0]
+    assert "keygrouping redrive --reason unreadable_state" in ends.details[0]
+    assert states.take() == {b"a": Kept(b'{"old":1}', 3, 1), b"b": Kept(b'{"offsets":[1,4]}', 4, 2)}

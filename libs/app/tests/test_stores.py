@@ -37,6 +37,18 @@ kepts = st.none() | st.builds(Kept, st.binary(max_size=20), st.integers(0, 50), 
 steps = st.lists(st.tuples(keys, kepts) | st.tuples(st.integers(0, 55), st.integers(1, 4)))
 
 
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 19, 1000])
+def test_a_sample_is_of_all_that_is_there(store: Store, count: int) -> None:
+    there = [b"%d" % number for number in range(count)]
+    for key in there:
+        store.put(key, Kept(b"", 0, 1))
+    found = store.sample(10)
+    assert len(found) == len(set(found)) == min(10, count)
+    assert set(found) <= set(there)
+    if isinstance(store, MemoryStore) and count == 1000:
+        assert found[-1] == b"900", "those that were changed first are no sample"
+
+
 @pytest.mark.parametrize("make", STORES, ids=["memory", "disk"])
 @given(steps)
 def test_it_is_a_dictionary_that_knows_its_size_and_its_oldest(

@@ -414,6 +414,13 @@ async def test_a_state_that_is_no_json_is_told_as_base64() -> None:
     assert found["base64"] == "/wA="
 
 
+@pytest.mark.parametrize(("data", "says"), [(b'{"balance":3}', None), (b'{"balance":"text"}', "can't be read as")])
+async def test_it_is_told_whether_a_state_can_be_read(data: bytes, says: str | None) -> None:
+    (found,) = (await state_of("alice", group=b"alice", data=data))["states"]
+    assert found["unreadable"] is None if says is None else says in found["unreadable"]
+    assert found["state"] == json.loads(data)
+
+
 async def test_a_key_without_a_state_is_not_found() -> None:
     status, body = await state_of("bob", group=b"alice")
     assert status == 404

@@ -8,12 +8,17 @@ import traceback
 from dataclasses import replace
 
 from keygrouping_app.events import UndecodableError
-from keygrouping_app.kept import StateError
+from keygrouping_app.kept import StateError, UnreadableStateError
 from keygrouping_app.scheduler import Failure
+from keygrouping_app.tally import UNREADABLE
 
 _MOST_DETAIL = 1000
 _OF_EVENT_OR_CODE = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
 """What a value that is not as expected raises, or code that is wrong: nothing that waiting makes better."""
+_ONCE_READ = (
+    "The state stays as it is, and events of its key are dead letters: when members run that can read it, send these "
+    f"again by keygrouping redrive --reason {UNREADABLE}"
+)
 
 
 class Reject(Exception):
@@ -42,6 +47,8 @@ def failure_of(error: BaseException, expired: bool) -> Failure:
         return Failure("invalid_output", str(error)[:_MOST_DETAIL], retry=False)
     if isinstance(error, StateError):
         return Failure("invalid_state", str(error)[:_MOST_DETAIL], retry=False)
+    if isinstance(error, UnreadableStateError):
+        return Failure(UNREADABLE, f"{error}. {_ONCE_READ}"[:_MOST_DETAIL], retry=False)
     if isinstance(error, asyncio.CancelledError):
         return Failure("failed", "the handler was cancelled by something that it awaited", digest=digest)
     dependency = isinstance(error, OSError) or not isinstance(error, _OF_EVENT_OR_CODE)

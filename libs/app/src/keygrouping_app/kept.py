@@ -32,5 +32,9 @@ class StateError(ValueError):
     """A state can't be kept as the handler has made it, or its key can have none."""
 
 
+class UnreadableStateError(ValueError):
+    """A state that is kept can't be read, and stays as it is: events of its key can't be handled by this program."""
+
+
 class UnusableStateError(Exception):
-    """A state can't be read or kept: no event is to blame, and none may be handled without it."""
+    """States can't be read or kept: no event is to blame, and none may be handled without them."""

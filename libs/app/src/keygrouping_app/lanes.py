@@ -22,12 +22,13 @@ from typing import Any, TypeAlias
 from keygrouping_app.costs import Costs, CostsOfWork
 from keygrouping_app.events import Event, Outgoing, Source
 from keygrouping_app.failures import failure_of
+from keygrouping_app.fit import Fit
 from keygrouping_app.handlers import AppError, Function, Handler, UnusableHandlerError, outputs_of
-from keygrouping_app.kept import UnusableStateError
+from keygrouping_app.kept import Kept, UnreadableStateError, UnusableStateError
 from keygrouping_app.partials import Partials
 from keygrouping_app.scheduler import Call, Failure
 from keygrouping_app.state import Form
-from keygrouping_app.tally import HANDLED, Tally, Typical
+from keygrouping_app.tally import HANDLED, UNREADABLE, Tally, Typical
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Lanes:
         self.scheduler = handler.scheduler()
         self.tally = Tally()
         self._form = None if handler.state is None else Form(handler.state)
+        self.fit = None if self._form is None else Fit(self._form)
         self.partials = Partials(handler) if handler.state is not None and handler.split else None
         """On their way from calls, if states merge."""
         self._on_end = on_end
@@ -104,6 +106,17 @@ class Lanes:
             else:
                 good.append(event)
         return good
+
+    def unreadable(self, kept: Kept) -> str | None:
+        """Why the handler can't be given this state; None: it can, as far as a codec can tell now."""
+        assert self._form is not None
+        try:
+            self._form.read(kept)
+        except UnreadableStateError as error:
+            return str(error)
+        except OSError:
+            return None
+        return None
 
     def withdraw(self, source: Source) -> None:
         """Starts nothing of a source any more; what runs of it may end."""
@@ -182,6 +195,16 @@ class Lanes:
             raise
         return []
 
+    def _renew_state(self, call: Call) -> None:
+        """It could not be read: it is to be there when it can be."""
+        states = call.events[0].source.states
+        assert states is not None
+        try:
+            states.renew(call.queue.key, max(event.time for event in call.events))
+        except UnusableStateError as error:
+            self._end_app(call, str(error))
+            raise
+
     def _end_app(self, call: Call, why: str) -> None:
         """Without a key's state, or with a handler that can't work, the app can't go on.
 
@@ -204,6 +227,8 @@ class Lanes:
         if failure is None and self._form is not None:
             partials = self._keep_state(call)
             outputs = [*outputs, *partials] if partials else outputs
+        elif failure is not None and failure.reason == UNREADABLE:
+            self._renew_state(call)
         ended = scheduler.finish(call, now, failure)
         self._charge(call, seconds, len(ended), now)
         if ended:

@@ -258,8 +258,12 @@ def _sharing(lanes: Lanes, shares: Shares | None) -> dict[str, object] | None:
     }
 
 
-def states_of(key: bytes, held: Iterable[Held]) -> list[dict[str, object]]:
-    """The states that a key has in a member, one of each handler; what is not JSON is told as base64."""
+def states_of(key: bytes, held: Iterable[Held], lanes: Iterable[Lanes]) -> list[dict[str, object]]:
+    """The states that a key has in a member, one of each handler; what is not JSON is told as base64.
+
+    `lanes`: those of all handlers, which tell whether a state can be read.
+    """
+    by_topic = {each.handler.topic.name: each for each in lanes}
     return [
         {
             "topic": each.place[0],
@@ -268,6 +272,7 @@ def states_of(key: bytes, held: Iterable[Held]) -> list[dict[str, object]]:
             "changed": kept.time,
             "version": kept.version,
             "bytes": len(kept.data),
+            "unreadable": by_topic[each.topic.name].unreadable(kept),
             **_shown(kept.data),
         }
         for each in held

@@ -18,7 +18,7 @@ import orjson
 from keygrouping_app.codecs import BYTES, JSON, Topic
 from keygrouping_app.events import Event, Headers, Outgoing, Raw, Source, UndecodableError, size_of
 from keygrouping_app.handlers import Handler
-from keygrouping_app.kept import Kept, UnusableStateError
+from keygrouping_app.kept import Kept, UnreadableStateError, UnusableStateError
 from keygrouping_app.moves import VERSION, version_of
 from keygrouping_app.scheduler import Call
 from keygrouping_app.state import Form, State
@@ -139,7 +139,7 @@ class Merger:
             )
         try:
             return self._form.read(Kept(data or b"", partial.time, version))
-        except UnusableStateError as error:
+        except UnreadableStateError as error:
             raise UndecodableError(f"a partial state can't be read: {error}") from error
 
 

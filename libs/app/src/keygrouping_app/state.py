@@ -15,7 +15,7 @@ from typing import Any, Literal
 import orjson
 
 from keygrouping_app.codecs import JSON, Codec
-from keygrouping_app.kept import Kept, StateError, UnusableStateError
+from keygrouping_app.kept import Kept, StateError, UnreadableStateError
 from keygrouping_app.same import require_same
 
 _MOVES = (None, "ordered", "llfd", "mintable", "minmig", "mixed")
@@ -128,7 +128,7 @@ class Form:
         self._codec.decode(self._new)
 
     def read(self, kept: Kept | None) -> Any:
-        """The state for a call: as it is kept, or a new one. UnusableStateError; OSError of a codec's registry."""
+        """The state for a call: as it is kept, or a new one. UnreadableStateError; OSError of a codec's registry."""
         if kept is None:
             return self.state.of()
         try:
@@ -136,10 +136,10 @@ class Form:
         except OSError:
             raise
         except Exception as error:
-            raise UnusableStateError(
-                f"its state can't be read as version {self.state.version} of {self.state.name} ({error}), and nothing "
-                f"is handled without it. It was written by version {kept.version}: if the class has changed since, "
-                "raise State(version=...) and give upgrade="
+            raise UnreadableStateError(
+                f"its state can't be read as version {self.state.version} of {self.state.name} ({error!s:.300}). "
+                f"It was written by version {kept.version}: if the class has changed since, raise State(version=...) "
+                "and give upgrade=, else correct its codec or upgrade"
             ) from error
 
     def write(self, state: Any) -> bytes | None:
@@ -183,6 +183,19 @@ class Form:
         return orjson.dumps(upgrade(orjson.loads(kept.data), kept.version))
 
 
+class _Dict:
+    """JSON of a dict, and of nothing else."""
+
+    def decode(self, data: bytes) -> Any:
+        found = JSON.decode(data)
+        if not isinstance(found, dict):
+            raise TypeError(f"it is no dict but {type(found).__name__}")
+        return found
+
+    def encode(self, value: Any) -> bytes:
+        return JSON.encode(value)
+
+
 class _Typed:
     """JSON of a dataclass or Struct."""
 
@@ -200,7 +213,7 @@ class _Typed:
 
 
 def _codec_of(of: Callable[[], Any]) -> Codec:
-    return JSON if of is dict else _Typed(of)
+    return _Dict() if of is dict else _Typed(of)
 
 
 def _is_known(of: Any) -> bool:

@@ -148,6 +148,15 @@ class States:
         elif before is not None:
             self._put(key, None)
 
+    def renew(self, group: Hashable, time: int) -> None:
+        """An event of this time could not read the state: it ends by its age as if the event had changed it."""
+        if self._closed or self._ttl == math.inf:
+            return
+        key = self.key_of(group)
+        kept = self._store.get(key)
+        if kept is not None and time > kept.time:
+            self._put(key, kept._replace(time=time))
+
     def end_old(self, is_busy: Callable[[Hashable], bool]) -> None:
         """Forgets states that no later event will find, but for those of keys that have events in memory."""
         if self._ttl == math.inf:
@@ -165,6 +174,11 @@ class States:
             if old:  # the others are first next time
                 self._newest[source] = self._newest.pop(source)
                 left -= len(old)
+
+    def sample(self, most: int) -> list[tuple[Hashable, Kept]]:
+        """Some of them, or all if they are no more, by what orders their keys' events."""
+        found = [(key, self._store.get(key)) for key in self._store.sample(most)]
+        return [(self.group_of(key), kept) for key, kept in found if kept is not None]
 
     def take(self) -> dict[bytes, Kept | None]:
         """What has changed since this was asked last."""

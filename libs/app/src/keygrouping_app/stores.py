@@ -9,6 +9,7 @@ import heapq
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Protocol
 
 from keygrouping_app.kept import Kept, UnusableStateError
@@ -42,6 +43,9 @@ class Store(Protocol):
 
     def items(self) -> Iterator[tuple[bytes, Kept]]:
         """All of them; nothing may be put meanwhile."""
+
+    def sample(self, most: int) -> list[bytes]:
+        """Keys of some of them, whenever they were changed: so many, or all if they are no more."""
 
     def put(self, key: bytes, kept: Kept | None) -> None:
         """Keeps a state instead of what the key had; None: forgets it."""
@@ -95,6 +99,9 @@ class MemoryStore:
 
     def items(self) -> Iterator[tuple[bytes, Kept]]:
         return iter(self._states.items())
+
+    def sample(self, most: int) -> list[bytes]:
+        return list(islice(self._states, 0, None, max(1, len(self._states) // most)))[:most]
 
     def put(self, key: bytes, kept: Kept | None) -> None:
         old = self._states.pop(key, None)
@@ -187,6 +194,9 @@ class DiskStore:
     def items(self) -> Iterator[tuple[bytes, Kept]]:
         for key, *kept in self._execute("SELECT key, data, time, version FROM states"):
             yield key, Kept(*kept)
+
+    def sample(self, most: int) -> list[bytes]:
+        return [key for (key,) in self._execute("SELECT key FROM states ORDER BY key LIMIT ?", most)]
 
     def put(self, key: bytes, kept: Kept | None) -> None:
         old = self._execute("SELECT length(data) FROM states WHERE key = ?", key).fetchone()

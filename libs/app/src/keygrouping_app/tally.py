@@ -8,7 +8,9 @@ from collections import Counter
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Bounds in seconds."""
 HANDLED = "handled"
-REASONS = ("failed", "timeout", "rejected", "undecodable", "invalid_output", "invalid_state", "crashed")
+UNREADABLE = "unreadable_state"
+"""Why a call fails whose key has a state that can't be read."""
+REASONS = ("failed", "timeout", "rejected", "undecodable", "invalid_output", "invalid_state", UNREADABLE, "crashed")
 """Why calls fail, as in the headers of dead letters."""
 REFUSED = "refused_output"
 """Why an event is a dead letter although its call has succeeded: a broker refuses its outputs for good."""

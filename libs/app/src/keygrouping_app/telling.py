@@ -61,7 +61,7 @@ def told(port: int, runner: Runner) -> AbstractContextManager[int]:
         return HTTPStatus.OK, "application/json", orjson.dumps(found)
 
     def state(key: bytes) -> Answer:
-        found = states_of(key, runner.held)
+        found = states_of(key, runner.held, runner.lanes)
         if not found:
             return _missing(
                 runner, "this member has no state of this key: another one may have it, or it is as a new one"

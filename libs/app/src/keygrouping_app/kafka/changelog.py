@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -23,6 +23,7 @@ from keygrouping_app.kept import Kept, UnusableStateError, part_bytes
 from keygrouping_app.moves import VERSION, Place, is_answer, kept_of, place_of
 from keygrouping_app.partials import Merger, marks_of, partials_of
 from keygrouping_app.parts import Parts, ended_parts, in_parts
+from keygrouping_app.scheduler import Failure
 from keygrouping_app.state import LARGEST_STATE
 from keygrouping_app.states import LARGEST_KEY, States
 
@@ -137,6 +138,12 @@ def records_of(changed: Mapping[bytes, Kept | None], states: States, group: str,
         told = ((VERSION, b"%d" % kept.version),)
         found += in_parts(Outgoing(topic, tp.partition, kept.time, key, kept.data, told), key)
     return found
+
+
+def with_place(failure: Failure, group: str, tp: TopicPartition, key: bytes) -> Failure:
+    """The failure of an event that could not read its key's state, with where that is."""
+    detail = f"key {key!r:.200} of {changelog_of(group, tp.topic)}[{tp.partition}]: {failure.detail}"
+    return replace(failure, detail=detail)
 
 
 @dataclass(slots=True)

@@ -30,9 +30,11 @@ from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.changelog import (
     Copy,
     Restoring,
+    changelog_of,
     check_partitions,
     records_of,
     restore,
+    with_place,
 )
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.fetched import give_bare_records
@@ -64,6 +66,7 @@ from keygrouping_app.lanes import Lanes, LoopLanes, OnEnd
 from keygrouping_app.moves import Step
 from keygrouping_app.partials import Partials, with_mergers
 from keygrouping_app.scheduler import Failure
+from keygrouping_app.tally import UNREADABLE
 from keygrouping_app.tracing import traced
 
 log = logging.getLogger(__name__)
@@ -339,6 +342,9 @@ class Runner:
                 begun.push_async_callback(transactions.close)
             found, end = await self._found(tp, transactions)
             copy = None if handler.kept is None else await self._restored(tp, handler, found, followed)
+            if copy is not None and (fit := self._lanes_of(tp).fit) is not None:
+                begun.callback(copy.states.close)
+                fit.check(copy.states, f"{changelog_of(self._settings.group, tp.topic)}[{tp.partition}]")
             begun.pop_all()
         partition = self._partition(tp, found, end, transactions, copy)
         partition.refused |= refused or {}
@@ -649,6 +655,9 @@ class Runner:
         if partition.lost:
             return
         if failure is not None:
+            if failure.reason == UNREADABLE and partition.states is not None:
+                key = partition.states.key_of(ended[0].group)
+                failure = with_place(failure, self._settings.group, partition.tp, key)
             self._tell_dead(ended, failure)
             outputs = letters_of(ended, failure, self._settings)
         partition.end(ended, outputs, letters=failure is not None)

@@ -485,6 +485,7 @@ _IMBALANCE = 'max by (namespace, group, topic) (keygrouping_app_imbalance_ratio{
 _BUSY = "max by (namespace, group, topic) (avg_over_time(keygrouping_app_busy_lanes[10m]) / keygrouping_app_lanes)"
 _HELD = "max by (namespace, group, topic, pod, instance) (keygrouping_app_move_oldest_seconds)"
 _RESTORING = "max by (namespace, group, topic, pod, instance) (keygrouping_app_restoring_partitions)"
+_REFUSED = "max by (namespace, group, topic, pod, instance) (keygrouping_app_refused_partitions)"
 _OF_APP = "{{ $labels.group }} in {{ $labels.namespace }}"
 
 APPS = (
@@ -573,6 +574,16 @@ APPS = (
         "In {{ $labels.instance }} {{ $value | humanize }} partitions have waited for ten minutes until their states "
         "are read from the changelog: there are very many, a broker does not answer, or a transaction is open there. "
         "Nothing of these partitions is handled.",
+    ),
+    Alert(
+        "KeygroupingAppRefused",
+        f"{_REFUSED} > 0",
+        "5m",
+        "critical",
+        f"Nothing of {{{{ $value | humanize }}}} partitions of {{{{ $labels.topic }}}} is committed in app {_OF_APP}",
+        "In {{ $labels.instance }} a broker has refused for five minutes what belongs to commits of "
+        "{{ $value | humanize }} partitions: a right is missing, or a topic of the app. Nothing is lost; outputs and "
+        "states are not written, and once what is to be written fills the memory, nothing is handled.",
     ),
     Alert(
         "KeygroupingAppDeadLetters",

@@ -518,6 +518,7 @@ async def test_an_app_in_trouble_is_told_of(application: str, tmp_path: Path) ->
                     await not_to_be_shared(watch, cluster, clicks)
                     await not_restored(members, watch, cluster, f"{application}-app", payments)
                     await held(members, watch, cluster, payments)
+                    await refused(watch, cluster, f"{application}-app", payments)
                     assert broker.pid is not None
                     with stopped(broker.pid):
                         await watch.fires("KeygroupingKafkaCutOff")
@@ -591,6 +592,13 @@ async def held(members: Members, watch: Watch, cluster: Cluster, payments: str) 
     await cluster.write(payments, [(b"held", b"3600")])
     await until(is_ordered, TIMEOUT)
     await watch.fires("KeygroupingAppKeyHeld")
+
+
+async def refused(watch: Watch, cluster: Cluster, app: str, payments: str) -> None:
+    """The changelog is gone."""
+    await cluster.admin.delete_topics([f"{app}.{payments}.states"])
+    await cluster.write(payments, [(b"last", b"")])
+    await watch.fires("KeygroupingAppRefused")
 
 
 async def not_to_be_shared(watch: Watch, cluster: Cluster, clicks: str) -> None:

@@ -878,6 +878,10 @@ CASES: dict[str, tuple[Case, ...]] = {
         ),
         Case("members restart, and read theirs", of_app("restoring_partitions", "2x8 0x2 1x8 0x40"), "30m"),
     ),
+    "KeygroupingAppRefused": (
+        Case("a right is taken away", of_app("refused_partitions", "1x60"), "7m", {**ORDERS, "instance": "m"}, "1"),
+        Case("it comes and goes", of_app("refused_partitions", "1 0 1 1 0 " * 10), "30m"),
+    ),
     "KeygroupingAppDeadLetters": (
         Case("many", app_dead("0x20 200x60", "0+1000x100"), "25m", {**ORDERS, "reason": "failed"}, "200"),
         Case(

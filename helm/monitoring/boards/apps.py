@@ -7,7 +7,7 @@ _BREAKER, _KEY, _LAG = "KeygroupingAppBreakerOpen", "KeygroupingAppKeyBlocked", 
 _DEAD, _GAP, _MISSING = "KeygroupingAppDeadLetters", "KeygroupingAppGapFull", "KeygroupingAppMissing"
 _SHARED = "KeygroupingAppNotShared"
 _RESTARTING = "KeygroupingAppRestarting"
-_HELD, _RESTORING = "KeygroupingAppKeyHeld", "KeygroupingAppRestoring"
+_HELD, _RESTORING, _REFUSED = "KeygroupingAppKeyHeld", "KeygroupingAppRestoring", "KeygroupingAppRefused"
 _OF_MEMBERS = "and on (namespace, instance) keygrouping_app_ready"
 _EACH = "{{group}}: {{topic}}"
 
@@ -150,6 +150,14 @@ APPS = Board(
                     "short",
                     one("sum by (group, topic) (keygrouping_app_paused_partitions)", _EACH),
                     alert=_GAP,
+                ),
+                Panel(
+                    "Partitions that can't commit",
+                    "Partitions of which nothing is committed, as a broker refuses for good what belongs to it.",
+                    "short",
+                    one("sum by (group, topic) (keygrouping_app_refused_partitions)", _EACH),
+                    limits=(1,),
+                    alert=_REFUSED,
                 ),
                 Panel(
                     "Gaps",

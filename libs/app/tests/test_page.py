@@ -175,6 +175,16 @@ def test_what_is_restored_is_shown_no_more(site: Site, opens: Opens) -> None:
     expect(page.get_by_text("Restoring")).to_have_count(0)
 
 
+def test_a_partition_of_which_nothing_is_committed_is_shown_with_why(site: Site, opens: Opens) -> None:
+    (held,) = site.runner.held
+    page = opens(site.url)
+    expect(page.locator("h2")).to_contain_text("orders")
+    expect(page.get_by_text("Not committed")).to_have_count(0)
+    held.refusal = f"records are refused {NASTY}"
+    expect(page.get_by_text("Not committed")).to_have_count(1)
+    assert tile(page, "Not committed") == "3: records are refused <img src=x onerror=alert(1)>\\u{202e}\\u{7}"
+
+
 def test_where_nothing_is_planned_it_says_so(site: Site, opens: Opens) -> None:
     site.runner.moving.groupings = {"orders": "ordered"}
     assert tile(opens(site.url), "Planned by") == "–"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
-from aiokafka.protocol.admin import CreateAclsRequest
+from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest
 from keygrouping_app import App, Event, Output
 from keygrouping_app.events import Outgoing
 from keygrouping_app.kafka import topics, transactions, writing
@@ -208,6 +208,45 @@ async def check_forbidden(streams: Streams, exactly_once: bool) -> None:
         await until(streams.all_ended)
     await check_letters(streams, b"TopicAuthorizationFailedError")
     assert await streams.values(streams.small) == []
+
+
+async def test_a_changelog_that_may_not_be_written_is_told_of_and_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with EmbeddedBroker(tmp_path, properties=properties) as broker:
+        async with Cluster(broker.bootstrap_servers) as cluster:
+            streams = Streams(cluster, "state")
+            await streams.create()
+            app = streams.app()
+
+            @app.on(streams.source, state=dict)
+            async def work(_: Event, state: dict[str, int]) -> Output:
+                state["count"] = state.get("count", 0) + 1
+                return Output(streams.out, state["count"])
+
+            changelog = f"{streams.group}.{streams.source}.states"
+            given = [
+                (TOPIC, changelog, LITERAL, "User:ANONYMOUS", "*", *each) for each in ((ALL, ALLOW), (WRITE, DENY))
+            ]
+            async with serving(app):
+                await cluster.write(streams.source, [(b"k", b"1")])
+                await until(partial(has_value, streams, streams.out, b"1"))
+                for each in given:
+                    await send_request(cluster.admin, CreateAclsRequest(*each))
+                await cluster.write(streams.source, [(b"k", b"1")])
+                await until(lambda: "[0]: nothing of it is committed, as records for" in caplog.text)
+                assert f"{changelog} are refused: TopicAuthorizationFailedError" in caplog.text
+                await asyncio.sleep(3)
+                assert caplog.text.count("nothing of it is committed") == 1
+                assert "never retrieved" not in caplog.text
+                await send_request(cluster.admin, DeleteAclsRequest(*given[1]))
+                await until(partial(has_value, streams, streams.out, b"2"))
+            assert await streams.values(streams.dead) == []
+            assert await streams.values(streams.out) == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("how", ["at-least-once", "exactly-once", "state"])

@@ -15,12 +15,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from keygrouping_app import App, AppError, Event, Output, State
-from keygrouping_app.kafka.changelog import prepare
+from keygrouping_app.kafka.changelog import USUAL_BYTES, prepare
 from keygrouping_app.kafka.redriving import Redriving
 from keygrouping_app.redrive import Choice
 from keygrouping_local.ports import free_ports
 from keygrouping_service.records.record import Record
-from keygrouping_service.testing import Cluster, until
+from keygrouping_service.testing import Cluster, configure, until
 
 from .served import serving
 from .test_moves_kafka import answered
@@ -70,6 +70,9 @@ class Bank:
         """What is written there of it."""
         found = await self.cluster.read(self.changelog_of_a(moves))
         return [each for each in found if each.key in (b"a", b"0:a")]
+
+    async def has_balance(self, balance: int) -> bool:
+        return b"%d" % balance in await self.balances()
 
     async def has_letters(self, count: int) -> bool:
         return len(await self.cluster.read(self.dead)) == count
@@ -207,6 +210,89 @@ async def test_a_program_that_reads_no_state_at_all_does_not_begin(bank: Bank) -
     async with serving(bank.app()):
         await bank.reach(len(keys) + 2)
     assert sorted(await bank.balances()) == [*[b"1"] * len(keys), b"2", b"7"], "begun without the state"
+
+
+async def bound(bank: Bank, topic: str, largest: int) -> None:
+    """Has a changelog take no larger records from now on."""
+    await configure(bank.cluster.admin, topic, {"cleanup.policy": "compact", "max.message.bytes": str(largest)})
+
+
+@pytest.mark.parametrize("moves", [None, "ordered"], ids=["home", "at a slot"])
+async def test_a_state_that_the_changelog_refuses_makes_a_dead_letter_and_holds_up_nothing(
+    bank: Bank, moves: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    (port,) = free_ports(1)
+
+    async def grow(event: Event, account: Account) -> Output:
+        account.balance += event.value
+        account.note = "x" * event.value
+        return Output(bank.out, account.balance, key=event.key)
+
+    def app() -> App:
+        app = bank.app(State(Account, moves=moves), grow)
+        app.override({"port": port}, {})
+        return app
+
+    async with serving(app()):
+        await bank.pay(1)
+        await bank.reach(1)
+        if moves:
+            assert (await answered(port, "/keys/a/slot", b'{"slot": 0}'))[0] == HTTPStatus.ACCEPTED
+            await until(lambda: moved(port))
+        await bound(bank, bank.changelog_of_a(moves), 2000)
+        await bank.pay(2)
+        await bank.reach(2)
+        await bank.pay(5000)
+        await bank.pay(10, key=b"b")
+        await until(partial(bank.has_letters, 1))
+        await bank.pay(3, 4)
+        await until(lambda: bank.has_balance(10))
+        _, metrics = await answered(port, "/metrics")
+        assert f'letters_total{{group="{bank.group}",reason="refused_state",topic="{bank.topic}"}} 1.0' in metrics
+    assert sorted(map(int, await bank.balances())) == [1, 3, 6, 10, 10]
+    (letter,) = await bank.cluster.read(bank.dead)
+    told = dict(letter.headers)
+    assert (letter.value, told["keygrouping-reason"]) == (b"5000", b"refused_state")
+    detail = (told["keygrouping-detail"] or b"").decode()
+    assert f"for {bank.changelog_of_a(moves)}[0], a record of 50" in detail
+    assert "keygrouping redrive --reason refused_state" in detail
+    assert any("goes to" in each and detail in each for each in caplog.messages)
+    await bound(bank, bank.changelog_of_a(moves), USUAL_BYTES)
+    async with serving(app()):
+        await Redriving(app().settings(), Choice(reasons={"refused_state"})).run(dry=False)
+        await until(lambda: bank.has_balance(5010))
+
+
+async def test_all_states_that_a_changelog_refuses_by_one_bound_are_found_at_once(
+    bank: Bank, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The partition reads its states again for all of a transaction, not for each."""
+    topic = NewTopic(
+        bank.changelog,
+        1,
+        1,
+        topic_configs={
+            "cleanup.policy": "compact",
+            "message.timestamp.before.max.ms": "3600000",
+            "message.timestamp.after.max.ms": "9223372036854775807",
+        },
+    )
+    await bank.cluster.admin.create_topics([topic])
+    old, keys = 1_600_000_000_000, [b"%d" % number for number in range(30)]
+    for time, amount in ((None, 1), (old, 100), (None, 10)):
+        for key in keys if time else [b"now"]:
+            await bank.cluster.producer.send(bank.topic, b"%d" % amount, key, 0, time)
+    await bank.cluster.producer.flush()
+    app = bank.app()
+    app.override({"commit_interval": 1}, {})
+    async with serving(app):
+        await until(partial(bank.has_letters, len(keys)))
+        await until(lambda: bank.has_balance(11))
+        await bank.pay(2, key=b"7")
+        await until(lambda: bank.has_balance(2))
+    assert {each.key for each in await bank.cluster.read(bank.dead)} == set(keys)
+    assert sorted(map(int, await bank.balances())) == [1, 2, 11]
+    assert sum("begins again from what is committed" in each for each in caplog.messages) <= 3
 
 
 async def test_a_state_may_be_larger_than_records_usually_are(bank: Bank) -> None:

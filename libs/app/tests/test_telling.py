@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.structs import OffsetAndMetadata
 from keygrouping_app import App, Breaker, Event, Reject, Retries, State
 from keygrouping_app import serving as module
 from keygrouping_app.kafka import planner
@@ -478,6 +479,27 @@ async def test_how_far_states_are_restored_is_told_and_that_nothing_is_known_of_
         status, body = await get(port, "/state/alice")
         assert status == HTTPStatus.SERVICE_UNAVAILABLE
         assert "3 partitions of this member wait for their states" in body
+
+
+async def test_a_partition_of_which_nothing_is_committed_is_told_of_once_a_minute_until_something_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with running(with_state()) as runner, told(0, runner) as port:
+        (held,) = runner.held
+        assert (await keys_of(port))["refused"] == {}
+        for _ in range(3):
+            held.refuse("records for states are refused")
+        assert [each for each in caplog.messages if each.startswith("orders[3]: nothing of it is committed")] != []
+        assert sum("records for states are refused" in each for each in caplog.messages) == 1
+        assert (await keys_of(port))["refused"] == {"3": "records for states are refused"}
+        assert 'refused_partitions{group="billing",topic="orders"} 1.0' in (await get(port, "/metrics"))[1]
+        held._told_at -= 60
+        held.refuse("records for states are refused")
+        assert sum("records for states are refused" in each for each in caplog.messages) == 2
+        held.committed(OffsetAndMetadata(1, ""))
+        assert (await keys_of(port))["refused"] == {}
+        held.refuse("again")
+        assert "again" in caplog.text
 
 
 async def keys_of(port: int) -> dict[str, Any]:

@@ -92,6 +92,11 @@ def test_how_far_states_are_restored_is_shown_of_all() -> None:
     assert "100%" not in shown(part(restoring={"partitions": 2, "done": 0, "left": 0}))
 
 
+def test_partitions_of_which_nothing_is_committed_are_shown() -> None:
+    assert "not committed" not in shown(part(), part(refused={}))
+    assert "not committed" in shown(part(), part(refused={"0": "no right"}))
+
+
 def test_a_member_is_shown_with_its_hot_key() -> None:
     text = shown(part())
     for each in ("billing · 1 of 1 members", "orders · charge", "12.5", "2 of 16", "901", "32.5 s", "1,200", "closed"):

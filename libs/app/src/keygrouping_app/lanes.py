@@ -189,7 +189,7 @@ class Lanes:
         states = call.events[0].source.states
         assert states is not None
         try:
-            states.keep(call.queue.key, call.kept, call.after, max(event.time for event in call.events))
+            states.keep(call.queue.key, call.kept, call.after, *_place_of(call))
         except UnusableStateError as error:
             self._end_app(call, str(error))
             raise
@@ -200,7 +200,7 @@ class Lanes:
         states = call.events[0].source.states
         assert states is not None
         try:
-            states.renew(call.queue.key, max(event.time for event in call.events))
+            states.renew(call.queue.key, *_place_of(call))
         except UnusableStateError as error:
             self._end_app(call, str(error))
             raise
@@ -570,6 +570,11 @@ class ThreadLanes(PooledLanes):
             return partial(self._ended, call, result, error)
         finally:
             error = None  # its traceback has this frame: a cycle would keep all that the handler had
+
+
+def _place_of(call: Call) -> tuple[int, list[int]]:
+    """The time of its latest event, and the offsets of all."""
+    return max(event.time for event in call.events), [event.raw.offset for event in call.events]
 
 
 def _seconds(call: Call, now: float) -> float:

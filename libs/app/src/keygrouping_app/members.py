@@ -102,6 +102,11 @@ class Group:
         """What members tell of partitions that wait for their states; empty if none does."""
         return [told for part in self.parts if (told := part.get("restoring")) is not None]
 
+    @property
+    def refused(self) -> int:
+        """Partitions of which nothing is committed, as a broker refuses it; members of earlier versions tell none."""
+        return sum(len(part.get("refused", ())) for part in self.parts)
+
     def by_need(self) -> list[Key]:
         """Those that need most first."""
         found: dict[str | None, Key] = {}

@@ -82,6 +82,11 @@ DEFINITIONS: dict[str, tuple[Kind, str, tuple[str, ...]]] = {
         "How many further events may be read before the gap in the commit's metadata is full.",
         ("topic", "partition"),
     ),
+    "refused_partitions": (
+        GaugeMetricFamily,
+        "Partitions of which nothing is committed, as a broker refuses for good what belongs to it.",
+        ("topic",),
+    ),
     "retries_total": (CounterMetricFamily, "Further tries of events that failed.", ("topic",)),
     "dead_letters_total": (CounterMetricFamily, "Events that failed for good.", ("topic", "reason")),
     "processes_replaced_total": (
@@ -282,6 +287,7 @@ def _of_partitions(found: _Found, topic: str, held: Sequence[Held]) -> None:
     found.add("held_events", sum(each.events for each in held), topic)
     found.add("held_bytes", sum(each.bytes for each in held), topic)
     found.add("lag_records", sum(each.lag for each in held), topic)
+    found.add("refused_partitions", sum(bool(each.refusal) for each in held), topic)
     found.add("paused_partitions", sum(each.paused for each in held), topic)
     for each in held:
         found.add("gap_offsets", each.span, each.place[0], str(each.place[1]))

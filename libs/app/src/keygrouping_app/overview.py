@@ -44,6 +44,8 @@ class Held(Protocol):
     @property
     def lag(self) -> int: ...
     @property
+    def refusal(self) -> str: ...
+    @property
     def paused(self) -> bool: ...
 
 
@@ -305,7 +307,8 @@ def _handler(lanes: Lanes, held: Iterable[Held], now: float) -> dict[str, object
         "oldest_event_age": round(work.oldest, 3),
         "held_events": sum(each.events for each in mine),
         "held_bytes": sum(each.bytes for each in mine),
-        "gaps": {str(each.place[1]) if each.place[0] == topic else f"slot {each.place[1]}": each.span for each in mine},
+        "gaps": {_place(each, topic): each.span for each in mine},
+        "refused": {_place(each, topic): each.refusal for each in mine if each.refusal},
         **_heat(lanes, now),
         "running": [
             {"key": _text(call.queue.key), "seconds": round(now - call.started, 3), "event": call.events[0].identity}
@@ -323,6 +326,11 @@ def _handler(lanes: Lanes, held: Iterable[Held], now: float) -> dict[str, object
             for each in work.waiting
         ],
     }
+
+
+def _place(held: Held, topic: str) -> str:
+    """The number of a partition of the handler's topic, or what slot it is."""
+    return str(held.place[1]) if held.place[0] == topic else f"slot {held.place[1]}"
 
 
 def _heat(lanes: Lanes, now: float) -> dict[str, object]:

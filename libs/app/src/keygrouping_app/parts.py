@@ -58,6 +58,11 @@ def ended_parts(topic: str, partition: int, key: bytes, numbers: Iterable[int]) 
     return [Outgoing(topic, partition, -1, _part_key(key, number), None) for number in numbers]
 
 
+def key_of(key: bytes) -> bytes:
+    """The key of the state of which a record of a changelog is, or is a part."""
+    return key.removeprefix(RESERVED).partition(b":")[2] if key.startswith(RESERVED) else key
+
+
 class Parts:
     """Those that were read from a log, until their records come."""
 

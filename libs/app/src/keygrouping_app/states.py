@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time as clock
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -73,6 +73,13 @@ class InputKey(NamedTuple):
     key: Hashable
 
 
+class _Made(NamedTuple):
+    """The call that has made a state: the time of its latest event, and their offsets."""
+
+    time: int
+    offsets: Sequence[int]
+
+
 class States:
     """Of one partition. What has changed is taken by a transaction, which gives it back if it fails.
 
@@ -104,6 +111,9 @@ class States:
         """
         self._parts: dict[bytes, int] = {}
         """How many parts states have in the changelog, beside their records."""
+        self._made: dict[bytes, _Made] = {}
+        """Which calls have made what has changed; those of the last transaction are `_taken`."""
+        self._taken: dict[bytes, _Made] = {}
         self._closed = False
         self.largest = 0
         """Bytes of the largest state that was kept or restored."""
@@ -130,8 +140,13 @@ class States:
         kept = self._store.get(self.key_of(group))
         return None if kept is None or time - kept.time > self._ttl else kept
 
-    def keep(self, group: Hashable, found: Kept | None, data: bytes | None, time: int) -> None:
-        """A call has made this of the state that it has found; its last event is of this time. None: as a new one."""
+    def keep(
+        self, group: Hashable, found: Kept | None, data: bytes | None, time: int, offsets: Sequence[int] = ()
+    ) -> None:
+        """A call of events at these offsets, the latest of this time, has made this of the state that it has found.
+
+        None: as a new one.
+        """
         if self._closed:
             return  # it was late, and its partition has gone meanwhile
         source = self._source_in_store(group)
@@ -145,17 +160,20 @@ class States:
         before = self._store.get(key)
         if data is not None:
             self._put(key, Kept(data, max(0, time, -1 if before is None else before.time), self._version))
+            self._note_made(key, _Made(time, offsets))
         elif before is not None:
             self._put(key, None)
 
-    def renew(self, group: Hashable, time: int) -> None:
-        """An event of this time could not read the state: it ends by its age as if the event had changed it."""
+    def renew(self, group: Hashable, time: int, offsets: Sequence[int]) -> None:
+        """Events at these offsets, the latest of this time, could not read the state: it ends by its age as if they had
+        changed it."""
         if self._closed or self._ttl == math.inf:
             return
         key = self.key_of(group)
         kept = self._store.get(key)
         if kept is not None and time > kept.time:
             self._put(key, kept._replace(time=time))
+            self._note_made(key, _Made(time, offsets))
 
     def end_old(self, is_busy: Callable[[Hashable], bool]) -> None:
         """Forgets states that no later event will find, but for those of keys that have events in memory."""
@@ -183,11 +201,22 @@ class States:
     def take(self) -> dict[bytes, Kept | None]:
         """What has changed since this was asked last."""
         taken, self._changed = self._changed, {}
+        self._taken, self._made = self._made, {}
         return taken
+
+    def made_by(self, key: bytes) -> Sequence[int]:
+        """The offsets of the events to which a state owes its time, or its latest ones, of what was taken last.
+
+        None, if no event has changed it.
+        """
+        return self._taken[key].offsets if key in self._taken else ()
 
     def give_back(self, taken: dict[bytes, Kept | None]) -> None:
         """What was taken is not written."""
         self._changed = taken | self._changed
+        later, self._made, self._taken = self._made, self._taken, {}
+        for key, made in later.items():
+            self._note_made(key, made)
 
     def written(self, taken: Mapping[bytes, Kept | None]) -> None:
         """What was taken is in the changelog."""
@@ -233,6 +262,7 @@ class States:
         key = self.key_of(group)
         self._floors.pop(key, None)
         self._changed.pop(key, None)
+        self._made.pop(key, None)
         self._parts.pop(key, None)
         self._store.put(key, None)
 
@@ -240,6 +270,7 @@ class States:
         """Frees what it takes. What is kept from now on is forgotten."""
         self._closed = True
         self._changed.clear()
+        self._made.clear()
         self._store.close()
 
     def key_of(self, group: Hashable) -> bytes:
@@ -305,6 +336,11 @@ class States:
         self._store.put(key, kept)
         self._changed[key] = kept
         self._note_size(kept)
+
+    def _note_made(self, key: bytes, made: _Made) -> None:
+        """What comes later is made by it as well, unless it is of an earlier time."""
+        if (before := self._made.get(key)) is None or made.time >= before.time:
+            self._made[key] = made
 
     def _note_parts(self, key: bytes, parts: int) -> None:
         if parts:

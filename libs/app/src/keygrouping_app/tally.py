@@ -14,6 +14,9 @@ REASONS = ("failed", "timeout", "rejected", "undecodable", "invalid_output", "in
 """Why calls fail, as in the headers of dead letters."""
 REFUSED = "refused_output"
 """Why an event is a dead letter although its call has succeeded: a broker refuses its outputs for good."""
+REFUSED_STATE = "refused_state"
+"""The same, of what its call has made of the state."""
+NOT_OF_CALLS = (REFUSED, REFUSED_STATE)
 
 ENDS = ("died", "late")
 """Why a process of the handler was replaced: it has ended by itself or was killed, or its call was late."""
@@ -26,7 +29,7 @@ class Tally:
         self.calls = {outcome: [0] * (len(BUCKETS) + 1) for outcome in (HANDLED, *REASONS)}
         """How many took up to each bound, and how many longer than all."""
         self.seconds = dict.fromkeys(self.calls, 0.0)
-        self.dead = Counter(dict.fromkeys((*REASONS, REFUSED), 0))
+        self.dead = Counter(dict.fromkeys((*REASONS, *NOT_OF_CALLS), 0))
         """Events that have failed for good."""
         self.ended = 0
         """Events that have ended, those included."""

@@ -57,6 +57,8 @@ def _numbers(group: Group) -> Table:
         before, after = (max(each["imbalance"][name] for each in shares) for name in ("before", "after"))
         fields["λ whole, shared"] = f"{before:.2f}, {after:.2f}"
     fields |= _moves(group.moves) | _restoring(group.restoring)
+    if group.refused:
+        fields["not committed"] = f"[red]{group.refused:,}[/red]"
     table = Table.grid(padding=(0, 2))
     table.add_row(*(f"[dim]{name}[/dim]" for name in fields))
     table.add_row(*(f"[bold]{value}[/bold]" for value in fields.values()))

@@ -24,6 +24,8 @@ from keygrouping_app.states import InputKey, States
 
 log = logging.getLogger(__name__)
 
+_TOLD_SECONDS = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Returned:
@@ -78,6 +80,10 @@ class Partition(Source):
     """Records that are to be written with a commit that names the last of them, until one does."""
     urgent: asyncio.Event | None = None
     """Set when the next transaction is for a key that is held, and waits for no interval."""
+    refusal = ""
+    """Why nothing of it is committed, as a broker refuses for good what belongs to it; empty: it refuses nothing."""
+    _told_at = -math.inf
+    """When that was told last, by the event loop's clock."""
     _again: asyncio.TimerHandle | None = None
 
     def __init__(
@@ -264,6 +270,8 @@ class Partition(Source):
         """These are written, or the dead letters of their events."""
         self.unwritten -= sum(each.count for each in returned)
         self.unwritten_bytes -= sum(each.size for each in returned)
+        for event in [event for each in returned if each.letters for event in each.events] if self.refused else ():
+            self.refused.pop(event.raw.offset, None)
 
     def due(self, given: Sequence[Given] = (), step: Step | None = None) -> OffsetAndMetadata | None:
         """What is to be committed now; None if nothing has changed since the last commit, or if not all that has ended
@@ -293,8 +301,23 @@ class Partition(Source):
     def committed(self, what: OffsetAndMetadata) -> None:
         """A commit was answered."""
         self._committed = what
+        self.refusal, self._told_at = "", -math.inf
         if self.marks and split_states(what.metadata)[1] is not None:
             self.marks = ()
+
+    def refuse(self, why: str) -> None:
+        """A commit is refused for good, and no event is to blame; tells it, but not more often than once a minute."""
+        self.refusal = why
+        now = asyncio.get_running_loop().time()
+        if now < self._told_at + _TOLD_SECONDS:
+            return
+        self._told_at = now
+        log.error(
+            "%s[%d]: nothing of it is committed, as %s. Give the app the right to write there, or correct the topic's "
+            "settings (kafka-acls, kafka-configs): it is tried again until that is done, and nothing is lost. If a "
+            "topic was deleted, restart the member, which says what to do",
+            *(*self.tp, why),
+        )
 
     @property
     def changelog_end(self) -> int:

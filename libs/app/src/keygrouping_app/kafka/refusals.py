@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+
+from aiokafka.errors import InvalidTimestampError, MessageSizeTooLargeError, RecordListTooLargeError
 
 from keygrouping_app.dead_letters import dead_letter, is_cut, without_value
 from keygrouping_app.events import Event, Outgoing
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.partition import Returned
+from keygrouping_app.kafka.writing import OF_TOPIC, RefusedError
+from keygrouping_app.parts import key_of
 from keygrouping_app.scheduler import Failure
-from keygrouping_app.tally import REFUSED
+from keygrouping_app.states import States
+from keygrouping_app.tally import REFUSED, REFUSED_STATE
 
 _MOST_DETAIL = 1000
+_BY_SIZE = (MessageSizeTooLargeError, RecordListTooLargeError)
+
+
+class RefusedStatesError(RefusedError):
+    """Of a transaction, records of states are refused for good. `why`: by their place among these records."""
 
 
 def records_in(returned: Sequence[Returned]) -> list[Outgoing]:
@@ -37,6 +48,39 @@ def refused_of(returned: Sequence[Returned], why: Mapping[int, BaseException]) -
             detail = f"the broker refuses a record of {one.size} bytes for {one.topic!r}: {error}"[:_MOST_DETAIL]
             found.setdefault(number, Failure(REFUSED, detail, retry=False))
     return found
+
+
+def spoils_of(error: BaseException, records: Sequence[Outgoing], states: States | None) -> dict[int, Failure]:
+    """Which events have made what is refused of a transaction's records of states, by offset.
+
+    None, if it is nothing that an event has made, or nothing is taken for the topic at all.
+    """
+    if states is None or not isinstance(error, RefusedStatesError):
+        return {}
+    found: dict[int, Failure] = {}
+    for place, why in error.why.items():
+        if isinstance(why, OF_TOPIC):
+            continue
+        for one in [each for each in records if _is_as_bad(each, records[place], why)]:
+            assert one.key is not None
+            key = key_of(one.key)
+            detail = (
+                f"the broker refuses the state of key {key!r:.200} for {one.topic}[{one.partition}], a record of "
+                f"{one.size} bytes and the time {one.time}: {why}. If the topic's settings are to blame, correct them, "
+                f"and send the event again by keygrouping redrive --reason {REFUSED_STATE}"
+            )[:_MOST_DETAIL]
+            found |= dict.fromkeys(states.made_by(key), Failure(REFUSED_STATE, detail, retry=False))
+    return found
+
+
+def _is_as_bad(one: Outgoing, refused: Outgoing, why: BaseException) -> bool:
+    """Whether it would be refused as surely, by a bound of its topic: so all are found at once."""
+    if isinstance(why, _BY_SIZE):
+        return one.size >= refused.size
+    if isinstance(why, InvalidTimestampError) and one.time >= 0:
+        is_ahead = refused.time > 1000 * time.time()
+        return one.time >= refused.time if is_ahead else one.time <= refused.time
+    return one is refused
 
 
 def letters_of(events: Sequence[Event], failure: Failure, settings: Settings) -> list[Outgoing]:

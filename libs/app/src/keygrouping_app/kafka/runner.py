@@ -54,7 +54,14 @@ from keygrouping_app.kafka.ranges import (
     split_end,
     split_states,
 )
-from keygrouping_app.kafka.refusals import instead_of, letters_of, records_in, refused_of
+from keygrouping_app.kafka.refusals import (
+    RefusedStatesError,
+    instead_of,
+    letters_of,
+    records_in,
+    refused_of,
+    spoils_of,
+)
 from keygrouping_app.kafka.rooms import parts_of
 from keygrouping_app.kafka.sharing import Sharing, board_of
 from keygrouping_app.kafka.standbys import Standbys
@@ -309,9 +316,8 @@ class Runner:
     def _spoil(self, partition: Partition, refused: Mapping[int, Failure]) -> None:
         """Has it begin again from what is committed, without these events, by offset: others have met their states."""
         log.warning(
-            "%s[%d] begins again from what is committed, as outputs of %d events are refused that have changed states",
-            *partition.tp,
-            len(refused),
+            "%s[%d] begins again from what is committed, without %d events of which outputs or states are refused: %s",
+            *(*partition.tp, len(refused), next(iter(refused.values())).detail),
         )
         partition.spoilt = True
         partition.refused |= refused
@@ -744,6 +750,10 @@ class Runner:
                     log.warning("%s[%d] belongs to another member: %r", *partition.tp, error)
                     asyncio.get_running_loop().call_soon(self._member.lose_all)
                     return
+                except RefusedError as error:
+                    pause = next(pauses)
+                    partition.dirty.set()
+                    partition.refuse(error.args[0])
                 except Exception as error:
                     if not can_be_retried(error):
                         raise
@@ -777,6 +787,9 @@ class Runner:
                 transactions, what, returned, surplus, records, partials
             )
         except BaseException as error:
+            if spoils := spoils_of(error, records, states):
+                self._spoil(partition, spoils)
+                return
             partition.keep(returned)
             # Fenced or cancelled, the partition is another's, and so are its events.
             if isinstance(error, Exception) and not isinstance(error, ProducerFenced):
@@ -882,7 +895,9 @@ class Runner:
                     continue
                 why = refused_of(left, error.why)
                 if not why and error.topics <= alone:
-                    raise  # the changelog's records are refused
+                    behind = len(sent) + len(surplus)
+                    of_states = {place - behind: each for place, each in error.why.items()}
+                    raise RefusedStatesError(of_states, [], error.topics, sent=error.sent) from error
                 alone |= error.topics
             refused += [(left[place], failure) for place, failure in why.items()]
             if states and partials is None and any(not each.letters for each, _ in refused):

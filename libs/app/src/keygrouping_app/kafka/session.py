@@ -28,6 +28,12 @@ _RENEWS = {
 _STRANGER = {UnknownMemberIdError.errno, IllegalGenerationError.errno}
 
 
+def transaction_end(producer: AIOKafkaProducer) -> asyncio.Future[None]:
+    """Ends with the transaction that has begun."""
+    found: asyncio.Future[None] = producer._txn_manager.wait_for_transaction_end()
+    return found
+
+
 async def end_sending(producer: AIOKafkaProducer, error: BaseException) -> None:
     """Ends what a producer sends, and fails what it has not sent, so that its `stop` waits for nothing.
 

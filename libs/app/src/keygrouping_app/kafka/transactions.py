@@ -32,7 +32,7 @@ from keygrouping_kafka.errors import can_be_retried
 from keygrouping_app.events import Outgoing
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.ranges import split_states, with_states
-from keygrouping_app.kafka.session import end_sending
+from keygrouping_app.kafka.session import end_sending, transaction_end
 from keygrouping_app.kafka.stable import until_stable
 from keygrouping_app.kafka.topics import Topics
 from keygrouping_app.kafka.writing import write_all
@@ -188,6 +188,11 @@ class OnceProducer(AIOKafkaProducer):  # type: ignore[misc]
         self.unanswered.add_done_callback(_seen)
         self._send_on = self.client.send
         self.client.send = self._answered
+
+    async def begin_transaction(self) -> None:
+        """As the client's; asyncio is not to tell of each transaction that has failed, as who writes in it does."""
+        await super().begin_transaction()
+        transaction_end(self).add_done_callback(_seen)
 
     async def stop(self) -> None:
         """Ends it; what it has not sent by then is not sent any more if nothing is sent."""

@@ -38,10 +38,10 @@ log = logging.getLogger(__name__)
 
 _LARGE = 100_000
 """Bytes of a record, after which others of the event loop have their turn."""
-_OF_TOPIC = (InvalidTopicError, MissingTopicError, TopicAuthorizationFailedError)
+OF_TOPIC = (InvalidTopicError, MissingTopicError, TopicAuthorizationFailedError)
 """What refuses all records of a topic."""
 _REFUSALS = (
-    *_OF_TOPIC,
+    *OF_TOPIC,
     InvalidPartitionsError,
     InvalidTimestampError,
     MessageSizeTooLargeError,
@@ -61,7 +61,8 @@ class RefusedError(KafkaError):  # type: ignore[misc]
     def __init__(
         self, why: Mapping[int, BaseException], suspects: Sequence[int], topics: frozenset[str], *, sent: bool
     ) -> None:
-        super().__init__(f"records for {', '.join(sorted(topics))} are refused")
+        reasons = "; ".join(sorted({repr(each) for each in why.values()})) or "one of a batch, or all of it"
+        super().__init__(f"records for {', '.join(sorted(topics))} are refused: {reasons}")
         self.why = why
         self.suspects = suspects
         self.topics = topics
@@ -200,7 +201,7 @@ def _raise(
         error = next(iter(failed.values()))
         log.warning("records for %s are not written: %r", ", ".join(sorted(topics)), error)
         raise error
-    of_topic = {outgoing[place].topic: error for place, error in refused.items() if isinstance(error, _OF_TOPIC)}
+    of_topic = {outgoing[place].topic: error for place, error in refused.items() if isinstance(error, OF_TOPIC)}
     why = {place: of_topic[one.topic] for place, one in enumerate(outgoing) if one.topic in of_topic}
     for place, error in refused.items():
         if len(outgoing) == 1 or outgoing[place].topic in alone or isinstance(error, InvalidPartitionsError):

@@ -61,6 +61,11 @@ function moves(told) {
   };
 }
 
+function refused(told) {
+  const found = Object.entries(told).map(([partition, why]) => `${partition}: ${visible(why)}`);
+  return found.length ? { "Not committed": found.join("; ") } : {};
+}
+
 function restoring(told) {
   if (!told) return {};
   const words = `${number.format(told.partitions)} ${told.partitions === 1 ? "partition" : "partitions"}`;
@@ -81,10 +86,11 @@ function tiles(handler) {
     ...shares(handler.sharing),
     ...moves(handler.moves),
     ...restoring(handler.restoring),
+    ...refused(handler.refused),
   };
   return Object.entries(figures).map(([name, value]) => {
     const tile = element("div");
-    const alarming = name === "Breaker" && value !== "closed";
+    const alarming = (name === "Breaker" && value !== "closed") || name === "Not committed";
     tile.append(element("dt", name), element("dd", value, alarming ? "alarming" : ""));
     return tile;
   });

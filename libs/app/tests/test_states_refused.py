@@ -1,0 +1,95 @@
+"""Which events are to blame for states that a changelog refuses."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from aiokafka.errors import (
+    InvalidTimestampError,
+    MessageSizeTooLargeError,
+    PolicyViolationError,
+    TopicAuthorizationFailedError,
+)
+from aiokafka.structs import TopicPartition
+from keygrouping_app import State
+from keygrouping_app.events import Outgoing
+from keygrouping_app.kafka.changelog import records_of
+from keygrouping_app.kafka.refusals import RefusedStatesError, spoils_of
+from keygrouping_app.states import States
+
+AHEAD = int(1000 * time.time()) + 10_000_000
+
+
+def states_with(*calls: tuple[bytes, int, int, int]) -> States:
+    """After calls of keys that left so many bytes, at these times and offsets."""
+    states = States(State(dict))
+    for key, size, at, offset in calls:
+        states.keep(key, states.peek(key), b"x" * size, at, [offset])
+    return states
+
+
+def taken(states: States) -> list[Outgoing]:
+    """The records of a transaction."""
+    return records_of(states.take(), states, "bank", TopicPartition("in", 0))
+
+
+def blamed(states: States, records: list[Outgoing], error: Exception, key: bytes) -> set[int]:
+    """The offsets of events that are dead letters if the last record of a key is refused."""
+    place = max(number for number, each in enumerate(records) if each.key is not None and each.key.endswith(key))
+    refused = RefusedStatesError({place: error}, [], frozenset({"bank.in.states"}), sent=True)
+    found = spoils_of(refused, records, states)
+    assert {each.reason for each in found.values()} <= {"refused_state"}
+    return set(found)
+
+
+@pytest.mark.parametrize(
+    ("error", "offsets"),
+    [
+        (MessageSizeTooLargeError(), {2, 3}),
+        (InvalidTimestampError(), {2, 4}),
+        (PolicyViolationError(), {2}),
+        (TopicAuthorizationFailedError(), set()),
+    ],
+)
+def test_what_one_bound_refuses_as_surely_is_blamed_together(error: Exception, offsets: set[int]) -> None:
+    calls = [(b"a", 10, 1000, 1), (b"b", 100, 500, 2), (b"c", 200, 900, 3), (b"d", 5, 400, 4), (b"e", 5, AHEAD, 5)]
+    states = states_with(*calls)
+    assert blamed(states, taken(states), error, b"b") == offsets
+
+
+def test_a_time_ahead_is_no_worse_than_those_further_ahead() -> None:
+    states = states_with((b"a", 1, 1000, 1), (b"b", 1, AHEAD, 2), (b"c", 1, AHEAD + 1, 3), (b"d", 1, AHEAD - 1, 4))
+    assert blamed(states, taken(states), InvalidTimestampError(), b"b") == {2, 3}
+
+
+def test_the_call_is_blamed_to_which_a_state_owes_its_time_or_the_last_one() -> None:
+    states = states_with((b"a", 1, 5, 1), (b"a", 2, 9, 2), (b"a", 3, 7, 3), (b"b", 1, 5, 4), (b"b", 2, 5, 5))
+    records = taken(states)
+    assert blamed(states, records, InvalidTimestampError(), b"a") == {1, 2, 4, 5} - {1, 4}
+    states.keep(b"a", None, b"later", 99, [6])
+    assert blamed(states, records, PolicyViolationError(), b"a") == {2}, "what comes after the transaction is not in it"
+
+
+def test_what_is_not_written_is_blamed_together_with_what_comes_later() -> None:
+    states = states_with((b"a", 1, 9, 1))
+    states.keep(b"b", None, b"x", 9, [2])
+    changed = states.take()
+    states.keep(b"a", None, b"later", 7, [3])
+    states.keep(b"b", None, b"later", 9, [4])
+    states.give_back(changed)
+    records = taken(states)
+    assert blamed(states, records, PolicyViolationError(), b"a") == {1}
+    assert blamed(states, records, PolicyViolationError(), b"b") == {4}
+
+
+def test_a_part_is_of_its_state_and_what_no_event_has_changed_is_nobody_s_fault() -> None:
+    states = states_with((b"large", 600_000, 9, 1))
+    records = taken(states)
+    assert len(records) == 3
+    error = RefusedStatesError({0: MessageSizeTooLargeError()}, [], frozenset({"bank.in.states"}), sent=True)
+    assert set(spoils_of(error, records, states)) == {1}
+    place = Outgoing("bank.in.states", 0, -1, b"moved", b"")
+    error = RefusedStatesError({0: PolicyViolationError()}, [], frozenset({"bank.in.states"}), sent=True)
+    assert spoils_of(error, [place], states) == {}
+    assert spoils_of(MessageSizeTooLargeError(), records, states) == {}

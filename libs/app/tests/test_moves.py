@@ -455,6 +455,45 @@ def test_a_state_at_a_slot_is_old_by_the_events_of_its_own_input() -> None:
     assert states.peek(leads) is not None
 
 
+async def test_a_key_whose_state_has_ended_at_its_slot_goes_home_by_an_order_and_leaves_nothing() -> None:
+    """Until then its input notes where it is."""
+    world = World([Given(0, key, 0.0, 0, rejected=False) for key in "abb"])
+    log = world.logs[INPUT_PLACES[0]]
+    log[:] = [replace(each, timestamp=time) for each, time in zip(log, (1000, 1000, 60_000), strict=True)]
+    app = App("group")
+
+    @app.on(IN, state=State(Chain, moves="ordered", ttl=10))
+    async def work(event: Event, chain: Chain) -> None:
+        chain.events.append(event.value)
+
+    runner = new_runner(app)
+    home, slot = (Owner(runner, world, tp) for tp in (INPUT_PLACES[0], TopicPartition(SLOT, 0)))
+
+    async def both() -> None:
+        for each in (home, slot):
+            each.read(2)
+            await asyncio.sleep(0.05)
+            await each.commit()
+
+    await both()
+    for key in "ab":
+        home.order(key, 0)
+    await both()
+    await both()
+    a, b = InputKey(0, b"a"), InputKey(0, b"b")
+    assert home.partition.moves is not None and slot.partition.states is not None
+    assert slot.partition.states.peek(a) is None and slot.partition.states.peek(b) is not None
+    assert set(home.partition.moves.places) == {a, b}
+    home.order("a", None)
+    await both()
+    home.hear()
+    assert set(home.partition.moves.places) == {b}
+    assert [each.value for each in world.changelog(INPUT_PLACES[0]) if each.key == b"a"][-1] is None
+    home.check()
+    for each in (home, slot):
+        each.end()
+
+
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_states_of_an_input_that_is_silent_keep_none_of_another_from_ending(store: Literal["memory", "disk"]) -> None:
     """However many they are, and with several inputs each has its turn."""

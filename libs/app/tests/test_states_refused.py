@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -11,11 +12,13 @@ from aiokafka.errors import (
     PolicyViolationError,
     TopicAuthorizationFailedError,
 )
-from aiokafka.structs import TopicPartition
-from keygrouping_app import State
-from keygrouping_app.events import Outgoing
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from keygrouping_app import State, Topic
+from keygrouping_app.events import Outgoing, Record
 from keygrouping_app.kafka.changelog import records_of
+from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.kafka.refusals import RefusedStatesError, spoils_of
+from keygrouping_app.scheduler import Failure
 from keygrouping_app.states import States
 
 AHEAD = int(1000 * time.time()) + 10_000_000
@@ -63,12 +66,20 @@ def test_a_time_ahead_is_no_worse_than_those_further_ahead() -> None:
     assert blamed(states, taken(states), InvalidTimestampError(), b"b") == {2, 3}
 
 
-def test_the_call_is_blamed_to_which_a_state_owes_its_time_or_the_last_one() -> None:
-    states = states_with((b"a", 1, 5, 1), (b"a", 2, 9, 2), (b"a", 3, 7, 3), (b"b", 1, 5, 4), (b"b", 2, 5, 5))
+def test_all_calls_of_a_transaction_are_blamed_that_have_changed_the_state() -> None:
+    states = states_with((b"a", 1, 5, 1), (b"a", 2, 9, 2), (b"a", 3, 7, 3), (b"b", 1, 5, 4))
     records = taken(states)
-    assert blamed(states, records, InvalidTimestampError(), b"a") == {1, 2, 4, 5} - {1, 4}
+    assert blamed(states, records, InvalidTimestampError(), b"a") == {1, 2, 3, 4}, "each is as old"
     states.keep(b"a", None, b"later", 99, [6])
-    assert blamed(states, records, PolicyViolationError(), b"a") == {2}, "what comes after the transaction is not in it"
+    error = PolicyViolationError()
+    assert blamed(states, records, error, b"a") == {1, 2, 3}, "what comes after the transaction is not in it"
+
+
+def test_of_a_time_ahead_the_calls_are_blamed_to_which_the_state_owes_it() -> None:
+    states = states_with((b"a", 1, 5, 1), (b"a", 2, AHEAD, 2), (b"a", 3, 7, 3))
+    assert blamed(states, taken(states), InvalidTimestampError(), b"a") == {2}
+    states.keep(b"a", states.peek(b"a"), b"later", 9, [4])
+    assert blamed(states, taken(states), InvalidTimestampError(), b"a") == {4}, "it had that time before"
 
 
 def test_what_is_not_written_is_blamed_together_with_what_comes_later() -> None:
@@ -79,8 +90,25 @@ def test_what_is_not_written_is_blamed_together_with_what_comes_later() -> None:
     states.keep(b"b", None, b"later", 9, [4])
     states.give_back(changed)
     records = taken(states)
-    assert blamed(states, records, PolicyViolationError(), b"a") == {1}
-    assert blamed(states, records, PolicyViolationError(), b"b") == {4}
+    assert blamed(states, records, PolicyViolationError(), b"a") == {1, 3}
+    assert blamed(states, records, PolicyViolationError(), b"b") == {2, 4}
+
+
+def test_while_transactions_fail_the_latest_calls_are_remembered_and_no_more() -> None:
+    states = states_with(*((b"a", number + 1, number, number) for number in range(1000)))
+    states.give_back(states.take())
+    assert blamed(states, taken(states), PolicyViolationError(), b"a") == set(range(984, 1000))
+
+
+def test_what_is_a_dead_letter_once_that_is_written_is_remembered_no_more() -> None:
+    failure = Failure("refused_state", "too large", retry=False)
+    partition = Partition(TopicPartition("in", 0), Topic("in"), OffsetAndMetadata(0, ""), asyncio.Event())
+    partition.refused = {0: failure, 1: failure}
+    events = partition.take([Record("in", 0, number, 0, b"a", b"1") for number in range(2)], 2)
+    for event, letters, left in ((events[0], True, {1}), (events[1], False, {1})):
+        partition.end([event], [Outgoing("dead", None, 0, b"a", b"1")], letters=letters)
+        partition.wrote(partition.take_returned())
+        assert set(partition.refused) == left
 
 
 def test_a_part_is_of_its_state_and_what_no_event_has_changed_is_nobody_s_fault() -> None:

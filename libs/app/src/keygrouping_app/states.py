@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time as clock
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import orjson
 
@@ -16,6 +17,8 @@ from keygrouping_app.stores import ALL, DiskStore, MemoryStore, Store, one_sourc
 
 _MOST_ENDED = 500
 """States that end by their age in one transaction."""
+_MOST_NOTED = 16
+"""Calls of a key that are remembered after a transaction has failed: others may fail for hours."""
 _LARGEST_INT = 2**63
 RESERVED = b"\0keygrouping-part:"
 """With which the keys of parts of states begin, see `parts`, and no key of a state."""
@@ -73,11 +76,9 @@ class InputKey(NamedTuple):
     key: Hashable
 
 
-class _Made(NamedTuple):
-    """The call that has made a state: the time of its latest event, and their offsets."""
-
-    time: int
-    offsets: Sequence[int]
+_Made: TypeAlias = tuple[int, Sequence[int]]
+"""A call that has changed a state: the time of its latest event, and the offsets of all. A plain tuple, as each call
+makes one."""
 
 
 class States:
@@ -111,9 +112,9 @@ class States:
         """
         self._parts: dict[bytes, int] = {}
         """How many parts states have in the changelog, beside their records."""
-        self._made: dict[bytes, _Made] = {}
+        self._made: defaultdict[bytes, list[_Made]] = defaultdict(list)
         """Which calls have made what has changed; those of the last transaction are `_taken`."""
-        self._taken: dict[bytes, _Made] = {}
+        self._taken: defaultdict[bytes, list[_Made]] = defaultdict(list)
         self._closed = False
         self.largest = 0
         """Bytes of the largest state that was kept or restored."""
@@ -160,7 +161,7 @@ class States:
         before = self._store.get(key)
         if data is not None:
             self._put(key, Kept(data, max(0, time, -1 if before is None else before.time), self._version))
-            self._note_made(key, _Made(time, offsets))
+            self._made[key].append((time, offsets))
         elif before is not None:
             self._put(key, None)
 
@@ -173,7 +174,7 @@ class States:
         kept = self._store.get(key)
         if kept is not None and time > kept.time:
             self._put(key, kept._replace(time=time))
-            self._note_made(key, _Made(time, offsets))
+            self._made[key].append((time, offsets))
 
     def end_old(self, is_busy: Callable[[Hashable], bool]) -> None:
         """Forgets states that no later event will find, but for those of keys that have events in memory."""
@@ -201,22 +202,24 @@ class States:
     def take(self) -> dict[bytes, Kept | None]:
         """What has changed since this was asked last."""
         taken, self._changed = self._changed, {}
-        self._taken, self._made = self._made, {}
+        self._taken, self._made = self._made, defaultdict(list)
         return taken
 
-    def made_by(self, key: bytes) -> Sequence[int]:
-        """The offsets of the events to which a state owes its time, or its latest ones, of what was taken last.
-
-        None, if no event has changed it.
-        """
-        return self._taken[key].offsets if key in self._taken else ()
+    def made_by(self, key: bytes, since: float = -math.inf) -> list[int]:
+        """The offsets of the events that have changed a state, of what was taken last: those of calls with an event of
+        this time or later, or of all if there are none; of the latest calls alone, if transactions have failed."""
+        calls = self._taken.get(key, [])
+        late = [call for call in calls if call[0] >= since]
+        return [offset for _, offsets in late or calls for offset in offsets]
 
     def give_back(self, taken: dict[bytes, Kept | None]) -> None:
         """What was taken is not written."""
         self._changed = taken | self._changed
-        later, self._made, self._taken = self._made, self._taken, {}
+        later, self._made, self._taken = self._made, self._taken, defaultdict(list)
         for key, made in later.items():
-            self._note_made(key, made)
+            self._made[key] += made
+        for calls in self._made.values():
+            del calls[:-_MOST_NOTED]
 
     def written(self, taken: Mapping[bytes, Kept | None]) -> None:
         """What was taken is in the changelog."""
@@ -336,11 +339,6 @@ class States:
         self._store.put(key, kept)
         self._changed[key] = kept
         self._note_size(kept)
-
-    def _note_made(self, key: bytes, made: _Made) -> None:
-        """What comes later is made by it as well, unless it is of an earlier time."""
-        if (before := self._made.get(key)) is None or made.time >= before.time:
-            self._made[key] = made
 
     def _note_parts(self, key: bytes, parts: int) -> None:
         if parts:

@@ -69,7 +69,8 @@ def spoils_of(error: BaseException, records: Sequence[Outgoing], states: States 
                 f"{one.size} bytes and the time {one.time}: {why}. If the topic's settings are to blame, correct them, "
                 f"and send the event again by keygrouping redrive --reason {REFUSED_STATE}"
             )[:_MOST_DETAIL]
-            found |= dict.fromkeys(states.made_by(key), Failure(REFUSED_STATE, detail, retry=False))
+            made = states.made_by(key, one.time) if _is_ahead(one, why) else states.made_by(key)
+            found |= dict.fromkeys(made, Failure(REFUSED_STATE, detail, retry=False))
     return found
 
 
@@ -78,9 +79,13 @@ def _is_as_bad(one: Outgoing, refused: Outgoing, why: BaseException) -> bool:
     if isinstance(why, _BY_SIZE):
         return one.size >= refused.size
     if isinstance(why, InvalidTimestampError) and one.time >= 0:
-        is_ahead = refused.time > 1000 * time.time()
-        return one.time >= refused.time if is_ahead else one.time <= refused.time
+        return one.time >= refused.time if _is_ahead(refused, why) else one.time <= refused.time
     return one is refused
+
+
+def _is_ahead(refused: Outgoing, why: BaseException) -> bool:
+    """Whether it is refused for a time in the future, and not for one that is long ago."""
+    return isinstance(why, InvalidTimestampError) and refused.time > 1000 * time.time()
 
 
 def letters_of(events: Sequence[Event], failure: Failure, settings: Settings) -> list[Outgoing]:

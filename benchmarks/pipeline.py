@@ -7,7 +7,9 @@ Throughput: a backlog, from when a router says that it is ready, before it has j
 final (plain Spark: all batches are written), without the start of processes; that a JVM compiles what it runs for the
 first time is in it. Latency: a steady rate, after a warm-up; from an event's sending to the partial that holds it, and
 to the final result of its window (the first and the last event of each). All contestants share one broker, in turn;
-`combine` is the native runner without a router.
+`combine` is the native runner without a router. Below the latencies stands where the time of a result goes: what each
+window has passed after its end, and the phases of Spark's micro-batches with the steps of `addBatch` (see
+docs/metrics.md).
 `--events 0` measures latencies only, `--rate 0` rates only.
 
 `--micros` adds an aggregate of a user's own with so much Python per event, plain Spark a Python UDF with the same
@@ -37,6 +39,7 @@ import httpx
 import numpy as np
 import psutil
 from aiokafka import AIOKafkaConsumer
+from breakdown import Windows, batch_lines, spent_by, watermark_of
 from costly import STEPS, steps_of
 from keygrouping.partial import Partial, Result
 from keygrouping_local.broker import EmbeddedBroker
@@ -100,6 +103,7 @@ class Figures:
     to_partial: list[float] = field(default_factory=list)
     to_result: list[float] = field(default_factory=list)
     usage: dict[str, Usage] = field(default_factory=dict)
+    breakdown: list[str] = field(default_factory=list)
 
     def print(self) -> None:
         """One line, and one per process."""
@@ -108,6 +112,8 @@ class Figures:
         print(f"{self.name:<14}{rate:>12}{latency[0]:>22}{latency[1]:>22}")
         for name, usage in self.usage.items():
             print(f"    {name:<24}{usage.cpu:>8.1f} s CPU{usage.peak:>8.0f} MiB")
+        for line in self.breakdown:
+            print(f"    {line}")
 
 
 def _percentiles(values: list[float]) -> str:
@@ -141,15 +147,19 @@ async def start(deployment: Deployment, runner: str, workers: int, grouping: str
         await ready(deployment, ["router-0"])
 
 
+def urls_of(deployment: Deployment, names: list[str]) -> list[str]:
+    """Addresses of those of these processes that have one by now."""
+    logs = [deployment.log(name).read_text() for name in names]
+    return [found[1] for found in map(_LISTENING.search, logs) if found]
+
+
 async def ready(deployment: Deployment, names: list[str]) -> None:
     """Returns when all these processes say that they are ready."""
     async with httpx.AsyncClient() as client:
 
         async def are_ready() -> bool:
-            logs = [deployment.log(name).read_text() for name in names]
-            urls = [found[1] for found in map(_LISTENING.search, logs) if found]
-            answers = [await client.get(f"{url}/readyz") for url in urls]
-            return len(answers) == len(logs) and all(answer.is_success for answer in answers)
+            answers = [await client.get(f"{url}/readyz") for url in urls_of(deployment, names)]
+            return len(answers) == len(names) and all(answer.is_success for answer in answers)
 
         await deployment.until(are_ready)
 
@@ -210,35 +220,51 @@ async def send(deployment: Deployment, rate: int, seconds: int) -> None:
 
 async def latency(deployment: Deployment, figures: Figures, rate: int, seconds: int) -> None:
     """Watches when partials and final results of a steady rate come."""
-    settings = deployment.settings
+    settings, windows = deployment.settings, Windows(time.time() * 1000)
     consumer = AIOKafkaConsumer(
         settings.partials_topic,
         settings.results_topic,
+        f"{settings.application}.progress",
         bootstrap_servers=settings.bootstrap_servers,
         isolation_level="read_committed",
         fetch_max_wait_ms=20,
     )
+    drivers = urls_of(deployment, [name for name in deployment.names if name.startswith("spark-")])
+    before = [await spent_by(url) for url in drivers]
     async with consumer:
-        watching = asyncio.create_task(_watch(consumer, settings.partials_topic, figures, time.time() * 1000))
+        watching = [
+            asyncio.create_task(_watch(consumer, deployment, figures, windows)),
+            asyncio.create_task(windows.follow(deployment)),
+        ]
         await send(deployment, rate, seconds)
         await asyncio.sleep(5)
-        watching.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watching
+        for task in watching:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+    spent = [batch_lines(*pair) for pair in zip(before, [await spent_by(url) for url in drivers], strict=True)]
+    figures.breakdown = [*windows.lines(), *itertools.chain(*spent)]
 
 
-async def _watch(consumer: AIOKafkaConsumer, partials_topic: str, figures: Figures, since: float) -> None:
-    """Takes the latencies of what was sent `since` then; windows that the warm-up has begun do not count."""
+async def _watch(consumer: AIOKafkaConsumer, deployment: Deployment, figures: Figures, windows: Windows) -> None:
+    """Takes the latencies of what was sent since `windows` began; those that the warm-up has begun do not count."""
+    settings, since = deployment.settings, windows.since
     async for record in consumer:
         now = time.time() * 1000
-        if record.topic == partials_topic:
+        if record.topic == settings.partials_topic:
             partial = Partial.decode(record.value)
             sent = [partial.aggregates[name]["whole"] for name in ("first", "last")]
             figures.to_partial += [now - one for one in sent if one >= since]
-            continue
-        result = Result.decode(record.value)
-        if result.start >= since:
-            figures.to_result += [now - result.aggregates[name] for name in ("first", "last")]
+            if partial.start >= since:
+                windows.see("last partial", partial.end)
+        elif record.topic == settings.results_topic:
+            result = Result.decode(record.value)
+            if result.start >= since:
+                figures.to_result += [now - result.aggregates[name] for name in ("first", "last")]
+                windows.reach("first result", result.end)
+                windows.see("last result", result.end)
+        else:
+            windows.reach("published", watermark_of(record.value))
 
 
 def job_of(options: argparse.Namespace) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -313,9 +314,9 @@ async def test_results_are_exact_though_what_has_been_read_is_deleted(pipeline: 
     await pipeline.send(some_events(rng, 0))
     await pipeline.promise(WINDOW)
     await pipeline.reaches(WINDOW)
-    assert f'keygrouping_spark_input_rows_total{{query="worker"}} {float(len(pipeline.sent))}' in await metrics_of(
-        pipeline
-    )
+    text = await metrics_of(pipeline)
+    assert f'keygrouping_spark_input_rows_total{{query="worker"}} {float(len(pipeline.sent))}' in text
+    check_parts_of_batches(text)
     await until(lambda: purged(pipeline, "routed"), START_SECONDS)
     # Windows of 1970 are open: nobody knows yet that none of these partials is needed any more.
     assert not await purged(pipeline, "partials")
@@ -562,6 +563,28 @@ async def test_records_that_were_deleted_unread_are_told_and_a_new_checkpoint_go
     assert f"keygrouping_expired_offsets_total{{{group}}} {float(lost)}" in text
     assert f"keygrouping_expiring_records{{{group}}} 0.0" in text
     assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+
+
+STEPS = {"worker": ("announce", "write", "refuse"), "aggregator": ("merge", "commit", "publish")}
+"""What the phase addBatch of each query consists of."""
+
+
+def check_parts_of_batches(text: str) -> None:
+    """The phases are about all of a batch, and the steps about all of the phase in which Spark calls us."""
+    spent: dict[tuple[str, str], float] = defaultdict(float)
+    for line in re.findall(r"keygrouping_spark_(?:batch|phase|step)_seconds_sum\{.*", text):
+        labels = dict(re.findall(r'(\w+)="(\w+)"', line))
+        seconds = float(line.split()[-1])
+        for part in ("phase", "step") if "phase" not in labels and "step" not in labels else ():
+            spent[labels["query"], f"all of {part}"] += seconds
+        for part in {"phase", "step"} & labels.keys():
+            spent[labels["query"], part] += seconds
+            spent[labels["query"], labels[part]] += seconds
+    for query, steps in STEPS.items():
+        assert all(spent[query, step] > 0 for step in steps)
+        assert spent[query, "all of phase"] >= spent[query, "phase"] > 0.5 * spent[query, "all of phase"]
+        # Spark tells of a batch after it has ended, and of one that is under way nothing.
+        assert spent[query, "step"] > 0.5 * spent[query, "addBatch"] > 0
 
 
 async def metrics_of(pipeline: Pipeline) -> str:

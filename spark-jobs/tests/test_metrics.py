@@ -40,3 +40,21 @@ def test_the_memory_of_the_state_is_what_its_stores_share() -> None:
     assert REGISTRY.get_sample_value("keygrouping_spark_state_memory_bytes", {"query": "memory"}) == 20
     record("memory", {"stateOperators": [without_store]})
     assert REGISTRY.get_sample_value("keygrouping_spark_state_memory_bytes", {"query": "memory"}) == 0
+
+
+def test_a_batch_shows_the_time_of_its_phases_and_an_idle_trigger_none() -> None:
+    """Spark reports triggers that found nothing to do, too: their phases would be taken for those of short batches."""
+
+    def seconds(phase: str) -> float | None:
+        labels = {"query": "phases", "phase": phase}
+        return REGISTRY.get_sample_value("keygrouping_spark_phase_seconds_sum", labels)
+
+    record("phases", {"durationMs": {"latestOffset": 7, "triggerExecution": 8}})
+    assert seconds("latestOffset") is None
+    record("phases", {"durationMs": {"latestOffset": 20, "addBatch": 1500, "triggerExecution": 1600}})
+    record("phases", {"durationMs": {"latestOffset": 30, "addBatch": 500, "walCommit": 40, "triggerExecution": 600}})
+    assert {phase: seconds(phase) for phase in ("latestOffset", "addBatch", "walCommit")} == pytest.approx(
+        {"latestOffset": 0.05, "addBatch": 2.0, "walCommit": 0.04}
+    )
+    assert seconds("triggerExecution") is None, "the whole is no phase"
+    assert REGISTRY.get_sample_value("keygrouping_spark_batch_seconds_sum", {"query": "phases"}) == pytest.approx(2.2)

@@ -33,6 +33,14 @@ _OWNERS = by_process(
 
 _OURS = "and on (namespace, instance) keygrouping_event_loop_lag_seconds_count"
 
+
+def _per_batch(part: str) -> str:
+    """Seconds of each part of a batch of Spark's, on average."""
+    spent = f"keygrouping_spark_{part}_seconds"
+    rates = (f"sum by (query, {part}) (rate({spent}_{series}[$__rate_interval]))" for series in ("sum", "count"))
+    return " / ".join(rates)
+
+
 HELD_BACK = Row(
     "Why are results late?",
     (
@@ -223,6 +231,23 @@ STAGES = Board(
                     "From trigger to commit, by query. A batch longer than the trigger's interval delays the next.",
                     "s",
                     quantiles("keygrouping_spark_batch_seconds", "query"),
+                    limits=(10, 60),
+                    alert="KeygroupingSparkQueryStalled",
+                ),
+                Panel(
+                    "Phases of a batch",
+                    "What a batch's time consists of on average, by Spark's names of its phases.",
+                    "s",
+                    one(_per_batch("phase"), "{{query}}: {{phase}}"),
+                    limits=(10, 60),
+                    alert="KeygroupingSparkQueryStalled",
+                ),
+                Panel(
+                    "Steps of a batch",
+                    "What the phase addBatch consists of on average: the worker announces, writes and refuses, the "
+                    "aggregator merges, commits and publishes.",
+                    "s",
+                    one(_per_batch("step"), "{{query}}: {{step}}"),
                     limits=(10, 60),
                     alert="KeygroupingSparkQueryStalled",
                 ),

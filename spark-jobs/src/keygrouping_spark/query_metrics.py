@@ -24,6 +24,8 @@ def record(query: str, progress: Mapping[str, Any]) -> None:
     durations = progress.get("durationMs", {})
     if "addBatch" in durations:
         metrics.BATCH_SECONDS.labels(query).observe(durations.get("triggerExecution", 0) / 1000)
+        for phase in durations.keys() - {"triggerExecution"}:
+            metrics.PHASE_SECONDS.labels(query, phase).observe(durations[phase] / 1000)
         metrics.INPUT_ROWS.labels(query).inc(progress.get("numInputRows", 0))
     operators = progress.get("stateOperators", [])
     for operator in operators:

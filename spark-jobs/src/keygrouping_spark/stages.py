@@ -452,7 +452,8 @@ class _Sink:
     def write(self, batch: DataFrame, number: int) -> None:
         """Writes a batch and returns when its transaction is committed and its windows' watermark is published."""
         self._begin(number)
-        results = list(records_of(batch.toArrow()))
+        with metrics.STEP_SECONDS.labels("aggregator", "merge").time():
+            results = list(records_of(batch.toArrow()))
         failed = [failed_result(self._topic, row) for row in results if row.fault]
         refused = [*self._letters.take(), *failed]
         done: concurrent.futures.Future[None] = asyncio.run_coroutine_threadsafe(
@@ -465,5 +466,7 @@ class _Sink:
             raise
 
     async def _finish(self, number: int, results: list[Written], refused: list[Refused]) -> None:
-        metrics.RESULTS.inc(await self.writer.write(number, results, refused))
-        await retry(lambda: self._close_windows(number), "publishing what is complete")
+        with metrics.STEP_SECONDS.labels("aggregator", "commit").time():
+            metrics.RESULTS.inc(await self.writer.write(number, results, refused))
+        with metrics.STEP_SECONDS.labels("aggregator", "publish").time():
+            await retry(lambda: self._close_windows(number), "publishing what is complete")

@@ -88,7 +88,12 @@ def start(
     settings = worker.settings
 
     def flush(_: DataFrame, batch: int) -> None:
-        refuse(worker.write(begin(batch), epoch()))
+        with metrics.STEP_SECONDS.labels("worker", "announce").time():
+            ranges = begin(batch)
+        with metrics.STEP_SECONDS.labels("worker", "write").time():
+            spans = worker.write(ranges, epoch())
+        with metrics.STEP_SECONDS.labels("worker", "refuse").time():
+            refuse(spans)
 
     routed = (
         worker.spark.readStream.format("kafka")

@@ -1,8 +1,9 @@
 """What `keygrouping.spark` gains and costs on this machine: seconds against plain Spark, and how even its tasks are.
 
-Each pair of figures is of one run, the two in turn, on the same rows; streams read them from files, in two
-micro-batches. λ is the most over the average of the tasks of the stage that does the work: by the rows that they read
-from the shuffle, and by their seconds, both from Spark's event log.
+Each pair of figures is of one run, the two in turn, on the same rows. Those of batches are cached before the time runs,
+so it has no reading of a source in it; streams read them from files, in two micro-batches. λ is the most over the
+average of the tasks of the stage that does the work: by the rows that they read from the shuffle, and by their seconds,
+both from Spark's event log.
 
     .venv/bin/python benchmarks/spark_skew.py --rows 1000000 --cores 2 [--picture tasks.png]
     .venv/bin/python benchmarks/spark_skew.py --skews "80 %" --works "with state x5" --keys 100 --micros 20

@@ -17,7 +17,14 @@ from keygrouping_observer.settings import ObserverSettings
 from keygrouping_producer.settings import ProducerSettings
 from keygrouping_router.settings import RouterSettings
 from keygrouping_service.kafka.topics import TopicsSettings
-from keygrouping_service.settings import ApiSettings, ServiceSettings, StageSettings, StoreSettings, names_of
+from keygrouping_service.settings import (
+    ApiSettings,
+    ServiceSettings,
+    StageSettings,
+    StagesSettings,
+    StoreSettings,
+    names_of,
+)
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_worker.settings import WorkerSettings
 from pydantic import SecretStr
@@ -27,6 +34,7 @@ from pydantic_core import PydanticUndefined
 PAGE = Path(__file__).parents[1] / "reference" / "settings.md"
 SHARED: dict[str, type[ServiceSettings]] = {
     "All services": ServiceSettings,
+    "Route or combine: router, native worker and aggregator, Spark job, observer, topics": StagesSettings,
     "Stages: router, native worker and aggregator, observer": StageSettings,
     "Store: router": StoreSettings,
     "HTTP interface: router, observer": ApiSettings,

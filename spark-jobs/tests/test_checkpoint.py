@@ -2,14 +2,17 @@
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from keygrouping.job import JobSpec
 from keygrouping_service.errors import Fatal
 from keygrouping_spark import reading
 from keygrouping_spark.aggregator import IDENTITY
-from keygrouping_spark.checkpoint import STATE, Checkpoint, Identity, aggregator_plan
+from keygrouping_spark.checkpoint import REPARTITIONS_SINCE, STATE, Checkpoint, Identity, aggregator_plan
 from keygrouping_spark.receipts import sums_of_receipts
 from keygrouping_spark.settings import SparkSettings
 from keygrouping_spark.support import native
@@ -17,6 +20,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 pytestmark = pytest.mark.spark
+
+REPARTITIONS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= REPARTITIONS_SINCE
 
 JOB: dict[str, Any] = {
     "window": "1m",
@@ -83,3 +88,44 @@ def test_what_was_planned_is_no_less_after_a_broker_has_lost_records(spark: Spar
         text = json.dumps({"routed": ends})
         (tmp_path / "worker" / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{text}\n")
     assert checkpoint.last_ends("routed") == {0: 100, 1: 8}
+
+
+def with_batches(folder: Path, planned: Mapping[int, int], ended: Iterable[int]) -> None:
+    """A checkpoint of Spark's with these batches, planned with so many partitions."""
+    for kind in ("offsets", "commits"):
+        (folder / "aggregator" / kind).mkdir(parents=True)
+    for batch, number in planned.items():
+        conf = {"spark.sql.shuffle.partitions": str(number)}
+        text = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": conf})
+        (folder / "aggregator" / "offsets" / str(batch)).write_text(f"v1\n{text}\n{{}}")
+    for batch in ended:
+        (folder / "aggregator" / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def test_an_older_spark_refuses_another_number_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint = Checkpoint(spark, str(tmp_path), "aggregator")
+    checkpoint.repartition(5, -1, "4.0.5")
+    with_batches(tmp_path, {0: 2, 1: 2}, [0])
+    checkpoint.repartition(2, 0, "4.0.5")
+    with pytest.raises(
+        Fatal, match=r"has 2 shuffle partitions, not 5, which Spark 4\.0\.5 can't change: undo the change"
+    ):
+        checkpoint.repartition(5, 0, "4.0.5")
+
+
+@pytest.mark.skipif(not REPARTITIONS, reason="since Spark 4.2")
+def test_a_batch_that_is_written_and_has_not_ended_is_not_forgotten(spark: SparkSession, tmp_path: Path) -> None:
+    """Its events would be planned again as another batch, which nobody would know for the same."""
+    checkpoint = Checkpoint(spark, str(tmp_path), "aggregator")
+    with_batches(tmp_path, {0: 2, 1: 2}, [0])
+    with pytest.raises(Fatal, match=r"can't get 5 partitions now: .*LAST_BATCH_FAILED.*PARTITIONS=2 until a batch"):
+        checkpoint.repartition(5, 1)
+    assert checkpoint.last_planned == 1
+
+
+@pytest.mark.skipif(not REPARTITIONS, reason="since Spark 4.2")
+def test_another_number_than_that_of_a_broken_off_change_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint = Checkpoint(spark, str(tmp_path), "aggregator")
+    with_batches(tmp_path, {0: 2, 1: 5}, [0])
+    with pytest.raises(Fatal, match=r"LAST_BATCH_ABANDONED_REPARTITION.* 5 shuffle partitions"):
+        checkpoint.repartition(2, 0)

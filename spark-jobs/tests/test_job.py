@@ -44,6 +44,7 @@ from keygrouping_service.records.batches import partition_of
 from keygrouping_service.records.record import Record
 from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.testing import Cluster, until
+from keygrouping_spark.checkpoint import REPARTITIONS_SINCE
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -68,6 +69,8 @@ LISTENING = "listening on"
 
 POISONED = b"poisoned"
 """Key of the records of `routed` and `partials` that are none."""
+
+REPARTITIONS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= REPARTITIONS_SINCE
 
 Event = tuple[int, bytes, int, int | None, str]
 """Worker, key, event time in ms, x, who."""
@@ -585,6 +588,45 @@ def check_parts_of_batches(text: str) -> None:
         assert spent[query, "all of phase"] >= spent[query, "phase"] > 0.5 * spent[query, "all of phase"]
         # Spark tells of a batch after it has ended, and of one that is under way nothing.
         assert spent[query, "step"] > 0.5 * spent[query, "addBatch"] > 0
+
+
+@pytest.mark.skipif(not REPARTITIONS, reason="since Spark 4.2")
+async def test_the_state_gets_another_number_of_partitions_and_results_stay_exact(pipeline: Pipeline) -> None:
+    """Windows are open meanwhile, partials are repeated across it, and it is broken off once."""
+    rng = random.Random(5)
+    pipeline.start()
+    await pipeline.send(some_events(rng, 0))
+    await pipeline.send(some_events(rng, 3))
+    await pipeline.promise(WINDOW)
+    await pipeline.reaches(WINDOW)
+    assert pipeline.stop() == 0, "\n".join(last_lines(pipeline.log, 30))
+
+    told = "gets 5 partitions in place of 2"
+    pipeline.start(spark_shuffle_partitions="5")
+    await until(lambda: told in pipeline.log.read_text(), START_SECONDS)
+    await asyncio.sleep(rng.uniform(0, 2))
+    await pipeline.kill()
+    await repeat_partials(pipeline)
+    await pipeline.send(some_events(rng, 1))
+    pipeline.start(spark_shuffle_partitions="5")
+    await pipeline.promise(3 * WINDOW)
+    await pipeline.reaches(3 * WINDOW)
+    check(await pipeline.results(), pipeline.expected(3 * WINDOW))
+    assert sorted(name for name in state_of(pipeline) if name.isdigit()) == list("01234")
+
+    await pipeline.send(some_events(rng, 4))
+    await pipeline.kill()
+    pipeline.start(spark_shuffle_partitions="5")
+    await repeat_partials(pipeline)
+    await pipeline.finish()
+    await pipeline.reaches(END)
+    check(await pipeline.results(), pipeline.expected())
+    assert "in place of" not in pipeline.log.read_text().rpartition(LISTENING)[2]
+
+
+def state_of(pipeline: Pipeline) -> list[str]:
+    """Names in the folder of one operator's state: a folder for each partition."""
+    return [each.name for each in (pipeline.folder / "checkpoint" / "aggregator" / "state" / "0").iterdir()]
 
 
 async def metrics_of(pipeline: Pipeline) -> str:

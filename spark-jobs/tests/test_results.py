@@ -218,7 +218,7 @@ def test_what_a_version_noted_that_did_not_take_over_refuses_no_checkpoint() -> 
         writer = ResultWriter(settings_of("unused:1", "old"), checkpoint)
         writer._noted = noted
         writer.require(written)
-        assert (writer._written, writer._final) == (written, MIN_TIME)
+        assert (writer.written, writer._final) == (written, MIN_TIME)
 
 
 async def write_all(writer: ResultWriter, batches: list[list[Written]]) -> None:

@@ -6,23 +6,33 @@ All through Hadoop's file system, so that a checkpoint may lie anywhere Spark ca
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import pyspark
 from keygrouping.aggregate.base import Aggregate, roles_of
 from keygrouping_service.errors import Fatal
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from keygrouping_spark.kafka import read_offsets
 from keygrouping_spark.settings import SparkSettings
+
+log = logging.getLogger(__name__)
 
 STATE = 1
 """Version of the state that the aggregator's query keeps. It changes with the columns of partials and the expressions
 that merge them: Spark would read a state of other columns wrong, or end again at each start without saying why."""
 
 _STATE = "version of the state"
+_PARTITIONS = "shuffle partitions"
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
+REPARTITIONS_SINCE = (4, 2)
+"""The first version of Spark that brings a state into another number of partitions."""
 
 ANOTHER = "a driver with another one has gone on since"
 """Why a checkpoint is out of date."""
@@ -52,7 +62,7 @@ def aggregator_plan(settings: SparkSettings, topic_id: str) -> dict[str, Any]:
         "aggregates": [_declaration(aggregate) for aggregate in job.aggregates],
         "window": [job.window_ms, job.window_offset_ms],
         "weight": "fraction" if job.weight.kind == "field" else "whole",
-        "shuffle partitions": settings.shuffle_partitions,
+        _PARTITIONS: settings.shuffle_partitions,
         _STATE: STATE,
     }
 
@@ -77,6 +87,7 @@ class Checkpoint:
     """The checkpoint of one stage's query."""
 
     def __init__(self, spark: SparkSession, root: str, stage: str) -> None:
+        self._spark = spark
         self._jvm: Any = spark._jvm
         self._root = root
         self._stage = stage
@@ -116,9 +127,13 @@ class Checkpoint:
         return identity
 
     def require(self, identity: Identity, plan: Mapping[str, Any]) -> None:
-        """`Fatal` if the checkpoint was made by a plan whose state this plan can't read."""
+        """`Fatal` if the checkpoint was made by a plan whose state this plan can't read.
+
+        The number of the state's partitions is left to `repartition`: it may have changed since.
+        """
         wanted = json.loads(json.dumps(plan))
-        changed = sorted(name for name in {*wanted, *identity.plan} if wanted.get(name) != identity.plan.get(name))
+        names = {*wanted, *identity.plan} - {_PARTITIONS}
+        changed = sorted(name for name in names if wanted.get(name) != identity.plan.get(name))
         if _STATE in changed:
             raise Fatal(
                 f"the checkpoint {self._root} was made by another version of keygrouping, whose state of the "
@@ -132,6 +147,41 @@ class Checkpoint:
                 f"(was {[identity.plan.get(n) for n in changed]}, is {[wanted.get(n) for n in changed]}): "
                 "undo the change, or set KEYGROUPING_SPARK_CHECKPOINT to a new folder"
             )
+
+    def repartition(self, number: int, written: int, version: str = pyspark.__version__) -> None:
+        """Brings the state into so many partitions if it has others, or if that was broken off.
+
+        `written` is the last batch whose results are in Kafka. Spark forgets a batch that has not ended, to plan it
+        again by another number: what is written of it would be written twice. So Spark is told to refuse that.
+        `Fatal` if this version of Spark can't do it, or can't now.
+        """
+        last = self.last_planned
+        planned, ended = (self._partitions(batch) for batch in (last, self._last_of("commits")))
+        found = [each for each in (ended, planned) if each not in (None, number)]
+        if not found:
+            return
+        if tuple(map(int, version.split(".")[:2])) < REPARTITIONS_SINCE:
+            raise Fatal(
+                f"the checkpoint {self._root} has {found[0]} shuffle partitions, not {number}, which Spark {version} "
+                "can't change: undo the change, set KEYGROUPING_SPARK_CHECKPOINT to a new folder, or use Spark 4.2"
+            )
+        log.warning("the state in %s gets %d partitions in place of %d", self._root, number, found[0])
+        # It asks what knows of all state stores, which only this starts.
+        _ = self._spark.streams.active
+        try:
+            self._spark._streamingCheckpointManager.repartition(f"{self._root}/{self._stage}", number, written >= last)
+        except Py4JJavaError as error:
+            raise Fatal(
+                f"the state in {self._root} can't get {number} partitions now: "
+                f"{' '.join(error.java_exception.getMessage().split())}. Start with "
+                f"KEYGROUPING_SPARK_SHUFFLE_PARTITIONS={found[0]} until a batch has ended, or set "
+                "KEYGROUPING_SPARK_CHECKPOINT to a new folder"
+            ) from None
+
+    def _partitions(self, batch: int) -> int | None:
+        """How many partitions the state has since a batch; None if there is no such batch."""
+        lines = (self._read(f"{self._stage}/offsets/{batch}") or "").splitlines()
+        return int(json.loads(lines[1])["conf"][_SHUFFLE_PARTITIONS]) if lines else None
 
     @property
     def last_planned(self) -> int:

@@ -149,7 +149,7 @@ class ResultWriter:
             raise out_of_date(self._settings.checkpoint, "aggregator", ANOTHER)
 
     @property
-    def _written(self) -> int:
+    def written(self) -> int:
         """The last batch of this checkpoint."""
         return self._noted.batch if self._noted and self._noted.checkpoint == self.checkpoint_id else -1
 
@@ -171,10 +171,10 @@ class ResultWriter:
         if self._producer is None:
             await self.open()
             self.require(batch)
-        if batch <= self._written and batch != self._unknown:
+        if batch <= self.written and batch != self._unknown:
             log.info("batch %d was already written", batch)
             return 0
-        if batch > self._written:
+        if batch > self.written:
             await self._write_now(batch, rows, refused)
         self._unknown = None
         if rows:

@@ -34,7 +34,12 @@ class SparkSettings(JobSettings, PurgeSettings):
         default="-XX:+UseSerialGC",
         description="of the driver; with -XX:TieredStopAtLevel=1 it starts sooner and computes at a third of the speed",
     )
-    shuffle_partitions: int = Field(default=4, ge=1, le=10_000, description="parallelism of the state, fixed at birth")
+    shuffle_partitions: int = Field(
+        default=4,
+        ge=1,
+        le=10_000,
+        description="parallelism of the state; another number with a checkpoint that has some needs Spark 4.2",
+    )
     trigger_seconds: float = Field(default=1.0, ge=0, description="least time between the starts of two batches")
     batch_records: int = Field(default=2_000_000, ge=1, description="most records of one batch")
     progress_seconds: float = Field(default=0.5, gt=0, description="how often progress is read and committed")

@@ -7,9 +7,11 @@ import signal
 import socket
 import sys
 import threading
+import time
+from collections.abc import Sequence
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import numpy as np
@@ -31,7 +33,7 @@ from keygrouping_service.kafka import clients
 from keygrouping_service.kafka.owned import Clients, OwnedPartition
 from keygrouping_service.kafka.progress import Committed, Progress
 from keygrouping_service.observability.logs import Calm
-from keygrouping_service.records.batches import Outbox, origin_headers, partition_of
+from keygrouping_service.records.batches import Outbox, add_by_key, origin_headers, partition_of
 from keygrouping_service.records.bisection import Bisection, Suspects
 from keygrouping_service.records.columns import Columns
 from keygrouping_service.records.dead_letters import DeadLetters
@@ -139,6 +141,54 @@ async def test_records_passed_on_are_what_they_were(
     assert sum(sent.counts) == outbox.records == len(given_rows)
 
 
+@given(st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=60)), max_size=30))
+async def test_new_records_go_where_their_keys_belong_and_stay_in_their_order(
+    given_rows: list[tuple[bytes, bytes]],
+) -> None:
+    sent = Sent(batch_bytes=200)
+    outbox = Outbox(sent)
+    outbox.append("t", 2, 1, b"odd", b"before", [("h", b"x")])
+    before = int(time.time() * 1000)
+    await add_by_key(outbox, "t", 3, iter([(key, key + b"|7", value) for key, value in given_rows]))
+    outbox.append("t", 2, 1, b"odd", b"behind")
+    await outbox.send()
+    for partition in range(3):
+        found = sent.records(partition)
+        if partition == 2:
+            assert [found.pop(0)[2], found.pop()[2]] == [b"before", b"behind"]
+        assert [row[1:] for row in found] == [
+            (key + b"|7", value, []) for key, value in given_rows if partition_of(key, 3) == partition
+        ]
+        assert len({row[0] for row in found}) <= 1 and all(before <= row[0] <= time.time() * 1000 for row in found)
+    assert sum(sent.counts) == outbox.records == len(given_rows) + 2
+
+
+async def test_new_records_are_packed_a_bounded_part_at_a_time_and_others_have_their_turns() -> None:
+    class Adding:
+        parts: ClassVar[list[int]] = []
+
+        def add(self, topic: str, partitions: object, timestamp: int, keys: Sequence[bytes], values: object) -> None:
+            del topic, partitions, timestamp, values
+            self.parts.append(len(keys))
+
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    outbox: Any = Adding()
+    other = asyncio.create_task(others())
+    await add_by_key(outbox, "t", 3, ((b"k", b"k", bytes(4 << 10)) for _ in range(5000)))
+    other.cancel()
+    assert sum(outbox.parts) == 5000 and max(outbox.parts) <= (1 << 20) // (4 << 10) + 500 and turns >= 10
+    outbox.parts.clear()
+    await add_by_key(outbox, "t", 3, iter(()))
+    assert not outbox.parts
+
+
 async def test_a_thread_compresses_what_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
 
@@ -151,9 +201,11 @@ async def test_a_thread_compresses_what_is_passed_on(monkeypatch: pytest.MonkeyP
     outbox = Outbox(sent)
     given_rows: list[Any] = [(number, b"k", b"value" * 100, []) for number in range(100)]
     outbox.pass_on("t", 1, Columns.of("e", 0, [(n, t, k, v, tuple(h)) for n, (t, k, v, h) in enumerate(given_rows)]))
+    outbox.add("t", 1, 0, [b"k"] * 35, [b"value" * 100] * 35)
+    given_rows += [(0, b"k", b"value" * 100, [])] * 35
     assert not threads
     await outbox.send()
-    assert len(threads) == len(sent.batches) == 3 and threading.get_ident() not in threads
+    assert len(threads) == len(sent.batches) == 4 and threading.get_ident() not in threads
     assert sent.records() == given_rows and all(len(data) < 2000 for *_, data in sent.batches)
 
 

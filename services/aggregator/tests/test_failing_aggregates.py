@@ -1,6 +1,6 @@
 """Code of an aggregate that is not the library's may fail: at a partial or at a result, and at nothing else."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -93,6 +93,10 @@ class Owned:
 
     def append(self, topic: str, *record: Any) -> None:
         self.written.append((topic, *record))
+
+    def add(self, topic: str, partitions: Any, timestamp: int, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        rows = zip(partitions.tolist(), keys, values, strict=True)
+        self.written += [(topic, partition, timestamp, key, value) for partition, key, value in rows]
 
     async def submit(self, _: object, offset: int, progress: Progress, committed: Any) -> None:
         self.committed = Committed(offset, progress, self.topic_id)

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +32,10 @@ class Owned:
     def append(self, topic: str, partition: int, timestamp: int, key: bytes | None, *_: object) -> None:
         del partition, timestamp
         self.written.append((topic, key))
+
+    def add(self, topic: str, partitions: object, timestamp: int, keys: Sequence[bytes], values: object) -> None:
+        del partitions, timestamp, values
+        self.written += [(topic, key) for key in keys]
 
     async def submit(self, _: object, offset: int, progress: Progress, committed: Any) -> None:
         self.committed = Committed(offset, progress, self.topic_id)

@@ -28,10 +28,12 @@ class Slices(Sequence[bytes | None]):
         """The same strings, put together in one buffer; `strings` itself if it is slices already."""
         if isinstance(strings, cls):
             return strings
-        sizes = [-1 if string is None else len(string) for string in strings]
-        held = [max(0, size) for size in sizes]
-        starts = np.fromiter(accumulate(held, initial=0), np.int64, len(held) + 1)[:-1]
-        return cls(buffer_of(b"".join(string or b"" for string in strings)), starts, np.array(sizes, np.int64))
+        there = [string for string in strings if string is not None]
+        held = sizes = np.fromiter(map(len, there), np.int64, len(there))
+        if len(there) < len(strings):
+            sizes = np.array([-1 if string is None else len(string) for string in strings], np.int64)
+            held = np.maximum(sizes, 0)
+        return cls(buffer_of(b"".join(there)), np.cumsum(held) - held, sizes)
 
     def __len__(self) -> int:
         return len(self.sizes)

@@ -72,7 +72,8 @@ def read_job(value: object) -> JobSpec:
 Job = Annotated[JobSpec, BeforeValidator(read_job), Field(description="what is computed, see aggregates.md")]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Compression = Annotated[
-    Literal["none", "gzip", "snappy", "lz4", "zstd"], Field(description="compression of what is written")
+    Literal["none", "gzip", "snappy", "lz4", "zstd"],
+    Field(description="compression of what is written; level 1 of lz4"),
 ]
 Groups = Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*)?$")]
 """Names of consumer groups, by commas."""

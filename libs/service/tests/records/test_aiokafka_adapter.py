@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import sys
 import tomllib
 import tracemalloc
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
+from aiokafka.codec import lz4_encode
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import Fetcher
@@ -23,16 +25,23 @@ from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.protocol.admin import ApiVersionRequest
 from aiokafka.protocol.produce import ProduceRequestStruct
 from aiokafka.record import memory_records
-from aiokafka.record.default_records import DefaultRecordBase, DefaultRecordBatch, _DefaultRecordBatchPy
+from aiokafka.record.default_records import (
+    DefaultRecordBase,
+    DefaultRecordBatch,
+    DefaultRecordBatchBuilder,
+    _DefaultRecordBatchPy,
+)
 from aiokafka.record.legacy_records import _LegacyRecordBatchPy
 from aiokafka.record.memory_records import _MemoryRecordsPy
 from keygrouping_service.kafka.clients import admin, producer, reader, started
 from keygrouping_service.records import aiokafka_adapter as adapter
 from keygrouping_service.records.batches import Outbox
 from keygrouping_service.records.columns import Columns
+from keygrouping_service.records.inflating import LZ4
 from keygrouping_service.records.protocols import RecordBatch
 from keygrouping_service.records.unpacking import _HEADER, Unpacking
 from keygrouping_service.records.v2.built import built
+from keygrouping_service.records.v2.layout import HEADER_BYTES
 from keygrouping_service.settings import ServiceSettings
 from keygrouping_service.testing import Cluster
 
@@ -123,6 +132,24 @@ def test_a_produce_request_is_what_it_would_be_and_each_batch_in_it_is_copied_on
             _, most = tracemalloc.get_traced_memory()
             tracemalloc.stop()
             assert encoded == kind.SCHEMA.encode(given) and most < 1.5 * len(encoded) + 10_000
+
+
+def test_what_a_producer_builds_is_compressed_as_what_it_passes_on() -> None:
+    """With lz4 at the quickest level, not at aiokafka's."""
+    value = b"".join(b'{"n":%d}' % (number * number) for number in range(400))
+    compiled = DefaultRecordBatchBuilder.__module__.endswith("_crecords.default_records")
+    assert compiled and "lz4_encode" in vars(sys.modules[DefaultRecordBatchBuilder.__module__])
+    builder = DefaultRecordBatchBuilder(2, LZ4, 0, -1, -1, -1, 1 << 20)
+    builder.append(0, 1, b"k", value, [])
+    (ours,) = built(Columns.of("t", 0, [(0, 1, b"k", value, ())]), 0, LZ4, 1 << 20, False)[0]
+    ours.compress()
+    found = bytes(builder.build())
+    assert found == bytes(ours._build())
+    (record,) = DefaultRecordBatch(found)
+    assert record.value == value
+    plain = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
+    plain.append(0, 1, b"k", value, [])
+    assert len(found) < len(plain.build()) and len(lz4_encode(value)) < len(found) - HEADER_BYTES
 
 
 async def test_how_a_producer_packs_is_known() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 
 from keygrouping.job import AGGREGATE_FAILED
@@ -17,7 +17,7 @@ from keygrouping_service.kafka.progress import Progress, Upstream, UpstreamWater
 from keygrouping_service.kafka.upstream_watermarks import PartitionWatermark
 from keygrouping_service.observability.final_results import FinalResults
 from keygrouping_service.observability.metrics import INVALID_PARTIAL
-from keygrouping_service.records.batches import origin_headers, partition_of
+from keygrouping_service.records.batches import NewRecord, add_by_key, origin_headers
 from keygrouping_service.records.protocols import RecordBatch, Sink
 from keygrouping_service.records.record import Record
 
@@ -90,14 +90,14 @@ class Closer:
 
     async def _close(self, time_ms: int, outbox: Sink) -> Counter[int]:
         """Puts the results of final windows into the outbox; gives how many there are by the windows' ends."""
-        now_ms = int(time.time() * 1000)
         closed: Counter[int] = Counter()
-        for count, result in enumerate(self.windows.close(time_ms), 1):
-            closed[result.end] += 1
-            partition = partition_of(result.key, self._partitions)
-            outbox.append(self._settings.results_topic, partition, now_ms, result.record_key, result.encode())
-            if count % _SLICE == 0:
-                await asyncio.sleep(0)
+
+        def records() -> Iterator[NewRecord]:
+            for result in self.windows.close(time_ms):
+                closed[result.end] += 1
+                yield result.key, result.record_key, result.encode()
+
+        await add_by_key(outbox, self._settings.results_topic, self._partitions, records())
         return closed
 
     def _tell_failures(self, outbox: Sink) -> int:

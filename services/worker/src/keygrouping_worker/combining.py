@@ -15,7 +15,7 @@ from keygrouping_service.records.protocols import RecordBatch, Sink
 
 from keygrouping_worker import metrics
 from keygrouping_worker.settings import WorkerSettings
-from keygrouping_worker.work import Flushed, append_partials
+from keygrouping_worker.work import Flushed, add_partials
 
 _MOST_LEFT_OUT = 16 << 20
 """Bytes of batches with late or unusable records after which these are written."""
@@ -90,7 +90,7 @@ class Combiner:
         (entry, outbox), self._open = self._open, None
         owned, progress = self._here.owned, self._here.progress
         after = self._after if owned.skipped_to > self._after else owned.position
-        await append_partials(outbox, self.accumulator, progress.epoch, self._settings.partials_topic, self._partitions)
+        await add_partials(outbox, self.accumulator, progress.epoch, self._settings.partials_topic, self._partitions)
         entry.leave_out(owned.left_out(after))
         self._here.ledger.close(entry, after)
         outbox.end_with(self._settings.receipts_topic, entry.records)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -14,14 +12,13 @@ from keygrouping_service.kafka.flushing import FlushingStage
 from keygrouping_service.kafka.owned import OwnedPartition
 from keygrouping_service.kafka.progress import Upstream, UpstreamWatermark
 from keygrouping_service.kafka.upstream_watermarks import PartitionWatermark
-from keygrouping_service.records.batches import origin_headers, partition_of
+from keygrouping_service.records.batches import add_by_key, origin_headers
 from keygrouping_service.records.protocols import RecordBatch, Sink
 from keygrouping_service.records.record import Record
 
 from keygrouping_worker import metrics
 from keygrouping_worker.settings import WorkerSettings
 
-_SLICE = 500
 _MOST_UNUSABLE = 1000
 
 
@@ -42,13 +39,10 @@ class Flushed:
             metrics.DEAD.labels(reason).inc(events)
 
 
-async def append_partials(outbox: Sink, accumulator: Accumulator, epoch: int, topic: str, partitions: int) -> None:
+async def add_partials(outbox: Sink, accumulator: Accumulator, epoch: int, topic: str, partitions: int) -> None:
     """Adds the partials of all groups to the outbox, letting heartbeats through in between."""
-    now_ms = int(time.time() * 1000)
-    for count, (key, partial) in enumerate(accumulator.partials(epoch), 1):
-        outbox.append(topic, partition_of(key, partitions), now_ms, key, partial.encode())
-        if count % _SLICE == 0:
-            await asyncio.sleep(0)
+    records = ((key, key, partial.encode()) for key, partial in accumulator.partials(epoch))
+    await add_by_key(outbox, topic, partitions, records)
 
 
 class Flusher:
@@ -90,7 +84,7 @@ class Flusher:
         if (owned.position, progress) == self._written:
             return
         outbox = owned.outbox()
-        await append_partials(outbox, self.accumulator, progress.epoch, self._settings.partials_topic, self._partitions)
+        await add_partials(outbox, self.accumulator, progress.epoch, self._settings.partials_topic, self._partitions)
         for record, why in self._unusable:
             headers = origin_headers(record, why.reason, why.detail)
             outbox.append(self._settings.dead_letters_topic, 0, record.timestamp, record.key, record.value, headers)

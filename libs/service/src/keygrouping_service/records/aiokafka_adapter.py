@@ -12,6 +12,7 @@ ever.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -25,14 +26,16 @@ from aiokafka.producer.transaction_manager import TransactionResult
 from aiokafka.protocol import produce
 from aiokafka.protocol.types import Int16, Int32, String
 from aiokafka.record import memory_records
-from aiokafka.record.default_records import DefaultRecordBatch, _DefaultRecordBatchPy
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder, _DefaultRecordBatchPy
 from aiokafka.record.legacy_records import _LegacyRecordBatchPy
 from aiokafka.record.memory_records import _MemoryRecordsPy
 
 from keygrouping_service.records.columns import Columns
+from keygrouping_service.records.inflating import LZ4
 from keygrouping_service.records.protocols import RecordBatch
 from keygrouping_service.records.record import DeadLetter
 from keygrouping_service.records.unpacking import Unpacking
+from keygrouping_service.records.v2.deflating import deflate
 
 _ConsumerRecord: TypeAlias = "ConsumerRecord[bytes, bytes]"
 
@@ -224,6 +227,15 @@ def packing_of(producer: AIOKafkaProducer) -> tuple[int, int, bool]:
     transactions = producer._txn_manager
     transactional = transactions is not None and transactions.transactional_id is not None
     return int(accumulator._compression_type), int(accumulator._batch_size), transactional
+
+
+def _lz4_encode(data: bytes) -> bytes:
+    """At the quickest level: aiokafka's own choice, 9, takes ten times as long, for a fifth fewer bytes."""
+    return deflate(LZ4, memoryview(data))
+
+
+# Where its builder of batches looks: that of single records, compiled or not.
+vars(sys.modules[DefaultRecordBatchBuilder.__module__])["lz4_encode"] = _lz4_encode
 
 
 def _encode_produce(request: Any) -> bytes:

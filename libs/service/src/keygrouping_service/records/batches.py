@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import UnknownTopicOrPartitionError
 from aiokafka.partitioner import murmur2
+from keygrouping.hashing import kafka_hashes, kafka_partitions
 
 from keygrouping_service.records.aiokafka_adapter import packing_of
-from keygrouping_service.records.protocols import Header, Partitions, RecordBatch, Written
+from keygrouping_service.records.protocols import Header, Partitions, RecordBatch, Sink, Written
 from keygrouping_service.records.record import Record
 
 if TYPE_CHECKING:
@@ -23,6 +25,39 @@ def partition_of(key: bytes, partitions: int) -> int:
     """Partition of a key among `partitions`, as Kafka's default partitioner (murmur2) chooses it."""
     hashed: int = murmur2(key)
     return (hashed & 0x7FFFFFFF) % partitions
+
+
+_SLICE = 500
+_MOST_BYTES = 1 << 20
+"""Values that are packed at once: more of them leave the processor's caches until then, which triples what it costs."""
+
+
+NewRecord: TypeAlias = tuple[bytes, bytes, bytes]
+"""A record that a stage makes: the key that chooses its partition, its own key, and its value."""
+
+
+async def add_by_key(outbox: Sink, topic: str, partitions: int, records: Iterator[NewRecord]) -> None:
+    """Adds new records, each to the partition of its key (see `partition_of`), stamped with the current time.
+
+    Lets heartbeats through in between.
+    """
+    now_ms = int(time.time() * 1000)
+    made: list[NewRecord] = []
+    size = 0
+    while some := list(islice(records, _SLICE)):
+        made += some
+        size += sum(len(value) for _, _, value in some)
+        if size >= _MOST_BYTES:
+            _add(outbox, topic, partitions, now_ms, made)
+            made, size = [], 0
+        await asyncio.sleep(0)
+    _add(outbox, topic, partitions, now_ms, made)
+
+
+def _add(outbox: Sink, topic: str, partitions: int, now_ms: int, records: Sequence[NewRecord]) -> None:
+    if records:
+        placed_by, keys, values = zip(*records, strict=True)
+        outbox.add(topic, kafka_partitions(kafka_hashes(placed_by), partitions), now_ms, keys, values)
 
 
 QUARANTINED = "quarantined"
@@ -79,6 +114,19 @@ class Outbox:
             batches[-1].append(timestamp=timestamp, key=key, value=value, headers=row)
             _close_untimed(batches[-1], timestamp)
         self.records += 1
+
+    def add(
+        self,
+        topic: str,
+        partitions: Partitions,
+        timestamp: int,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+    ) -> None:
+        """Adds new records, which have no headers."""
+        from keygrouping_service.records.v2.batch import BufferBatch
+
+        self.pass_on(topic, partitions, BufferBatch.new(timestamp, keys, values))
 
     def pass_on(self, topic: str, partitions: Partitions, batch: RecordBatch) -> None:
         """Adds records of a batch unchanged: key, value, headers and timestamp."""

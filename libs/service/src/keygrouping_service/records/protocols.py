@@ -98,10 +98,20 @@ class Sink(Protocol):
         value: bytes | None,
         headers: Sequence[Header] = (),
     ) -> None:
-        """Adds one record."""
+        """Adds one record, where one is odd."""
 
     def pass_on(self, topic: str, partitions: Partitions, batch: RecordBatch) -> None:
         """Adds records of a batch unchanged: key, value, headers and timestamp."""
+
+    def add(
+        self,
+        topic: str,
+        partitions: Partitions,
+        timestamp: int,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+    ) -> None:
+        """Adds new records, which have no headers: what a stage makes by the thousand."""
 
     def end_with(self, topic: str, values: Callable[[Written], Iterable[bytes]]) -> None:
         """Has records without key written to partition 0 of a topic once the offsets of all others are known."""

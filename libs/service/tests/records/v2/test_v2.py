@@ -23,7 +23,7 @@ from aiokafka.record.memory_records import _MemoryRecordsPy
 from aiokafka.record.util import calc_crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keygrouping.slices import buffer_of
+from keygrouping.slices import Slices, buffer_of
 from keygrouping_service.records.aiokafka_adapter import (  # type: ignore[attr-defined]
     PartitionRecords,
     PartitionSource,
@@ -35,7 +35,7 @@ from keygrouping_service.records.unpacking import Unpacking
 from keygrouping_service.records.v2.batch import BufferBatch
 from keygrouping_service.records.v2.crc_kernel import crc32c
 from keygrouping_service.records.v2.fetched import Fetched
-from keygrouping_service.records.v2.layout import Header
+from keygrouping_service.records.v2.layout import HEADER_BYTES, Header
 from keygrouping_service.records.v2.reading import Reader
 from keygrouping_service.records.v2.visibility import Visibility
 from keygrouping_service.records.v2.writing import Sender, compressed, pack, sealed
@@ -542,6 +542,35 @@ def test_parts_of_large_buffers_that_are_put_together_take_only_their_own_bytes(
     joined = large.cut(10, 13).followed_by([large.cut(990, 994), other])
     assert [each[2:] for each in joined] == [each[2:] for each in (*list(large)[10:13], *list(large)[990:994], *other)]
     assert len(joined.data) < 8 * 950
+
+
+strings = st.one_of(st.none(), st.binary(max_size=300))
+
+
+@few_examples
+@given(st.integers(-1, 2**62), st.lists(st.tuples(strings, strings), max_size=40), st.booleans())
+def test_new_records_are_what_they_would_be_one_by_one(
+    time_ms: int, given_rows: list[tuple[bytes | None, bytes | None]], scattered: bool
+) -> None:
+    keys, values = [key for key, _ in given_rows], [value for _, value in given_rows]
+    chosen: list[Any] = [keys, values]
+    if scattered:  # every other one of a buffer that may be written to, as the keys of an accumulator lie
+        doubled = (Slices.of([each for one in column for each in (b"gap", one)]) for column in (keys, values))
+        chosen = [Slices(each.data.copy(), each.starts[1::2], each.sizes[1::2]) for each in doubled]
+    ours = BufferBatch.new(time_ms, *chosen)
+    wanted = BufferBatch.of("", -1, [(0, time_ms, *row, ()) for row in given_rows])
+    assert list(ours) == list(wanted)
+    assert ours.table.tolist() == wanted.table.tolist() and not ours.data.flags.writeable
+    some = (
+        b"".join(packed.data for packed in pack(batch, np.zeros(len(batch), np.int64), 1 << 40))
+        for batch in (ours, wanted)
+    )
+    assert len({each[HEADER_BYTES:] for each in some}) == 1
+
+
+def test_new_records_have_a_key_and_a_value_each() -> None:
+    with pytest.raises(ValueError, match="2 keys and 1 values"):
+        BufferBatch.new(1, [b"a", b"b"], [b"v"])
 
 
 def test_there_is_no_record_beyond_the_end() -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from keygrouping_service.records.columns import Row
 from keygrouping_service.records.record import Record
+from keygrouping_service.records.v2.body_kernel import MOST_FRAMING, Strings, write_bodies
 from keygrouping_service.records.v2.layout import (
     BODY,
     COLUMNS,
@@ -49,6 +50,23 @@ class BufferBatch:
         columns = [_written(data, row) for row in rows]
         table = np.array(columns, np.int64).reshape(len(columns), COLUMNS).T
         return cls(topic, partition, buffer_of(bytes(data)), np.ascontiguousarray(table), True)
+
+    @classmethod
+    def new(cls, timestamp: int, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> BufferBatch:
+        """A batch of new records, which have no headers, one time (ms since the epoch, -1 for none) and no place yet.
+
+        ValueError if there are not as many values as keys.
+        """
+        if len(keys) != len(values):
+            raise ValueError(f"{len(keys)} keys and {len(values)} values")
+        key, value = _strings(keys), _strings(values)
+        table = np.zeros((COLUMNS, len(keys)), np.int64)
+        table[TIME], table[KEY_SIZE], table[VALUE_SIZE] = timestamp, key.sizes, value.sizes
+        table[CONTENT] = np.maximum(key.sizes, 0) + np.maximum(value.sizes, 0)
+        data = np.empty(int(table[CONTENT].sum()) + MOST_FRAMING * len(keys), np.uint8)
+        write_bodies(key, value, data, table)
+        data.flags.writeable = False
+        return cls("", -1, data, table)
 
     @property
     def offsets(self) -> NDArray[np.int64]:
@@ -149,6 +167,11 @@ class _HeaderRows(Sequence[Headers]):
         if not self._table[HEADERS].any():
             return repeat((), len(self))
         return (self[row] for row in range(len(self)))
+
+
+def _strings(strings: Sequence[bytes | None]) -> Strings:
+    lying = Slices.of(strings)
+    return Strings(buffer_of(lying.data.data), *map(np.ascontiguousarray, (lying.starts, lying.sizes)))
 
 
 def _headers(data: bytes, count: int) -> Headers:

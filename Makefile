@@ -171,7 +171,7 @@ $(UV):
 	$(UV) sync --frozen $(if $(wildcard .venv/bin/python),,--python "$$(command -v $(PYTHON))")
 	@touch $@
 
-.tools/kernels/compiled: .venv/installed $(shell find libs services -path '*/src/*_kernel.py')
+.tools/kernels/compiled: .venv/installed $(shell find libs services -path '*/src/*_kernel.py' -o -path '*/src/*/precompile.py')
 	@echo "compiling the kernels, so that no start has to wait for that (two minutes, once)"
 	@$(BIN)/python -m keygrouping.precompile
 	@$(BIN)/python -m keygrouping_service.records.v2.precompile

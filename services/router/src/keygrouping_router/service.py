@@ -12,6 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from keygrouping.aggregate import is_foreign
 from keygrouping.aggregate.trial import microseconds_of_check
 from keygrouping.job import JobSpec
+from keygrouping.precompile import precompile_accounts, precompile_formats
 from keygrouping_service.errors import Fatal
 from keygrouping_service.events.input_partition import STAGE
 from keygrouping_service.events.lateness import warm_up
@@ -112,7 +113,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
             settings, store, topics.partitions[settings.routed_topic], stage=KafkaWorkerStage(settings), seed=seed
         )
         plane = ControlPlane(replica, settings.max_batch)
-        await asyncio.to_thread(warm_up)
+        await asyncio.to_thread(_warm_up)
         await replica.start()
         pipeline = Pipeline(settings, topics.partitions, replica.active, replica.traffic, replica.not_below)
         runner = PartitionRunner(
@@ -134,6 +135,12 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
                 _going_on(WorkerPods(replica, StatefulSetPods(settings.worker_pods), replica.store))
             )
         await runner.run(stop)
+
+
+def _warm_up() -> None:
+    """Before the group is joined, as kernels hold the interpreter while they are compiled or loaded."""
+    for kernels in (precompile_formats, precompile_accounts, warm_up):
+        kernels()
 
 
 def tell_slow_checks(job: JobSpec) -> None:

@@ -100,6 +100,13 @@ def test_while_transactions_fail_the_latest_calls_are_remembered_and_no_more() -
     assert blamed(states, taken(states), PolicyViolationError(), b"a") == set(range(984, 1000))
 
 
+def test_the_call_with_the_latest_time_is_remembered_however_many_there_were_since() -> None:
+    states = states_with((b"a", 1, AHEAD, 0), *((b"a", number + 1, 1000, number) for number in range(1, 40)))
+    for _ in range(2):
+        states.give_back(states.take())
+    assert blamed(states, taken(states), InvalidTimestampError(), b"a") == {0}
+
+
 def test_what_is_a_dead_letter_once_that_is_written_is_remembered_no_more() -> None:
     failure = Failure("refused_state", "too large", retry=False)
     partition = Partition(TopicPartition("in", 0), Topic("in"), OffsetAndMetadata(0, ""), asyncio.Event())
@@ -109,6 +116,19 @@ def test_what_is_a_dead_letter_once_that_is_written_is_remembered_no_more() -> N
         partition.end([event], [Outgoing("dead", None, 0, b"a", b"1")], letters=letters)
         partition.wrote(partition.take_returned())
         assert set(partition.refused) == left
+
+
+async def test_a_partition_that_has_nothing_to_commit_any_more_is_not_told_to_be_refused() -> None:
+    """As when what a slot refused stays at home."""
+    partition = Partition(TopicPartition("in", 0), Topic("in"), OffsetAndMetadata(0, ""), asyncio.Event())
+    (event,) = partition.take([Record("in", 0, 0, 0, b"a", b"1")], 1)
+    partition.refuse("records for app.in.moved are refused")
+    assert partition.due() is None
+    assert not partition.refusal
+    partition.end([event], [])
+    partition.refuse("records for bank.in.states are refused")
+    assert partition.due() is not None
+    assert partition.refusal
 
 
 def test_a_part_is_of_its_state_and_what_no_event_has_changed_is_nobody_s_fault() -> None:

@@ -185,6 +185,9 @@ async def test_new_records_are_packed_a_bounded_part_at_a_time_and_others_have_t
     other.cancel()
     assert sum(outbox.parts) == 5000 and max(outbox.parts) <= (1 << 20) // (4 << 10) + 500 and turns >= 10
     outbox.parts.clear()
+    await add_by_key(outbox, "t", 64, ((b"k", b"k", bytes(4 << 10)) for _ in range(5000)))
+    assert (1 << 20) // (4 << 10) < max(outbox.parts) <= (8 << 20) // (4 << 10) + 500, "or each partition gets little"
+    outbox.parts.clear()
     await add_by_key(outbox, "t", 3, iter(()))
     assert not outbox.parts
 

@@ -16,6 +16,7 @@ import pyspark
 from keygrouping.aggregate.base import Aggregate, roles_of
 from keygrouping_service.errors import Fatal
 from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from keygrouping_spark.kafka import read_offsets
@@ -65,6 +66,11 @@ def aggregator_plan(settings: SparkSettings, topic_id: str) -> dict[str, Any]:
         _PARTITIONS: settings.shuffle_partitions,
         _STATE: STATE,
     }
+
+
+def _message_of(error: Py4JJavaError | CapturedException) -> str:
+    text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+    return " ".join(str(text).split())
 
 
 def _declaration(aggregate: Aggregate) -> list[Any]:
@@ -148,15 +154,14 @@ class Checkpoint:
                 "undo the change, or set KEYGROUPING_SPARK_CHECKPOINT to a new folder"
             )
 
-    def repartition(self, number: int, written: int, version: str = pyspark.__version__) -> None:
+    def repartition(self, number: int, version: str = pyspark.__version__) -> None:
         """Brings the state into so many partitions if it has others, or if that was broken off.
 
-        `written` is the last batch whose results are in Kafka. Spark forgets a batch that has not ended, to plan it
-        again by another number: what is written of it would be written twice. So Spark is told to refuse that.
+        Spark is told to refuse it while a batch has not ended. It would forget that batch, to plan it again by another
+        number: what is written of it would be written twice, and its state may be there already.
         `Fatal` if this version of Spark can't do it, or can't now.
         """
-        last = self.last_planned
-        planned, ended = (self._partitions(batch) for batch in (last, self._last_of("commits")))
+        planned, ended = (self._partitions(batch) for batch in (self.last_planned, self._last_of("commits")))
         found = [each for each in (ended, planned) if each not in (None, number)]
         if not found:
             return
@@ -169,11 +174,10 @@ class Checkpoint:
         # It asks what knows of all state stores, which only this starts.
         _ = self._spark.streams.active
         try:
-            self._spark._streamingCheckpointManager.repartition(f"{self._root}/{self._stage}", number, written >= last)
-        except Py4JJavaError as error:
+            self._spark._streamingCheckpointManager.repartition(f"{self._root}/{self._stage}", number, True)
+        except (Py4JJavaError, CapturedException) as error:
             raise Fatal(
-                f"the state in {self._root} can't get {number} partitions now: "
-                f"{' '.join(error.java_exception.getMessage().split())}. Start with "
+                f"the state in {self._root} can't get {number} partitions now: {_message_of(error)}. Start with "
                 f"KEYGROUPING_SPARK_SHUFFLE_PARTITIONS={found[0]} until a batch has ended, or set "
                 "KEYGROUPING_SPARK_CHECKPOINT to a new folder"
             ) from None

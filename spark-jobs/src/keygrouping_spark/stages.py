@@ -420,7 +420,7 @@ async def _open_results(environment: Environment, group: Group) -> tuple[Checkpo
         identity = await asyncio.to_thread(checkpoint.create, Identity(writer.checkpoint_id, plan, floor))
     else:
         writer.require(await asyncio.to_thread(lambda: checkpoint.last_planned))
-        await asyncio.to_thread(checkpoint.repartition, settings.shuffle_partitions, writer.written)
+        await asyncio.to_thread(checkpoint.repartition, settings.shuffle_partitions)
     return checkpoint, identity, writer
 
 

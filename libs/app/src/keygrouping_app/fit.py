@@ -9,8 +9,9 @@ from keygrouping_app.kept import UnreadableStateError
 from keygrouping_app.state import Form
 from keygrouping_app.states import States
 
-_LEAST_UNREAD = 10
-"""States that can't be read, before any could, by which a program is known not to fit."""
+_LEAST_UNREAD, _MOST_TRIED = 10, 100
+"""States that can't be read, before any could, by which a program is known not to fit; and those tried of a partition,
+of which some may be so for other reasons."""
 
 
 class Fit:
@@ -30,7 +31,7 @@ class Fit:
         """
         why: tuple[Hashable, Exception] | None = None
         self._unread[place] = 0
-        for group, kept in [] if self._reads else states.sample(_LEAST_UNREAD):
+        for group, kept in [] if self._reads else states.sample(_MOST_TRIED):
             try:
                 self._form.read(kept)
             except UnreadableStateError as error:

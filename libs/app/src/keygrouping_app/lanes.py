@@ -227,9 +227,9 @@ class Lanes:
         if failure is None and self._form is not None:
             partials = self._keep_state(call)
             outputs = [*outputs, *partials] if partials else outputs
-        elif failure is not None and failure.reason == UNREADABLE:
-            self._renew_state(call)
         ended = scheduler.finish(call, now, failure)
+        if ended and failure is not None and failure.reason == UNREADABLE:
+            self._renew_state(call)
         self._charge(call, seconds, len(ended), now)
         if ended:
             tally.ended += len(ended)

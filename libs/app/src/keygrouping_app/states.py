@@ -219,7 +219,10 @@ class States:
         for key, made in later.items():
             self._made[key] += made
         for calls in self._made.values():
+            latest = max(calls, key=lambda call: call[0])
             del calls[:-_MOST_NOTED]
+            if latest not in calls:  # The state owes its time to it, which may be what is refused.
+                calls.insert(0, latest)
 
     def written(self, taken: Mapping[bytes, Kept | None]) -> None:
         """What was taken is in the changelog."""

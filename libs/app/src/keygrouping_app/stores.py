@@ -196,7 +196,9 @@ class DiskStore:
             yield key, Kept(*kept)
 
     def sample(self, most: int) -> list[bytes]:
-        return [key for (key,) in self._execute("SELECT key FROM states ORDER BY key LIMIT ?", most)]
+        asked = "SELECT key FROM states WHERE rowid % ? = 0 LIMIT ?"
+        found = self._execute(asked, max(1, self._states // most), most).fetchall()
+        return [key for (key,) in found or self._execute("SELECT key FROM states LIMIT ?", most)]
 
     def put(self, key: bytes, kept: Kept | None) -> None:
         old = self._execute("SELECT length(data) FROM states WHERE key = ?", key).fetchone()

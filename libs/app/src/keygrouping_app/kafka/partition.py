@@ -292,7 +292,10 @@ class Partition(Source):
         if self.names_record:
             metadata = with_states(metadata, split_states(self._committed.metadata)[1])
         now = OffsetAndMetadata(commit.first, metadata)
-        return None if now == self._committed and not step else now
+        if now == self._committed and not step:
+            self.refusal = ""  # It was of what needs no commit any more.
+            return None
+        return now
 
     def _commit_of(self, gaps: Gaps) -> _Commit:
         metadata = with_end(gaps.encode(), self._end)

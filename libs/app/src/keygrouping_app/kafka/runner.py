@@ -753,7 +753,9 @@ class Runner:
                 except RefusedError as error:
                     pause = next(pauses)
                     partition.dirty.set()
-                    partition.refuse(error.args[0])
+                    # What slots refuse stays here, which is told where it does.
+                    if not error.topics <= {overflow_of(self._settings.group), *self.moving.inputs}:
+                        partition.refuse(error.args[0])
                 except Exception as error:
                     if not can_be_retried(error):
                         raise

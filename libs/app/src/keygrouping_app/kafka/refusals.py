@@ -53,7 +53,7 @@ def refused_of(returned: Sequence[Returned], why: Mapping[int, BaseException]) -
 def spoils_of(error: BaseException, records: Sequence[Outgoing], states: States | None) -> dict[int, Failure]:
     """Which events have made what is refused of a transaction's records of states, by offset.
 
-    None, if it is nothing that an event has made, or nothing is taken for the topic at all.
+    Empty if it is nothing that an event has made, or if the topic takes nothing at all.
     """
     if states is None or not isinstance(error, RefusedStatesError):
         return {}

@@ -24,7 +24,11 @@ MARKS = {
 }
 """What each window passes, in this order."""
 _LOOK_SECONDS = 0.1
-_KINDS = {f"keygrouping_spark_{kind}_seconds": kind for kind in ("batch", "phase", "step")}
+_KINDS = {
+    "keygrouping_spark_batch_seconds": "batch",
+    "keygrouping_spark_phase_seconds": "phase",
+    "keygrouping_spark_step_seconds": "step",
+}
 
 Spent = Mapping[tuple[str, str, str], tuple[float, float]]
 """How many there were and their seconds: by query, kind (batch, phase or step) and name, which a batch has none of."""

@@ -34,9 +34,8 @@ _OWNERS = by_process(
 _OURS = "and on (namespace, instance) keygrouping_event_loop_lag_seconds_count"
 
 
-def _per_batch(part: str) -> str:
-    """Seconds of each part of a batch of Spark's, on average."""
-    spent = f"keygrouping_spark_{part}_seconds"
+def _per_batch(spent: str, part: str) -> str:
+    """Seconds of each part of a batch of Spark's, on average, by a histogram with the part as label."""
     rates = (f"sum by (query, {part}) (rate({spent}_{series}[$__rate_interval]))" for series in ("sum", "count"))
     return " / ".join(rates)
 
@@ -238,7 +237,7 @@ STAGES = Board(
                     "Phases of a batch",
                     "What a batch's time consists of on average, by Spark's names of its phases.",
                     "s",
-                    one(_per_batch("phase"), "{{query}}: {{phase}}"),
+                    one(_per_batch("keygrouping_spark_phase_seconds", "phase"), "{{query}}: {{phase}}"),
                     limits=(10, 60),
                     alert="KeygroupingSparkQueryStalled",
                 ),
@@ -247,7 +246,7 @@ STAGES = Board(
                     "What the phase addBatch consists of on average: the worker announces, writes and refuses, the "
                     "aggregator merges, commits and publishes.",
                     "s",
-                    one(_per_batch("step"), "{{query}}: {{step}}"),
+                    one(_per_batch("keygrouping_spark_step_seconds", "step"), "{{query}}: {{step}}"),
                     limits=(10, 60),
                     alert="KeygroupingSparkQueryStalled",
                 ),

@@ -201,7 +201,7 @@ async def test_a_program_that_reads_no_state_at_all_does_not_begin(bank: Bank) -
         await bank.reach(len(keys))
     await bank.pay(1, key=b"0")
     said = await refusal(bank.app(State(Account, version=2, upgrade=cents_of_most)))
-    assert f"{bank.changelog}[0]: none of 10 states that were tried can be read" in said
+    assert f"{bank.changelog}[0]: none of 12 states that were tried can be read" in said
     assert await bank.cluster.read(bank.dead) == []
     async with serving(bank.app()):
         await bank.reach(len(keys) + 1)

@@ -28,14 +28,20 @@ class Topics:
     dead: list[Entry] = field(default_factory=list)
     results: list[Entry] = field(default_factory=list)
 
-    def judge(self) -> list[str]:
-        """What a checker says of them."""
+    def checker(self, routed: bool = True) -> Checker:
+        """One that has read all but results. `routed`: whether there is such a topic."""
         checker = Checker()
         checker.sent(range(COUNT))
         checker.take_events(self.events)
-        checker.take_routed(self.routed)
+        if routed:
+            checker.take_routed(self.routed)
         checker.take_late(self.late)
         checker.take_dead_letters(self.dead)
+        return checker
+
+    def judge(self) -> list[str]:
+        """What a checker says of them."""
+        checker = self.checker()
         checker.take_results(self.results)
         wrong, missing = checker.judge(ended=True)
         checker.write_off(missing)
@@ -124,12 +130,7 @@ def test_an_undisturbed_run_is_right(topics: Topics) -> None:
 
 
 def test_nothing_is_told_of_windows_that_are_still_open(topics: Topics) -> None:
-    checker = Checker()
-    checker.sent(range(COUNT))
-    checker.take_events(topics.events)
-    checker.take_routed(topics.routed)
-    checker.take_late(topics.late)
-    checker.take_dead_letters(topics.dead)
+    checker = topics.checker()
     newest = START_MS + COUNT * STEP_MS - LATENESS_MS
     checker.take_results(entry for entry in topics.results if entry.timestamp + WINDOW_MS < newest - WINDOW_MS)
     wrong, missing = checker.judge()
@@ -139,11 +140,7 @@ def test_nothing_is_told_of_windows_that_are_still_open(topics: Topics) -> None:
 
 def judged_without_routed(topics: Topics, passed: int) -> list[str]:
     """What a checker says of a pipeline whose workers have read `events` up to this offset."""
-    checker = Checker()
-    checker.sent(range(COUNT))
-    checker.take_events(topics.events)
-    checker.take_late(topics.late)
-    checker.take_dead_letters(topics.dead)
+    checker = topics.checker(routed=False)
     checker.take_results(topics.results)
     checker.take_passed({0: passed})
     wrong, missing = checker.judge(ended=True)

@@ -71,7 +71,7 @@ test-checkpoints: install ## the Spark job's kills and lost checkpoints with che
 	$(if $(CHECKPOINTS),,$(error name a store of yours, such as CHECKPOINTS=hdfs://host:port))
 	CHECKPOINTS=$(CHECKPOINTS) $(BIN)/pytest spark-jobs/tests/test_job.py -k "killed or lost or forgotten or unread" $(ARGS)
 
-test-fuzz: .venv/installed ## millions of damaged record batches and documents through the compiled readers (minutes)
+test-fuzz: .venv/installed ## millions of damaged record batches, documents and partials through the compiled readers (minutes)
 	$(BIN)/pytest libs -m fuzz --timeout 3600 $(ARGS)
 
 test-faults: install ## the long fault tests: kills at random moments while a million events flow

@@ -52,10 +52,24 @@ for aggregate in (Sum(**names), Mean(**names), Variance(**names), Vwap(**names, 
         fold.add(Batch(runs, [column] * 2, len(groups)), (0, 1)[: len(aggregate.inputs)])
     fold.encoded()
 """
+PRECOMPILE_PARTIALS = "from keygrouping.precompile import precompile_partials; precompile_partials()"
+MERGE = """
+from keygrouping.aggregate import Count, Distinct, Sum
+from keygrouping.partial import Partial
+from keygrouping.partial_columns import PartialReader
+from keygrouping.slices import Slices
+
+job = [Count(name="n"), Sum(name="s", field="x"), Distinct(name="d", field="x")]
+value = Partial(0, 0, 1, 1, 1, 0, 0, 0, {each.name: each.encode(each.initial()) for each in job}).encode()
+first, second = Slices.of([value, None]), Slices.of([b"{}"])
+for values in (first, first[::2], first[1:], first.followed_by([second]), Slices.of([]), Slices.of([None])):
+    PartialReader(job).read(values)
+"""
 
 
 @pytest.mark.parametrize(
-    ("precompile", "use"), [(PRECOMPILE, USE), (PRECOMPILE_FORMATS, READ), (PRECOMPILE_FOLDS, FOLD)]
+    ("precompile", "use"),
+    [(PRECOMPILE, USE), (PRECOMPILE_FORMATS, READ), (PRECOMPILE_FOLDS, FOLD), (PRECOMPILE_PARTIALS, MERGE)],
 )
 def test_a_later_process_finds_the_kernels_and_compiles_none(tmp_path: Path, precompile: str, use: str) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CPU_NAME": "generic"}

@@ -45,20 +45,20 @@ async def dead_letters(pipeline: Pipeline) -> list[tuple[bytes, dict[str, bytes]
 async def test_a_record_at_which_a_stage_fails_is_left_out_and_nothing_else(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add, merge = Accumulator.add, OpenWindows.add
+    add, merge = Accumulator.add, OpenWindows.add_all
 
     def failing_add(self: Any, events: Any) -> Any:
         if b"worker-poison" in events.keys:
             raise ZeroDivisionError("in the worker")
         return add(self, events)
 
-    def failing_merge(self: Any, offset: int, key: bytes | None, value: bytes | None) -> bool:
-        if key == b"aggregator-poison":
+    def failing_merge(self: Any, records: Any) -> Any:
+        if b"aggregator-poison" in records.keys:
             raise OverflowError("in the aggregator")
-        return merge(self, offset, key, value)
+        return merge(self, records)
 
     monkeypatch.setattr(Accumulator, "add", failing_add)
-    monkeypatch.setattr(OpenWindows, "add", failing_merge)
+    monkeypatch.setattr(OpenWindows, "add_all", failing_merge)
     rows = [(number % 3, b"key-%d" % (number % 7), number) for number in range(600)]
     bad = [(1, b"worker-poison", 300), (2, b"aggregator-poison", 400)]
     await pipeline.route([*rows[:300], *bad, *rows[300:]], watermark=END)

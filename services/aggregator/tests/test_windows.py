@@ -1,6 +1,7 @@
 import json
 from collections import defaultdict
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from keygrouping_aggregator import windows as module
 from keygrouping_aggregator.windows import OpenWindows
 from keygrouping_service.kafka.partials import CLOCKS_DIFFER_MS
 from keygrouping_service.kafka.progress import END, MIN_TIME
+from keygrouping_service.records.columns import Columns
 
 JOB = JobSpec.from_json(
     {
@@ -99,8 +101,10 @@ def test_every_split_over_workers_and_flushes_merges_back_to_the_whole_in_any_or
     log = split(events)
     log += data.draw(st.lists(st.sampled_from(log), max_size=5)) if log else []
     windows = OpenWindows(JOB, MIN_TIME)
-    for offset, (key, p) in enumerate(data.draw(st.permutations(log))):
-        windows.add(offset, key, p.encode())
+    written = [(key, p.encode()) for key, p in data.draw(st.permutations(log))]
+    for start, stop in pairwise([0, *sorted(data.draw(st.lists(st.integers(0, len(log)), max_size=3))), len(log)]):
+        rows = [(offset, 0, *written[offset], ()) for offset in range(start, stop)]
+        assert windows.add_all(Columns.of("partials", 0, rows)).refused == []
     same(list(windows.close(END)), truth([row for row, _, _ in events]))
     assert len(windows) == windows.groups == 0
 

@@ -240,14 +240,18 @@ def _finite(data: Any) -> Any:
     return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
-def _load(value: bytes | None) -> dict[str, Any]:
+def parsed(value: bytes) -> Any:
+    """JSON data with integers of any size as they are; `RecordError` for what is no JSON."""
     try:
-        data = orjson.loads(value or b"")
+        data = orjson.loads(value)
         # Integers of more than 64 bits become floats there, and stay what they are here.
-        if _LONG_NUMBER.search(value or b""):
-            data = json.loads(value or b"")
+        return json.loads(value) if _LONG_NUMBER.search(value) else data
     except (ValueError, RecursionError) as error:
         raise RecordError(f"not JSON: {error}") from None
+
+
+def _load(value: bytes | None) -> dict[str, Any]:
+    data = parsed(value or b"")
     if not isinstance(data, dict) or data.get("v") != VERSION:
         raise RecordError(f"no object of version {VERSION}")
     return data

@@ -16,6 +16,7 @@ from keygrouping.hashing import hash_keys
 from keygrouping.identity import Routed, Sums, WindowSums, partition_seeds, tally
 from keygrouping.job.field_columns import FieldColumn
 from keygrouping.job.members import read_members
+from keygrouping.partial_columns import PartialReader
 from keygrouping.slices import Slices
 from keygrouping.version import add_version
 
@@ -58,6 +59,11 @@ def precompile_folds() -> None:
         fold_of(aggregate).add(batch, (0, 1)[: len(aggregate.inputs)])
 
 
+def precompile_partials() -> None:
+    """Reads a partial, as the aggregator does."""
+    PartialReader(()).read(Slices.of([b"{}"]))
+
+
 def _use(grouping: Grouping) -> None:
     hashes = hash_keys(_KEYS, grouping.seeds)
     weights = np.ones(len(_KEYS))
@@ -89,6 +95,7 @@ def main() -> None:
     precompile_formats()
     precompile_accounts()
     precompile_folds()
+    precompile_partials()
 
 
 if __name__ == "__main__":

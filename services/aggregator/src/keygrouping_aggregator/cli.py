@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from keygrouping.precompile import precompile_partials
 from keygrouping_service.arguments import take_no_arguments
 from keygrouping_service.http.app import create_app, serving
 from keygrouping_service.kafka.premises import Role
@@ -20,6 +21,8 @@ from keygrouping_aggregator.work import AggregatorStage
 
 async def serve(settings: AggregatorSettings, stop: asyncio.Event) -> None:
     """Works until `stop` is set, then commits and leaves the group."""
+    # Before the group is joined, as kernels hold the interpreter while they are compiled or loaded.
+    await asyncio.to_thread(precompile_partials)
     stage = AggregatorStage(settings)
     runner = PartitionRunner(settings, "aggregator", settings.partials_topic, stage.work, dead=metrics.DEAD)
     app = create_app("keygrouping aggregator", lambda: runner.ready)

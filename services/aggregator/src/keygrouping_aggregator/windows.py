@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from keygrouping.aggregate.publishing import published
 from keygrouping.job import JobSpec
 from keygrouping.partial import Partial, RecordError, Result
+from keygrouping.partial_columns import PartialReader, Read
 from keygrouping.receipt import MODULUS
-from keygrouping_service.kafka.partials import MOST_WORKERS, OFFSET_BITS, check, states_of
+from keygrouping.slices import Slices
+from keygrouping_service.kafka.partials import MOST_WORKERS, OFFSET_BITS, check, checked, states_of
+from keygrouping_service.records.protocols import RecordBatch
 
 
 @dataclass(slots=True)
@@ -23,7 +27,7 @@ class _Group:
     events: int
     weight: int | float
     receipt: int
-    states: list[Any]
+    states: Sequence[Any]
     seen: array[int]
 
     def is_new(self, identity: int) -> bool:
@@ -51,6 +55,16 @@ class Failure(NamedTuple):
     detail: str
 
 
+@dataclass(slots=True)
+class Added:
+    """What has become of a batch: how many partials were merged (True) or passed over (False), and the rows of those
+    that were refused, with what is wrong with them.
+    """
+
+    outcomes: Counter[bool] = field(default_factory=Counter)
+    refused: list[tuple[int, str]] = field(default_factory=list)
+
+
 class OpenWindows:
     """What is known of the windows that are not final yet.
 
@@ -62,6 +76,7 @@ class OpenWindows:
         self._job = job
         self._clock = clock
         self._aggregates = job.aggregates
+        self._reader = PartialReader(job.aggregates)
         self._windows: dict[tuple[int, int], _Window] = {}
         self._lanes: dict[tuple[str, int], int] = {}
         """A number for each worker of each topic that partials are of, for as long as windows are open."""
@@ -76,6 +91,24 @@ class OpenWindows:
         """Number of keys held, summed over the windows."""
         return sum(len(window.groups) for window in self._windows.values())
 
+    def add_all(self, records: RecordBatch) -> Added:
+        """Merges the partials of a batch, one after the other, as `add` would; most are read in columns before."""
+        keys, added = Slices.of(records.keys), Added()
+        read = self._reader.read(Slices.of(records.values))
+        good = checked(keys, read, self._job, int(self._clock() * 1000))
+        ready = read.rows(self._aggregates, good)
+        for row, (offset, key, partial) in enumerate(zip(records.offsets.tolist(), keys, ready, strict=True)):
+            try:
+                if partial is not None and key is not None:
+                    merged = self._put(offset, key, partial)
+                else:
+                    merged = self.add(offset, key, records.values[row])
+            except RecordError as error:
+                added.refused.append((row, str(error)))
+            else:
+                added.outcomes[merged] += 1
+        return added
+
     def add(self, offset: int, key: bytes | None, value: bytes | None) -> bool:
         """Merges the partial at an offset; False if its window is final or it was merged before.
 
@@ -86,18 +119,25 @@ class OpenWindows:
         assert key is not None
         if partial.end <= self.closed:
             return False
-        states = states_of(partial, self._aggregates)
+        states = tuple(states_of(partial, self._aggregates))
+        members = (partial.worker, partial.start, partial.end, partial.first, partial.events, partial.weight)
+        return self._put(offset, key, Read(partial.topic, *members, partial.hashes, states))
+
+    def _put(self, offset: int, key: bytes, partial: Read) -> bool:
+        if partial.end <= self.closed:
+            return False
         identity = self._lane(partial) << OFFSET_BITS | partial.first
         window = self._windows.get((partial.start, partial.end))
         if window is None:
             window = self._windows[partial.start, partial.end] = _Window(offset)
         group = window.groups.get(key)
         if group is None:
-            window.groups[key] = _Group(partial.events, partial.weight, partial.hashes, states, array("q", (identity,)))
+            seen = array("q", (identity,))
+            window.groups[key] = _Group(partial.events, partial.weight, partial.hashes, partial.states, seen)
             return True
-        return group.is_new(identity) and self._merge(group, partial, states)
+        return group.is_new(identity) and self._merge(group, partial)
 
-    def _lane(self, partial: Partial) -> int:
+    def _lane(self, partial: Read) -> int:
         if not self._windows:
             self._lanes.clear()
         lane = self._lanes.setdefault((partial.topic, partial.worker), len(self._lanes))
@@ -106,9 +146,9 @@ class OpenWindows:
             raise RecordError(f"more than {MOST_WORKERS} workers of different topics `routed` in the open windows")
         return lane
 
-    def _merge(self, group: _Group, partial: Partial, states: list[Any]) -> bool:
+    def _merge(self, group: _Group, partial: Read) -> bool:
         merged = []
-        for aggregate, left, right in zip(self._aggregates, group.states, states, strict=True):
+        for aggregate, left, right in zip(self._aggregates, group.states, partial.states, strict=True):
             try:
                 merged.append(aggregate.merge(left, right))
             except Exception as error:

@@ -7,9 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from keygrouping.aggregate.base import MOST_EVENTS, Aggregate
 from keygrouping.job import MAX_KEY_BYTES, MAX_WEIGHT, JobSpec
 from keygrouping.partial import Partial, RecordError
+from keygrouping.partial_columns import PartialColumns
+from keygrouping.slices import Slices
+from numpy.typing import NDArray
 
 from keygrouping_service.kafka.progress import END
 
@@ -26,12 +30,12 @@ OTHER_JOB = "its aggregates are not the job's: written for another job"
 class Rule(NamedTuple):
     """What is true of the partials that workers write.
 
-    `holds` judges a partial; the rules before it hold for it already.
+    `holds` judges a partial, or many as columns; the rules before it hold for it already.
     """
 
     members: tuple[str, ...]
     says: str
-    holds: Callable[[Partial], bool]
+    holds: Callable[[Any], Any]
 
 
 RULES = (
@@ -111,6 +115,14 @@ def check(key: bytes | None, partial: Partial, job: JobSpec, now_ms: int) -> Non
     if partial.aggregates.keys() != names:
         wrong = ", ".join(sorted(partial.aggregates.keys() ^ names))[:200]
         raise RecordError(f"{OTHER_JOB} ({wrong} missing or too many)")
+
+
+def checked(keys: Slices, partials: PartialColumns, job: JobSpec, now_ms: int) -> NDArray[np.bool_]:
+    """The rows that were read and that `check` would not refuse."""
+    good: NDArray[np.bool_] = partials.good & (keys.sizes >= 0) & (keys.sizes <= MAX_KEY_BYTES)
+    for rule in (*RULES, *rules_of(job), rule_of_clock(job, now_ms)):
+        good &= rule.holds(partials)
+    return good
 
 
 def states_of(partial: Partial, aggregates: Sequence[Aggregate]) -> list[Any]:

@@ -34,6 +34,10 @@ ROWS = st.lists(
     max_size=60,
 )
 WIDTHS = st.dictionaries(st.sampled_from(["hot", "warm", None]), st.integers(1, 5), min_size=1)
+REGRESSIONS = (
+    F.regr_avgx, F.regr_avgy, F.regr_count, F.regr_intercept, F.regr_r2, F.regr_slope, F.regr_sxx, F.regr_sxy,
+    F.regr_syy,
+)  # fmt: skip
 SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
@@ -58,6 +62,13 @@ def aggregates() -> list[Column]:
         F.max_by("a", F.struct("a", "item")),
         F.min_by("item", F.struct("a", "item")),
         F.count_distinct("item", "few"),
+        F.count_distinct("d"),
+        *(of("b") for of in (F.skewness, F.kurtosis)),
+        *(of("b", "a") for of in REGRESSIONS),
+        F.median("b"),
+        F.percentile("a", [0.1, 0.9]),
+        F.mode("item", True),
+        F.listagg("few"),
     ]
 
 
@@ -67,7 +78,7 @@ def aggregates() -> list[Column]:
     widths=WIDTHS,
     windowed=st.booleans(),
     tasks=st.integers(1, 5),
-    chosen=st.lists(st.integers(0, 40), min_size=1, max_size=6, unique=True),
+    chosen=st.lists(st.integers(0, 60), min_size=1, max_size=6, unique=True),
     spread=st.sampled_from(["partials", "rows"]),
 )
 def test_parts_merge_to_the_rows_of_plain_spark(
@@ -81,8 +92,7 @@ def test_parts_merge_to_the_rows_of_plain_spark(
 ) -> None:
     frame = spark.createDataFrame(rows, SCHEMA)
     keys = [F.window("ts", "40 minutes", "20 minutes"), F.col("user")] if windowed else [F.upper("user")]
-    # The last one, a distinct count, has partials only by groups of the key itself.
-    every = aggregates() if windowed or spread == "rows" else aggregates()[:-1]
+    every = aggregates()
     asked = [every[each % len(every)] for each in chosen]
     found = skewed(frame, "user", widths=widths, spread=spread, partitions=tasks).groupBy(*keys).agg(*asked)
     assert_same(found, frame.groupBy(*keys).agg(*asked))
@@ -165,6 +175,21 @@ def test_a_correlation_is_that_of_spark_even_where_nothing_varies(spark: SparkSe
         spread_out(constant, F.corr("x", "y")).collect()
 
 
+def test_regressions_and_skewness_of_what_hardly_varies_are_those_of_spark(spark: SparkSession) -> None:
+    pairs: dict[str, list[tuple[Any, Any]]] = {
+        "one": [(1, 2)],
+        "level": [(1, 2), (1, 3), (1, 7)],
+        "steep": [(1, 2), (2, 2), (5, 2)],
+        "none": [(None, 1), (2, None)],
+        "some": [(1, 1), (2, 3), (3, 3.5), (None, 9), (4, None)],
+    }
+    rows = [(name, None if y is None else float(y), float(x or 0)) for name, of in pairs.items() for y, x in of]
+    frame = spark.createDataFrame(rows, "user string, y double, x double")
+    asked = [F.skewness("x"), F.kurtosis("x"), *(of("y", "x") for of in REGRESSIONS)]
+    found = skewed(frame, "user", widths=list(pairs), spread="partials").groupBy("user")
+    assert_same(found.agg(*asked), frame.groupBy("user").agg(*asked))
+
+
 def test_what_has_no_known_merge_is_combined_by_spark_itself(spark: SparkSession) -> None:
     frame = numbers(spark, "int", list(range(50)))
     asked = [F.approx_count_distinct("value"), F.percentile_approx("value", 0.5), F.sum("value") / F.count("*")]
@@ -178,26 +203,23 @@ def test_in_partials_it_is_refused_with_what_to_do(spark: SparkSession, widths: 
     """Without a hot key, too: otherwise a batch that learns its widths would fail on the day that one gets hot."""
     frame = numbers(spark, "decimal(30,2)", [])
     groups = skewed(frame, "user", widths=widths, spread="partials").groupBy("user")
-    for refused in (F.percentile_approx("value", 0.5), F.avg("value"), F.expr("sum(value) FILTER (WHERE value > 1)")):
+    for refused in (
+        F.percentile_approx("value", 0.5), F.avg("value"), F.expr("sum(value) + 1"), F.first("value"),
+        F.sum("value") + F.length("user"), F.percentile("value", 0.5, F.lit(2)),
+    ):  # fmt: skip
         with pytest.raises(NotMergeableError, match=r'leave spread out, or give spread="rows"'):
             groups.agg(refused)
-    with pytest.raises(NotMergeableError, match="two distinct aggregates"):
-        groups.agg(F.count_distinct("value"), F.count_distinct("user"))
 
 
-def test_a_distinct_count_without_the_key_is_not_made_of_parts(spark: SparkSession) -> None:
-    """A value would count in its part of the hot key, and once more in the only part of another."""
+def test_a_value_counts_once_in_groups_with_and_without_the_key(spark: SparkSession) -> None:
     rows = [("cold" if n % 3 else "hot", n % 2, n % 7) for n in range(60)]
     frame = spark.createDataFrame(rows, "user string, shop int, value int")
     asked = [F.count_distinct("value"), F.sum("value")]
     without: list[list[Any]] = [["shop"], [F.upper("user")], []]
     for keys in without:
-        groups = skewed(frame, "user", widths={"hot": 4}, spread="partials").groupBy(*keys)
-        for refused in (F.count_distinct("value"), F.sum_distinct("value")):
-            with pytest.raises(NotMergeableError, match=r'without the key, .*give spread="rows"'):
-                groups.agg(refused)
-        found = skewed(frame, "user", widths={"hot": 4}).groupBy(*keys).agg(*asked)
-        assert_same(found, frame.groupBy(*keys).agg(*asked))
+        for spread in (None, "partials"):
+            found = skewed(frame, "user", widths={"hot": 4}, spread=spread).groupBy(*keys).agg(*asked)
+            assert_same(found, frame.groupBy(*keys).agg(*asked))
     of_the_key: list[list[Any]] = [["user"], [frame["user"], "shop"], [F.col("user").alias("who")], [1]]
     for keys in of_the_key:
         found = skewed(frame, "user", widths={"hot": 4}, spread="partials").groupBy(*keys).agg(*asked)

@@ -38,19 +38,24 @@ def combined() -> list[Any]:
         F.round(F.avg("n"), 2),
         (F.sum("n") / F.count("*")).cast("float").alias("mean"),
         F.sum("n") - F.lit(1),
+        F.count_distinct("item"),
+        F.sum_distinct("item") / F.count_distinct("item", "n"),
+        F.percentile("n", 0.5),
+        F.mode("item"),
+        F.regr_slope("n", "item"),
+        F.hll_sketch_agg("n"),
+        F.expr("sum(n) AS total"),
+        F.expr("count(DISTINCT item) FILTER (WHERE n > 3)"),
         {"n": "sum", "item": "max"},
     ]
 
 
 def others() -> list[Any]:
     return [
-        F.count_distinct("item"),
-        F.sum_distinct("item"),
         F.collect_list("n"),
         F.sum("n") + F.size(F.collect_set("item")),
-        F.percentile("n", 0.5),
-        F.mode("item"),
-        F.expr("sum(n)"),
+        F.expr("collect_list(DISTINCT n)"),
+        F.expr("sum(n) + 1"),
         {"n": "collect_list"},
     ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keygrouping.spark import SkewError, skewed, skewed_join
+from keygrouping.spark import NotMergeableError, SkewError, skewed, skewed_join
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -82,6 +82,19 @@ def test_spark_refuses_partials_in_update_mode(clicks: DataFrame, tmp_path: Path
 def test_what_a_stream_lacks_is_named(clicks: DataFrame) -> None:
     with pytest.raises(SkewError, match="a stream can't be sampled: give widths"):
         skewed(clicks, "user")
+
+
+def test_distinct_aggregates_are_refused_as_spark_refuses_them(clicks: DataFrame) -> None:
+    groups = skewed(clicks, "user", widths=["hot"], spread="partials").groupBy(*keys())
+    with pytest.raises(NotMergeableError, match="no distinct aggregates in streams: use approx_count_distinct"):
+        groups.agg(F.sum("amount"), F.count_distinct("item"))
+
+
+def test_in_append_mode_a_median_of_how_often_each_value_is_there(clicks: DataFrame, tmp_path: Path) -> None:
+    few = [F.median("amount"), F.expr("sum(amount) FILTER (WHERE item > 'i3')")]
+    plain = results(clicks.groupBy(*keys()).agg(*few), "append", tmp_path / "plain")
+    found = skewed(clicks, "user", widths=["hot"], spread="partials").groupBy(*keys()).agg(*few)
+    assert results(found, "append", tmp_path / "found") == plain and any(plain)
 
 
 def test_a_stream_joins_a_batch(spark: SparkSession, clicks: DataFrame, tmp_path: Path) -> None:

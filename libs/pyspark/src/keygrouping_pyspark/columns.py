@@ -4,7 +4,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.util import PythonEvalType
+
+from keygrouping_pyspark.texts import taken_apart
 
 _AGGREGATES = {value for name, value in vars(PythonEvalType).items() if name.startswith("SQL_GROUPED_AGG")}
 
@@ -15,11 +18,25 @@ class Call(NamedTuple):
     name: str
     arguments: tuple[Column, ...]
     distinct: bool
+    condition: Column | None = None
+    """Of the rows that it takes, in SQL text: `FILTER (WHERE ...)`."""
 
 
 def call_of(column: Column) -> Call | None:
     """The function that a Column calls; None for anything else, such as arithmetic on aggregates in SQL text."""
+    text = _text(column)
+    if text is not None:
+        return _text_call(text)
     return _classic_call(column) if _is_classic(column) else _connect_call(column)
+
+
+def is_star(column: Column) -> bool:
+    """Whether it stands for all columns of its frame."""
+    if _is_classic(column):
+        node = _node(column)
+        return _kind(node) == "UnresolvedStar" and bool(node.unparsedTarget().isEmpty())
+    expression = _expression(column)
+    return _is_star(expression) and expression._unparsed_target is None
 
 
 def is_value(column: Column) -> bool:
@@ -80,10 +97,7 @@ def _has(expression: Any, wanted: Callable[[Any], bool]) -> bool:
 
 
 def has_star(column: Column) -> bool:
-    """Whether what a Column calls is given all columns of its frame; `count(*)` counts rows."""
-    call = call_of(column)
-    if call and call.name == "count" and not call.distinct:
-        return False
+    """Whether it is, or calls something of, all columns of its frame or of a struct."""
     return _has_star_node(_node(column)) if _is_classic(column) else _has(_expression(column), _is_star)
 
 
@@ -106,7 +120,7 @@ def _classic_call(column: Any) -> Call | None:
     if _kind(node) != "UnresolvedFunction":
         return None
     made = [_classic_column(each) for each in _each(node.arguments())]
-    return Call(node.functionName(), _columns(column, made), node.isDistinct())
+    return _call(node.functionName(), _columns(column, made), node.isDistinct())
 
 
 def _classic_column(node: Any) -> Any:
@@ -120,7 +134,31 @@ def _connect_call(column: Any) -> Call | None:
     expression = _parent(_expression(column))
     if type(expression).__name__ not in ("UnresolvedFunction", "CallFunction"):
         return None
-    return Call(expression._name, _columns(column, expression._args), getattr(expression, "_is_distinct", False))
+    return _call(expression._name, _columns(column, expression._args), getattr(expression, "_is_distinct", False))
+
+
+def _call(name: str, arguments: tuple[Column, ...], distinct: bool) -> Call:
+    if name == "count" and not distinct and is_star(arguments[0]):
+        arguments = (F.lit(1),)
+    return Call(name, arguments, distinct)
+
+
+def _text(column: Column) -> str | None:
+    """What was given in SQL."""
+    if _is_classic(column):
+        node = _without_alias(_node(column))
+        return str(node.expression()) if _kind(node) == "SqlExpression" else None
+    expression = _parent(_expression(column))
+    return str(expression._expr) if type(expression).__name__ == "SQLExpression" else None
+
+
+def _text_call(text: str) -> Call | None:
+    found = taken_apart(text)
+    if not found:
+        return None
+    arguments = tuple(F.col("*") if each.strip() == "*" else F.expr(each) for each in found.arguments)
+    condition = None if found.condition is None else F.expr(found.condition)
+    return Call(found.name, arguments, found.distinct, condition)
 
 
 def _columns(like: Any, inner: Iterable[Any]) -> tuple[Column, ...]:

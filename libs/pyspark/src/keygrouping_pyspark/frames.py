@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 from pyspark.errors import AnalysisException
@@ -11,10 +11,11 @@ from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, NumericType, StructField, StructType
 
-from keygrouping_pyspark.columns import Call, call_of, has_python_aggregate, has_star
+from keygrouping_pyspark.chained import Groups, chained, type_of_step
+from keygrouping_pyspark.columns import Call, call_of, has_python_aggregate, has_star, is_star
 from keygrouping_pyspark.combined import are_combined
 from keygrouping_pyspark.errors import NotMergeableError, SkewError
-from keygrouping_pyspark.hashing import hashes_by_value, quoted, row_hash
+from keygrouping_pyspark.hashing import quoted, row_hash
 from keygrouping_pyspark.in_parts import Spread, apply_in_parts, check_function, check_names, check_parts, parsed
 from keygrouping_pyspark.merges import split
 from keygrouping_pyspark.own import Mergeable, split_of, whole_of
@@ -62,8 +63,9 @@ def skewed(
 
     `spread`: "partials" aggregates the parts of a key, then merges them: two aggregations, for batches and append mode.
     "rows" sends each part's rows to a task of its own, then lets Spark aggregate by key, for every aggregate and every
-    output mode. Unless given: plain Spark for aggregates that it combines before its shuffle anyway, such as sums;
-    else "partials" for a batch whose aggregates are all known to merge to the same rows, and "rows" otherwise.
+    output mode. Unless given: plain Spark for aggregates that it combines before its shuffle or spreads itself, such as
+    sums and distinct counts; else "partials" for a batch whose aggregates are all known to merge to the same rows, and
+    "rows" otherwise.
     """
     if spread not in (None, "partials", "rows"):
         raise SkewError(f'spread={spread!r}: "partials", "rows" or nothing')
@@ -140,10 +142,9 @@ class Skewed:
             return self.plain[key - 1]
         return F.col(key) if isinstance(key, str) else key
 
-    def part(self, width: Column, values: Column | None = None) -> Column:
+    def part(self, width: Column) -> Column:
         """Which part of its key a row belongs to, from 0: a function of the row alone."""
-        of = self.hashed if values is None else F.coalesce(values, self.hashed)
-        return F.when(width > 1, F.pmod(of, width.cast("long")).cast("int")).otherwise(0)
+        return F.when(width > 1, F.pmod(self.hashed, width.cast("long")).cast("int")).otherwise(0)
 
     def place(self, width: Column) -> Column:
         """The number of the task that a row goes to: parts of a key lie side by side, each on a task of its own."""
@@ -155,7 +156,7 @@ class _Asked(NamedTuple):
     """An aggregate as plain Spark computes it, and its two steps if it knows them itself."""
 
     column: Column
-    split: Split | None
+    step: type_of_step | None
 
 
 class SkewedGroups:
@@ -206,7 +207,7 @@ class SkewedGroups:
     @staticmethod
     def _are_combined(asked: list[_Asked]) -> bool:
         """Whether a hot key is but a row of each task for Spark: it is quicker alone then."""
-        return all(each.split is None for each in asked) and are_combined([each.column for each in asked])
+        return all(each.step is None for each in asked) and are_combined([each.column for each in asked])
 
     def count(self) -> DataFrame:
         """As `GroupedData.count`."""
@@ -352,42 +353,15 @@ class SkewedGroups:
         fields = schema.fields[len(self._keys) :]
         if len(fields) != len(asked):
             raise NotMergeableError(f"what makes several columns of one, or leaves out keys, is not merged: {_INSTEAD}")
-        if self._skewed.others and any(has_star(each.column) for each in asked):
-            raise NotMergeableError(f"beside a frame of widths, * has its columns, too: name yours, or {_INSTEAD}")
-        splits = [
-            each.split or self._split(each.column, its, sketches) for each, its in zip(asked, fields, strict=True)
-        ]
-        values = [each.values for each in splits if each.values is not None]
-        if len(values) > 1:
-            raise NotMergeableError(f"two distinct aggregates have no parts that merge: {_INSTEAD}")
-        if values and not self._have_the_key():
-            raise NotMergeableError(f"in groups without the key, parts of a distinct aggregate overlap: {_INSTEAD}")
-        keys = [f"__skewed_k{each}" for each in range(len(self._keys))]
-        parts = self._skewed.frame.groupBy(
-            *(key.alias(name) for key, name in zip(self._keys, keys, strict=True)),
-            self._skewed.part(width, *values).alias("__skewed_part"),
-        ).agg(
-            *(each.alias(name) for one, its in _partials(splits) for name, each in zip(its, one.partials, strict=True))
-        )
-        made = [f"__skewed_{place}" for place in range(len(splits))]
-        merged = parts.groupBy(*keys).agg(
-            *(
-                one.merged(*map(F.col, its)).alias(name)
-                for name, (one, its) in zip(made, _partials(splits), strict=True)
-            )
-        )
+        steps = [self._step(each, its, sketches) for each, its in zip(asked, fields, strict=True)]
+        groups = Groups(self._skewed.frame, self._keys, self._skewed.part(width))
+        merged = chained(groups, steps)
         named = merged.select(
-            *(_named(F.col(name), field) for name, field in zip([*keys, *made], schema.fields, strict=True)),
+            *(_named(F.col(name), field) for name, field in zip(merged.columns, schema.fields, strict=True)),
         )
         if named.schema != schema:
             raise NotMergeableError(f"merged, the columns would be {named.schema}, not {schema}: {_INSTEAD}")
         return named
-
-    def _have_the_key(self) -> bool:
-        """Whether all rows of a group surely have one key, and so one width."""
-        # Named alike, as names are compared, too.
-        key, *keys = (self._skewed.plain.select(each.alias(_KEY)) for each in (self._skewed.key, *self._keys))
-        return any(key.sameSemantics(each) for each in keys)
 
     def _whole(self, aggregate: Any) -> Any:
         """As plain Spark computes it."""
@@ -403,28 +377,36 @@ class SkewedGroups:
     def _asked(self, aggregate: Any, whole: Any) -> list[_Asked]:
         if isinstance(aggregate, Mapping):
             return [_Asked(F.call_function(name, F.col(column)), None) for column, name in aggregate.items()]
-        own = None if isinstance(aggregate, Column) else split_of(aggregate, self._skewed.plain)
+        own = None if isinstance(aggregate, Column) else partial(split_of, aggregate, self._skewed.plain)
         return [_Asked(whole, own)]
 
-    def _split(self, column: Column, field: StructField, sketches: bool) -> Split:
-        call = call_of(column)
-        found = split(call, column, field.dataType, sketches) if call and self._can_be_parted(call) else None
+    def _step(self, asked: _Asked, field: StructField, sketches: bool) -> type_of_step:
+        return asked.step or partial(self._split, asked.column, field, sketches)
+
+    def _split(self, column: Column, field: StructField, sketches: bool, condition: Column | None) -> Split:
+        call = self._call(column)
+        if call and call.distinct and self._skewed.plain.isStreaming:
+            raise NotMergeableError(
+                f"{field.name}: Spark has no distinct aggregates in streams: use approx_count_distinct"
+            )
+        if call and (self._skewed.others or condition is not None) and any(map(has_star, call.arguments)):
+            raise NotMergeableError(
+                f"beside a frame of widths or a distinct aggregate, * has more columns: name yours, or {_INSTEAD}"
+            )
+        found = split(call, partial(self._types, call), field.dataType, sketches, condition) if call else None
         if not found:
             raise NotMergeableError(f"no partials of {field.name} are known to merge to the same rows: {_INSTEAD}")
         return found
 
-    def _can_be_parted(self, call: Call) -> bool:
-        """Whether equal values go to one part, or count as one, where that matters."""
-        if not call.distinct and call.name != "approx_count_distinct":
-            return True
-        return all(hashes_by_value(each.dataType) for each in self._skewed.frame.select(*call.arguments).schema)
+    def _types(self, call: Call) -> list[DataType]:
+        return [each.dataType for each in self._skewed.frame.select(*call.arguments).schema]
 
-
-def _partials(splits: list[Split]) -> list[tuple[Split, list[str]]]:
-    """Each aggregate with the names of its partials."""
-    return [
-        (one, [f"__skewed_a{place}_{each}" for each in range(len(one.partials))]) for place, one in enumerate(splits)
-    ]
+    def _call(self, column: Column) -> Call | None:
+        """What it calls, with the user's columns for all columns."""
+        call = call_of(column)
+        if call and call.distinct and is_star(call.arguments[0]):
+            return call._replace(arguments=tuple(F.col(quoted(each)) for each in self._skewed.plain.columns))
+        return call
 
 
 def _named(column: Column, field: StructField) -> Column:

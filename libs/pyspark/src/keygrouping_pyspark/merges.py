@@ -1,72 +1,102 @@
 """How Spark's own aggregates are made of partials: what a part of a key keeps, and how the parts become one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DecimalType, DoubleType
+from pyspark.sql.types import BinaryType, DataType, DecimalType, DoubleType, StringType
 
 from keygrouping_pyspark.columns import Call, number
-from keygrouping_pyspark.moments import moments, pairs
+from keygrouping_pyspark.hashing import hashes_by_value
+from keygrouping_pyspark.moments import MOMENTS, moments, pairs
 from keygrouping_pyspark.splits import Split
 
 # Of partials, the same aggregate.
-_SAME = ("min", "max", "bool_and", "bool_or", "every", "some", "bit_and", "bit_or", "bit_xor", "product")
+_SAME = ("min", "max", "any", "bool_and", "bool_or", "every", "some", "bit_and", "bit_or", "bit_xor", "product")
+# Of distinct values, the same aggregate.
+_OF_VALUES = ("count", "min", "max", "collect_list", "array_agg", "collect_set")
+_OF_NUMBERS = ("sum", "avg", "mean")
 # Digits of a quotient behind those that are kept: below this, rounding twice could show.
 _SPARE_DIGITS = 12
 
 
-def split(call: Call, whole: Column, kind: DataType, sketches: bool) -> Split | None:
-    """The two steps of an aggregate whose result has this type; None where no rule gives the rows of plain Spark.
+type_of_types = Callable[[], Sequence[DataType]]
 
-    With `sketches`, approximate counts are taken by Spark's HLL sketch, another estimator of the same error.
+
+def split(call: Call, types: type_of_types, kind: DataType, sketches: bool, condition: Column | None) -> Split | None:
+    """The two steps of an aggregate whose arguments and result have these types, of rows for which a condition holds.
+
+    None where no rule gives the rows of plain Spark. With `sketches`, approximate counts are taken by Spark's HLL
+    sketch, another estimator of the same error.
     """
+    for its in (call.condition, condition):
+        call = call if its is None else _of_rows(call, its)
     if call.distinct:
-        return _distinct(call, whole, kind)
+        return _distinct(call, types()[0])
     if call.name in _SAME:
-        return Split([whole], getattr(F, call.name))
-    rule = _RULES.get(call.name)
-    if rule:
-        return rule(call, whole, kind)
-    if call.name == "approx_count_distinct" and sketches:
+        return Split([_whole(call)], lambda partial: _called(call.name, partial))
+    if call.name in _RULES:
+        return _RULES[call.name](call, kind)
+    if call.name in _BY_VALUE:
+        return _BY_VALUE[call.name](call, types()[0])
+    if call.name == "approx_count_distinct" and sketches and hashes_by_value(types()[0]):
         return _hll(call)
     return moments(call) or pairs(call)
 
 
-def _distinct(call: Call, whole: Column, kind: DataType) -> Split | None:
-    values = F.xxhash64(*call.arguments)
-    given = call.arguments[0].isNotNull()
-    for each in call.arguments[1:]:
-        given = given & each.isNotNull()
-    by_value = F.when(given, values)
-    if call.name == "count":
-        return Split([whole], _added_counts, by_value)
-    if call.name == "sum" and not isinstance(kind, DecimalType):
-        return Split([whole], F.sum, by_value)
-    return None
+def _of_rows(call: Call, condition: Column) -> Call:
+    """Of some rows alone: all aggregates that have rules leave out nulls, max_by and min_by those of their order."""
+    chosen = 1 if call.name in ("max_by", "min_by") else 0
+    arguments = list(call.arguments)
+    arguments[chosen] = F.when(condition, arguments[chosen])
+    return call._replace(arguments=tuple(arguments))
+
+
+def _whole(call: Call) -> Column:
+    """In one step, of all values that are given."""
+    return _called(call.name, *call.arguments)
+
+
+def _called(name: str, *arguments: Column) -> Column:
+    # Spark's SQL does not have it.
+    return F.product(*arguments) if name == "product" else F.call_function(name, *arguments)
+
+
+def _distinct(call: Call, kind: DataType) -> Split | None:
+    """Values are distinct as what Spark casts them to."""
+    name, values = call.name, call.arguments
+    others: tuple[Column, ...] = ()
+    text = isinstance(kind, StringType)
+    if name in MOMENTS or (name in _OF_NUMBERS and text):
+        values = tuple(each.cast("double") for each in values)
+    elif name in _TEXTS and (text or isinstance(kind, BinaryType)):
+        values, others = values[:1], values[1:]
+    elif name not in (*_OF_VALUES, *_OF_NUMBERS):
+        return None
+    return Split([], lambda *given: _called(name, *given, *others), values)
 
 
 def _added_counts(partial: Column) -> Column:
     return F.coalesce(F.sum(partial), F.lit(0).cast("long"))
 
 
-def _count(_: Call, whole: Column, _kind: DataType) -> Split:
-    return Split([whole], _added_counts)
+def _count(call: Call, _: DataType) -> Split:
+    return Split([_whole(call)], _added_counts)
 
 
-def _sum(call: Call, whole: Column, kind: DataType) -> Split:
+def _sum(call: Call, kind: DataType) -> Split:
     """Of decimals, a part that overflows without an error is null, and must not be left out as a part of nulls is."""
     if not isinstance(kind, DecimalType):
-        return Split([whole], F.sum)
+        return Split([_whole(call)], F.sum)
 
     def merged(partial: Column, count: Column) -> Column:
         lost = F.coalesce(F.bool_or(partial.isNull() & (count > 0)), F.lit(False))
         return F.when(~lost, F.sum(partial).cast(kind))
 
-    return Split([whole, F.count(call.arguments[0])], merged)
+    return Split([_whole(call), F.count(call.arguments[0])], merged)
 
 
-def _avg(call: Call, _whole: Column, kind: DataType) -> Split | None:
+def _avg(call: Call, kind: DataType) -> Split | None:
     if isinstance(kind, DecimalType):
         return _decimal_avg(call, kind)
     if not isinstance(kind, DoubleType):
@@ -97,26 +127,50 @@ def _decimal_avg(call: Call, kind: DecimalType) -> Split | None:
     return Split([F.sum(argument), F.count(argument)], merged)
 
 
-def _collect_list(_: Call, whole: Column, _kind: DataType) -> Split:
-    return Split([whole], lambda partial: F.flatten(F.collect_list(partial)))
+def _collect_list(call: Call, _: DataType) -> Split:
+    return Split([_whole(call)], lambda partial: F.flatten(F.collect_list(partial)))
 
 
-def _collect_set(_: Call, whole: Column, kind: DataType) -> Split | None:
+def _collect_set(call: Call, kind: DataType) -> Split | None:
     """Not of floating-point numbers: Spark keeps each NaN, of which array_distinct would leave one."""
-    if "float" in kind.simpleString() or "double" in kind.simpleString():
+    if _has_floats(kind):
         return None
-    return Split([whole], lambda partial: F.array_distinct(F.flatten(F.collect_list(partial))))
+    return Split([_whole(call)], lambda partial: F.array_distinct(F.flatten(F.collect_list(partial))))
 
 
-def _max_by(call: Call, whole: Column, _kind: DataType) -> Split | None:
-    return Split([whole, F.max(call.arguments[1])], F.max_by) if len(call.arguments) == 2 else None
+def _has_floats(kind: DataType) -> bool:
+    return "float" in kind.simpleString() or "double" in kind.simpleString()
 
 
-def _min_by(call: Call, whole: Column, _kind: DataType) -> Split | None:
-    return Split([whole, F.min(call.arguments[1])], F.min_by) if len(call.arguments) == 2 else None
+def _extreme_by(call: Call, _: DataType) -> Split | None:
+    if len(call.arguments) != 2:
+        return None
+    extreme = F.max if call.name == "max_by" else F.min
+    return Split([_whole(call), extreme(call.arguments[1])], lambda *partials: _called(call.name, *partials))
 
 
-_RULES: dict[str, Callable[[Call, Column, DataType], Split | None]] = {
+def _any_value(call: Call, _: DataType) -> Split:
+    """One that is not null if there is: any of a group's values will do."""
+    return Split([F.any_value(call.arguments[0], True)], lambda partial: F.any_value(partial, True))
+
+
+def _texts(call: Call, _: DataType) -> Split:
+    """In any order, as Spark leaves it open."""
+    return Split([_whole(call)], lambda partial: _called(call.name, partial, *call.arguments[1:]))
+
+
+def _regr_count(call: Call, _: DataType) -> Split:
+    y, x = call.arguments
+    return Split([F.count(F.when(y.isNotNull(), x))], _added_counts)
+
+
+def _bits_of_maps(call: Call, _: DataType) -> Split:
+    merge = "bitmap_or_agg" if call.name == "bitmap_construct_agg" else call.name
+    return Split([_whole(call)], lambda partial: _called(merge, partial))
+
+
+_TEXTS = ("listagg", "string_agg")
+_RULES: dict[str, Callable[[Call, DataType], Split | None]] = {
     "count": _count,
     "count_if": _count,
     "sum": _sum,
@@ -125,8 +179,42 @@ _RULES: dict[str, Callable[[Call, Column, DataType], Split | None]] = {
     "collect_list": _collect_list,
     "array_agg": _collect_list,
     "collect_set": _collect_set,
-    "max_by": _max_by,
-    "min_by": _min_by,
+    "max_by": _extreme_by,
+    "min_by": _extreme_by,
+    "any_value": _any_value,
+    "regr_count": _regr_count,
+    **dict.fromkeys(_TEXTS, _texts),
+    **dict.fromkeys(["bitmap_construct_agg", "bitmap_or_agg", "bitmap_and_agg"], _bits_of_maps),
+}
+
+
+def _percentile(call: Call, _: DataType) -> Split | None:
+    value, *others = call.arguments
+    shares = others[:1] or [F.lit(0.5)]
+    if any(number(each) != 1 for each in others[1:]):
+        return None  # Each row has a number of its own that it counts for.
+
+    def merged(values: Column, rows: Column) -> Column:
+        return F.call_function("percentile", values, *shares, rows)
+
+    return Split([F.count(F.lit(1))], merged, [value])
+
+
+def _mode(call: Call, kind: DataType) -> Split | None:
+    """Of several, the lowest. Not of floating-point numbers: Spark tells zeros of either sign apart here alone."""
+    if _has_floats(kind) or not hashes_by_value(kind):
+        return None
+
+    def merged(values: Column, rows: Column) -> Column:
+        return F.min_by(values, F.when(values.isNotNull(), F.struct(-rows, values)))
+
+    return Split([F.count(F.lit(1))], merged, call.arguments[:1])
+
+
+_BY_VALUE: dict[str, Callable[[Call, DataType], Split | None]] = {
+    "percentile": _percentile,
+    "median": _percentile,
+    "mode": _mode,
 }
 
 

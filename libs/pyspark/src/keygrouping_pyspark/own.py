@@ -46,24 +46,25 @@ class Mergeable(Protocol):
         """The state from its JSON data."""
 
 
-def split_of(aggregate: Mergeable, frame: DataFrame) -> Split:
-    """Its two steps over rows of this frame."""
+def split_of(aggregate: Mergeable, frame: DataFrame, condition: Column | None) -> Split:
+    """Its two steps over rows of this frame, with a condition over those for which it holds."""
     value = _function(_value(aggregate))
-    return Split([_partial(aggregate, frame)], lambda states: value(F.collect_list(states)))
+    return Split([_partial(aggregate, frame, condition)], lambda states: value(F.collect_list(states)))
 
 
 def whole_of(aggregate: Mergeable, frame: DataFrame) -> Column:
     """The same in one step."""
     value = _function(_value(aggregate))
-    return value(F.array(_partial(aggregate, frame))).alias(aggregate.name)
+    return value(F.array(_partial(aggregate, frame, None))).alias(aggregate.name)
 
 
-def _partial(aggregate: Mergeable, frame: DataFrame) -> Column:
+def _partial(aggregate: Mergeable, frame: DataFrame, condition: Column | None) -> Column:
     inputs = [
         _input(aggregate, frame, field, kind).alias(f"v{place}") for place, (field, kind) in enumerate(aggregate.inputs)
     ]
     # A struct must have a field, and an aggregate need not have an input.
-    rows = F.collect_list(F.struct(F.lit(True), *inputs))
+    row = F.struct(F.lit(True), *inputs)
+    rows = F.collect_list(row if condition is None else F.when(condition, row))
     return _function(_state(aggregate))(rows)
 
 

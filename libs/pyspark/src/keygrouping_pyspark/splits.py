@@ -1,6 +1,6 @@
 """An aggregate in two steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pyspark.sql import Column
@@ -11,6 +11,7 @@ class Split(NamedTuple):
 
     partials: list[Column]
     merged: Callable[..., Column]
-    """The whole's aggregate, of as many columns as there are partials."""
-    values: Column | None = None
-    """Rows that are equal here must be of one part: the aggregate counts each value once."""
+    """The whole's aggregate, of as many columns as there are values and partials."""
+    values: Sequence[Column] = ()
+    """If given, rows that are equal here are a part, wherever they are: the merge gets each value once. It must leave
+    out nulls, which it gets for what other aggregates need, too."""

@@ -320,12 +320,12 @@ async def test_only_what_was_sent_and_refused_ends_a_producer(
     monkeypatch.setattr(writing, "new_producer", counted)
     good, no_partition = (Outgoing(streams.out, partition, -1, None, b"1") for partition in (0, 99))
     nowhere = Outgoing(f"{streams.out}-misspelled", 0, -1, None, b"1")
-    large = Outgoing(streams.small, 0, -1, None, b"x" * 3000)
+    large, fine = (Outgoing(streams.small, 0, -1, None, b"x" * size) for size in (3000, 1))
     async with writing.Writer(streams.app().settings(), topics.Topics()) as writer:
         for _ in range(3):
             assert (await writer.write([good, nowhere, no_partition])).keys() == {1, 2}
         assert made == [True]
-        assert (await writer.write([nowhere, large, good])).keys() == {0, 1}
+        assert (await writer.write([nowhere, large, fine, good])).keys() == {0, 1}
         assert (await writer.write([good])) == {}
         assert made == [True, False, True], "one without numbers for what was refused, and another one to go on"
     assert len(await streams.values(streams.out)) == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +15,12 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.protocol.produce import ProduceRequest
 from keygrouping_app import App, AppError, Event, Output, State
+from keygrouping_app.kafka import transactions
 from keygrouping_app.kafka.changelog import USUAL_BYTES, prepare
 from keygrouping_app.kafka.redriving import Redriving
+from keygrouping_app.kafka.transactions import OnceProducer
 from keygrouping_app.redrive import Choice
 from keygrouping_local.ports import free_ports
 from keygrouping_service.records.record import Record
@@ -26,6 +30,8 @@ from .served import serving
 from .test_moves_kafka import answered
 
 pytestmark = pytest.mark.kafka
+
+LONG_AGO = 1_600_000_000_000
 
 
 @dataclass
@@ -263,23 +269,20 @@ async def test_a_state_that_the_changelog_refuses_makes_a_dead_letter_and_holds_
         await until(lambda: bank.has_balance(5010))
 
 
+async def bounded_times(bank: Bank) -> None:
+    """Creates the changelog: of states that were changed more than an hour ago it takes none."""
+    times = {"message.timestamp.before.max.ms": "3600000", "message.timestamp.after.max.ms": str(2**63 - 1)}
+    topic = NewTopic(bank.changelog, 1, 1, topic_configs={"cleanup.policy": "compact", **times})
+    await bank.cluster.admin.create_topics([topic])
+
+
 async def test_all_states_that_a_changelog_refuses_by_one_bound_are_found_at_once(
     bank: Bank, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The partition reads its states again for all of a transaction, not for each."""
-    topic = NewTopic(
-        bank.changelog,
-        1,
-        1,
-        topic_configs={
-            "cleanup.policy": "compact",
-            "message.timestamp.before.max.ms": "3600000",
-            "message.timestamp.after.max.ms": "9223372036854775807",
-        },
-    )
-    await bank.cluster.admin.create_topics([topic])
-    old, keys = 1_600_000_000_000, [b"%d" % number for number in range(30)]
-    for time, amount in ((None, 1), (old, 100), (None, 10)):
+    await bounded_times(bank)
+    keys = [b"%d" % number for number in range(30)]
+    for time, amount in ((None, 1), (LONG_AGO, 100), (None, 10)):
         for key in keys if time else [b"now"]:
             await bank.cluster.producer.send(bank.topic, b"%d" % amount, key, 0, time)
     await bank.cluster.producer.flush()
@@ -293,6 +296,55 @@ async def test_all_states_that_a_changelog_refuses_by_one_bound_are_found_at_onc
     assert {each.key for each in await bank.cluster.read(bank.dead)} == set(keys)
     assert sorted(map(int, await bank.balances())) == [1, 2, 11]
     assert sum("begins again from what is committed" in each for each in caplog.messages) <= len(keys) // 3
+
+
+async def test_one_bad_state_among_very_many_is_found_by_few_attempts(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though a transaction has no time to send them one by one."""
+    await bounded_times(bank)
+    count, bad, begun, answered = 10_000, 7_001, OnceProducer.begin_transaction, OnceProducer._answered
+    attempts: list[OnceProducer] = []
+
+    async def counted(producer: OnceProducer) -> None:
+        attempts.append(producer)
+        await begun(producer)
+
+    async def slowly(producer: OnceProducer, node: int, request: object, **options: Any) -> Any:
+        if isinstance(request, ProduceRequest):
+            await asyncio.sleep(0.01)
+        return await answered(producer, node, request, **options)
+
+    monkeypatch.setattr(transactions, "_TIMEOUT", 6.0)
+    monkeypatch.setattr(OnceProducer, "begin_transaction", counted)
+    monkeypatch.setattr(OnceProducer, "_answered", slowly)
+    for number in range(count):
+        time = LONG_AGO if number == bad else None
+        await bank.cluster.producer.send(bank.topic, b"%d" % (number + 1), b"k%d" % number, 0, time)
+    await bank.cluster.producer.flush()
+    app = bank.app()
+    app.override({"commit_interval": 5, "max_events": 4 * count}, {})
+    async with serving(app):
+        await until(partial(bank.has_letters, 1))
+        await bank.reach(count - 1)
+    (letter,) = await bank.cluster.read(bank.dead)
+    assert letter.key == b"k%d" % bad
+    assert sorted(map(int, await bank.balances())) == [each + 1 for each in range(count) if each != bad]
+    assert len(attempts) <= math.log2(count)
+
+
+async def test_states_that_a_changelog_refuses_only_together_are_written_in_smaller_batches(bank: Bank) -> None:
+    app = bank.app()
+    app.override({"commit_interval": 2}, {})
+    async with serving(app):
+        await bank.pay(1)
+        await bank.reach(1)
+        await bound(bank, bank.changelog, 2000)
+        for number in range(500):
+            await bank.cluster.producer.send(bank.topic, b"3", b"k%d" % number, 0)
+        await bank.reach(501)
+    assert await bank.cluster.read(bank.dead) == []
+    assert len({each.key for each in await bank.cluster.read(bank.changelog)}) == 501
 
 
 async def test_a_state_may_be_larger_than_records_usually_are(bank: Bank) -> None:

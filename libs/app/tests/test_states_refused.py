@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 import pytest
 from aiokafka.errors import (
@@ -15,9 +18,11 @@ from aiokafka.errors import (
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from keygrouping_app import State, Topic
 from keygrouping_app.events import Outgoing, Record
+from keygrouping_app.kafka import refusals
 from keygrouping_app.kafka.changelog import records_of
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.kafka.refusals import RefusedStatesError, spoils_of
+from keygrouping_app.kafka.writing import RefusedError
 from keygrouping_app.scheduler import Failure
 from keygrouping_app.states import States
 
@@ -129,6 +134,45 @@ async def test_a_partition_that_has_nothing_to_commit_any_more_is_not_told_to_be
     partition.refuse("records for bank.in.states are refused")
     assert partition.due() is not None
     assert partition.refusal
+
+
+class Broker:
+    """Takes what it is sent in pieces, but for one that has something bad in it."""
+
+    def __init__(self, bad: Container[int], most: int) -> None:
+        self.bad, self.most, self.tried = bad, most, 0
+
+    def refusal(self, records: Sequence[Outgoing], pieces: int) -> RefusedError | None:
+        for first in range(0, len(records), pieces):
+            places = range(first, min(first + pieces, len(records)))
+            if len(places) > self.most or any(records[place].time in self.bad for place in places):
+                error = PolicyViolationError()
+                why = {first: error} if len(places) == 1 else {}
+                return RefusedError(why, [], frozenset({"states"}), sent=True, together=[] if why else places)
+        return None
+
+    async def try_out(self, records: Sequence[Outgoing], pieces: Mapping[str, int]) -> None:
+        self.tried += 1
+        if (error := self.refusal(records, pieces["states"])) is not None:
+            raise error
+
+
+@pytest.mark.parametrize("bad", [{0}, {9_999}, {5_000}, {4_711, 4_712, 9_000}, set(range(10_000))])
+async def test_what_is_to_blame_of_very_many_is_found_in_few_transactions(bad: set[int]) -> None:
+    records = [Outgoing("states", 0, number, b"%d" % number, b"") for number in range(10_000)]
+    broker: Any = Broker(bad, 10_000)
+    refused = broker.refusal(records, 10_000)
+    found, _ = await refusals.blamed(broker, records, refused)
+    assert found.keys() == {min(bad)}
+    assert broker.tried <= 3 < math.log2(len(records))
+
+
+async def test_none_is_to_blame_if_only_all_together_are_too_large() -> None:
+    records = [Outgoing("states", 0, number, b"%d" % number, b"") for number in range(10_000)]
+    broker: Any = Broker(set(), 100)
+    found, size = await refusals.blamed(broker, records, broker.refusal(records, 10_000))
+    assert (found, broker.refusal(records, size)) == ({}, None)
+    assert size > 1
 
 
 def test_a_part_is_of_its_state_and_what_no_event_has_changed_is_nobody_s_fault() -> None:

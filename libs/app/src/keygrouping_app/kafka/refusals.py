@@ -11,6 +11,7 @@ from keygrouping_app.dead_letters import dead_letter, is_cut, without_value
 from keygrouping_app.events import Event, Outgoing
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.partition import Returned
+from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kafka.writing import OF_TOPIC, RefusedError
 from keygrouping_app.parts import key_of
 from keygrouping_app.scheduler import Failure
@@ -18,11 +19,35 @@ from keygrouping_app.states import States
 from keygrouping_app.tally import REFUSED, REFUSED_STATE
 
 _MOST_DETAIL = 1000
+_PIECES = 64
+"""In which what was refused together is tried out, one after another in a transaction that is soon over; the one that
+is refused is tried out in as many, until it is a record."""
 _BY_SIZE = (MessageSizeTooLargeError, RecordListTooLargeError)
 
 
 class RefusedStatesError(RefusedError):
     """Of a transaction, records of states are refused for good. `why`: by their place among these records."""
+
+
+async def blamed(
+    transactions: Transactions, records: Sequence[Outgoing], refused: RefusedError
+) -> tuple[Mapping[int, BaseException], int]:
+    """Which of a transaction's records are surely to blame for its end, by their place.
+
+    If none is by itself, as a batch of them was too large, it gives none, and how many of a topic may go together.
+    """
+    why, places, size = refused.why, refused.together, len(refused.together)
+    while not why:
+        size = -(-size // _PIECES)
+        suspects = [records[place] for place in places]
+        try:
+            await transactions.try_out(suspects, {one.topic: size for one in suspects})
+        except RefusedError as error:
+            why = {places[number]: each for number, each in error.why.items()}
+            places = [places[number] for number in error.together]
+        else:
+            break
+    return why, size
 
 
 def records_in(returned: Sequence[Returned]) -> list[Outgoing]:

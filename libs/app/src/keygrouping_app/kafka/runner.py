@@ -56,6 +56,7 @@ from keygrouping_app.kafka.ranges import (
 )
 from keygrouping_app.kafka.refusals import (
     RefusedStatesError,
+    blamed,
     instead_of,
     letters_of,
     records_in,
@@ -883,24 +884,26 @@ class Runner:
         None for what was committed, if something refused has changed a state: nothing was. RefusedError if it is
         something of `surplus`, which goes to slots.
         """
-        left, alone, refused = list(returned), frozenset[str](), list[tuple[Returned, Failure]]()
+        left, pieces, refused = list(returned), dict[str, int](), list[tuple[Returned, Failure]]()
         whole = partials is not None
         while True:
             sent = partials.together(records_in(left)) if partials is not None and whole else records_in(left)
             try:
-                return await transactions.commit(what, [*sent, *surplus], states, alone), refused
+                return await transactions.commit(what, [*sent, *surplus], states, pieces), refused
             except RefusedError as error:
                 if not error.topics.isdisjoint(each.topic for each in surplus) or _blames(error, sent, partials):
                     raise
                 if whole:
                     whole = False
                     continue
-                why = refused_of(left, error.why)
-                if not why and error.topics <= alone:
+                found, size = await blamed(transactions, [*sent, *surplus, *states], error)
+                if not found:
+                    pieces |= dict.fromkeys(error.topics, size)
+                    continue
+                if not (why := refused_of(left, found)):
                     behind = len(sent) + len(surplus)
-                    of_states = {place - behind: each for place, each in error.why.items()}
+                    of_states = {place - behind: each for place, each in found.items()}
                     raise RefusedStatesError(of_states, [], error.topics, sent=error.sent) from error
-                alone |= error.topics
             refused += [(left[place], failure) for place, failure in why.items()]
             if states and partials is None and any(not each.letters for each, _ in refused):
                 return None, refused

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -35,7 +36,7 @@ from keygrouping_app.kafka.ranges import split_states, with_states
 from keygrouping_app.kafka.session import end_sending, transaction_end
 from keygrouping_app.kafka.stable import until_stable
 from keygrouping_app.kafka.topics import Topics
-from keygrouping_app.kafka.writing import write_all
+from keygrouping_app.kafka.writing import AT_ONCE, write_all
 
 log = logging.getLogger(__name__)
 
@@ -110,16 +111,26 @@ class Transactions:
         what: OffsetAndMetadata,
         outgoing: Sequence[Outgoing],
         states: Sequence[Outgoing] = (),
-        alone: Container[str] = frozenset(),
+        pieces: Mapping[str, int] = AT_ONCE,
     ) -> OffsetAndMetadata:
         """Writes records and commits as one; gives what was committed: with the last offset of `states`, if any.
 
         ProducerFenced if another member has the partition. After any other error nothing of it was done: RefusedError
-        if a broker refuses records, `alone` is for what comes next then, see `write_all`.
+        if a broker refuses records. `pieces`: see `write_all`.
         """
         self._attempted = what
+        await self._do(partial(self._write, what=what, outgoing=outgoing, states=states, pieces=pieces))
+        self._committed = self._attempted
+        return self._committed
+
+    async def try_out(self, records: Sequence[Outgoing], pieces: Mapping[str, int]) -> None:
+        """Has a broker say whether it takes records: nothing of them is kept. Errors and `pieces` as with `commit`."""
+        self._attempted = self._committed
+        await self._do(partial(self._write_in_vain, records=records, pieces=pieces))
+
+    async def _do(self, work: Callable[[OnceProducer], Coroutine[Any, Any, None]]) -> None:
         try:
-            await self._try(what, outgoing, states, alone)
+            await self._try(work)
         except (KafkaError, TimeoutError, OSError) as error:
             if isinstance(error, ProducerFenced) or not can_be_retried(error):
                 raise
@@ -130,24 +141,16 @@ class Transactions:
             if found != self._attempted:
                 raise ProducerFenced("another member has committed meanwhile") from error
             log.warning("%s[%d]: a transaction was committed, although its answer was lost: %r", *self._tp, error)
-        self._committed = self._attempted
-        return self._committed
 
     async def close(self) -> None:
         """Ends the producer; a transaction that is open is aborted by the next one, or by the broker in time."""
         clients, self._clients, self._producer = self._clients, AsyncExitStack(), None
         await clients.aclose()
 
-    async def _try(
-        self,
-        what: OffsetAndMetadata,
-        outgoing: Sequence[Outgoing],
-        states: Sequence[Outgoing],
-        alone: Container[str],
-    ) -> None:
+    async def _try(self, work: Callable[[OnceProducer], Coroutine[Any, Any, None]]) -> None:
         if self._producer is None:
             raise UnansweredError("the producer of the transaction before is gone")
-        writing = asyncio.create_task(self._write(self._producer, what, outgoing, states, alone))
+        writing = asyncio.create_task(work(self._producer))
         try:
             async with asyncio.timeout(_TIMEOUT):
                 await asyncio.wait([writing, self._producer.unanswered], return_when=asyncio.FIRST_COMPLETED)
@@ -167,15 +170,22 @@ class Transactions:
         what: OffsetAndMetadata,
         outgoing: Sequence[Outgoing],
         states: Sequence[Outgoing],
-        alone: Container[str],
+        pieces: Mapping[str, int],
     ) -> None:
         await producer.begin_transaction()
-        offsets = await write_all(producer, [*outgoing, *states], self._topics, alone)
+        offsets = await write_all(producer, [*outgoing, *states], self._topics, pieces)
         if states:
             what = OffsetAndMetadata(what.offset, with_states(split_states(what.metadata)[0], _last(offsets, states)))
             self._attempted = what
         await producer.send_offsets_to_transaction({self._tp: what}, self._settings.group)
         await producer.commit_transaction()
+
+    async def _write_in_vain(
+        self, producer: OnceProducer, records: Sequence[Outgoing], pieces: Mapping[str, int]
+    ) -> None:
+        await producer.begin_transaction()
+        await write_all(producer, records, self._topics, pieces)
+        await producer.abort_transaction()
 
 
 class OnceProducer(AIOKafkaProducer):  # type: ignore[misc]

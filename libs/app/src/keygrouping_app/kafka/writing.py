@@ -1,16 +1,17 @@
 """Records to Kafka, and which of them a broker refuses for good.
 
 A broker refuses a whole batch, however few of its records are to blame. So what was refused is sent again, each record
-by itself. And a batch that was refused has used up numbers of an idempotent producer that the broker never saw: it
-takes nothing of that producer for the partition any more, and another producer has to go on. What was never sent, as
-its topic or its partition does not exist, has used up none.
+by itself, or in a transaction in smaller and smaller pieces. And a batch that was refused has used up numbers of an
+idempotent producer that the broker never saw: it takes nothing of that producer for the partition any more, and another
+producer has to go on. What was never sent, as its topic or its partition does not exist, has used up none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Container, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Self
 
@@ -36,6 +37,8 @@ from keygrouping_app.kafka.topics import MissingTopicError, Topics
 
 log = logging.getLogger(__name__)
 
+AT_ONCE: Mapping[str, int] = {}
+"""All records of a topic."""
 _LARGE = 100_000
 """Bytes of a record, after which others of the event loop have their turn."""
 OF_TOPIC = (InvalidTopicError, MissingTopicError, TopicAuthorizationFailedError)
@@ -54,16 +57,24 @@ _REFUSALS = (
 class RefusedError(KafkaError):  # type: ignore[misc]
     """A broker has refused records for good.
 
-    `why`: of those that are surely to blame, by their place. `suspects`: the places of those that were refused
-    together, and of what comes after them in their topics; `topics`: theirs; `sent`: whether any of them was sent.
+    `why`: of those that are surely to blame, by their place. `together`: the places of others that were refused with
+    them or in their batches; `topics`: theirs; `suspects`: those others, and what comes after any of them and was not
+    written either; `sent`: whether any of them was sent.
     """
 
     def __init__(
-        self, why: Mapping[int, BaseException], suspects: Sequence[int], topics: frozenset[str], *, sent: bool
+        self,
+        why: Mapping[int, BaseException],
+        suspects: Sequence[int],
+        topics: frozenset[str],
+        *,
+        sent: bool,
+        together: Sequence[int] = (),
     ) -> None:
         reasons = "; ".join(sorted({repr(each) for each in why.values()})) or "one of a batch, or all of it"
         super().__init__(f"records for {', '.join(sorted(topics))} are refused: {reasons}")
         self.why = why
+        self.together = together
         self.suspects = suspects
         self.topics = topics
         self.sent = sent
@@ -153,13 +164,14 @@ class Writer:
 
 
 async def write_all(
-    producer: AIOKafkaProducer, outgoing: Sequence[Outgoing], topics: Topics, alone: Container[str] = frozenset()
+    producer: AIOKafkaProducer, outgoing: Sequence[Outgoing], topics: Topics, pieces: Mapping[str, int] = AT_ONCE
 ) -> list[int]:
     """Gives the offsets of all records, once they are written; what fails is named in the log by its topic.
 
-    `alone`: topics of which a record is sent when the one before is written. RefusedError if a broker refuses some.
+    `pieces`: how many records of a topic are sent until those are written. RefusedError if a broker refuses some.
     """
     sent: list[asyncio.Future[RecordMetadata]] = []
+    pending: defaultdict[str, list[asyncio.Future[RecordMetadata]]] = defaultdict(list)
     unsent: set[int] = set()
     ended: BaseException | None = None
     missing = await topics.missing(producer, {one.topic for one in outgoing})
@@ -178,37 +190,50 @@ async def write_all(
             break
         if one.value is not None and len(one.value) > _LARGE:
             await asyncio.sleep(0)
-        if one.topic in alone:
-            await asyncio.wait(sent[-1:])
-            if sent[-1].exception() is not None:
-                break
+        if one.topic in pieces and not await _is_fine(pending[one.topic], sent[-1], pieces[one.topic]):
+            break
     # All are heard, so that none is told of as never looked at.
     results = await asyncio.gather(*sent, return_exceptions=True)
     failed = {place: each for place, each in enumerate(results) if isinstance(each, BaseException)}
     if failed:
-        _raise(outgoing, failed, unsent, alone)
+        _raise(outgoing, failed, unsent)
     if ended is not None:
         raise KafkaError("the transaction has ended") from ended
     return [written.offset for written in results if not isinstance(written, BaseException)]
 
 
-def _raise(
-    outgoing: Sequence[Outgoing], failed: Mapping[int, BaseException], unsent: set[int], alone: Container[str]
-) -> None:
+async def _is_fine(
+    pending: list[asyncio.Future[RecordMetadata]], last: asyncio.Future[RecordMetadata], most: int
+) -> bool:
+    """Whether records go on: once so many of a topic are pending, when they are written."""
+    pending.append(last)
+    if len(pending) < most:
+        return True
+    await asyncio.wait(pending)
+    fine = all(each.exception() is None for each in pending)
+    pending.clear()
+    return fine
+
+
+def _raise(outgoing: Sequence[Outgoing], failed: Mapping[int, BaseException], unsent: set[int]) -> None:
     refused = {place: error for place, error in failed.items() if _is_refusal(error, outgoing[place])}
-    topics = frozenset(outgoing[place].topic for place in failed)
+    topics = {outgoing[place].topic for place in failed}
     if not refused:
         error = next(iter(failed.values()))
         log.warning("records for %s are not written: %r", ", ".join(sorted(topics)), error)
         raise error
     of_topic = {outgoing[place].topic: error for place, error in refused.items() if isinstance(error, OF_TOPIC)}
     why = {place: of_topic[one.topic] for place, one in enumerate(outgoing) if one.topic in of_topic}
+    # A batch fails as a whole, so one that is the only one of its topic to fail so was alone in it.
+    alike = Counter((outgoing[place].topic, type(error)) for place, error in failed.items() if place not in unsent)
     for place, error in refused.items():
-        if len(outgoing) == 1 or outgoing[place].topic in alone or isinstance(error, InvalidPartitionsError):
+        if place in unsent or alike[outgoing[place].topic, type(error)] == 1:
             why[place] = error
     first = min(failed)
     suspects = [n for n, one in enumerate(outgoing) if n >= first and one.topic in topics and n not in why]
-    raise RefusedError(why, suspects, topics, sent=not failed.keys() <= unsent)
+    together = [place for place in refused if place not in why]
+    named = frozenset(outgoing[place].topic for place in refused)
+    raise RefusedError(why, suspects, named, sent=not failed.keys() <= unsent, together=together)
 
 
 def _is_refusal(error: BaseException, one: Outgoing) -> bool:

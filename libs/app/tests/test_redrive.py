@@ -7,6 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,16 @@ def test_a_second_failure_is_recognised_and_named_by_its_own_letter_the_next_tim
 
 
 def test_all_headers_of_a_letter_are_known_as_ours() -> None:
-    large = Record("orders", 0, 5, 99, b"a", b"1" * 2_000_000)
+    large = Record("orders", 0, 5, -7, b"a", b"1" * 2_000_000)
     assert {name for name, _ in letter(large).headers} | {"keygrouping-redriven"} == HEADERS
+
+
+@pytest.mark.parametrize(("told", "at"), [(b"-7", -7), (b"1600000000000", 1_600_000_000_000), (b"\xb2", 99), (b"", 99)])
+def test_an_event_has_its_own_time_if_its_letter_could_not_have_it(told: bytes, at: int) -> None:
+    made = letter(Record("orders", 0, 5, 99, b"a", b"1"))
+    found = letter_of(replace(made, headers=(*made.headers, ("keygrouping-event-time", told))), "billing")
+    assert found is not None
+    assert found.event({0}).time == at
 
 
 def test_what_cannot_be_sent_says_why() -> None:

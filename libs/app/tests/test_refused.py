@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -12,18 +13,21 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import NewTopic
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest
 from keygrouping_app import App, Event, Output
 from keygrouping_app.events import Outgoing
 from keygrouping_app.kafka import topics, transactions, writing
 from keygrouping_app.kafka.clients import new_producer
+from keygrouping_app.kafka.redriving import Redriving
 from keygrouping_app.kafka.runner import Runner
 from keygrouping_app.lanes import LoopLanes
+from keygrouping_app.redrive import Choice
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_service.records.aiokafka_adapter import send_request
 from keygrouping_service.records.record import Record
-from keygrouping_service.testing import Cluster, until
+from keygrouping_service.testing import Cluster, configure, until
 
 from .served import serving
 
@@ -417,6 +421,55 @@ async def test_a_dead_letter_that_is_too_large_for_its_topic_comes_without_its_v
     letters = await cluster.read(streams.dead)
     assert Counter((each.key, each.value) for each in letters) == {(b"a", None): 1, (None, b""): 1}
     assert all("keygrouping-truncated" in headers(each) for each in letters)
+
+
+@pytest.mark.parametrize("how", ["at-least-once", "exactly-once", "state"])
+async def test_a_dead_letter_of_a_time_that_its_topic_does_not_take_is_written_now(
+    streams: Streams, cluster: Cluster, topic_prefix: str, how: str
+) -> None:
+    """It tells the event's own time, with which the event is sent again."""
+    streams.dead = f"{topic_prefix}-recent"
+    hour = {"message.timestamp.before.max.ms": "3600000", "message.timestamp.after.max.ms": "3600000"}
+    await cluster.admin.create_topics(
+        [NewTopic(streams.dead, 1, 1, topic_configs=hour | {"max.message.bytes": "2000"})]
+    )
+    any_time = dict.fromkeys(hour, str(2**63 - 1))
+    await configure(cluster.admin, streams.source, any_time)
+    app, good, seen = streams.app(), False, Counter[tuple[int, int]]()
+
+    async def work(event: Event) -> None:
+        if event.value != 1:
+            seen[int(str(event.value)[:3]), event.time] += good
+            assert good
+
+    async def with_state(event: Event, _: dict[str, int]) -> None:
+        await work(event)
+
+    if how == "state":
+        app.on(streams.source, state=dict, retries=0)(with_state)
+    else:
+        app.on(streams.source, exactly_once=how == "exactly-once", retries=0)(work)
+    now = int(1000 * time.time())
+    times = [100, 1_600_000_000_000, now + 10**9, 2**62, now]
+    for number, at in enumerate(times * 10):
+        large = b"0" * (3000 if number < len(times) else 1)
+        await cluster.producer.send(streams.source, b"%d%s" % (100 + number, large), b"k%d" % number, 0, at)
+    await cluster.producer.flush()
+    await cluster.write(streams.source, [(b"b", b"1")] * (COUNT - len(times) * 10), 0)
+    await cluster.write(streams.source, [(b"b", b"1")] * COUNT, 1)
+    async with serving(app):
+        await until(streams.all_ended)
+        letters = await cluster.read(streams.dead)
+        told = Counter((each.key, headers(each).get("keygrouping-event-time")) for each in letters)
+        wrong = [None if at == now else b"%d" % at for at in times * 10]
+        assert told == Counter((b"k%d" % number, at) for number, at in enumerate(wrong))
+        assert all(abs(each.timestamp - now) < 3_600_000 for each in letters)
+        assert sum("keygrouping-truncated" in headers(each) for each in letters) == len(times)
+        assert {headers(each)["keygrouping-app"] for each in letters} == {streams.group.encode()}
+        good = True
+        await Redriving(app.settings(), Choice()).run(dry=False)
+        await until(lambda: sum(seen.values()) == len(times) * 9)
+    assert set(seen) == {(100 + number, at) for number, at in enumerate(times * 10) if number >= len(times)}
 
 
 async def test_a_state_is_as_if_the_event_whose_output_is_refused_had_not_been(streams: Streams) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from keygrouping_app.dead_letters import HEADERS, PREFIX, REDRIVEN
+from keygrouping_app.dead_letters import EVENT_TIME, HEADERS, PREFIX, REDRIVEN
 from keygrouping_app.events import Outgoing, Placed
 
 _RECEIPT = f"{PREFIX}redrive"
@@ -44,6 +44,12 @@ class Letter:
         return int(text) if text.isascii() and text.isdigit() else -1
 
     @property
+    def time(self) -> int:
+        """The event's, ms since the epoch."""
+        text = self.told.get(EVENT_TIME, "")
+        return int(text) if text.isascii() and text.removeprefix("-").isdigit() else self.raw.timestamp
+
+    @property
     def reason(self) -> str:
         """Why it failed, in a word."""
         return self.told.get(f"{PREFIX}reason", "")
@@ -70,7 +76,7 @@ class Letter:
         place = f"{self.raw.topic}/{self.raw.partition}/{self.raw.offset}"
         partition = self.partition if self.partition in partitions else None
         headers = (*own, (REDRIVEN, place.encode()))
-        return Outgoing(self.topic, partition, self.raw.timestamp, self.raw.key, self.raw.value, headers)
+        return Outgoing(self.topic, partition, self.time, self.raw.key, self.raw.value, headers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from aiokafka.errors import InvalidTimestampError, MessageSizeTooLargeError, RecordListTooLargeError
 
-from keygrouping_app.dead_letters import dead_letter, is_cut, without_value
+from keygrouping_app.dead_letters import corrected, dead_letter
 from keygrouping_app.events import Event, Outgoing
 from keygrouping_app.kafka.clients import Settings
 from keygrouping_app.kafka.partition import Returned
@@ -23,6 +23,7 @@ _PIECES = 64
 """In which what was refused together is tried out, one after another in a transaction that is soon over; the one that
 is refused is tried out in as many, until it is a record."""
 _BY_SIZE = (MessageSizeTooLargeError, RecordListTooLargeError)
+_BY_BOUND = (*_BY_SIZE, InvalidTimestampError)
 
 
 class RefusedStatesError(RefusedError):
@@ -55,24 +56,49 @@ def records_in(returned: Sequence[Returned]) -> list[Outgoing]:
     return [one for each in returned for one in each.outgoing]
 
 
-def refused_of(returned: Sequence[Returned], why: Mapping[int, BaseException]) -> dict[int, Failure]:
-    """Which are refused, by their place, given the errors of records by the place among `records_in`.
+def all_refused(records: Sequence[Outgoing], why: Mapping[int, BaseException]) -> dict[int, BaseException]:
+    """With all that bounds refuse as surely, which are found at once so: errors by the place among records."""
+    bad = [(records[place], each) for place, each in why.items() if place < len(records)]
+    bounds = [(one, each) for one, each in bad if isinstance(each, _BY_BOUND)]
+    as_bad = {
+        place: each for place, one in enumerate(records) for refused, each in bounds if _is_as_bad(one, refused, each)
+    }
+    return as_bad | dict(why)
 
-    Raises the error of a dead letter that can't be made any smaller: there is no other place for its event.
+
+def instead_of(
+    returned: Sequence[Returned], why: Mapping[int, BaseException], settings: Settings
+) -> dict[int, tuple[Failure, Returned]]:
+    """What is written instead of those that are refused, and why they are, by their place.
+
+    `why`: errors of records by the place among `records_in`. It is raised of a dead letter that can't be written in
+    another form: there is no other place for its event.
     """
-    found: dict[int, Failure] = {}
-    place = 0
+    found: dict[int, tuple[Failure, Returned]] = {}
+    first = 0
     for number, each in enumerate(returned):
-        for one in each.outgoing:
-            error = why.get(place)
-            place += 1
-            if error is None:
-                continue
-            if each.letters and is_cut(one):
-                raise error
-            detail = f"the broker refuses a record of {one.size} bytes for {one.topic!r}: {error}"[:_MOST_DETAIL]
-            found.setdefault(number, Failure(REFUSED, detail, retry=False))
+        errors = [why.get(first + place) for place in range(len(each.outgoing))]
+        first += len(errors)
+        bad = [(one, error) for one, error in zip(each.outgoing, errors, strict=True) if error is not None]
+        if not bad:
+            continue
+        one, error = bad[0]
+        detail = f"the broker refuses a record of {one.size} bytes for {one.topic!r}: {error}"[:_MOST_DETAIL]
+        failure = Failure(REFUSED, detail, retry=False)
+        letters = letters_of(each.events, failure, settings)
+        if each.letters:
+            letters = [_corrected(*both) for both in zip(each.outgoing, errors, strict=True)]
+        found[number] = failure, Returned(each.events, letters, letters=True)
     return found
+
+
+def _corrected(letter: Outgoing, error: BaseException | None) -> Outgoing:
+    if error is None:
+        return letter
+    better = corrected(letter, is_late=isinstance(error, InvalidTimestampError))
+    if better is None:
+        raise error
+    return better
 
 
 def spoils_of(error: BaseException, records: Sequence[Outgoing], states: States | None) -> dict[int, Failure]:
@@ -101,6 +127,8 @@ def spoils_of(error: BaseException, records: Sequence[Outgoing], states: States 
 
 def _is_as_bad(one: Outgoing, refused: Outgoing, why: BaseException) -> bool:
     """Whether it would be refused as surely, by a bound of its topic: so all are found at once."""
+    if one.topic != refused.topic:
+        return False
     if isinstance(why, _BY_SIZE):
         return one.size >= refused.size
     if isinstance(why, InvalidTimestampError) and one.time >= 0:
@@ -116,10 +144,3 @@ def _is_ahead(refused: Outgoing, why: BaseException) -> bool:
 def letters_of(events: Sequence[Event], failure: Failure, settings: Settings) -> list[Outgoing]:
     """The dead letters of events."""
     return [dead_letter(event, failure, settings.dead_letters, settings.group) for event in events]
-
-
-def instead_of(each: Returned, failure: Failure, settings: Settings) -> Returned:
-    """Dead letters instead of what is refused; without values instead of dead letters."""
-    if each.letters:
-        return Returned(each.events, [without_value(one) for one in each.outgoing], letters=True)
-    return Returned(each.events, letters_of(each.events, failure, settings), letters=True)

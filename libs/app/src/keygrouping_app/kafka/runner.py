@@ -56,11 +56,11 @@ from keygrouping_app.kafka.ranges import (
 )
 from keygrouping_app.kafka.refusals import (
     RefusedStatesError,
+    all_refused,
     blamed,
     instead_of,
     letters_of,
     records_in,
-    refused_of,
     spoils_of,
 )
 from keygrouping_app.kafka.rooms import parts_of
@@ -723,9 +723,9 @@ class Runner:
         left = [one for each in returned.values() for one in each]
         try:
             while left:
-                why = refused_of(left, await self._writer.write(records_in(left)))
-                refused += [(left[place], failure) for place, failure in why.items()]
-                left = [instead_of(left[place], failure, self._settings) for place, failure in why.items()]
+                instead = instead_of(left, await self._writer.write(records_in(left)), self._settings)
+                refused += [(left[place], failure) for place, (failure, _) in instead.items()]
+                left = [each for _, each in instead.values()]
         except BaseException:
             # Some may be written: they are written again, which at least once allows.
             for partition, each in returned.items():
@@ -900,15 +900,15 @@ class Runner:
                 if not found:
                     pieces |= dict.fromkeys(error.topics, size)
                     continue
-                if not (why := refused_of(left, found)):
+                if not (instead := instead_of(left, all_refused(sent, found), self._settings)):
                     behind = len(sent) + len(surplus)
                     of_states = {place - behind: each for place, each in found.items()}
                     raise RefusedStatesError(of_states, [], error.topics, sent=error.sent) from error
-            refused += [(left[place], failure) for place, failure in why.items()]
+            refused += [(left[place], failure) for place, (failure, _) in instead.items()]
             if states and partials is None and any(not each.letters for each, _ in refused):
                 return None, refused
-            for place, failure in why.items():
-                left[place] = instead_of(left[place], failure, self._settings)
+            for place, (_, other) in instead.items():
+                left[place] = other
 
     # The clients.
 

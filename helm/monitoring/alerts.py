@@ -580,10 +580,12 @@ APPS = (
         f"{_REFUSED} > 0",
         "5m",
         "critical",
-        f"Nothing of {{{{ $value | humanize }}}} partitions of {{{{ $labels.topic }}}} is committed in app {_OF_APP}",
+        f"A broker refuses what belongs to {{{{ $value | humanize }}}} partitions of {{{{ $labels.topic }}}} in app "
+        f"{_OF_APP}",
         "In {{ $labels.instance }} a broker has refused for five minutes what belongs to commits of "
-        "{{ $value | humanize }} partitions: a right is missing, or a topic of the app. Nothing is lost; outputs and "
-        "states are not written, and once what is to be written fills the memory, nothing is handled.",
+        "{{ $value | humanize }} partitions: a right is missing, or a topic of the app, or one does not take a state. "
+        "Nothing is lost. But for single states, outputs and states are not written, and once what is to be written "
+        "fills the memory, nothing is handled.",
     ),
     Alert(
         "KeygroupingAppDeadLetters",

@@ -153,7 +153,8 @@ APPS = Board(
                 ),
                 Panel(
                     "Partitions that can't commit",
-                    "Partitions of which nothing is committed, as a broker refuses for good what belongs to it.",
+                    "Partitions of which nothing is committed, as a broker refuses for good what belongs to it, or of "
+                    "which it refuses a state that no event has made.",
                     "short",
                     one("sum by (group, topic) (keygrouping_app_refused_partitions)", _EACH),
                     limits=(1,),

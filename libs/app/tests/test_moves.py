@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
@@ -18,7 +18,7 @@ from unittest.mock import patch
 import orjson
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, PolicyViolationError
 from aiokafka.structs import OffsetAndMetadata
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,10 +27,12 @@ from keygrouping_app.events import Outgoing, Record
 from keygrouping_app.kafka.changelog import LARGEST_RECORD, Copy, changelog_of, slots_of
 from keygrouping_app.kafka.moved import Slots
 from keygrouping_app.kafka.ranges import split_states, with_states
+from keygrouping_app.kafka.refusals import Known
 from keygrouping_app.kafka.runner import Runner
 from keygrouping_app.kafka.writing import RefusedError
 from keygrouping_app.kept import Kept
 from keygrouping_app.moves import BusyError, Done, Moves, Topics, place_of
+from keygrouping_app.parts import key_of
 from keygrouping_app.scheduler import Scheduler
 from keygrouping_app.state import LARGEST_STATE
 from keygrouping_app.states import InputKey, States
@@ -38,6 +40,7 @@ from keygrouping_app.virtual_time import VirtualTime
 
 INPUTS, SLOTS, KEYS = 2, 2, "ab"
 IN, SLOT = "in", slots_of("group", "in")
+STATES = changelog_of("group", IN)
 INPUT_PLACES = [TopicPartition(IN, each) for each in range(INPUTS)]
 PLACES = [*INPUT_PLACES, *(TopicPartition(SLOT, each) for each in range(SLOTS))]
 END_ROUNDS = 400
@@ -65,7 +68,7 @@ Step: TypeAlias = tuple[str, int, int]
 """What happens, and two numbers for it."""
 STEPS = [
     *("read", "read", "wait", "commit", "commit", "commit", "late", "late", "answers", "order", "order"),
-    *("refused", "too large", "crash", "lost answer", "compact"),
+    *("refused", "too large", "not at home", "not in a slot", "crash", "lost answer", "compact"),
 ]
 
 
@@ -125,9 +128,10 @@ class Transactions:
         self._world = world
         self._tp = tp
         self.end = "committed"
+        self.made_by: Callable[[bytes], Sequence[int]] = lambda _: []
 
     async def commit(
-        self, what: OffsetAndMetadata, outgoing: Sequence[Outgoing], states: Sequence[Outgoing], _: Container[str]
+        self, what: OffsetAndMetadata, outgoing: Sequence[Outgoing], states: Sequence[Outgoing], _: Mapping[str, int]
     ) -> OffsetAndMetadata:
         """As that of Kafka's."""
         await asyncio.sleep(0.01)
@@ -135,6 +139,11 @@ class Transactions:
             raise KafkaConnectionError
         if self.end == "too large" and any(each.topic == SLOT for each in outgoing):
             raise RefusedError({}, [], frozenset({SLOT}), sent=True)
+        if self.end == "not at home" and any(each.topic == STATES and each.value for each in outgoing):
+            raise RefusedError({}, [], frozenset({STATES}), sent=True)
+        come = [n for n, each in enumerate(states, len(outgoing)) if each.value and self.has_come(each)]
+        if self.end == "not in a slot" and come:
+            raise RefusedError({come[0]: PolicyViolationError()}, [], frozenset({states[0].topic}), sent=True)
         offsets = [self._world.append(each) for each in [*outgoing, *states]]
         if states:
             last = max(offsets[-len(states) :])
@@ -145,6 +154,10 @@ class Transactions:
         if self.end == "late":
             await asyncio.sleep(1.0)
         return what
+
+    def has_come(self, one: Outgoing) -> bool:
+        """Whether it is a state that no event has changed since it came to a slot."""
+        return one.topic == changelog_of("group", SLOT) and not self.made_by(key_of(one.key or b""))
 
 
 class Owner:
@@ -165,6 +178,8 @@ class Owner:
         assert copy.newest <= (split_states(found.metadata)[1] or 0), "states that belong to no commit"
         self.partition = runner.moving.partition(tp, found, None, None, copy)
         runner.partitions[tp] = self.partition
+        assert self.partition.states is not None
+        self.transactions.made_by = self.partition.states.made_by
 
     def read(self, most: int) -> None:
         """Takes some of the records that are next."""
@@ -268,7 +283,7 @@ class Group:
             case "order":
                 slot = [None, *range(SLOTS)][second % (SLOTS + 1)]
                 self.owners[INPUT_PLACES[first % INPUTS]].order(KEYS[first // INPUTS % len(KEYS)], slot)
-            case "refused" | "too large" | "lost answer":
+            case "refused" | "too large" | "not at home" | "not in a slot" | "lost answer":
                 await self._fail(tp, what)
             case "late":
                 await self._commit_late(tp, random.Random(second))
@@ -373,7 +388,8 @@ def look_at(seed: int) -> None:
     for tp in PLACES:
         chance.choice(members).append(tp)
     size = chance.choice([7, 20, 1000])
-    with patch("keygrouping_app.kept.PART_BYTES", size):
+    # Events that change what is known to be refused would be dead letters.
+    with patch("keygrouping_app.kept.PART_BYTES", size), patch.object(Known, "learn"):
         world = asyncio.run(play(given, steps, members))
     wanted: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     outputs: defaultdict[tuple[int, str], list[bytes]] = defaultdict(list)

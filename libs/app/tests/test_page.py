@@ -180,7 +180,7 @@ def test_a_partition_of_which_nothing_is_committed_is_shown_with_why(site: Site,
     page = opens(site.url)
     expect(page.locator("h2")).to_contain_text("orders")
     expect(page.get_by_text("Not committed")).to_have_count(0)
-    held.refusal = f"records are refused {NASTY}"
+    held._refusal = f"records are refused {NASTY}"
     expect(page.get_by_text("Not committed")).to_have_count(1)
     assert tile(page, "Not committed") == "3: records are refused <img src=x onerror=alert(1)>\\u{202e}\\u{7}"
 

@@ -22,14 +22,16 @@ from keygrouping_app.kafka.moved import MovedPartition
 from keygrouping_app.kafka.ranges import with_states
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kept import PART_BYTES, Kept, parts_of
-from keygrouping_app.moves import Done, Topics, Visits, _state_records
+from keygrouping_app.moves import Done, Topics, Visits, Waiting, _state_records
 from keygrouping_app.parts import Parts, in_parts
+from keygrouping_app.scheduler import Scheduler
 from keygrouping_app.state import LARGEST_STATE
 from keygrouping_app.states import RESERVED, States
 
 TP = TopicPartition("in", 0)
 SIZE = 10
 BYTES_TOPIC = Topic("in", value=BYTES)
+NO_LANES: Waiting = Scheduler(concurrency=1)
 
 
 @dataclass
@@ -160,10 +162,13 @@ async def test_a_slot_is_read_on_behind_parts_although_gaps_have_no_room_and_com
     assert slot.due() is None
     last = Record("slots", 0, 20 * len(cut), 1, cut[-1].key, cut[-1].value, cut[-1].headers)
     slot.take([last], last.offset + 1)
-    found = slot.due()
+    assert slot.due() is None
+    found = slot.due((), slot.step(NO_LANES))
     assert found is not None
     assert (found.offset, decode(found.offset, "").ranges) == (last.offset + 1, ())
     assert slot.room(1000, 1 << 30) <= 1000
+    assert states.withhold([b"1:k"])
+    assert slot.due((), slot.step(NO_LANES)) is None, "it is nowhere else until it is written"
     kept = states.peek(states.of_input(1, b"k"))
     assert kept is not None
     assert len(kept.data) == 50 * PART_BYTES
@@ -185,6 +190,8 @@ async def test_a_slot_to_which_many_states_come_at_once_is_read_to_the_end(seed:
         log += [each, *[None] * chance.randrange(20, 60)]
     position = 0
     while position < len(log):
+        slot.stepped(slot.step(NO_LANES))  # the transaction by which states that have come whole are written
+        states.take()
         room = slot.room(5000, 1 << 26)
         assert room >= 100, "a runner does not read less at once"
         for offset in range(position, min(len(log), position + min(room, chance.randrange(1, 400)))):
@@ -195,7 +202,7 @@ async def test_a_slot_to_which_many_states_come_at_once_is_read_to_the_end(seed:
                 slot.take([Record("slots", 0, offset, 1, one.key, one.value, one.headers)], offset + 1)
             position = offset + 1
     assert not slot.is_half_read
-    assert slot.due() == OffsetAndMetadata(len(log), with_states("", None))
+    assert slot.due((), slot.step(NO_LANES)) == OffsetAndMetadata(len(log), with_states("", None))
     assert len(list(states.groups())) == 12
 
 

@@ -369,16 +369,16 @@ def test_a_state_that_cannot_be_read_does_not_end_by_its_age_while_events_of_its
 ) -> None:
     states = States(State(Account, ttl=ttl))
     states.restore(b"a", Kept(b"old", 1000, 1))
-    states.renew(b"a", 5000, [1])
-    states.renew(b"a", 4000, [1])
-    states.renew(b"none", 5000, [1])
+    states.renew(b"a", 5000)
+    states.renew(b"a", 4000)
+    states.renew(b"none", 5000)
     assert states.peek(b"a") == Kept(b"old", renewed, 1)
     assert states.take() == ({b"a": Kept(b"old", 5000, 1)} if ttl else {})
     states.keep(b"b", None, b"{}", 14_000)
     states.end_old(lambda _: False)
     assert states.peek(b"a") is not None
     states.close()
-    states.renew(b"a", 9000, [1])
+    states.renew(b"a", 9000)
     assert states.take() == {}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.protocol.produce import ProduceRequest
 from keygrouping_app import App, AppError, Event, Output, State
-from keygrouping_app.kafka import transactions
+from keygrouping_app.kafka import refusals, transactions
 from keygrouping_app.kafka.changelog import USUAL_BYTES, prepare
 from keygrouping_app.kafka.redriving import Redriving
 from keygrouping_app.kafka.transactions import OnceProducer
@@ -32,6 +33,8 @@ from .test_moves_kafka import answered
 pytestmark = pytest.mark.kafka
 
 LONG_AGO = 1_600_000_000_000
+RECENT = {"message.timestamp.before.max.ms": "3600000", "message.timestamp.after.max.ms": str(2**63 - 1)}
+"""Of a changelog that takes no states that were changed more than an hour ago."""
 
 
 @dataclass
@@ -269,10 +272,232 @@ async def test_a_state_that_the_changelog_refuses_makes_a_dead_letter_and_holds_
         await until(lambda: bank.has_balance(5010))
 
 
+class Padded:
+    """A member in which each state has the balance in its note once more, as so many letters, and how to ask it."""
+
+    def __init__(self, bank: Bank, moves: Any = None, **options: Any) -> None:
+        (self.port,) = free_ports(1)
+
+        async def grow(event: Event, account: Account) -> Output:
+            account.balance += event.value
+            account.note = "x" * account.balance
+            return Output(bank.out, [str(event.key), account.balance], key=event.key)
+
+        self.app = bank.app(State(Account, moves=moves, **options), grow)
+        self.app.override({"port": self.port}, {})
+
+    async def order(self, key: str, slot: int | None) -> None:
+        body = json.dumps({"slot": slot}).encode()
+        assert (await answered(self.port, f"/keys/{key}/slot", body))[0] == HTTPStatus.ACCEPTED
+
+    async def told(self) -> Any:
+        (told,) = json.loads((await answered(self.port, "/keys"))[1])["handlers"]
+        return told
+
+    async def places(self) -> dict[str, int]:
+        """The slots of keys that are not at home, and not on their way."""
+        return {each["key"]: each["slot"] for each in (await self.told())["moves"]["keys"] if "to" not in each}
+
+    async def is_at(self, **slots: int) -> bool:
+        return await self.places() == slots
+
+    async def refused(self) -> str:
+        """What /keys and metrics tell alike."""
+        told = "".join((await self.told())["refused"].values())
+        _, metrics = await answered(self.port, "/metrics")
+        assert (" 0.0" if not told else " 1.0") in next(
+            each for each in metrics.splitlines() if each.startswith("keygrouping_app_refused_partitions{")
+        )
+        return told
+
+
+async def sums(bank: Bank) -> list[list[Any]]:
+    return sorted(json.loads(each) for each in await bank.balances())
+
+
+def begun_again(caplog: pytest.LogCaptureFixture) -> int:
+    return sum("begins again from what is committed" in each for each in caplog.messages)
+
+
+async def test_a_key_whose_state_is_not_taken_any_more_is_known_and_not_tried_with_each_event(
+    bank: Bank, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "KNOWN_SECONDS", 5.0)
+    member = Padded(bank)
+    async with serving(member.app):
+        await bank.pay(5000)
+        await bank.pay(1, key=b"b")
+        await bank.reach(2)
+        await bound(bank, bank.changelog, 2000)
+        for number in range(10):
+            await bank.pay(1)
+            await bank.pay(1, key=b"b")
+            await until(partial(bank.has_letters, number + 1))
+            await bank.reach(3 + number)
+        assert begun_again(caplog) <= 3
+        await bank.pay(-4000)
+        await bank.reach(13)
+        await bound(bank, bank.changelog, USUAL_BYTES)
+        await asyncio.sleep(5)
+        await bank.pay(5000)
+        await bank.reach(14)
+    assert await sums(bank) == [["a", 1000], ["a", 5000], ["a", 6000], *(["b", number + 1] for number in range(11))]
+    letters = [dict(each.headers) for each in await bank.cluster.read(bank.dead)]
+    assert [each["keygrouping-reason"] for each in letters] == [b"refused_state"] * 10
+    assert all(b"keygrouping redrive --reason refused_state" in (each["keygrouping-detail"] or b"") for each in letters)
+
+
+async def test_a_state_that_cannot_be_read_nor_written_again_is_left_and_told_of(
+    bank: Bank, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a time to live it would be written with the times of its events."""
+    now = int(1000 * time.time())
+    member = Padded(bank, ttl=3600)
+    async with serving(member.app):
+        await bank.cluster.producer.send_and_wait(bank.topic, b"5000", b"a", 0, now - 900_000)
+        await bank.cluster.producer.send_and_wait(bank.topic, b"1", b"b", 0, now - 900_000)
+        await bank.reach(2)
+    later = Padded(bank, ttl=3600, version=2, upgrade=cents_of_few)
+    async with serving(later.app):
+        await bank.pay(1, key=b"b")
+        await bank.reach(3)
+        await bound(bank, bank.changelog, 2000)
+        for number in range(5):
+            await bank.pay(1)
+            await bank.pay(1, key=b"b")
+            await until(partial(bank.has_letters, number + 1))
+            await bank.reach(4 + number)
+        await until(later.refused)
+        assert "key b'a'" in await later.refused()
+    assert begun_again(caplog) == 0
+    letters = [dict(each.headers) for each in await bank.cluster.read(bank.dead)]
+    assert [each["keygrouping-reason"] for each in letters] == [b"unreadable_state"] * 5
+    assert sum("is not written" in each for each in caplog.messages) == 1
+
+
+def cents_of_few(old: Any, version: int) -> Any:
+    """Knows small ones."""
+    if old["balance"] > 100:
+        raise LookupError("no such account")
+    return cents_of(old, version)
+
+
+async def test_a_state_that_arrives_at_a_slot_and_is_refused_there_holds_up_no_other_key_and_is_not_lost(
+    bank: Bank, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever has the slot. It is written when the changelog takes it, as with an event of a time that it takes."""
+
+    async def pay_old(amount: int) -> None:
+        await bank.cluster.producer.send_and_wait(bank.topic, b"%d" % amount, b"a", 0, LONG_AGO)
+
+    changelog, member = bank.changelog_of_a("ordered"), Padded(bank, "ordered")
+    async with serving(member.app):
+        await pay_old(500)
+        await bank.pay(1, key=b"b")
+        await bank.reach(2)
+        await member.order("b", 0)
+        await until(lambda: member.is_at(b=0))
+        await configure(bank.cluster.admin, changelog, {"cleanup.policy": "compact", **RECENT})
+        await member.order("a", 0)
+        await until(lambda: member.is_at(a=0, b=0))
+    for number in range(3):
+        again = Padded(bank, "ordered")
+        async with serving(again.app):
+            await pay_old(1)
+            await bank.pay(1, 1, key=b"b")
+            await until(partial(bank.has_letters, number + 1))
+            await bank.reach(4 + 2 * number)
+            await until(again.refused)
+            assert "key b'0:a'" in await again.refused()
+    assert begun_again(caplog) <= 3
+    assert not await bank.states_of_a("ordered")
+    last = Padded(bank, "ordered")
+    async with serving(last.app):
+        await bank.pay(2)
+        await bank.reach(9)
+        assert await states_of_a(bank) == [502]
+        await until(lambda: is_not_refused(last))
+        await configure(bank.cluster.admin, changelog, {"cleanup.policy": "compact"})
+        await Redriving(last.app.settings(), Choice()).run(dry=False)
+        await bank.reach(12)
+    assert [each for each in await sums(bank) if each[0] == "a"] == [["a", each] for each in (500, *range(502, 506))]
+    assert [each for each in await sums(bank) if each[0] == "b"] == [["b", each] for each in range(1, 8)]
+
+
+async def test_a_state_that_arrived_at_a_slot_and_is_refused_may_go_home_or_is_written_when_it_can_be(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "KNOWN_SECONDS", 5.0)
+    member = Padded(bank, "ordered")
+    async with serving(member.app):
+        await bank.pay(5000)
+        await bank.reach(1)
+        await bound(bank, bank.changelog_of_a("ordered"), 2000)
+        await member.order("a", 0)
+        await until(lambda: member.is_at(a=0))
+        await until(member.refused)
+        await member.order("a", None)
+        await until(lambda: member.is_at())
+        await until(lambda: is_not_refused(member))
+        await bank.pay(1)
+        await bank.reach(2)
+        await member.order("a", 1)
+        await until(lambda: member.is_at(a=1))
+        await until(member.refused)
+        assert await states_of_a(bank) == []
+        await bound(bank, bank.changelog_of_a("ordered"), USUAL_BYTES)
+        await until(lambda: is_not_refused(member))
+        assert await states_of_a(bank) == [5001]
+    async with serving(Padded(bank, "ordered").app):
+        await bank.pay(1)
+        await bank.reach(3)
+    assert await sums(bank) == [["a", 5000], ["a", 5001], ["a", 5002]]
+    assert not await bank.cluster.read(bank.dead)
+
+
+async def states_of_a(bank: Bank) -> list[int]:
+    """The balances that are written where its slot keeps them."""
+    found = await bank.states_of_a("ordered")
+    return [json.loads(each.value)["balance"] for each in found if each.value is not None]
+
+
+async def is_not_refused(member: Padded) -> bool:
+    return not await member.refused()
+
+
+async def test_a_key_whose_state_home_refuses_stays_at_its_slot_and_holds_up_no_other(
+    bank: Bank, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = Padded(bank, "ordered")
+    async with serving(member.app):
+        await bank.pay(5000)
+        await bank.pay(1, key=b"b")
+        await bank.reach(2)
+        for key in "ab":
+            await member.order(key, 0)
+        await until(lambda: member.is_at(a=0, b=0))
+        await bound(bank, bank.changelog, 2000)
+        await member.order("a", None)
+        await bank.pay(1)
+        await bank.pay(1, key=b"b")
+        await bank.reach(4)
+        await until(lambda: member.is_at(a=0, b=0))
+        await member.order("b", None)
+        await until(lambda: member.is_at(a=0))
+        assert not await member.refused()
+        await bound(bank, bank.changelog, USUAL_BYTES)
+        await member.order("a", None)
+        await until(lambda: member.is_at())
+        await bank.pay(1)
+        await bank.reach(5)
+    assert await sums(bank) == [["a", 5000], ["a", 5001], ["a", 5002], ["b", 1], ["b", 2]]
+    assert not await bank.cluster.read(bank.dead)
+    assert sum("stay where they are" in each for each in caplog.messages) == 1
+
+
 async def bounded_times(bank: Bank) -> None:
     """Creates the changelog: of states that were changed more than an hour ago it takes none."""
-    times = {"message.timestamp.before.max.ms": "3600000", "message.timestamp.after.max.ms": str(2**63 - 1)}
-    topic = NewTopic(bank.changelog, 1, 1, topic_configs={"cleanup.policy": "compact", **times})
+    topic = NewTopic(bank.changelog, 1, 1, topic_configs={"cleanup.policy": "compact", **RECENT})
     await bank.cluster.admin.create_topics([topic])
 
 
@@ -282,9 +507,9 @@ async def test_all_states_that_a_changelog_refuses_by_one_bound_are_found_at_onc
     """The partition reads its states again for all of a transaction, not for each."""
     await bounded_times(bank)
     keys = [b"%d" % number for number in range(30)]
-    for time, amount in ((None, 1), (LONG_AGO, 100), (None, 10)):
-        for key in keys if time else [b"now"]:
-            await bank.cluster.producer.send(bank.topic, b"%d" % amount, key, 0, time)
+    for at, amount in ((None, 1), (LONG_AGO, 100), (None, 10)):
+        for key in keys if at else [b"now"]:
+            await bank.cluster.producer.send(bank.topic, b"%d" % amount, key, 0, at)
     await bank.cluster.producer.flush()
     app = bank.app()
     app.override({"commit_interval": 1}, {})
@@ -319,8 +544,8 @@ async def test_one_bad_state_among_very_many_is_found_by_few_attempts(
     monkeypatch.setattr(OnceProducer, "begin_transaction", counted)
     monkeypatch.setattr(OnceProducer, "_answered", slowly)
     for number in range(count):
-        time = LONG_AGO if number == bad else None
-        await bank.cluster.producer.send(bank.topic, b"%d" % (number + 1), b"k%d" % number, 0, time)
+        at = LONG_AGO if number == bad else None
+        await bank.cluster.producer.send(bank.topic, b"%d" % (number + 1), b"k%d" % number, 0, at)
     await bank.cluster.producer.flush()
     app = bank.app()
     app.override({"commit_interval": 5, "max_events": 4 * count}, {})

@@ -23,8 +23,9 @@ from keygrouping_app.kafka.changelog import records_of
 from keygrouping_app.kafka.partition import Partition
 from keygrouping_app.kafka.refusals import RefusedStatesError, spoils_of
 from keygrouping_app.kafka.writing import RefusedError
+from keygrouping_app.kept import Kept
 from keygrouping_app.scheduler import Failure
-from keygrouping_app.states import States
+from keygrouping_app.states import InputKey, States
 
 AHEAD = int(1000 * time.time()) + 10_000_000
 
@@ -134,6 +135,51 @@ async def test_a_partition_that_has_nothing_to_commit_any_more_is_not_told_to_be
     partition.refuse("records for bank.in.states are refused")
     assert partition.due() is not None
     assert partition.refusal
+
+
+def learned(error: Exception, one: Outgoing) -> refusals.Known:
+    known = refusals.Known()
+    known.learn(RefusedStatesError({0: error}, [], frozenset({"bank.in.states"}), sent=True), [one])
+    return known
+
+
+def test_what_is_as_bad_as_what_was_refused_is_known_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = states_with((b"a", 10, 1000, 1), (b"b", 100, 500, 2), (b"c", 200, 900, 3), (b"d", 5, 400, 4))
+    a, b, c, d = taken(states)
+    for error, bad in (
+        (MessageSizeTooLargeError(), [b, c]),
+        (InvalidTimestampError(), [b, d]),
+        (PolicyViolationError(), [b]),
+        (TopicAuthorizationFailedError(), []),
+    ):
+        known = learned(error, b)
+        assert [one for one in (a, b, c, d) if known.why([one])] == bad
+        assert all(f"{one.size} bytes" in known.why([a, one]) for one in bad if one is not a)
+    known = learned(MessageSizeTooLargeError(), c)
+    known.learn(RefusedStatesError({1: MessageSizeTooLargeError()}, [], frozenset({"x"}), sent=True), [a, b])
+    assert known.why([b])
+    now = time.monotonic()
+    monkeypatch.setattr("time.monotonic", lambda: now + refusals.KNOWN_SECONDS + 1)
+    assert not known.why([c])
+    assert not known
+
+
+def test_only_what_no_event_has_made_is_left_out_and_only_until_one_has() -> None:
+    states = states_with((b"a", 10, 1000, 1), (b"b", 10, 1000, 2))
+    states.take()
+    states.arrive(InputKey(0, b"a"), Kept(b"come", 1, 1))
+    states.keep(b"b", states.peek(b"b"), b"made", 2000, [3])
+    assert states.withhold([b"a", b"b", b"none"])
+    assert not states.withhold([b"b"])
+    assert states.take().keys() == {b"b"}
+    assert states.withheld == {b"a"}
+    states.write_withheld()
+    assert states.will_write(b"a")
+    assert states.withhold([b"a"])
+    states.keep(b"a", states.peek(b"a"), b"made", 2000, [4])
+    assert states.withheld == set()
+    assert states.take()[b"a"] == Kept(b"made", 2000, 1)
+    assert states.made_by(b"a") == [4]
 
 
 class Broker:

@@ -28,7 +28,7 @@ from keygrouping_app.kept import Kept, UnreadableStateError, UnusableStateError
 from keygrouping_app.partials import Partials
 from keygrouping_app.scheduler import Call, Failure
 from keygrouping_app.state import Form
-from keygrouping_app.tally import HANDLED, UNREADABLE, Tally, Typical
+from keygrouping_app.tally import HANDLED, REFUSED_STATE, UNREADABLE, Tally, Typical
 
 log = logging.getLogger(__name__)
 
@@ -182,13 +182,15 @@ class Lanes:
             self._end_app(call, str(error))
             raise
 
-    def _keep_state(self, call: Call) -> list[Outgoing]:
-        """Gives what is to be written of it to another partition's owner, if states merge."""
+    def _keep_state(self, call: Call) -> list[Outgoing] | Failure:
+        """Gives what is to be written of it to another partition's owner, if states merge; or why it is not kept."""
         if self.partials is not None:
             return self.partials.of(call)
         states = call.events[0].source.states
         assert states is not None
         try:
+            if why := states.why_not_kept(call.queue.key, call.kept, call.after, _place_of(call)[0]):
+                return Failure(REFUSED_STATE, why, retry=False)
             states.keep(call.queue.key, call.kept, call.after, *_place_of(call))
         except UnusableStateError as error:
             self._end_app(call, str(error))
@@ -200,7 +202,7 @@ class Lanes:
         states = call.events[0].source.states
         assert states is not None
         try:
-            states.renew(call.queue.key, *_place_of(call))
+            states.renew(call.queue.key, _place_of(call)[0])
         except UnusableStateError as error:
             self._end_app(call, str(error))
             raise
@@ -226,7 +228,10 @@ class Lanes:
         tally.add(HANDLED if failure is None else failure.reason, seconds)
         if failure is None and self._form is not None:
             partials = self._keep_state(call)
-            outputs = [*outputs, *partials] if partials else outputs
+            if isinstance(partials, Failure):
+                failure = partials
+            elif partials:
+                outputs = [*outputs, *partials]
         ended = scheduler.finish(call, now, failure)
         if ended and failure is not None and failure.reason == UNREADABLE:
             self._renew_state(call)

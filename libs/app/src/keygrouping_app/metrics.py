@@ -84,7 +84,8 @@ DEFINITIONS: dict[str, tuple[Kind, str, tuple[str, ...]]] = {
     ),
     "refused_partitions": (
         GaugeMetricFamily,
-        "Partitions of which nothing is committed, as a broker refuses for good what belongs to it.",
+        "Partitions of which nothing is committed, as a broker refuses for good what belongs to it, or of which it "
+        "refuses a state that no event has made.",
         ("topic",),
     ),
     "retries_total": (CounterMetricFamily, "Further tries of events that failed.", ("topic",)),

@@ -77,6 +77,8 @@ class Step:
     marks: list[Outgoing] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     done: list[Callable[[], None]] = field(default_factory=list)
+    sent: list[InputKey] = field(default_factory=list)
+    """Keys of a slot of which the states are sent on."""
     keys: set[bytes] = field(default_factory=set)
     """Keys in the changelog of which the states are told by `marks`: they need not be written besides."""
     bytes: int = 0
@@ -312,11 +314,20 @@ class Visits:
         self._arrived: Counter[Hashable] = Counter()
         """How many states of each key have come since it was here last."""
         self.here: set[Hashable] = set(states.groups())
+        self._unwritten: dict[InputKey, list[int]] = {}
+        """Offsets of states that have come and are not written yet: until then they are nowhere else."""
+        self._staying: set[InputKey] = set()
+        """Keys whose call is answered with that they stay, as their states are refused where they are to go."""
 
     @property
     def called(self) -> int:
         """How many keys are to go."""
         return len(self._calls)
+
+    @property
+    def waits(self) -> bool:
+        """Whether keys are to go, or states have come that are not written yet."""
+        return bool(self._calls or self._unwritten)
 
     @property
     def half_read(self) -> bool:
@@ -330,7 +341,8 @@ class Visits:
     def take(self, raw: Raw) -> list[int]:
         """Takes a record that is no event; gives the offsets that have ended with it. KeyError if it is an event.
 
-        Parts of a state end with its record: until then whoever takes over has to read them again.
+        A state ends when it is written, see `step`, and its parts with it: until then whoever takes over has to read
+        them again.
         """
         name, value = raw.headers[-1] if raw.headers else ("", None)
         if name not in (_STATE, _CALL, PART) or raw.key is None:
@@ -351,22 +363,33 @@ class Visits:
                 f"reset: to go on without that state, reset the group's offset of this partition to {raw.offset + 1}, "
                 "which leaves out what has not ended before"
             )
-        if whole.raw.value is not None:
-            self._states.arrive(group, Kept(whole.raw.value, int(second), version_of(raw.headers)))
-        return [*whole.parts, raw.offset]
+        if whole.raw.value is None:
+            return [raw.offset]
+        self._states.arrive(group, Kept(whole.raw.value, int(second), version_of(raw.headers)))
+        self._unwritten.setdefault(group, []).extend([*whole.parts, raw.offset])
+        return []
 
-    def step(self, lanes: Waiting) -> Step:
-        """What is due: states of keys that were called, and of which nothing is left to be handled."""
+    def step(self, lanes: Waiting, *, closed: bool = False) -> Step:
+        """What is due: states of keys that were called, and of which nothing is left to be handled.
+
+        What has come of states that are written, or sent on, ends with it. `closed`: nothing else does.
+        """
         step = Step()
-        for group, (offset, target) in self._calls.items():
+        for group, (offset, target) in {} if closed else self._calls.items():
             if lanes.has(group):
                 continue
             if step.bytes > _MOST_BYTES:
                 break
             source, key = group.source, self._states.in_input(group)
+            answer = ((_ANSWER, b"%d" % self._slot),)
+            if group in self._staying:
+                place = _place_record(self._topics.changelog, source, key, Place(self._slot), answer)
+                step.records.append(place)
+                step.ended.append(offset)
+                step.done.append(partial(self._stayed, group, offset))
+                continue
             kept = self._states.peek(group)
             step.bytes += _size(kept)
-            answer = ((_ANSWER, b"%d" % self._slot),)
             if target == HOME:
                 step.records += in_parts(_home_record(self._topics.changelog, source, key, kept, answer), key, answer)
             else:
@@ -379,9 +402,29 @@ class Visits:
                 step.marks += ended_parts(self._topics.changelog_of_slots, self._slot, own, ended)
                 step.marks.append(Outgoing(self._topics.changelog_of_slots, self._slot, -1, own, None))
                 step.keys.add(own)
-            step.ended.append(offset)
+            step.ended += [*self._unwritten.get(group, ()), offset]
             step.done.append(partial(self._left, group, offset, self._arrived[group]))
+            step.sent.append(group)
+        for group, offsets in self._unwritten.items():
+            if group not in step.sent and self._states.will_write(self._states.key_of(group)):
+                step.ended += offsets
         return step
+
+    def wrote(self, ended: Sequence[int]) -> None:
+        """What has come at these offsets is written, or sent on."""
+        gone = set(ended)
+        left = {group: [each for each in offsets if each not in gone] for group, offsets in self._unwritten.items()}
+        self._unwritten = {group: offsets for group, offsets in left.items() if offsets}
+
+    def stay(self, step: Step) -> bool:
+        """Has keys that would be sent on stay, as their states are refused there; False if there are none."""
+        self._staying.update(step.sent)
+        return bool(step.sent)
+
+    def _stayed(self, group: InputKey, offset: int) -> None:
+        self._staying.discard(group)
+        if self._calls.get(group, (offset, 0))[0] == offset:
+            self._calls.pop(group, None)
 
     def _left(self, group: InputKey, offset: int, come: int) -> None:
         """It has gone, and may have come again, and be called again, before that was known here."""

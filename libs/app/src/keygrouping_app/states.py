@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time as clock
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
@@ -115,6 +115,10 @@ class States:
         self._made: defaultdict[bytes, list[_Made]] = defaultdict(list)
         """Which calls have made what has changed; those of the last transaction are `_taken`."""
         self._taken: defaultdict[bytes, list[_Made]] = defaultdict(list)
+        self._withheld: set[bytes] = set()
+        """Keys of what has changed and is not to be written for now, as the changelog refuses it."""
+        self.why_refused: Callable[[Mapping[bytes, Kept | None]], str] | None = None
+        """Why the changelog is known to refuse these states; empty: it is not. None: nothing is known of it."""
         self._closed = False
         self.largest = 0
         """Bytes of the largest state that was kept or restored."""
@@ -155,26 +159,45 @@ class States:
             self._sources.add(source)
             self._floors.pop(self.key_of(group), None)
         self._newest[source] = max(self._newest.get(source, -1), min(time, int(1000 * clock.time())))
-        if found is not None and found.data == data and found.version == self._version:
+        if self._is_same(found, data):
             return
         key = self.key_of(group)
-        before = self._store.get(key)
         if data is not None:
-            self._put(key, Kept(data, max(0, time, -1 if before is None else before.time), self._version))
+            self._put(key, self._made_of(key, data, time))
             self._made[key].append((time, offsets))
-        elif before is not None:
+        elif self._store.length(key) is not None:
             self._put(key, None)
 
-    def renew(self, group: Hashable, time: int, offsets: Sequence[int]) -> None:
-        """Events at these offsets, the latest of this time, could not read the state: it ends by its age as if they had
-        changed it."""
+    def why_not_kept(self, group: Hashable, found: Kept | None, data: bytes | None, time: int) -> str:
+        """Why the changelog is known to refuse what would be kept so; empty: it may be."""
+        if self.why_refused is None or self._closed or data is None or self._is_same(found, data):
+            return ""
+        key = self.key_of(group)
+        return self.why_refused({key: self._made_of(key, data, time)})
+
+    def _is_same(self, found: Kept | None, data: bytes | None) -> bool:
+        return found is not None and found.data == data and found.version == self._version
+
+    def _made_of(self, key: bytes, data: bytes, time: int) -> Kept:
+        before = self._store.get(key)
+        return Kept(data, max(0, time, -1 if before is None else before.time), self._version)
+
+    def renew(self, group: Hashable, time: int) -> None:
+        """Events, the latest of this time, could not read the state: it ends by its age as if they had changed it.
+
+        Here, if the changelog refuses that: it is as old as before for the next owner.
+        """
         if self._closed or self._ttl == math.inf:
             return
         key = self.key_of(group)
         kept = self._store.get(key)
-        if kept is not None and time > kept.time:
-            self._put(key, kept._replace(time=time))
-            self._made[key].append((time, offsets))
+        if kept is None or time <= kept.time:
+            return
+        kept = kept._replace(time=time)
+        if self.why_refused is not None and self.why_refused({key: kept}):
+            self._store.put(key, kept)
+        else:
+            self._put(key, kept)
 
     def end_old(self, is_busy: Callable[[Hashable], bool]) -> None:
         """Forgets states that no later event will find, but for those of keys that have events in memory."""
@@ -198,6 +221,28 @@ class States:
         """Some of them, or all if they are no more, by what orders their keys' events."""
         found = [(key, self._store.get(key)) for key in self._store.sample(most)]
         return [(self.group_of(key), kept) for key, kept in found if kept is not None]
+
+    @property
+    def withheld(self) -> Set[bytes]:
+        """The keys of what has changed and is not written for now."""
+        return self._withheld
+
+    def withhold(self, keys: Iterable[bytes]) -> bool:
+        """Has these not written until an event changes them or `write_withheld`; False if events have changed all."""
+        found = [key for key in keys if key in self._changed and not self._made.get(key)]
+        self._withheld.update(found)
+        for key in found:
+            del self._changed[key]
+        return bool(found)
+
+    def write_withheld(self) -> None:
+        """Has all of them written by the next transaction."""
+        self._changed |= {key: self._store.get(key) for key in self._withheld}
+        self._withheld.clear()
+
+    def will_write(self, key: bytes) -> bool:
+        """Whether the next transaction writes the state of a key."""
+        return key in self._changed
 
     def take(self) -> dict[bytes, Kept | None]:
         """What has changed since this was asked last."""
@@ -268,6 +313,7 @@ class States:
         key = self.key_of(group)
         self._floors.pop(key, None)
         self._changed.pop(key, None)
+        self._withheld.discard(key)
         self._made.pop(key, None)
         self._parts.pop(key, None)
         self._store.put(key, None)
@@ -276,6 +322,7 @@ class States:
         """Frees what it takes. What is kept from now on is forgotten."""
         self._closed = True
         self._changed.clear()
+        self._withheld.clear()
         self._made.clear()
         self._store.close()
 
@@ -341,6 +388,7 @@ class States:
     def _put(self, key: bytes, kept: Kept | None) -> None:
         self._store.put(key, kept)
         self._changed[key] = kept
+        self._withheld.discard(key)
         self._note_size(kept)
 
     def _note_parts(self, key: bytes, parts: int) -> None:

@@ -132,7 +132,7 @@ class MovedPartition(Partition):
                 found.append(surplus_of(raw, self, self.tp.topic))
             else:
                 ended += now
-                if now or self.visits.called:
+                if now or self.visits.waits:
                     self.hurry()
         self._end_offsets(ended)
         return found
@@ -154,7 +154,12 @@ class MovedPartition(Partition):
 
     def step(self, lanes: Waiting) -> Step:
         """See `Partition`."""
-        return Step() if self.closed else self.visits.step(lanes)
+        return self.visits.step(lanes, closed=self.closed)
+
+    def stepped(self, step: Step) -> None:
+        """See `Partition`."""
+        super().stepped(step)
+        self.visits.wrote(step.ended)
 
 
 def forwards(

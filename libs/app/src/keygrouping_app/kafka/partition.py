@@ -80,10 +80,14 @@ class Partition(Source):
     """Records that are to be written with a commit that names the last of them, until one does."""
     urgent: asyncio.Event | None = None
     """Set when the next transaction is for a key that is held, and waits for no interval."""
-    refusal = ""
+    _refusal = ""
     """Why nothing of it is committed, as a broker refuses for good what belongs to it; empty: it refuses nothing."""
+    _withheld = ""
+    """Why a state is not written."""
+    _try_at = -math.inf
+    """When that is tried again, by the event loop's clock."""
     _told_at = -math.inf
-    """When that was told last, by the event loop's clock."""
+    """When either was told last."""
     _again: asyncio.TimerHandle | None = None
 
     def __init__(
@@ -283,7 +287,7 @@ class Partition(Source):
             self._now = self._commit_of(self.gaps)
             self._changed = False
         commit = self._now
-        offsets = [*(each.event.raw.offset for each in given), *(step.ended if step else ())]
+        offsets = [*(each.event.raw.offset for each in given), *(() if step is None else step.ended)]
         if offsets:
             commit = self._commit_of(self.gaps.once_ended(offsets))
         if commit.is_cut and self.transactions is not None:
@@ -293,7 +297,7 @@ class Partition(Source):
             metadata = with_states(metadata, split_states(self._committed.metadata)[1])
         now = OffsetAndMetadata(commit.first, metadata)
         if now == self._committed and not step:
-            self.refusal = ""  # It was of what needs no commit any more.
+            self._refusal = ""  # It was of what needs no commit any more.
             return None
         return now
 
@@ -304,23 +308,51 @@ class Partition(Source):
     def committed(self, what: OffsetAndMetadata) -> None:
         """A commit was answered."""
         self._committed = what
-        self.refusal, self._told_at = "", -math.inf
+        self._refusal = ""
+        self._look_at_withheld()
         if self.marks and split_states(what.metadata)[1] is not None:
             self.marks = ()
 
+    @property
+    def refusal(self) -> str:
+        """Why nothing of it is committed, or why a state of it is not written; empty: a broker refuses neither."""
+        return self._refusal or self._withheld
+
     def refuse(self, why: str) -> None:
         """A commit is refused for good, and no event is to blame; tells it, but not more often than once a minute."""
-        self.refusal = why
-        now = asyncio.get_running_loop().time()
-        if now < self._told_at + _TOLD_SECONDS:
-            return
-        self._told_at = now
-        log.error(
+        self._refusal = why
+        self._tell(
             "%s[%d]: nothing of it is committed, as %s. Give the app the right to write there, or correct the topic's "
             "settings (kafka-acls, kafka-configs): it is tried again until that is done, and nothing is lost. If a "
             "topic was deleted, restart the member, which says what to do",
-            *(*self.tp, why),
+            why,
         )
+
+    def withhold(self, why: str, seconds: float) -> None:
+        """A state is not written for so many seconds, as it is refused, and no event is to blame; tells it as well."""
+        self._withheld, self._try_at = why, asyncio.get_running_loop().time() + seconds
+        asyncio.get_running_loop().call_later(seconds, self.dirty.set)
+        self._tell(
+            "%s[%d]: a state is not written, as %s. Correct the topic's settings: all else goes on, and nothing is "
+            "lost meanwhile, but events that change it are dead letters as long as the result is refused, too",
+            why,
+        )
+
+    def _look_at_withheld(self) -> None:
+        if self.states is None or not self.states.withheld:
+            self._withheld, self._told_at = "", -math.inf
+
+    def write_withheld(self) -> None:
+        """Has states tried again that were refused long enough ago."""
+        if self.states is not None and self.states.withheld and self._try_at <= asyncio.get_running_loop().time():
+            self._withheld = ""
+            self.states.write_withheld()
+
+    def _tell(self, line: str, why: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._told_at + _TOLD_SECONDS:
+            self._told_at = now
+            log.error(line, *self.tp, why)
 
     @property
     def changelog_end(self) -> int:
@@ -380,6 +412,7 @@ class Partition(Source):
         """That is committed."""
         for done in step.done:
             done()
+        self._look_at_withheld()
         self._end_offsets(step.ended)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from aiokafka.errors import InvalidTimestampError, MessageSizeTooLargeError, RecordListTooLargeError
 
@@ -22,6 +22,8 @@ _MOST_DETAIL = 1000
 _PIECES = 64
 """In which what was refused together is tried out, one after another in a transaction that is soon over; the one that
 is refused is tried out in as many, until it is a record."""
+KNOWN_SECONDS = 60.0
+"""For which it is known what is refused; then it is tried again, as settings may have been corrected."""
 _BY_SIZE = (MessageSizeTooLargeError, RecordListTooLargeError)
 _BY_BOUND = (*_BY_SIZE, InvalidTimestampError)
 
@@ -115,14 +117,67 @@ def spoils_of(error: BaseException, records: Sequence[Outgoing], states: States 
         for one in [each for each in records if _is_as_bad(each, records[place], why)]:
             assert one.key is not None
             key = key_of(one.key)
-            detail = (
-                f"the broker refuses the state of key {key!r:.200} for {one.topic}[{one.partition}], a record of "
-                f"{one.size} bytes and the time {one.time}: {why}. If the topic's settings are to blame, correct them, "
-                f"and send the event again by keygrouping redrive --reason {REFUSED_STATE}"
-            )[:_MOST_DETAIL]
+            detail = told_of_state(one, why)
             made = states.made_by(key, one.time) if _is_ahead(one, why) else states.made_by(key)
             found |= dict.fromkeys(made, Failure(REFUSED_STATE, detail, retry=False))
     return found
+
+
+def told_of_state(one: Outgoing, why: BaseException) -> str:
+    """What the dead letter of an event says whose state would be this record."""
+    return (
+        f"{_refused_state(one, why)}. If the topic's settings are to blame, correct them, "
+        f"and send the event again by keygrouping redrive --reason {REFUSED_STATE}"
+    )[:_MOST_DETAIL]
+
+
+def _refused_state(one: Outgoing, why: BaseException) -> str:
+    assert one.key is not None
+    return (
+        f"the broker refuses the state of key {key_of(one.key)!r:.200} for {one.topic}[{one.partition}], a record of "
+        f"{one.size} bytes and the time {one.time}: {why}"
+    )
+
+
+def unwritten_of(error: BaseException, records: Sequence[Outgoing]) -> dict[bytes, str]:
+    """Of a transaction's records of states, the keys of those that are refused, and why; empty if the topic takes
+    nothing at all."""
+    if not isinstance(error, RefusedStatesError):
+        return {}
+    refused = {place: why for place, why in error.why.items() if not isinstance(why, OF_TOPIC)}
+    return {key_of(records[place].key or b""): _refused_state(records[place], why) for place, why in refused.items()}
+
+
+class Known:
+    """What the changelog of a topic has refused of late: what is as bad need not be tried."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[float, Outgoing, BaseException]] = []
+        """Until when, a record, and its error."""
+
+    def learn(self, error: BaseException, records: Sequence[Outgoing]) -> None:
+        """Takes note of what is refused of a transaction's records of states."""
+        if not isinstance(error, RefusedStatesError):
+            return
+        until = time.monotonic() + KNOWN_SECONDS
+        for place, why in error.why.items():
+            if not isinstance(why, OF_TOPIC):
+                one = records[place]
+                self._found = [each for each in self._found if not _is_as_bad(each[1], one, why)]
+                self._found.append((until, one, why))
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def why(self, records: Iterable[Outgoing]) -> str:
+        """Why one of these would be refused, as a dead letter says it; empty: as far as it is known, none is."""
+        now = time.monotonic()
+        self._found = [each for each in self._found if each[0] > now]
+        for one in records if self._found else ():
+            for _, refused, why in self._found:
+                if _is_as_bad(one, refused, why):
+                    return told_of_state(one, why)
+        return ""
 
 
 def _is_as_bad(one: Outgoing, refused: Outgoing, why: BaseException) -> bool:
@@ -133,7 +188,7 @@ def _is_as_bad(one: Outgoing, refused: Outgoing, why: BaseException) -> bool:
         return one.size >= refused.size
     if isinstance(why, InvalidTimestampError) and one.time >= 0:
         return one.time >= refused.time if _is_ahead(refused, why) else one.time <= refused.time
-    return one is refused
+    return (one.partition, one.key) == (refused.partition, refused.key)
 
 
 def _is_ahead(refused: Outgoing, why: BaseException) -> bool:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -27,6 +28,7 @@ from keygrouping_kafka.errors import can_be_retried
 from keygrouping_app.events import Event, Outgoing, Raw
 from keygrouping_app.gaps import GapsError
 from keygrouping_app.handlers import AppError, Handler
+from keygrouping_app.kafka import refusals
 from keygrouping_app.kafka.changelog import (
     Copy,
     Restoring,
@@ -41,6 +43,7 @@ from keygrouping_app.kafka.fetched import give_bare_records
 from keygrouping_app.kafka.giving import keep_giving
 from keygrouping_app.kafka.left import Left
 from keygrouping_app.kafka.member import Member, NotNowError
+from keygrouping_app.kafka.moved import MovedPartition
 from keygrouping_app.kafka.moving import Moving
 from keygrouping_app.kafka.overflow import SlotPartition, overflow_of, prepare_sharing, slots_are_over
 from keygrouping_app.kafka.partials import MarkedPartition, check_begun, prepare_partials
@@ -55,6 +58,7 @@ from keygrouping_app.kafka.ranges import (
     split_states,
 )
 from keygrouping_app.kafka.refusals import (
+    Known,
     RefusedStatesError,
     all_refused,
     blamed,
@@ -62,6 +66,7 @@ from keygrouping_app.kafka.refusals import (
     letters_of,
     records_in,
     spoils_of,
+    unwritten_of,
 )
 from keygrouping_app.kafka.rooms import parts_of
 from keygrouping_app.kafka.sharing import Sharing, board_of
@@ -74,6 +79,7 @@ from keygrouping_app.lanes import Lanes, LoopLanes, OnEnd
 from keygrouping_app.moves import Step
 from keygrouping_app.partials import Partials, with_mergers
 from keygrouping_app.scheduler import Failure
+from keygrouping_app.states import States
 from keygrouping_app.tally import UNREADABLE
 from keygrouping_app.tracing import traced
 
@@ -126,16 +132,17 @@ class Runner:
         self.restoring: dict[TopicPartition, Restoring] = {}
         """Partitions that are ours and wait for their states."""
         self._restores = asyncio.Semaphore(_MOST_RESTORES)
+        self._known: defaultdict[str, Known] = defaultdict(Known)
+        """What changelogs refuse, by the topic that they are of."""
         self._beginning: dict[TopicPartition, asyncio.Task[None]] = {}
         self._transacting: dict[Partition, asyncio.Task[None]] = {}
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._changed = False
         self._until = math.inf
         """From when on nothing may start, by the event loop's clock, as far as the group says."""
-        self._full = False
-        """Whether what is to be written fills the memory."""
-        self._flows = False
-        """Whether events were read or have ended since it was looked which partitions have room."""
+        self._full = self._flows = False
+        """Whether what is to be written fills the memory; whether events were read or have ended since it was looked
+        which partitions have room."""
         self._room, self._dirty, self._committed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     def _new_lanes(self) -> dict[str, Lanes]:
@@ -349,6 +356,8 @@ class Runner:
                 begun.push_async_callback(transactions.close)
             found, end = await self._found(tp, transactions)
             copy = None if handler.kept is None else await self._restored(tp, handler, found, followed)
+            if copy is not None:
+                self._let_know(tp, copy.states)
             if copy is not None and (fit := self._lanes_of(tp).fit) is not None:
                 begun.callback(copy.states.close)
                 fit.check(copy.states, f"{changelog_of(self._settings.group, tp.topic)}[{tp.partition}]")
@@ -773,6 +782,7 @@ class Runner:
     async def _transact(self, partition: Partition, transactions: Transactions) -> None:
         # Taken in one go: a transaction speaks of nothing whose outputs and states are not in it.
         given, states = partition.take_given(), partition.states
+        self._end_old(partition)
         step = partition.step(self._lanes_of(partition.tp).scheduler)
         what = partition.due(given, step)
         if what is None:
@@ -780,7 +790,7 @@ class Runner:
             self._look_again(partition)
             return
         returned = partition.take_returned()
-        changed = self._take_states(partition)
+        changed = {} if states is None else states.take()
         told = {key: kept for key, kept in changed.items() if key not in step.keys}
         records = [*self._state_records(partition, told), *step.marks, *partition.marks]
         surplus = [*(each.record for each in given), *step.records]
@@ -790,17 +800,16 @@ class Runner:
                 transactions, what, returned, surplus, records, partials
             )
         except BaseException as error:
+            self._learn(partition.tp.topic, error, records)
             if spoils := spoils_of(error, records, states):
                 self._spoil(partition, spoils)
                 return
             partition.keep(returned)
-            # Fenced or cancelled, the partition is another's, and so are its events.
-            if isinstance(error, Exception) and not isinstance(error, ProducerFenced):
-                self._keep_given(partition, given, error)
-                self._give_up_moves(partition, step, error)
             if states is not None:
                 states.give_back(changed)
-            raise
+            if not self._give_up(partition, given, step, records, error):
+                raise
+            return
         if committed is None:
             self._spoil(partition, {event.raw.offset: why for each, why in refused for event in each.events})
             return
@@ -814,14 +823,52 @@ class Runner:
         self._wrote(refused)
         self._committed.set()
 
-    def _take_states(self, partition: Partition) -> dict[bytes, Kept | None]:
-        """What has changed, and what has become too old."""
+    def _give_up(
+        self,
+        partition: Partition,
+        given: list[Given],
+        step: Step,
+        records: Sequence[Outgoing],
+        error: BaseException,
+    ) -> bool:
+        """Leaves out what a transaction has failed by; False if it is to be tried again as it is."""
+        # Fenced or cancelled, the partition is another's, and so are its events.
+        if not isinstance(error, Exception) or isinstance(error, ProducerFenced):
+            return False
+        self._keep_given(partition, given, error)
+        if not (self._withhold(partition, error, records) or self._give_up_moves(partition, step, error)):
+            return False
+        partition.hurry()
+        return True
+
+    def _end_old(self, partition: Partition) -> None:
+        """What has become too old is to be written as well, and what was refused long enough ago."""
         if (states := partition.states) is None:
-            return {}
+            return
+        partition.write_withheld()
         if not partition.closed:  # or events that its next owner handles have gone from memory
             has = self._lanes_of(partition.tp).scheduler.has
             states.end_old(lambda group: has(group) or partition.is_held(group))
-        return states.take()
+
+    def _learn(self, topic: str, error: BaseException, records: Sequence[Outgoing]) -> None:
+        """What is refused of states is known to all partitions of their topic."""
+        self._known[topic].learn(error, records)
+        for each in self.partitions.values():
+            if each.tp.topic == topic and each.states is not None:
+                self._let_know(each.tp, each.states)
+
+    def _let_know(self, tp: TopicPartition, states: States) -> None:
+        known, group = self._known[tp.topic], self._settings.group
+        if known:
+            states.why_refused = lambda changed: known.why(records_of(changed, states, group, tp)) if known else ""
+
+    def _withhold(self, partition: Partition, error: BaseException, records: Sequence[Outgoing]) -> bool:
+        """Has states not written that are refused, and that no event has made: all else goes on; False: none is."""
+        unwritten = unwritten_of(error, records)
+        if partition.states is None or not partition.states.withhold(unwritten):
+            return False
+        partition.withhold(next(iter(unwritten.values())), refusals.KNOWN_SECONDS)
+        return True
 
     def _state_records(self, partition: Partition, told: Mapping[bytes, Kept | None]) -> list[Outgoing]:
         states = partition.states
@@ -834,11 +881,18 @@ class Runner:
         elif given and self.sharing is not None:
             self.sharing.keep_here(partition, given, error)
 
-    def _give_up_moves(self, partition: Partition, step: Step, error: Exception) -> None:
-        """Of keys of which no slot takes the state: they stay where they are."""
-        if partition.moves is not None and step and isinstance(error, RefusedError):
-            log.warning("%s[%d]: %d keys can't be handed over: %r", *partition.tp, len(step.done), error)
+    def _give_up_moves(self, partition: Partition, step: Step, error: Exception) -> bool:
+        """Of keys of which the states are refused where they are to go: they stay where they are."""
+        if not step or not isinstance(error, RefusedError):
+            return False
+        if isinstance(partition, MovedPartition) and (
+            isinstance(error, RefusedStatesError) or not partition.visits.stay(step)
+        ):
+            return False
+        log.warning("%s[%d]: %d keys stay where they are: %r", *partition.tp, len(step.done), error)
+        if partition.moves is not None:
             self._resume(partition, partition.moves.forget())
+        return True
 
     def _stepped(self, partition: Partition, step: Step, told: Mapping[bytes, Kept | None]) -> None:
         """A transaction is committed that has told these states."""

@@ -1,5 +1,7 @@
-"""What is said when Spark does not start."""
+"""What is said when Spark does not start, and how much when it runs."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -69,3 +71,20 @@ def test_only_a_folder_that_a_driver_has_locked_is_written_without_care_for_othe
 ) -> None:
     settings = SparkSettings(bootstrap_servers="none:9", checkpoint=checkpoint, job='{"aggregates": []}')
     assert ("spark.sql.streaming.checkpointFileManagerClass" in session.configuration(settings)) == local
+
+
+_A_JOB = """
+from keygrouping_spark import session
+from keygrouping_spark.settings import SparkSettings
+
+settings = SparkSettings(
+    bootstrap_servers="none:9", checkpoint="none", job='{"aggregates": []}', spark_log_level="INFO"
+)
+session.create(settings).range(3).count()
+"""
+
+
+@pytest.mark.spark
+def test_spark_says_more_if_it_shall() -> None:
+    done = subprocess.run([sys.executable, "-c", _A_JOB], capture_output=True, text=True, check=True)
+    assert "INFO DAGScheduler" in done.stderr

@@ -273,6 +273,7 @@ CHART_ITSELF = [
     ("spark: {executor: {memory: 128m}}", "spark.executor.memory=128m is less than the 512m"),
     ("spark: {settings: {javaOptions: -Xmx2g}}", "-Xmx is set by spark.settings.driverMemory alone"),
     ("spark: {executor: {cpuRequest: '2', cpuLimit: 500m}}", "cpuRequest=2 is more than cpuLimit=500m"),
+    ("spark: {executor: {persistence: {enabled: true}}}", "needs spark.executor.persistence.storageClass"),
     ("kafka: {bundled: {heap: -Xmx1g}}", "kafka.bundled.heap: a heap of 1g"),
     ("router: {resources: {requests: {memory: 2Gi}}}", "router.resources: memory: the request 2Gi is more than"),
     ("router: {resources: {requests: {cpu: 1.5}, limits: {cpu: 1200m}}}", "router.resources: cpu: the request 1.5"),

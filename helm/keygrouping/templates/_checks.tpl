@@ -61,6 +61,10 @@
 {{- if and (dig "enabled" false .Values.worker.keda) (not $native) }}
 {{- include "keygrouping.fault" "worker.keda.enabled needs runner=native: Spark's executors follow worker.replicas" }}
 {{- end }}
+{{- $local := .Values.spark.executor.persistence }}
+{{- if and (include "keygrouping.sparkOnKubernetes" .) $local.enabled (not $local.storageClass) }}
+{{- include "keygrouping.fault" "spark.executor.persistence.enabled needs spark.executor.persistence.storageClass, one of `kubectl get storageclass`: Spark makes no claim without its name" }}
+{{- end }}
 {{- range $path := list "worker.pdb" "aggregator.pdb" "aggregator.autoscaling" }}
 {{- $values := $.Values }}
 {{- range splitList "." $path }}{{ $values = get $values . }}{{ end }}

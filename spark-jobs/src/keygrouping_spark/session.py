@@ -130,6 +130,8 @@ def expect_end(spark: SparkSession) -> None:
 def _set_log_levels(spark: SparkSession, level: str) -> None:
     """Sets Spark's level; that a batch outlasts its trigger is no news here, the next one just starts later."""
     spark.sparkContext.setLogLevel(level)
+    # PySpark's filter shows less than a warning only of loggers that have a level of their own.
+    _set_level(spark, "org.apache.spark", level)
     _set_level(spark, inner_class("runtime", "ProcessingTimeExecutor"), "ERROR")
 
 

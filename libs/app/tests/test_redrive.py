@@ -54,6 +54,14 @@ def test_a_second_failure_is_recognised_and_named_by_its_own_letter_the_next_tim
     assert second.event({0}).headers == (("keygrouping-redriven", b"dead/0/30"),)
 
 
+@pytest.mark.parametrize("forged", [b"5", b"9" * 30, b"9" * 5000, b"\xd9\xa3"])
+def test_an_event_says_nothing_of_the_time_that_its_letter_has(forged: bytes) -> None:
+    record = Record("orders", 0, 5, 99, b"a", b"1", (("keygrouping-event-time", forged),))
+    found = letter_of(letter(record), "billing")
+    assert found is not None
+    assert found.event({0}).time == 99
+
+
 def test_all_headers_of_a_letter_are_known_as_ours() -> None:
     large = Record("orders", 0, 5, -7, b"a", b"1" * 2_000_000)
     assert {name for name, _ in letter(large).headers} | {"keygrouping-redriven"} == HEADERS

@@ -335,6 +335,40 @@ async def test_only_what_was_sent_and_refused_ends_a_producer(
     assert len(await streams.values(streams.out)) == 5
 
 
+async def test_what_is_written_beside_what_is_refused_is_not_written_twice(streams: Streams) -> None:
+    old = {"message.timestamp.before.max.ms": "3600000"}
+    topic = f"{streams.out}-two"
+    await streams.cluster.admin.create_topics([NewTopic(topic, 2, 1, topic_configs=old)])
+    good = [Outgoing(topic, 1, -1, None, b"%d" % number) for number in range(9)]
+    async with writing.Writer(streams.app().settings(), topics.Topics()) as writer:
+        assert (await writer.write([Outgoing(topic, 0, 1_600_000_000_000, None, b"old"), *good])).keys() == {0}
+    assert await streams.values(topic) == [one.value for one in good]
+
+
+async def test_all_outputs_that_one_bound_refuses_are_found_at_once(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transaction is not done again for each of them."""
+    app, begun, tried = streams.app(), transactions.OnceProducer.begin_transaction, 0
+
+    @app.on(streams.source, exactly_once=True)
+    async def work(event: Event) -> Output:
+        return Output(streams.small, "x" * (LARGEST + 500 + event.value))
+
+    async def counted(producer: transactions.OnceProducer) -> None:
+        nonlocal tried
+        tried += 1
+        await begun(producer)
+
+    app.override({"commit_interval": 3}, {})
+    monkeypatch.setattr(transactions.OnceProducer, "begin_transaction", counted)
+    await write(streams)
+    async with serving(app):
+        await until(streams.all_ended)
+    assert len(await streams.letters()) == 2 * COUNT
+    assert tried < COUNT
+
+
 @ONCE
 async def test_an_output_whose_topic_is_deleted_meanwhile_is_refused(
     streams: Streams, cluster: Cluster, exactly_once: bool, monkeypatch: pytest.MonkeyPatch

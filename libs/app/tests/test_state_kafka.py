@@ -347,6 +347,26 @@ async def test_a_key_whose_state_is_not_taken_any_more_is_known_and_not_tried_wi
     assert all(b"keygrouping redrive --reason refused_state" in (each["keygrouping-detail"] or b"") for each in letters)
 
 
+async def test_the_end_of_a_state_that_the_changelog_refuses_makes_a_dead_letter(bank: Bank) -> None:
+    """Were it left out, the old state would be back with the next member."""
+    key = b"k" * 3000
+    async with serving(bank.app()):
+        await bank.pay(5, key=key)
+        await bank.reach(1)
+        await bound(bank, bank.changelog, 2000)
+        await bank.pay(-5, key=key)
+        await bank.pay(1, key=b"b")
+        await until(partial(bank.has_letters, 1))
+        await bank.reach(2)
+    await bound(bank, bank.changelog, USUAL_BYTES)
+    async with serving(bank.app()):
+        await bank.pay(1, key=key)
+        await bank.reach(3)
+    assert sorted(map(int, await bank.balances())) == [1, 5, 6]
+    (letter,) = await bank.cluster.read(bank.dead)
+    assert (letter.value, dict(letter.headers)["keygrouping-reason"]) == (b"-5", b"refused_state")
+
+
 async def test_a_state_that_cannot_be_read_nor_written_again_is_left_and_told_of(
     bank: Bank, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -164,6 +164,62 @@ def test_what_is_as_bad_as_what_was_refused_is_known_for_a_minute(monkeypatch: p
     assert not known
 
 
+def test_of_times_near_the_clock_nothing_is_known_of_other_keys() -> None:
+    """A bound may be of seconds, and the broker's clock another."""
+    now = int(1000 * time.time())
+    states = states_with(*((b"%d" % number, 1, now + 1000 * number, number) for number in range(-5, 20)))
+    records = taken(states)
+    for refused in records[::6]:
+        known = learned(InvalidTimestampError(), refused)
+        assert [one for one in records if known.why([one])] == [refused]
+
+
+def test_a_bound_of_times_ahead_goes_with_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = states_with((b"a", 1, AHEAD, 1), (b"b", 1, AHEAD + 10_000, 2), (b"c", 1, AHEAD + 50_000, 3))
+    a, b, c = taken(states)
+    known = learned(InvalidTimestampError(), a)
+    assert known.why([b]) and known.why([c])
+    now = time.monotonic()
+    monkeypatch.setattr("time.monotonic", lambda: now + 20)
+    assert [one for one in (a, b, c) if known.why([one])] == [c]
+
+
+def test_the_end_of_a_state_is_made_by_its_event_too() -> None:
+    states = states_with((b"a", 10, 1000, 1))
+    states.take()
+    states.keep(b"a", states.peek(b"a"), None, 2000, [2])
+    assert not states.withhold([b"a"]), "the old state would come back"
+    assert blamed(states, taken(states), MessageSizeTooLargeError(), b"a") == {2}
+    states = states_with((b"a", 10, 1000, 1))
+    states.why_refused = lambda changed: "too large" if b"a" in changed else ""
+    assert states.why_not_kept(b"a", states.peek(b"a"), None, 2000)
+    assert not states.why_not_kept(b"b", None, None, 2000), "there is nothing to be written"
+
+
+def test_all_that_is_as_bad_is_left_out_at_once() -> None:
+    states = States(State(dict))
+    for number in range(50):
+        states.arrive(InputKey(0, b"%d" % number), Kept(b"x" * (1 if number % 5 else 100), 1000, 1))
+    records = taken(states)
+    refused = {0: MessageSizeTooLargeError()}
+    found = refusals.unwritten_of(RefusedStatesError(refused, [], frozenset({"x"}), sent=True), records)
+    assert found.keys() == {b"%d" % number for number in range(0, 50, 5)}
+
+
+async def test_what_is_left_out_is_tried_again_however_much_is_refused_meanwhile() -> None:
+    states = States(State(dict))
+    partition = Partition(TopicPartition("in", 0), Topic("in"), OffsetAndMetadata(0, ""), asyncio.Event())
+    partition.states = states
+    for key in (b"a", b"b", b"c", b"d"):
+        partition.write_withheld()
+        states.arrive(InputKey(0, key), Kept(b"x", 1, 1))
+        assert states.withhold([key])
+        partition.withhold("too large", 0.2)
+        await asyncio.sleep(0.08)
+    assert states.will_write(b"a")
+    assert partition.refusal, "until it is written"
+
+
 def test_only_what_no_event_has_made_is_left_out_and_only_until_one_has() -> None:
     states = states_with((b"a", 10, 1000, 1), (b"b", 10, 1000, 2))
     states.take()
@@ -219,6 +275,14 @@ async def test_none_is_to_blame_if_only_all_together_are_too_large() -> None:
     found, size = await refusals.blamed(broker, records, broker.refusal(records, 10_000))
     assert (found, broker.refusal(records, size)) == ({}, None)
     assert size > 1
+
+
+async def test_of_few_that_are_too_large_together_not_each_goes_by_itself() -> None:
+    records = [Outgoing("states", 0, number, b"%d" % number, b"") for number in range(60)]
+    broker: Any = Broker(set(), 33)
+    found, size = await refusals.blamed(broker, records, broker.refusal(records, 60))
+    assert (found, broker.refusal(records, size)) == ({}, None)
+    assert size > 8
 
 
 def test_a_part_is_of_its_state_and_what_no_event_has_changed_is_nobody_s_fault() -> None:

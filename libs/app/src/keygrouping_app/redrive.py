@@ -6,6 +6,7 @@ receipt lies behind what it names, so retention never forgets that a letter was 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from keygrouping_app.events import Outgoing, Placed
 _RECEIPT = f"{PREFIX}redrive"
 """Header of a receipt: the app's name."""
 
+_A_TIME = re.compile("-?[0-9]{1,19}", re.ASCII)
+_LATEST = (1 << 63) - 1
 TRUNCATED = "without value, as the event was too large for a dead letter: see keygrouping-identity"
 DAMAGED = "with headers that don't say where the event came from"
 GONE = "from topics that don't exist any more"
@@ -47,7 +50,9 @@ class Letter:
     def time(self) -> int:
         """The event's, ms since the epoch."""
         text = self.told.get(EVENT_TIME, "")
-        return int(text) if text.isascii() and text.removeprefix("-").isdigit() else self.raw.timestamp
+        is_ours = EVENT_TIME in [name for name, _ in self.raw.headers[-2:]]
+        is_time = is_ours and _A_TIME.fullmatch(text) and int(text) <= _LATEST
+        return int(text) if is_time else self.raw.timestamp
 
     @property
     def reason(self) -> str:

@@ -167,12 +167,15 @@ class States:
             self._made[key].append((time, offsets))
         elif self._store.length(key) is not None:
             self._put(key, None)
+            self._made[key].append((time, offsets))
 
     def why_not_kept(self, group: Hashable, found: Kept | None, data: bytes | None, time: int) -> str:
         """Why the changelog is known to refuse what would be kept so; empty: it may be."""
-        if self.why_refused is None or self._closed or data is None or self._is_same(found, data):
+        if self.why_refused is None or self._closed or self._is_same(found, data):
             return ""
         key = self.key_of(group)
+        if data is None:
+            return self.why_refused({key: None}) if self._store.length(key) is not None else ""
         return self.why_refused({key: self._made_of(key, data, time)})
 
     def _is_same(self, found: Kept | None, data: bytes | None) -> bool:

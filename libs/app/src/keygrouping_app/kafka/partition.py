@@ -330,8 +330,10 @@ class Partition(Source):
 
     def withhold(self, why: str, seconds: float) -> None:
         """A state is not written for so many seconds, as it is refused, and no event is to blame; tells it as well."""
-        self._withheld, self._try_at = why, asyncio.get_running_loop().time() + seconds
-        asyncio.get_running_loop().call_later(seconds, self.dirty.set)
+        self._withheld, clock = why, asyncio.get_running_loop()
+        if self._try_at <= clock.time():
+            self._try_at = clock.time() + seconds
+            clock.call_later(seconds, self.dirty.set)
         self._tell(
             "%s[%d]: a state is not written, as %s. Correct the topic's settings: all else goes on, and nothing is "
             "lost meanwhile, but events that change it are dead letters as long as the result is refused, too",
@@ -345,7 +347,6 @@ class Partition(Source):
     def write_withheld(self) -> None:
         """Has states tried again that were refused long enough ago."""
         if self.states is not None and self.states.withheld and self._try_at <= asyncio.get_running_loop().time():
-            self._withheld = ""
             self.states.write_withheld()
 
     def _tell(self, line: str, why: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from aiokafka.errors import InvalidTimestampError, MessageSizeTooLargeError, RecordListTooLargeError
 
@@ -24,6 +25,7 @@ _PIECES = 64
 is refused is tried out in as many, until it is a record."""
 KNOWN_SECONDS = 60.0
 """For which it is known what is refused; then it is tried again, as settings may have been corrected."""
+_CLOCKS_DIFFER_MS = 120_000
 _BY_SIZE = (MessageSizeTooLargeError, RecordListTooLargeError)
 _BY_BOUND = (*_BY_SIZE, InvalidTimestampError)
 
@@ -43,14 +45,28 @@ async def blamed(
     while not why:
         size = -(-size // _PIECES)
         suspects = [records[place] for place in places]
-        try:
-            await transactions.try_out(suspects, {one.topic: size for one in suspects})
-        except RefusedError as error:
-            why = {places[number]: each for number, each in error.why.items()}
-            places = [places[number] for number in error.together]
-        else:
-            break
+        error = await _refusal(transactions, suspects, size)
+        if error is None:
+            return {}, await _most_together(transactions, suspects, size)
+        why = {places[number]: each for number, each in error.why.items()}
+        places = [places[number] for number in error.together]
     return why, size
+
+
+async def _refusal(transactions: Transactions, records: Sequence[Outgoing], size: int) -> RefusedError | None:
+    """What a broker says of them if so many of a topic go together; None: it takes them."""
+    try:
+        await transactions.try_out(records, {one.topic: size for one in records})
+    except RefusedError as error:
+        return error
+    return None
+
+
+async def _most_together(transactions: Transactions, records: Sequence[Outgoing], fine: int) -> int:
+    """About how many of these may go together, given that so many may, and all may not."""
+    while 4 * fine < len(records) and await _refusal(transactions, records, 4 * fine) is None:
+        fine *= 4
+    return fine
 
 
 def records_in(returned: Sequence[Returned]) -> list[Outgoing]:
@@ -60,11 +76,12 @@ def records_in(returned: Sequence[Returned]) -> list[Outgoing]:
 
 def all_refused(records: Sequence[Outgoing], why: Mapping[int, BaseException]) -> dict[int, BaseException]:
     """With all that bounds refuse as surely, which are found at once so: errors by the place among records."""
-    bad = [(records[place], each) for place, each in why.items() if place < len(records)]
-    bounds = [(one, each) for one, each in bad if isinstance(each, _BY_BOUND)]
-    as_bad = {
-        place: each for place, one in enumerate(records) for refused, each in bounds if _is_as_bad(one, refused, each)
-    }
+    bounds = [
+        _Refused.of(records[place], each)
+        for place, each in why.items()
+        if place < len(records) and isinstance(each, _BY_BOUND)
+    ]
+    as_bad = {place: bad.why for place, one in enumerate(records) for bad in bounds if bad.is_as_bad(one)}
     return as_bad | dict(why)
 
 
@@ -114,11 +131,12 @@ def spoils_of(error: BaseException, records: Sequence[Outgoing], states: States 
     for place, why in error.why.items():
         if isinstance(why, OF_TOPIC):
             continue
-        for one in [each for each in records if _is_as_bad(each, records[place], why)]:
+        bad = _Refused.of(records[place], why)
+        for one in filter(bad.is_as_bad, records):
             assert one.key is not None
             key = key_of(one.key)
             detail = told_of_state(one, why)
-            made = states.made_by(key, one.time) if _is_ahead(one, why) else states.made_by(key)
+            made = states.made_by(key, one.time) if bad.side > 0 else states.made_by(key)
             found |= dict.fromkeys(made, Failure(REFUSED_STATE, detail, retry=False))
     return found
 
@@ -140,20 +158,22 @@ def _refused_state(one: Outgoing, why: BaseException) -> str:
 
 
 def unwritten_of(error: BaseException, records: Sequence[Outgoing]) -> dict[bytes, str]:
-    """Of a transaction's records of states, the keys of those that are refused, and why; empty if the topic takes
-    nothing at all."""
+    """Of a transaction's records of states, the keys of all that are refused as surely, and why; empty if the topic
+    takes nothing at all."""
     if not isinstance(error, RefusedStatesError):
         return {}
-    refused = {place: why for place, why in error.why.items() if not isinstance(why, OF_TOPIC)}
-    return {key_of(records[place].key or b""): _refused_state(records[place], why) for place, why in refused.items()}
+    found = [_Refused.of(records[place], why) for place, why in error.why.items() if not isinstance(why, OF_TOPIC)]
+    return {
+        key_of(one.key or b""): _refused_state(one, bad.why) for bad in found for one in filter(bad.is_as_bad, records)
+    }
 
 
 class Known:
     """What the changelog of a topic has refused of late: what is as bad need not be tried."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[float, Outgoing, BaseException]] = []
-        """Until when, a record, and its error."""
+        self._found: list[tuple[float, _Refused]] = []
+        """Until when it is known, and what was refused."""
 
     def learn(self, error: BaseException, records: Sequence[Outgoing]) -> None:
         """Takes note of what is refused of a transaction's records of states."""
@@ -162,9 +182,9 @@ class Known:
         until = time.monotonic() + KNOWN_SECONDS
         for place, why in error.why.items():
             if not isinstance(why, OF_TOPIC):
-                one = records[place]
-                self._found = [each for each in self._found if not _is_as_bad(each[1], one, why)]
-                self._found.append((until, one, why))
+                bad = _Refused.of(records[place], why)
+                self._found = [each for each in self._found if not bad.is_as_bad(each[1].record)]
+                self._found.append((until, bad))
 
     def __bool__(self) -> bool:
         return bool(self._found)
@@ -174,26 +194,36 @@ class Known:
         now = time.monotonic()
         self._found = [each for each in self._found if each[0] > now]
         for one in records if self._found else ():
-            for _, refused, why in self._found:
-                if _is_as_bad(one, refused, why):
-                    return told_of_state(one, why)
+            for until, bad in self._found:
+                if bad.is_as_bad(one, after=1000 * (KNOWN_SECONDS - (until - now))):
+                    return told_of_state(one, bad.why)
         return ""
 
 
-def _is_as_bad(one: Outgoing, refused: Outgoing, why: BaseException) -> bool:
-    """Whether it would be refused as surely, by a bound of its topic: so all are found at once."""
-    if one.topic != refused.topic:
-        return False
-    if isinstance(why, _BY_SIZE):
-        return one.size >= refused.size
-    if isinstance(why, InvalidTimestampError) and one.time >= 0:
-        return one.time >= refused.time if _is_ahead(refused, why) else one.time <= refused.time
-    return (one.partition, one.key) == (refused.partition, refused.key)
+class _Refused(NamedTuple):
+    """A record that a broker has refused for good."""
 
+    record: Outgoing
+    why: BaseException
+    side: int
+    """1 if it was for a time ahead of the clock, -1 for one behind it; 0 if it was for something else, or if the time
+    was so near that a clock which differs would tell otherwise."""
 
-def _is_ahead(refused: Outgoing, why: BaseException) -> bool:
-    """Whether it is refused for a time in the future, and not for one that is long ago."""
-    return isinstance(why, InvalidTimestampError) and refused.time > 1000 * time.time()
+    @classmethod
+    def of(cls, record: Outgoing, why: BaseException) -> _Refused:
+        """One that has been refused just now."""
+        ahead = record.time - 1000 * time.time() if isinstance(why, InvalidTimestampError) else 0
+        return cls(record, why, (ahead > _CLOCKS_DIFFER_MS) - (ahead < -_CLOCKS_DIFFER_MS))
+
+    def is_as_bad(self, one: Outgoing, after: float = 0.0) -> bool:
+        """Whether a bound of its topic would refuse it as surely, so many ms later: so all are found at once."""
+        if one.topic != self.record.topic:
+            return False
+        if isinstance(self.why, _BY_SIZE):
+            return one.size >= self.record.size
+        if self.side and one.time >= 0:
+            return one.time >= self.record.time + after if self.side > 0 else one.time <= self.record.time
+        return (one.partition, one.key) == (self.record.partition, self.record.key)
 
 
 def letters_of(events: Sequence[Event], failure: Failure, settings: Settings) -> list[Outgoing]:

@@ -58,8 +58,8 @@ class RefusedError(KafkaError):  # type: ignore[misc]
     """A broker has refused records for good.
 
     `why`: of those that are surely to blame, by their place. `together`: the places of others that were refused with
-    them or in their batches; `topics`: theirs; `suspects`: those others, and what comes after any of them and was not
-    written either; `sent`: whether any of them was sent.
+    them or in their batches; `topics`: theirs; `suspects`: those others, and what else of these topics is
+    not written; `sent`: whether any of them was sent.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ async def write_all(
     results = await asyncio.gather(*sent, return_exceptions=True)
     failed = {place: each for place, each in enumerate(results) if isinstance(each, BaseException)}
     if failed:
-        _raise(outgoing, failed, unsent)
+        _raise(outgoing, failed, unsent, len(sent))
     if ended is not None:
         raise KafkaError("the transaction has ended") from ended
     return [written.offset for written in results if not isinstance(written, BaseException)]
@@ -215,7 +215,7 @@ async def _is_fine(
     return fine
 
 
-def _raise(outgoing: Sequence[Outgoing], failed: Mapping[int, BaseException], unsent: set[int]) -> None:
+def _raise(outgoing: Sequence[Outgoing], failed: Mapping[int, BaseException], unsent: set[int], tried: int) -> None:
     refused = {place: error for place, error in failed.items() if _is_refusal(error, outgoing[place])}
     topics = {outgoing[place].topic for place in failed}
     if not refused:
@@ -229,8 +229,8 @@ def _raise(outgoing: Sequence[Outgoing], failed: Mapping[int, BaseException], un
     for place, error in refused.items():
         if place in unsent or alike[outgoing[place].topic, type(error)] == 1:
             why[place] = error
-    first = min(failed)
-    suspects = [n for n, one in enumerate(outgoing) if n >= first and one.topic in topics and n not in why]
+    left = [place for place in range(len(outgoing)) if place in failed or place >= tried]
+    suspects = [place for place in left if outgoing[place].topic in topics and place not in why]
     together = [place for place in refused if place not in why]
     named = frozenset(outgoing[place].topic for place in refused)
     raise RefusedError(why, suspects, named, sent=not failed.keys() <= unsent, together=together)

@@ -44,7 +44,21 @@ JOB = JobSpec.from_json(
 _BYTES = b'{}[]",:\\ \x00\x7f\x80\xc3\xed\xf0\xff0123456789+-.eEtrufalsn'
 ODD: list[Any] = [
     *(0, -0.0, 0.1, 1e300, 5e-324, -1, 2**53 + 1, 10**18 - 1, 10**18, 2**63, 10**40, "NaN", "Infinity", "1", "-0"),
-    *("007", "1" * 61, "", None, True, [], [1], [0.0], [1e16, 1.0], [1e16, 0.25], [1.0, 1e16], [1.0, 1e-9, 1e-18]),
+    *(
+        "007",
+        "1" * 61,
+        "",
+        None,
+        True,
+        [],
+        [1],
+        [0.0],
+        [-0.0],
+        [1e16, 1.0],
+        [1e16, 0.25],
+        [1.0, 1e16],
+        [1.0, 1e-9, 1e-18],
+    ),
     *([1.0, 0], [0.0, 0.0], ["NaN"], {}, {"n": 1}, {"base64": "x"}, 'with "quotes"', "\ud83d\ude00"),
 ]
 
@@ -59,9 +73,22 @@ class Later(Sum):
         return int(state)
 
 
+class Anything(Sum):
+    """Whose state may be whatever is written."""
+
+    def decode(self, data: Any) -> Any:
+        return 1 if isinstance(data, list) else 0
+
+    def encode(self, state: Any) -> Any:
+        return state
+
+    def seen(self, state: Any) -> int:
+        return int(state)
+
+
 def read(aggregates: Sequence[Aggregate], values: Sequence[bytes | None]) -> list[Read | None]:
     columns = PartialReader(aggregates).read(Slices.of(values))
-    return columns.rows(aggregates, np.ones(len(values), np.bool_))
+    return columns.rows(aggregates, np.ones(len(values), np.bool_), closed=-1)
 
 
 def one_by_one(aggregates: Sequence[Aggregate], value: bytes | None) -> Read | None:
@@ -223,6 +250,37 @@ def test_jobs_may_have_any_number_of_aggregates_with_long_names(count: int) -> N
     for name in list(data["aggregates"])[:1]:
         data["aggregates"][name[:-1]] = data["aggregates"].pop(name)
         assert compare(sums, [orjson.dumps(data)]) == 0
+
+
+SAME = orjson.dumps(GOOD)
+TWICE = (b'"v":', b'"events":', b'"aggregates":', b'"kinds":', b'"n":', b'"real":')
+
+
+@pytest.mark.parametrize("after", [b"x", b"{}", b"}", b",", b"\x00", SAME])
+def test_what_has_more_behind_it_is_left_to_the_other_way(after: bytes) -> None:
+    assert compare(JOB.aggregates, [SAME + after, SAME + b" \r\n\t"]) == 1
+
+
+@pytest.mark.parametrize("name", TWICE)
+@pytest.mark.parametrize("second", [b"{}", b"3", b'"x"', b"[]", b"null"])
+def test_members_that_are_there_twice_are_left_to_the_other_way(name: bytes, second: bytes) -> None:
+    assert SAME.count(name) >= 1
+    assert compare(JOB.aggregates, [SAME.replace(name, name + second + b"," + name, 1)]) == 0
+
+
+def test_states_that_only_their_class_reads_may_not_be_nested_without_end() -> None:
+    def nested(levels: int) -> bytes:
+        return orjson.dumps(GOOD | {"aggregates": {"any": 0}}).replace(
+            b'"any":0', b'"any":' + b"[" * levels + b"]" * levels
+        )
+
+    assert compare([Anything(name="any", field="x")], [nested(levels) for levels in (1, 50, 1023, 1024, 100_000)]) == 2
+
+
+def test_zeros_without_a_sign_are_what_is_kept() -> None:
+    least, total = GOOD["aggregates"]["least"], GOOD["aggregates"]["total"]
+    for name, state in (("least", least | {"whole": None, "real": -0.0}), ("total", total | {"parts": [-0.0]})):
+        assert compare(JOB.aggregates, [orjson.dumps(GOOD | {"aggregates": GOOD["aggregates"] | {name: state}})]) == 1
 
 
 @pytest.mark.parametrize("topic", ["t" * 21 + "\\", "t" * 21 + "\u00e9", "t" * 20 + "/+", "t" * 21, "t" * 23])

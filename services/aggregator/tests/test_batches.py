@@ -188,6 +188,24 @@ def test_sums_of_many_partials_are_exact() -> None:
         assert results[b"%d" % key] == expected
 
 
+def test_states_of_late_partials_are_not_read_by_code_that_is_not_ours() -> None:
+    class Watched(Picky):
+        def decode(self, data: Any) -> Any:
+            read.append(data)
+            return super().decode(data)
+
+    read: list[Any] = []
+    windows = OpenWindows(JobSpec(window_ms=100, aggregates=(Watched(name="own"),)), MIN_TIME, lambda: CLOCK)
+    rows: list[Row] = []
+    for number, (start, state) in enumerate([(0, 1), (100, 2), (0, 3)]):
+        partial = Partial(0, start, start + 100, 1, 1, number, number, 0, {"own": state}, topic="t" * 22)
+        rows.append((number, 1, b"k", partial.encode(), ()))
+    windows.add_all(Columns.of("partials", 0, rows[:1]))
+    windows.close(100)
+    assert windows.add_all(Columns.of("partials", 0, rows[1:])).outcomes == {True: 1, False: 1}
+    assert read == [1, 2]
+
+
 class Owned:
     """A partition whose transactions succeed at once."""
 

@@ -269,6 +269,10 @@ def test_a_forged_partial_holds_its_window_open_for_a_day_and_max_future_at_most
     windows = OpenWindows(JOB, MIN_TIME, lambda: now / 1000)
     start = now + JOB.max_future_ms + ahead
     forged = replace(GOOD, start=start, end=start + JOB.window_ms)
+    added = OpenWindows(JOB, MIN_TIME, lambda: now / 1000).add_all(
+        Columns.of("p", 0, [(0, 0, b"k", written(forged), ())])
+    )
+    assert added.outcomes[True] == (ahead <= CLOCKS_DIFFER_MS)
     if ahead <= CLOCKS_DIFFER_MS:
         assert windows.add(0, b"k", written(forged))
         return

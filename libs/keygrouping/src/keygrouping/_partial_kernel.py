@@ -1,7 +1,7 @@
 """Reads partials at one stretch, by a table of what may stand in them; needs numba.
 
-What a worker writes is read here, whatever the order of its members. All else is left to the caller: escapes in texts,
-numbers of more than 18 digits, sums of more than two parts, members that are there twice or that nobody knows.
+Nearly all that workers write is read here, whatever the order of its members. All else is left to the caller: escapes
+in texts, numbers of more than 18 digits, sums of more than two parts, members that are there twice or unknown.
 """
 
 from typing import Any

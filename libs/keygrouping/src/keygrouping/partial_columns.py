@@ -24,7 +24,6 @@ _FORMS: dict[Kind, Form] = {"integer": SCALAR, "number": SCALAR, "topic": TOPIC,
 _LEADING, _TRAILING = ("worker", "start", "end", "events"), ("first", "last", "epoch")
 _TEXTS = (("topic",), ("receipt",))
 _TOPIC_BYTES = 22
-_MOST_EXACT = 1 << 53
 
 
 class Read(NamedTuple):
@@ -57,18 +56,22 @@ class PartialColumns:
         self.good = plain & (cells[_VERSION,].kinds == WHOLE) & (cells[_VERSION,].bits == VERSION)
         for name in (*_LEADING, *_TRAILING):
             self.good &= cells[name,].kinds == WHOLE
-        # Rules compare weights as floats, which larger integers are not.
-        exact = (weight.kinds == WHOLE) & (np.abs(weight.bits) <= _MOST_EXACT)
-        self.good &= exact | (weight.kinds == REAL)
+        # As floats, integers of up to 18 digits may be rounded, but not above the largest weight of one event, 1e18.
+        self.good &= (weight.kinds == WHOLE) | (weight.kinds == REAL)
         for path, cell in cells.items():
             if path in _TEXTS or (len(path) < 3 and path[:1] == ("aggregates",)):
                 self.good &= cell.kinds != MISSING
 
-    def rows(self, aggregates: Sequence[Aggregate], chosen: NDArray[np.bool_]) -> list[Read | None]:
-        """The chosen rows with their states; None for all others, and where a state is not sure to be one."""
+    def rows(self, aggregates: Sequence[Aggregate], chosen: NDArray[np.bool_], closed: int) -> list[Read | None]:
+        """The chosen rows with their states; None for all others, and where a state is not sure to be one.
+
+        Of windows that are `closed`, as they end by that time (ms), states that only their aggregate can decode are
+        left out.
+        """
         good, states = chosen & self.good, list[Sequence[Any]]()
+        is_open = self.end > closed
         for aggregate in aggregates:
-            decoded = self._decoded(aggregate, good)
+            decoded = self._decoded(aggregate, good & is_open)
             good &= decoded.good & (decoded.seen <= self.events)
             states.append(decoded.states)
         columns = (self.worker, self.start, self.end, self.first, self.events)
@@ -86,8 +89,8 @@ class PartialColumns:
 
     def _decoded_by(self, aggregate: Aggregate, cell: Cell, rows: NDArray[np.bool_]) -> States:
         """What only the aggregate itself can decode, of these rows."""
-        states, good = [None] * len(rows), rows.copy()
-        for row in np.flatnonzero(good).tolist():
+        states, good = [None] * len(rows), np.ones_like(rows)
+        for row in np.flatnonzero(rows).tolist():
             written = self._data[cell.bits[row] : cell.more[row]].tobytes()
             try:
                 (data,) = parsed(b"[" + written + b"]")

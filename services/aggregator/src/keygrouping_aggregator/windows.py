@@ -96,7 +96,7 @@ class OpenWindows:
         keys, added = Slices.of(records.keys), Added()
         read = self._reader.read(Slices.of(records.values))
         good = checked(keys, read, self._job, int(self._clock() * 1000))
-        ready = read.rows(self._aggregates, good)
+        ready = read.rows(self._aggregates, good, self.closed)
         for row, (offset, key, partial) in enumerate(zip(records.offsets.tolist(), keys, ready, strict=True)):
             try:
                 if partial is not None and key is not None:

@@ -24,8 +24,8 @@ from keygrouping_aggregator import metrics
 from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.windows import OpenWindows
 
-SLICE = 1000
-"""Partials that are taken at one stretch: some milliseconds, or some ten where an aggregate merges slowly."""
+SLICE = 500
+"""Partials that are taken at one stretch: one or two milliseconds, and some ten where states are large or many."""
 _MOST_UNUSABLE = 1000
 
 

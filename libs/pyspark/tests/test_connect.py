@@ -51,12 +51,16 @@ table = spark.createDataFrame([("hot", 2)], "user string, parts int")
 starred = F.collect_list(F.struct("*"))
 found, plain = skewed(frame, "user", widths=table).groupBy("user").agg(starred), frame.groupBy("user").agg(starred)
 assert found.schema == plain.schema and found.count() == plain.count()
-try:
-    skewed(frame, "user", widths=table, spread="partials").groupBy("user").agg(starred)
-except NotMergeableError as error:
-    assert "* has more columns" in str(error), error
-else:
-    raise AssertionError("a star beside a frame of widths was not refused")
+for refused, why in (
+    (starred, "* has more columns"),
+    (F.max(F.expr("to_json(struct(*))")), "* has more columns"),
+):
+    try:
+        skewed(frame, "user", widths=table, spread="partials").groupBy("user").agg(refused)
+    except NotMergeableError as error:
+        assert why in str(error), error
+    else:
+        raise AssertionError(f"not refused: {refused}")
 mean = F.pandas_udf(lambda values: float(values.mean()), "double", F.PandasUDFType.GROUPED_AGG)
 for refused in (mean("id"), mean("id").alias("mean"), mean("id") + 1):
     try:

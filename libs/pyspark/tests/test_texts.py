@@ -1,7 +1,7 @@
 """The SQL text of one aggregate is taken apart, and what is more than that is left alone."""
 
 import pytest
-from keygrouping_pyspark.texts import Text, taken_apart
+from keygrouping_pyspark.texts import Text, may_have_star, taken_apart
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,21 @@ def test_an_aggregate_is_taken_apart(text: str, wanted: Text) -> None:
 )
 def test_what_is_more_or_less_than_that_is_left_alone(text: str) -> None:
     assert taken_apart(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("n * 2", False),
+        ("f(a, b) * c[0] * `d`", False),
+        ("transform(a, x -> x * 2) - 1", False),
+        ("* EXCEPT (a)", True),
+        ("hash( *)", True),
+        ("hash(a, *)", True),
+        ("to_json(struct(t . *))", True),
+        ("hash(/* all */ *)", True),
+        ("hash(-- all\n*)", True),
+    ],
+)
+def test_a_star_is_seen_wherever_it_stands(text: str, wanted: bool) -> None:
+    assert may_have_star(text) == wanted

@@ -124,7 +124,8 @@ def test_as_columns_too(spark: SparkSession) -> None:
     asked = [
         F.count_distinct("item"), F.count_distinct("shop"), F.sum("n"), F.sum_distinct("n").alias("once"),
         F.count_distinct("item", F.upper("item")), F.median("n"), F.mode("item", True), F.percentile("n", [0.2, 0.7]),
-        F.count_distinct("*"), F.listagg_distinct("item"),
+        F.count_distinct("*"), F.count_distinct(F.struct("*")), F.median(F.hash("*")), F.mode(F.hash("*"), True),
+        F.sum_distinct(F.hash("*").cast("long")), F.max(F.expr("n * 2")), F.listagg_distinct("item"),
     ]  # fmt: skip
     frame = clicks(spark).where("item != 'B'")
     found = skewed(frame, "user", widths=["hot"], spread="partials").groupBy("user").agg(*asked)
@@ -155,8 +156,12 @@ def test_a_frame_of_widths_and_aggregates_of_the_library_may_stand_beside_them(s
     frame = clicks(spark)
     table = spark.createDataFrame([("hot", 2), (None, 3)], "name string, parts int")
     check(frame, ["user"], F.count_distinct("item"), F.count_distinct("*"), F.sum("n"), widths=table)
-    with pytest.raises(NotMergeableError, match=r"\* has more columns: name yours"):
-        check(frame, ["user"], F.count_distinct("item"), F.collect_list(F.struct("*")))
+    texts = ["to_json(struct(*))", "hash(n, *)", "struct(pair.*)", "hash(/* all */ *)", "hash(-- all\n*)"]
+    called = [F.struct("*"), F.udf(str.upper)(F.struct("*")), F.when(F.expr("hash(*) > 0"), 1)]
+    for starred in (*called, *map(F.expr, texts)):
+        for others, its in (([F.count_distinct("item")], ["hot"]), ([], table)):
+            with pytest.raises(NotMergeableError, match=r"\* has more columns: name yours"):
+                check(frame, ["user"], *others, F.collect_list(starred), widths=its)
     top = parse_aggregates([{"name": "top", "op": "top-k", "field": "item", "k": 3}])
     asked: list[Any] = [F.count_distinct("item"), *top, F.sum_distinct("n")]
     both: list[Any] = [{}, ["hot"]]

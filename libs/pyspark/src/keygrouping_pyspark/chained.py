@@ -12,7 +12,7 @@ from keygrouping_pyspark.splits import Split
 type_of_step = Callable[[Column | None], Split]
 """The two steps of an aggregate: of all rows, or where rows have copies, of those for which a condition holds."""
 
-_SET, _PART = "__skewed_set", "__skewed_part"
+_SET, _PART, _COPIES = "__skewed_set", "__skewed_part", "__skewed_copies"
 _ALL_ELSE = -1
 
 
@@ -46,7 +46,9 @@ def chained(groups: Groups, steps: Sequence[type_of_step]) -> DataFrame:
     counted = F.col(_SET) == _ALL_ELSE
     splits = [one if one.values else step(counted) for one, step in zip(splits, steps, strict=True)]
     sets, given = _sets(groups.frame, splits)
-    rows = groups.frame.select("*", *keys).select("*", F.inline(F.array(*_copies(groups.part, sets, all(given)))))
+    copies = F.array(*_copies(groups.part, sets, all(given))).alias(_COPIES)
+    # Beside the keys, not behind them: to a value, * is the frame's columns alone.
+    rows = groups.frame.select("*", *keys, copies).select("*", F.inline(_COPIES))
     parts = rows.groupBy(*names, _SET, _PART, *(name for each in sets for name in each.names))
     return _merged(parts, names, splits, given, counted)
 

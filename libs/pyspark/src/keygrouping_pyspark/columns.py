@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.util import PythonEvalType
 
-from keygrouping_pyspark.texts import taken_apart
+from keygrouping_pyspark.texts import may_have_star, taken_apart
 
 _AGGREGATES = {value for name, value in vars(PythonEvalType).items() if name.startswith("SQL_GROUPED_AGG")}
 
@@ -98,11 +98,22 @@ def _has(expression: Any, wanted: Callable[[Any], bool]) -> bool:
 
 def has_star(column: Column) -> bool:
     """Whether it is, or calls something of, all columns of its frame or of a struct."""
-    return _has_star_node(_node(column)) if _is_classic(column) else _has(_expression(column), _is_star)
+    return _has_star_node(_node(column)) if _is_classic(column) else _has(_expression(column), _may_be_star)
 
 
 def _has_star_node(node: Any) -> bool:
-    return _kind(node) == "UnresolvedStar" or any(map(_has_star_node, _each(node.children())))
+    kind = _kind(node)
+    if kind == "SqlExpression":
+        return may_have_star(str(node.expression()))
+    if kind == "ExpressionColumnNode":  # A Python function's, in which the arguments' nodes are wrapped.
+        return _has_star_node(node.expression())
+    if kind == "ColumnNodeExpression":
+        return _has_star_node(node.node())
+    return kind == "UnresolvedStar" or any(map(_has_star_node, _each(node.children())))
+
+
+def _may_be_star(expression: Any) -> bool:
+    return _is_star(expression) or (type(expression).__name__ == "SQLExpression" and may_have_star(expression._expr))
 
 
 def number(column: Column) -> float | None:

@@ -10,6 +10,8 @@ _WHERE = re.compile(r"\s*FILTER\s*\(\s*WHERE\b", re.I)
 _NAMED = re.compile(r"\s*|(\s*AS\b)?\s*(\w+|`[^`]*`)\s*", re.I)
 # Escapes, comments, names of arguments, stars, and what only some functions take: too rare to be understood.
 _OTHER = re.compile(r"\\|--|/\*|=>|[(,.]\s*\*|\bNULLS\s*\)|\(\s*ALL\b", re.I)
+# What may be one; comments, too, as one may stand behind them.
+_STAR = re.compile(r"(^|[(,./])\s*\*|--")
 _QUOTES, _OPEN, _CLOSED = "'\"`", "([", ")]"
 
 
@@ -41,6 +43,11 @@ def taken_apart(text: str) -> Text | None:
     if not all(map(str.strip, arguments)) or len(conditions) != bool(where) or not _NAMED.fullmatch(rest):
         return None
     return Text(head[1].lower(), arguments, distinct is not None, next(iter(conditions), None))
+
+
+def may_have_star(text: str) -> bool:
+    """Whether something in it may stand for all columns: True if in doubt."""
+    return _STAR.search(text) is not None
 
 
 def _listed(text: str) -> tuple[list[str], str]:

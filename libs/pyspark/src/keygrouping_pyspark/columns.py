@@ -1,6 +1,8 @@
 """A Column taken apart, in classic PySpark (the JVM's node) and in Spark Connect (the client's expression)."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -117,13 +119,18 @@ def _may_be_star(expression: Any) -> bool:
 
 
 def number(column: Column) -> float | None:
-    """The value of a numeric literal."""
+    """The value of a numeric literal, or of a number as text."""
+    text = _text(column)
+    if text is not None:
+        with suppress(ValueError):
+            return float(text)
+        return None
     if _is_classic(column):
         node = _node(column)
         value = node.value() if _kind(node) == "Literal" else None
     else:
         value = getattr(_expression(column), "_value", None)
-    return float(value) if isinstance(value, int | float) else None
+    return float(value) if isinstance(value, int | float | Decimal) else None
 
 
 def _classic_call(column: Any) -> Call | None:
@@ -149,6 +156,7 @@ def _connect_call(column: Any) -> Call | None:
 
 
 def _call(name: str, arguments: tuple[Column, ...], distinct: bool) -> Call:
+    name = name.lower()
     if name == "count" and not distinct and is_star(arguments[0]):
         arguments = (F.lit(1),)
     return Call(name, arguments, distinct)

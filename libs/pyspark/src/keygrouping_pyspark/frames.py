@@ -188,8 +188,7 @@ class SkewedGroups:
         if source.width is None:
             return plain
         if source.spread is None and not source.frame.isStreaming:
-            # What Spark does not accept in two steps, it has accepted in one.
-            with suppress(NotMergeableError, AnalysisException):
+            with suppress(NotMergeableError):
                 return self._by_partials(source.width, asked, plain.schema, sketches=False)
         placed = source.frame.repartition(source.tasks, salt(source.place(source.width), source.tasks))
         return placed.drop(*source.others).groupBy(*self._keys).agg(*given)
@@ -348,6 +347,14 @@ class SkewedGroups:
         return Parts(source.frame, self._keys, source.part(width), source.tasks)
 
     def _by_partials(self, width: Column, asked: list[_Asked], schema: StructType, sketches: bool) -> DataFrame:
+        try:
+            return self._of_parts(width, asked, schema, sketches)
+        except AnalysisException as error:
+            # What Spark does not accept in two steps, it has accepted in one.
+            why = str(error).partition("\n")[0]
+            raise NotMergeableError(f"Spark can't aggregate it in parts: {_INSTEAD} ({why})") from error
+
+    def _of_parts(self, width: Column, asked: list[_Asked], schema: StructType, sketches: bool) -> DataFrame:
         if any(_SESSION in field.metadata for field in schema.fields[: len(self._keys)]):
             raise NotMergeableError(f"parts of a session window would be sessions of their own: {_INSTEAD}")
         fields = schema.fields[len(self._keys) :]

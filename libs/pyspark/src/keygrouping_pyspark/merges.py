@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, DataType, DecimalType, DoubleType, StringType
+from pyspark.sql.types import BinaryType, CalendarIntervalType, DataType, DecimalType, DoubleType, StringType
 
 from keygrouping_pyspark.columns import Call, number
 from keygrouping_pyspark.hashing import hashes_by_value
@@ -32,7 +32,7 @@ def split(call: Call, types: type_of_types, kind: DataType, sketches: bool, cond
     for its in (call.condition, condition):
         call = call if its is None else _of_rows(call, its)
     if call.distinct:
-        return _distinct(call, types()[0])
+        return _distinct(call, types())
     if call.name in _SAME:
         return Split([_whole(call)], lambda partial: _called(call.name, partial))
     if call.name in _RULES:
@@ -62,9 +62,11 @@ def _called(name: str, *arguments: Column) -> Column:
     return F.product(*arguments) if name == "product" else F.call_function(name, *arguments)
 
 
-def _distinct(call: Call, kind: DataType) -> Split | None:
+def _distinct(call: Call, kinds: Sequence[DataType]) -> Split | None:
     """Values are distinct as what Spark casts them to."""
-    name, values = call.name, call.arguments
+    if any(isinstance(each, CalendarIntervalType) for each in kinds):
+        return None  # Of copies without a value, Spark would make several rows.
+    name, values, kind = call.name, call.arguments, kinds[0]
     others: tuple[Column, ...] = ()
     text = isinstance(kind, StringType)
     if name in MOMENTS or (name in _OF_NUMBERS and text):
@@ -218,9 +220,11 @@ _BY_VALUE: dict[str, Callable[[Call, DataType], Split | None]] = {
 }
 
 
-def _hll(call: Call) -> Split:
+def _hll(call: Call) -> Split | None:
     """Registers for the error that was asked for (a relative standard deviation of .05 unless told)."""
-    error = (number(call.arguments[1]) if len(call.arguments) > 1 else None) or 0.05
+    error = number(call.arguments[1]) if len(call.arguments) > 1 else 0.05
+    if error is None:
+        return None
     bits = next((each for each in range(4, 21) if 1.04 / 2 ** (each / 2) <= error), 21)
     argument = call.arguments[0]
     hashed = F.when(argument.isNotNull(), F.xxhash64(argument))

@@ -1,6 +1,8 @@
 """Variances, correlations and the like of parts, merged as Spark merges its buffers (Chan, Golub and LeVeque 1983)."""
 
 from collections.abc import Callable
+from functools import reduce
+from operator import and_, or_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -106,8 +108,8 @@ def pairs(call: Call) -> Split | None:
         "x": _mean(x),
         "y": _mean(y),
         "xx": _total(F.var_pop(x), x),
-        "yy": _total(F.var_pop(y), x),
-        "xy": _total(F.covar_pop(x, y), x),
+        "yy": _total(F.var_pop(y), y),
+        "xy": _total(F.covar_pop(x, y), x, y),
     }
     return _split(buffer, _TWO[call.name])
 
@@ -117,8 +119,13 @@ def _mean(x: Column) -> Column:
     return F.coalesce(F.when(F.min(x) == F.max(x), F.min(x)).otherwise(F.avg(x)), F.lit(0.0))
 
 
-def _total(average: Column, x: Column) -> Column:
-    return F.coalesce(average * F.count(x), F.lit(0.0))
+def _total(average: Column, *numbers: Column) -> Column:
+    """Exactly nothing where one of the numbers does not vary: Spark's buffers round means as they are merged."""
+    extremes = [(F.min(x), F.max(x)) for x in numbers]
+    level = reduce(or_, (least == most for least, most in extremes))
+    finite = reduce(and_, (F.abs(each) < float("inf") for both in extremes for each in both))
+    total = F.when(level & finite, 0.0).otherwise(average * F.count(numbers[0]))
+    return F.coalesce(total, F.lit(0.0))
 
 
 def _split(buffer: dict[str, Column], finish: type_of_finish) -> Split:

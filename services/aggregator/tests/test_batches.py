@@ -204,6 +204,9 @@ def test_states_of_late_partials_are_not_read_by_code_that_is_not_ours() -> None
     windows.close(100)
     assert windows.add_all(Columns.of("partials", 0, rows[1:])).outcomes == {True: 1, False: 1}
     assert read == [1, 2]
+    assert rows[2][3] is not None
+    broken = rows[2][3].replace(b'{"own":3}', b'{"own":{]}')
+    assert [row for row, _ in windows.add_all(Columns.of("partials", 0, [(9, 1, b"k", broken, ())])).refused] == [0]
 
 
 class Owned:

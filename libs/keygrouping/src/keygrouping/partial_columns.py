@@ -66,12 +66,12 @@ class PartialColumns:
         """The chosen rows with their states; None for all others, and where a state is not sure to be one.
 
         Of windows that are `closed`, as they end by that time (ms), states that only their aggregate can decode are
-        left out.
+        not decoded.
         """
         good, states = chosen & self.good, list[Sequence[Any]]()
         is_open = self.end > closed
         for aggregate in aggregates:
-            decoded = self._decoded(aggregate, good & is_open)
+            decoded = self._decoded(aggregate, good, is_open)
             good &= decoded.good & (decoded.seen <= self.events)
             states.append(decoded.states)
         columns = (self.worker, self.start, self.end, self.first, self.events)
@@ -80,22 +80,25 @@ class PartialColumns:
         rows = map(Read._make, zip(*members, all_states, strict=True))
         return [row if is_good and row.topic else None for row, is_good in zip(rows, good.tolist(), strict=True)]
 
-    def _decoded(self, aggregate: Aggregate, rows: NDArray[np.bool_]) -> States:
+    def _decoded(self, aggregate: Aggregate, rows: NDArray[np.bool_], is_open: NDArray[np.bool_]) -> States:
         decoder, path = decoder_of(aggregate), ("aggregates", aggregate.name)
         if decoder is None:
-            return self._decoded_by(aggregate, self._cells[path], rows)
+            return self._decoded_by(aggregate, self._cells[path], rows, is_open)
         members = {each[-1] if len(each) > 2 else "": cell for each, cell in self._cells.items() if each[:2] == path}
         return decoder(aggregate, members)
 
-    def _decoded_by(self, aggregate: Aggregate, cell: Cell, rows: NDArray[np.bool_]) -> States:
-        """What only the aggregate itself can decode, of these rows."""
-        states, good = [None] * len(rows), np.ones_like(rows)
+    def _decoded_by(
+        self, aggregate: Aggregate, cell: Cell, rows: NDArray[np.bool_], is_open: NDArray[np.bool_]
+    ) -> States:
+        """What only the aggregate itself can decode, of these rows; of those that are not open, whether it is JSON."""
+        states, good = [None] * len(rows), rows.copy()
         for row in np.flatnonzero(rows).tolist():
             written = self._data[cell.bits[row] : cell.more[row]].tobytes()
             try:
                 (data,) = parsed(b"[" + written + b"]")
-                states[row] = aggregate.decode(data)
-                good[row] = aggregate.seen(states[row]) <= int(self.events[row])
+                if is_open[row]:
+                    states[row] = aggregate.decode(data)
+                    good[row] = aggregate.seen(states[row]) <= int(self.events[row])
             except Exception:  # as its code may raise anything, which is told where the row is read by itself
                 good[row] = False
         return States(states, good, np.zeros_like(self.events))

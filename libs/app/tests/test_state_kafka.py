@@ -302,9 +302,12 @@ class Padded:
         return await self.places() == slots
 
     async def refused(self) -> str:
-        """What /keys and metrics tell alike."""
-        told = "".join((await self.told())["refused"].values())
-        _, metrics = await answered(self.port, "/metrics")
+        """What /keys and metrics tell alike, unless it changes while they are asked."""
+        told, metrics, before = "", "", None
+        while before is None or bool(told) != bool(before):
+            before = "".join((await self.told())["refused"].values())
+            _, metrics = await answered(self.port, "/metrics")
+            told = "".join((await self.told())["refused"].values())
         assert (" 0.0" if not told else " 1.0") in next(
             each for each in metrics.splitlines() if each.startswith("keygrouping_app_refused_partitions{")
         )

@@ -18,14 +18,20 @@ from unittest.mock import patch
 import orjson
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaConnectionError, PolicyViolationError
+from aiokafka.errors import (
+    InvalidPartitionsError,
+    InvalidTimestampError,
+    KafkaConnectionError,
+    PolicyViolationError,
+    TopicAuthorizationFailedError,
+)
 from aiokafka.structs import OffsetAndMetadata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping_app import App, Event, Output, Reject, Retries, State
 from keygrouping_app.events import Outgoing, Record
 from keygrouping_app.kafka.changelog import LARGEST_RECORD, Copy, changelog_of, slots_of
-from keygrouping_app.kafka.moved import Slots
+from keygrouping_app.kafka.moved import MovedPartition, Slots
 from keygrouping_app.kafka.ranges import split_states, with_states
 from keygrouping_app.kafka.refusals import Known
 from keygrouping_app.kafka.runner import Runner
@@ -36,6 +42,8 @@ from keygrouping_app.parts import key_of
 from keygrouping_app.scheduler import Scheduler
 from keygrouping_app.state import LARGEST_STATE
 from keygrouping_app.states import InputKey, States
+from keygrouping_app.surplus import SOURCE
+from keygrouping_app.tally import REFUSED
 from keygrouping_app.virtual_time import VirtualTime
 
 INPUTS, SLOTS, KEYS = 2, 2, "ab"
@@ -68,7 +76,18 @@ Step: TypeAlias = tuple[str, int, int]
 """What happens, and two numbers for it."""
 STEPS = [
     *("read", "read", "wait", "commit", "commit", "commit", "late", "late", "answers", "order", "order"),
-    *("refused", "too large", "not at home", "not in a slot", "crash", "lost answer", "compact"),
+    *(
+        "refused",
+        "too large",
+        "not at home",
+        "not in a slot",
+        "not in a slot",
+        "no note",
+        "no event",
+        "no answer",
+        "no end",
+    ),
+    *("crash", "lost answer", "compact"),
 ]
 
 
@@ -97,6 +116,8 @@ class World:
     def __init__(self, given: Sequence[Given]) -> None:
         self.logs: defaultdict[TopicPartition, list[Record]] = defaultdict(list)
         self.committed = {tp: OffsetAndMetadata(0, "") for tp in PLACES}
+        self.refused: set[int] = set()
+        """Events that slots have refused."""
         for number, each in enumerate(given):
             self.append(Outgoing(IN, each.source, 0, each.key.encode(), b"%d" % number))
 
@@ -128,6 +149,8 @@ class Transactions:
         self._world = world
         self._tp = tp
         self.end = "committed"
+        self.error: Exception = PolicyViolationError()
+        self.refusals = 0
         self.made_by: Callable[[bytes], Sequence[int]] = lambda _: []
 
     async def commit(
@@ -137,13 +160,10 @@ class Transactions:
         await asyncio.sleep(0.01)
         if self.end == "refused":
             raise KafkaConnectionError
-        if self.end == "too large" and any(each.topic == SLOT for each in outgoing):
-            raise RefusedError({}, [], frozenset({SLOT}), sent=True)
-        if self.end == "not at home" and any(each.topic == STATES and each.value for each in outgoing):
-            raise RefusedError({}, [], frozenset({STATES}), sent=True)
-        come = [n for n, each in enumerate(states, len(outgoing)) if each.value and self.has_come(each)]
-        if self.end == "not in a slot" and come:
-            raise RefusedError({come[0]: PolicyViolationError()}, [], frozenset({states[0].topic}), sent=True)
+        for place, each in enumerate([*outgoing, *states]):
+            if self.refuses(each):
+                self.refusals += 1
+                raise RefusedError({place: self.error}, [], frozenset({each.topic}), sent=True)
         offsets = [self._world.append(each) for each in [*outgoing, *states]]
         if states:
             last = max(offsets[-len(states) :])
@@ -154,6 +174,21 @@ class Transactions:
         if self.end == "late":
             await asyncio.sleep(1.0)
         return what
+
+    def refuses(self, one: Outgoing) -> bool:
+        """Whether its topic takes a record for good no more."""
+        is_event = one.topic == SLOT and SOURCE in dict(one.headers)
+        if self.end == "no event" and is_event:
+            self._world.refused.add(int(one.value or b""))
+        return {
+            "too large": one.topic == SLOT and not is_event,
+            "no event": is_event,
+            "not at home": one.topic == STATES and bool(one.value) and self._tp.topic == SLOT,
+            "no answer": one.topic == STATES and self._tp.topic == SLOT,
+            "not in a slot": bool(one.value) and self.has_come(one),
+            "no note": one.value is not None and self.has_come(one),
+            "no end": one.topic == changelog_of("group", SLOT) and one.value is None,
+        }.get(self.end, False)
 
     def has_come(self, one: Outgoing) -> bool:
         """Whether it is a state that no event has changed since it came to a slot."""
@@ -175,6 +210,8 @@ class Owner:
             copy.read(each)
             copy.position = each.offset + 1
         assert not copy.parts.missing
+        for key, (first, last) in list(copy.noted.items()):
+            assert copy.find(key, [each for each in world.logs[tp] if first <= each.offset <= last])
         assert copy.newest <= (split_states(found.metadata)[1] or 0), "states that belong to no commit"
         self.partition = runner.moving.partition(tp, found, None, None, copy)
         runner.partitions[tp] = self.partition
@@ -283,20 +320,21 @@ class Group:
             case "order":
                 slot = [None, *range(SLOTS)][second % (SLOTS + 1)]
                 self.owners[INPUT_PLACES[first % INPUTS]].order(KEYS[first // INPUTS % len(KEYS)], slot)
-            case "refused" | "too large" | "not at home" | "not in a slot" | "lost answer":
-                await self._fail(tp, what)
             case "late":
                 await self._commit_late(tp, random.Random(second))
             case "crash":
                 self._replace(tp)
             case "compact":
                 self.world.compact(tp, second / 3)
+            case _:
+                await self._fail(tp, what)
 
     async def _fail(self, tp: TopicPartition, what: str) -> None:
         owner = self.owners[tp]
         owner.transactions.end = what
-        with suppress(KafkaConnectionError, RefusedError):
-            await owner.commit()
+        for _ in range(1 if what == "lost answer" else 2):
+            with suppress(KafkaConnectionError, RefusedError):
+                await owner.commit()
         owner.transactions.end = "committed"
         if what == "lost answer":
             self._replace(tp)
@@ -359,11 +397,27 @@ async def play(given: list[Given], steps: list[Step], members: list[list[TopicPa
     return world
 
 
+def come_at(world: World, slot: TopicPartition, key: bytes, at: bytes) -> bytes:
+    """A state as it came to a slot, between these offsets of its log."""
+    first, last = map(int, at.split(b":"))
+    of = [each for each in world.logs[slot] if first <= each.offset <= last]
+    record = of.pop()
+    source, _, _ = (dict(record.headers)["keygrouping-state"] or b"").partition(b":")
+    assert source + b":" + (record.key or b"") == key
+    parts = {each.key: each.value or b"" for each in of if (each.key or b"").split(b":", 2)[-1] == key}
+    pieces = [parts[b"\0keygrouping-part:%d:%s" % (number + 1, key)] for number in range(len(parts))]
+    return b"".join([record.value or b"", *pieces])
+
+
 def states_in(world: World) -> dict[tuple[int, str], list[int]]:
     """What changelogs say: a key's state is in one of them."""
     found: dict[tuple[int, str], list[int]] = {}
     for tp in PLACES:
         last = {each.key: each for each in world.changelog(tp)}
+        for key, each in [*last.items()]:
+            if key is not None and (at := dict(each.headers).get("keygrouping-at")) is not None:
+                assert tp.topic == SLOT
+                found[int(key[:1]), key[2:].decode()] = orjson.loads(come_at(world, tp, key, at))["events"]
         parts: defaultdict[bytes, dict[int, bytes]] = defaultdict(dict)
         for key in [key for key in last if (key or b"").startswith(b"\0keygrouping-part:")]:
             each = last.pop(key)
@@ -389,17 +443,25 @@ def look_at(seed: int) -> None:
         chance.choice(members).append(tp)
     size = chance.choice([7, 20, 1000])
     # Events that change what is known to be refused would be dead letters.
-    with patch("keygrouping_app.kept.PART_BYTES", size), patch.object(Known, "learn"):
+    crowded = chance.choice([0, 0.0001, 1])
+    with (
+        patch("keygrouping_app.kept.PART_BYTES", size),
+        patch("keygrouping_app.gaps.CROWDED", crowded),
+        patch.object(Known, "learn"),
+    ):
         world = asyncio.run(play(given, steps, members))
+    letters = world.read("dead-letters")
+    dead = sorted(int(each.value or b"") for each in letters)
+    refused = {int(each.value or b"") for each in letters if REFUSED.encode() in dict(each.headers).values()}
+    assert refused <= world.refused
     wanted: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     outputs: defaultdict[tuple[int, str], list[bytes]] = defaultdict(list)
     for number, each in enumerate(given):
-        if not each.rejected:
+        if not each.rejected and number not in refused:
             wanted[each.source, each.key].append(number)
             outputs[each.source, each.key].append(orjson.dumps([number, wanted[each.source, each.key]]))
     assert states_in(world) == dict(wanted)
-    dead = sorted(int(each.value or b"") for each in world.read("dead-letters"))
-    assert dead == [number for number, each in enumerate(given) if each.rejected]
+    assert dead == [number for number, each in enumerate(given) if each.rejected or number in refused]
     found: defaultdict[tuple[int, str], list[bytes]] = defaultdict(list)
     for record in world.read("out"):
         number = orjson.loads(record.value or b"")[0]
@@ -443,6 +505,51 @@ async def test_an_event_that_no_slot_takes_is_a_dead_letter_and_others_go_on() -
     (letter,) = world.read("dead-letters")
     assert dict(letter.headers)["keygrouping-reason"] == b"refused_output"
     assert [each.value for each in world.logs[TopicPartition(SLOT, 1)]] == [b'{"events":[0]}', b"2"]
+
+
+async def test_what_no_event_is_to_blame_for_makes_no_dead_letter_and_is_tried_again() -> None:
+    world = World([Given(0, "a", 0.0, 0, rejected=False) for _ in range(2)])
+    owner = Owner(new_runner(app_of([Given(0, "a", 0.0, 0, rejected=False)] * 2)), world, INPUT_PLACES[0])
+    owner.read(1)
+    await asyncio.sleep(0.05)
+    await owner.commit()
+    owner.order("a", 1)
+    await owner.commit()
+    owner.read(1)
+    for error in (TopicAuthorizationFailedError(), InvalidTimestampError(), InvalidPartitionsError()):
+        owner.transactions.end, owner.transactions.error = "no event", error
+        with pytest.raises(RefusedError):
+            await owner.commit()
+    owner.transactions.end = "committed"
+    await owner.commit()
+    owner.check()
+    owner.end()
+    assert not world.read("dead-letters")
+    assert [each.value for each in world.logs[TopicPartition(SLOT, 1)]] == [b'{"events":[0]}', b"1"]
+
+
+async def test_a_state_of_which_a_slot_takes_not_even_where_it_is_fails_no_more_transactions() -> None:
+    given = [Given(0, "a", 0.0, 0, rejected=False) for _ in range(2)]
+    world, runner = World(given), new_runner(app_of(given))
+    home, slot = (Owner(runner, world, tp) for tp in (INPUT_PLACES[0], TopicPartition(SLOT, 0)))
+    home.read(1)
+    await asyncio.sleep(0.05)
+    await home.commit()
+    home.order("a", 0)
+    await home.commit()
+    with patch("keygrouping_app.gaps.CROWDED", 0), patch.object(slot.transactions, "end", "no note"):
+        for refused in (1, 2, 2, 2):
+            slot.read(1)
+            await slot.commit()
+            assert slot.transactions.refusals == refused
+    assert slot.partition.refusal and isinstance(slot.partition, MovedPartition)
+    slot.partition.visits.try_again()
+    with patch("keygrouping_app.gaps.CROWDED", 0):
+        await slot.commit()
+    assert [dict(each.headers) for each in world.changelog(slot.partition.tp)] == [{"keygrouping-at": b"0:0"}]
+    assert slot.done
+    for each in (home, slot):
+        each.end()
 
 
 def test_events_that_were_held_find_the_state_although_later_ones_of_other_keys_were_handled() -> None:

@@ -23,6 +23,8 @@ from collections.abc import Iterable, Iterator, Sequence
 MOST_METADATA = 4096
 """Bytes that a broker takes as metadata of a commit by default (`offset.metadata.max.bytes`)."""
 
+CROWDED = 1 / 3
+"""Of the offsets that metadata has room for whatever ends: so far apart they are many."""
 _PREFIX = "kg1:"
 _RUNS, _BITS = b"\x00", b"\x01"
 _LARGEST_OFFSET = 2**63 - 1
@@ -103,6 +105,11 @@ class Gaps:
     def span(self) -> int:
         """How many offsets lie between the first one that has not ended and the next that nothing is known of."""
         return max(self.position, self.known + 1) - self.first
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether what has not ended for long takes much of the room."""
+        return self.span > CROWDED * self._payload * 8
 
     def room(self) -> int:
         """How many further events may be read, if their offsets are as far apart as those of late."""

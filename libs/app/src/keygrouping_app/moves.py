@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -32,6 +32,8 @@ _ANSWER = "keygrouping-answer"
 """Header in a changelog of what a slot has written."""
 _STATE = "keygrouping-state"
 """Header of a slot's record that is a state: number of the input's partition, its time."""
+_AT = "keygrouping-at"
+"""Header in a changelog of slots instead of a state: the first and the last offset of what the slot's log has of it."""
 _MOST_BYTES = 16 << 20
 """Of states in one transaction: the first one may be larger."""
 _CALL = "keygrouping-call"
@@ -74,11 +76,15 @@ class Step:
     """
 
     records: list[Outgoing] = field(default_factory=list)
+    groups: list[Hashable] = field(default_factory=list)
+    """Of which key each of these records is."""
     marks: list[Outgoing] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     done: list[Callable[[], None]] = field(default_factory=list)
     sent: list[InputKey] = field(default_factory=list)
     """Keys of a slot of which the states are sent on."""
+    noted: list[InputKey] = field(default_factory=list)
+    """Keys of a slot of which the changelog is told where in the slot's log the states are."""
     keys: set[bytes] = field(default_factory=set)
     """Keys in the changelog of which the states are told by `marks`: they need not be written besides."""
     bytes: int = 0
@@ -86,6 +92,11 @@ class Step:
 
     def __bool__(self) -> bool:
         return bool(self.done)
+
+    def send(self, group: Hashable, records: Sequence[Outgoing]) -> None:
+        """These go to others, for a key."""
+        self.records += records
+        self.groups += [group] * len(records)
 
 
 @dataclass(slots=True)
@@ -184,11 +195,12 @@ class Moves:
         self._since[group] = time.monotonic()
         return True
 
-    def forget(self) -> list[Event]:
-        """Has nothing done that was asked for and is not committed; gives events that are to be handled here now."""
-        asked, self.asked = self.asked, {}
+    def forget(self, groups: Iterable[Hashable] = ()) -> list[Event]:
+        """Has nothing done that was asked for these and is not committed, or for any if there are none of them; gives
+        events that are to be handled here now."""
         here: list[Event] = []
-        for group in asked:
+        for group in [each for each in groups if each in self.asked] or list(self.asked):
+            del self.asked[group]
             del self._since[group]
             events = self._held.pop(group, [])
             place = self.places.get(group)
@@ -225,14 +237,14 @@ class Moves:
             key = self._states.key_of(group)
             if place is None:
                 kept = self._states.peek(group)
-                step.records += _state_records(self._topics.slots, target, self._partition, key, kept)
+                step.send(group, _state_records(self._topics.slots, target, self._partition, key, kept))
                 step.bytes += _size(kept)
                 after = Place(target)
                 ended = self._states.ended_parts(key, None)
                 step.marks += ended_parts(self._topics.changelog, self._partition, key, ended)
             else:
                 told = ((_CALL, b"%d:%d" % (self._partition, target)),)
-                step.records.append(Outgoing(self._topics.slots, place.slot, -1, key, None, told))
+                step.send(group, [Outgoing(self._topics.slots, place.slot, -1, key, None, told)])
                 after = Place(place.slot, target)
             step.keys.add(key)
             step.marks.append(_place_record(self._topics.changelog, self._partition, key, after))
@@ -300,11 +312,27 @@ class Moves:
         return []
 
 
-class Visits:
-    """Keys of inputs that are at a slot, in its owner's hands."""
+class Refused(NamedTuple):
+    """Keys of a slot by what is refused of them.
 
-    def __init__(self, topics: Topics, slot: int, states: States, done: Done) -> None:
+    Those that were to be sent on, and stay; those of which the call can't be answered; and those of which the slot's
+    changelog does not even take where their states are.
+    """
+
+    staying: set[InputKey]
+    unanswered: set[InputKey]
+    unnoted: set[InputKey]
+
+
+class Visits:
+    """Keys of inputs that are at a slot, in its owner's hands.
+
+    `noted`: those of which its changelog only has where in the slot's log their states are.
+    """
+
+    def __init__(self, topics: Topics, slot: int, states: States, done: Done, noted: Iterable[Hashable] = ()) -> None:
         self._done = done
+        self._noted = set(noted)
         self._topics = topics
         self._slot = slot
         self._states = states
@@ -318,11 +346,20 @@ class Visits:
         """Offsets of states that have come and are not written yet: until then they are nowhere else."""
         self._staying: set[InputKey] = set()
         """Keys whose call is answered with that they stay, as their states are refused where they are to go."""
+        self._unanswered: set[InputKey] = set()
+        """Those of which even that is refused, for now."""
+        self._unnoted: set[InputKey] = set()
+        """Keys of which the changelog refuses even where the states are, for now."""
 
     @property
     def called(self) -> int:
-        """How many keys are to go."""
-        return len(self._calls)
+        """How many keys are to go, but for those of which the call can't be answered."""
+        return len(self._calls) - len(self._unanswered)
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether the call of a key can't be answered, as the answer is refused."""
+        return bool(self._unanswered)
 
     @property
     def waits(self) -> bool:
@@ -369,46 +406,46 @@ class Visits:
         self._unwritten.setdefault(group, []).extend([*whole.parts, raw.offset])
         return []
 
-    def step(self, lanes: Waiting, *, closed: bool = False) -> Step:
+    def step(self, lanes: Waiting, *, closed: bool = False, crowded: bool = False) -> Step:
         """What is due: states of keys that were called, and of which nothing is left to be handled.
 
-        What has come of states that are written, or sent on, ends with it. `closed`: nothing else does.
+        What has come of states that are written, or sent on, ends with it. `closed`: nothing else does. `crowded`: what
+        the changelog refuses ends, too, as it is told where that is: gaps have no room for any number of them.
         """
         step = Step()
         for group, (offset, target) in {} if closed else self._calls.items():
-            if lanes.has(group):
+            if lanes.has(group) or group in self._unanswered:
                 continue
             if step.bytes > _MOST_BYTES:
                 break
-            source, key = group.source, self._states.in_input(group)
-            answer = ((_ANSWER, b"%d" % self._slot),)
+            step.ended.append(offset)
             if group in self._staying:
-                place = _place_record(self._topics.changelog, source, key, Place(self._slot), answer)
-                step.records.append(place)
-                step.ended.append(offset)
+                step.send(group, self._stays(group))
                 step.done.append(partial(self._stayed, group, offset))
-                continue
-            kept = self._states.peek(group)
-            step.bytes += _size(kept)
-            if target == HOME:
-                step.records += in_parts(_home_record(self._topics.changelog, source, key, kept, answer), key, answer)
             else:
-                step.records += _state_records(self._topics.slots, target, source, key, kept)
-                place = _place_record(self._topics.changelog, source, key, Place(target), answer)
-                step.records.append(place)
-            own = self._states.key_of(group)
-            if kept is not None:
-                ended = self._states.ended_parts(own, None)
-                step.marks += ended_parts(self._topics.changelog_of_slots, self._slot, own, ended)
-                step.marks.append(Outgoing(self._topics.changelog_of_slots, self._slot, -1, own, None))
-                step.keys.add(own)
-            step.ended += [*self._unwritten.get(group, ()), offset]
-            step.done.append(partial(self._left, group, offset, self._arrived[group]))
-            step.sent.append(group)
-        for group, offsets in self._unwritten.items():
-            if group not in step.sent and self._states.will_write(self._states.key_of(group)):
-                step.ended += offsets
+                step.send(group, self._goes(step, group, target))
+                step.done.append(partial(self._left, group, offset, self._arrived[group]))
+        self._end_come(step, crowded=crowded)
         return step
+
+    def _end_come(self, step: Step, *, crowded: bool) -> None:
+        """What has come of states ends that are written, or of which it is told where they are."""
+        for group, offsets in self._unwritten.items():
+            own = self._states.key_of(group)
+            if group in step.sent:
+                continue
+            if self._states.will_write(own):
+                step.ended += offsets
+            elif crowded and own in self._states.withheld and group not in self._unnoted:
+                step.noted.append(group)
+                step.keys.add(own)
+                at = ((_AT, b"%d:%d" % (min(offsets), max(offsets))),)
+                step.marks.append(Outgoing(self._topics.changelog_of_slots, self._slot, -1, own, b"", at))
+                step.ended += offsets
+                step.done.append(partial(self._noted.add, group))
+        for noted in self._noted.difference(step.sent):
+            if self._states.will_write(self._states.key_of(noted)):  # which may be all that there is to be committed
+                step.done.append(partial(self._noted.discard, noted))
 
     def wrote(self, ended: Sequence[int]) -> None:
         """What has come at these offsets is written, or sent on."""
@@ -416,10 +453,51 @@ class Visits:
         left = {group: [each for each in offsets if each not in gone] for group, offsets in self._unwritten.items()}
         self._unwritten = {group: offsets for group, offsets in left.items() if offsets}
 
-    def stay(self, step: Step) -> bool:
-        """Has keys that would be sent on stay, as their states are refused there; False if there are none."""
-        self._staying.update(step.sent)
-        return bool(step.sent)
+    def refuse(self, step: Step, groups: Container[Hashable]) -> Refused:
+        """What a step writes of these keys is refused. It does without until `try_again`, but for those that stay."""
+        found = Refused(
+            {group for group in step.sent if group in groups},
+            {group for group in self._staying if group in step.groups and group in groups},
+            {group for group in step.noted if group in groups},
+        )
+        self._staying |= found.staying
+        self._unanswered |= found.unanswered
+        self._unnoted |= found.unnoted
+        return found
+
+    def try_again(self) -> None:
+        """Has written again what was refused."""
+        self._unanswered.clear()
+        self._unnoted.clear()
+
+    def _stays(self, group: InputKey) -> list[Outgoing]:
+        """Tells the input that a key which is called stays."""
+        key, answer = self._states.in_input(group), self._answer
+        return [_place_record(self._topics.changelog, group.source, key, Place(self._slot), answer)]
+
+    def _goes(self, step: Step, group: InputKey, target: int) -> list[Outgoing]:
+        """Has the state of a key leave the slot; gives what is sent where it goes to."""
+        source, key, own = group.source, self._states.in_input(group), self._states.key_of(group)
+        kept = self._states.peek(group)
+        step.bytes += _size(kept)
+        step.sent.append(group)
+        if group in self._unwritten:  # the slot's changelog has nothing of it
+            step.keys.add(own)
+            step.ended += self._unwritten[group]
+        elif kept is not None or own in self._states.withheld:
+            step.keys.add(own)
+            ended = self._states.ended_parts(own, None)
+            step.marks += ended_parts(self._topics.changelog_of_slots, self._slot, own, ended)
+            step.marks.append(Outgoing(self._topics.changelog_of_slots, self._slot, -1, own, None))
+        if target == HOME:
+            home = _home_record(self._topics.changelog, source, key, kept, self._answer)
+            return in_parts(home, key, self._answer)
+        place = _place_record(self._topics.changelog, source, key, Place(target), self._answer)
+        return [*_state_records(self._topics.slots, target, source, key, kept), place]
+
+    @property
+    def _answer(self) -> tuple[tuple[str, bytes]]:
+        return ((_ANSWER, b"%d" % self._slot),)
 
     def _stayed(self, group: InputKey, offset: int) -> None:
         self._staying.discard(group)
@@ -433,6 +511,7 @@ class Visits:
         if self._arrived[group] == come:
             self._done.bytes += _size(self._states.peek(group))
             self._states.drop(group)
+            self._noted.discard(group)
             self.here.discard(group)
             del self._arrived[group]
 
@@ -456,6 +535,30 @@ def place_of(headers: Headers) -> Place | None:
     return None
 
 
+def at_of(headers: Headers) -> tuple[int, int] | None:
+    """The first and the last offset in a slot's log of a state that its changelog does not have; None: it has it."""
+    for name, value in headers:
+        if name == _AT and value is not None:
+            first, _, last = value.partition(b":")
+            return int(first), int(last)
+    return None
+
+
+def come(records: Iterable[Raw], key: bytes) -> Kept | None:
+    """The state of a key, as slots' changelogs name it, that is among records of a slot; None if it is not there."""
+    parts = Parts()
+    for raw in records:
+        name, value = raw.headers[-1] if raw.headers else ("", None)
+        if raw.key is None or name not in (_STATE, PART):
+            continue
+        source, _, time = (value or b"").partition(b":")
+        if name == PART:
+            parts.take(raw, raw.key)
+        elif _key_at_slot(int(source), raw.key) == key and (whole := parts.take(raw, key)) and whole.raw.value:
+            return Kept(whole.raw.value, int(time), version_of(raw.headers))
+    return None
+
+
 def is_answer(headers: Headers) -> bool:
     """Whether a slot has written this record of a changelog."""
     return any(name == _ANSWER for name, _ in headers)
@@ -469,7 +572,7 @@ def version_of(headers: Headers) -> int:
 
 def kept_of(raw: Raw) -> Kept | None:
     """The state that a record of a changelog says; None: the key has none, or is not there."""
-    if raw.value is None or place_of(raw.headers) is not None:
+    if raw.value is None or place_of(raw.headers) is not None or at_of(raw.headers) is not None:
         return None
     return Kept(raw.value, raw.timestamp, version_of(raw.headers))
 

@@ -20,12 +20,12 @@ from keygrouping_app.handlers import AppError, Handler
 from keygrouping_app.kafka.clients import Settings, started
 from keygrouping_app.kafka.own_topics import config_of, create, size_of, until_known
 from keygrouping_app.kept import Kept, UnusableStateError, part_bytes
-from keygrouping_app.moves import VERSION, Place, is_answer, kept_of, place_of
+from keygrouping_app.moves import VERSION, Place, at_of, come, is_answer, kept_of, place_of
 from keygrouping_app.partials import Merger, marks_of, partials_of
 from keygrouping_app.parts import Parts, ended_parts, in_parts
 from keygrouping_app.scheduler import Failure
 from keygrouping_app.state import LARGEST_STATE
-from keygrouping_app.states import LARGEST_KEY, States
+from keygrouping_app.states import LARGEST_KEY, InputKey, States
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,10 @@ _BEHIND_SECONDS = 30.0
 _OPEN = (
     "%s[%d]: a transaction is open behind offset %d, so what is there can't be read yet: waiting for its end. One of a "
     "member that was killed ends within a minute; another program's is listed by kafka-transactions describe-producers"
+)
+_LOST = (
+    "%s[%d] has lost its offsets %d to %d with the state of key %r, which its changelog had refused: it goes on "
+    "without. It has %d to %d: slots keep records for a week"
 )
 _TOLD_SECONDS = 5.0
 _MOST_RECORDS = 2000
@@ -172,6 +176,10 @@ class Copy:
     places: dict[Hashable, Place] = field(default_factory=dict)
     """Of keys that are at slots."""
     parts: Parts = field(default_factory=Parts)
+    noted: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """Where in a slot's log states are that its changelog refuses, from the first to the last offset."""
+    found: list[Hashable] = field(default_factory=list)
+    """The keys of those that were read from there."""
 
     @classmethod
     def of(cls, handler: Handler, tp: TopicPartition) -> Copy:
@@ -195,6 +203,20 @@ class Copy:
             self.places[self.states.group_of(raw.key)] = place
         elif self.places:
             self.places.pop(self.states.group_of(raw.key), None)
+        if (at := at_of(raw.headers)) is not None:
+            self.noted[raw.key] = at
+        elif self.noted:
+            self.noted.pop(raw.key, None)
+
+    def find(self, key: bytes, records: Iterable[Raw]) -> bool:
+        """Takes a state that is noted from a slot's records; False if it is not there. UnusableStateError."""
+        if (kept := come(records, key)) is not None:
+            group = self.states.group_of(key)
+            assert isinstance(group, InputKey)
+            self.states.arrive(group, kept)
+            self.found.append(group)
+        del self.noted[key]
+        return kept is not None
 
 
 def new_reader(
@@ -247,11 +269,35 @@ async def restore(
                 f"are gone. {how_to_restart}"
             ]
         )
+    if copy.noted:
+        await _find_noted(settings, tp, copy)
     if end > first:
         log.info(
             "%s[%d]: %d states restored in %.1f s, by %d offsets of the changelog",
             *(*tp, len(copy.states), loop.time() - began, end - first),
         )
+
+
+async def _find_noted(settings: Settings, slot: TopicPartition, copy: Copy) -> None:
+    """Reads states that only the slot's log has, as its changelog refuses them."""
+    async with started(new_reader(settings)) as reader:
+        beginning, end = (await reader.beginning_offsets([slot]))[slot], (await reader.end_offsets([slot]))[slot]
+        reader.assign([slot])
+        read, position = list[Raw](), -1
+        for key, (first, last) in sorted(copy.noted.items(), key=lambda each: each[1]):
+            if first < beginning or last >= end:
+                log.error(_LOST, *slot, first, last, key, beginning, end)
+                del copy.noted[key]
+                continue
+            if position < 0 or first > position + _MOST_RECORDS:
+                reader.seek(slot, first)
+                position = first
+            read = [raw for raw in read if raw.offset >= first]
+            while position <= last:
+                read += (await reader.getmany(slot, timeout_ms=1000, max_records=_MOST_RECORDS)).get(slot, ())
+                position = await reader.position(slot)
+            if not copy.find(key, [raw for raw in read if raw.offset <= last]):
+                log.error(_LOST, *slot, first, last, key, beginning, end)
 
 
 async def _written_end(settings: Settings, changelog: TopicPartition) -> int:

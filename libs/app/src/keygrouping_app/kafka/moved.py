@@ -152,9 +152,18 @@ class MovedPartition(Partition):
         """See `Partition`."""
         return self.visits.called > 0
 
+    @property
+    def withholds(self) -> bool:
+        """See `Partition`."""
+        return super().withholds or self.visits.unanswered
+
+    def _write_withheld(self) -> None:
+        super()._write_withheld()
+        self.visits.try_again()
+
     def step(self, lanes: Waiting) -> Step:
         """See `Partition`."""
-        return self.visits.step(lanes, closed=self.closed)
+        return self.visits.step(lanes, closed=self.closed, crowded=self.gaps.is_crowded)
 
     def stepped(self, step: Step) -> None:
         """See `Partition`."""

@@ -118,9 +118,11 @@ class Moving:
         topic = self.inputs.get(tp.topic, tp.topic)
         handler, topics, dirty = self._handlers[topic], topics_of(self._settings.group, topic), asyncio.Event()
         if tp.topic == topics.slots:
-            visits = Visits(topics, tp.partition, copy.states, self.done[topic])
+            visits = Visits(topics, tp.partition, copy.states, self.done[topic], copy.found)
             slot = MovedPartition(tp, handler.topic, found, dirty, visits, transactions, copy.states)
             slot.urgent = asyncio.Event()
+            if copy.found:
+                slot.hurry()  # they are to be written, as soon as they can be
             return slot
         kind = PartialsPartition if isinstance(handler.function, Merger) else Partition
         partition = kind(tp, handler.topic, found, dirty, end, transactions, copy.states)

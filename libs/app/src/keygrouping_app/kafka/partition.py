@@ -25,6 +25,14 @@ from keygrouping_app.states import InputKey, States
 log = logging.getLogger(__name__)
 
 _TOLD_SECONDS = 60.0
+STATE_WITHHELD = (
+    "%s[%d]: a state is not written, as %s. Correct the topic's settings: all else goes on, and nothing is "
+    "lost meanwhile, but events that change it are dead letters as long as the result is refused, too"
+)
+ANSWER_WITHHELD = (
+    "%s[%d]: a key is called, and its input can't be answered, as %s. Correct the topic's settings: all else goes on, "
+    "and nothing is lost meanwhile, but the events of that key are held until then"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +256,10 @@ class Partition(Source):
         self._let_go(given)
         self._end_offsets([each.event.raw.offset for each in given])
 
+    def drop_given(self, given: Sequence[Given]) -> None:
+        """These, which were taken, are not written to slots: they are to end in another way."""
+        self._let_go(given)
+
     def keep_here(self, given: Sequence[Given]) -> list[Event]:
         """These are not in their slots: gives those to be handled here, none of a partition that is to be another's."""
         self._let_go(given)
@@ -328,25 +340,31 @@ class Partition(Source):
             why,
         )
 
-    def withhold(self, why: str, seconds: float) -> None:
-        """A state is not written for so many seconds, as it is refused, and no event is to blame; tells it as well."""
+    def withhold(self, why: str, seconds: float, line: str = STATE_WITHHELD) -> None:
+        """Something is not written for so many seconds, as it is refused, and no event is to blame; tells it by this
+        line, too."""
         self._withheld, clock = why, asyncio.get_running_loop()
         if self._try_at <= clock.time():
             self._try_at = clock.time() + seconds
             clock.call_later(seconds, self.dirty.set)
-        self._tell(
-            "%s[%d]: a state is not written, as %s. Correct the topic's settings: all else goes on, and nothing is "
-            "lost meanwhile, but events that change it are dead letters as long as the result is refused, too",
-            why,
-        )
+        self._tell(line, why)
+
+    @property
+    def withholds(self) -> bool:
+        """Whether something is not written for now, as it is refused."""
+        return self.states is not None and bool(self.states.withheld)
 
     def _look_at_withheld(self) -> None:
-        if self.states is None or not self.states.withheld:
+        if not self.withholds:
             self._withheld, self._told_at = "", -math.inf
 
     def write_withheld(self) -> None:
-        """Has states tried again that were refused long enough ago."""
-        if self.states is not None and self.states.withheld and self._try_at <= asyncio.get_running_loop().time():
+        """Has tried again what was refused long enough ago."""
+        if self.withholds and self._try_at <= asyncio.get_running_loop().time():
+            self._write_withheld()
+
+    def _write_withheld(self) -> None:
+        if self.states is not None:
             self.states.write_withheld()
 
     def _tell(self, line: str, why: str) -> None:

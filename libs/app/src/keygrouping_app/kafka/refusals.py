@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from aiokafka.errors import InvalidTimestampError, MessageSizeTooLargeError, RecordListTooLargeError
+from aiokafka.errors import (
+    InvalidPartitionsError,
+    InvalidTimestampError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+)
 
 from keygrouping_app.dead_letters import corrected, dead_letter
 from keygrouping_app.events import Event, Outgoing
 from keygrouping_app.kafka.clients import Settings
-from keygrouping_app.kafka.partition import Returned
+from keygrouping_app.kafka.partition import Given, Returned
 from keygrouping_app.kafka.transactions import Transactions
 from keygrouping_app.kafka.writing import OF_TOPIC, RefusedError
+from keygrouping_app.moves import Step
 from keygrouping_app.parts import key_of
 from keygrouping_app.scheduler import Failure
 from keygrouping_app.states import States
@@ -28,10 +34,17 @@ KNOWN_SECONDS = 60.0
 _CLOCKS_DIFFER_MS = 120_000
 _BY_SIZE = (MessageSizeTooLargeError, RecordListTooLargeError)
 _BY_BOUND = (*_BY_SIZE, InvalidTimestampError)
+_NO_EVENT = (*OF_TOPIC, InvalidPartitionsError, InvalidTimestampError)
+"""What refuses records that go to slots, and no event is to blame for: their time is when they are written."""
 
 
 class RefusedStatesError(RefusedError):
     """Of a transaction, records of states are refused for good. `why`: by their place among these records."""
+
+
+class RefusedMovesError(RefusedError):
+    """Of a transaction, records are refused for good that go to slots, or to changelogs of others. `why`: by their
+    place among these."""
 
 
 async def blamed(
@@ -69,6 +82,17 @@ async def _most_together(transactions: Transactions, records: Sequence[Outgoing]
     return fine
 
 
+def other_than_outputs(
+    found: Mapping[int, BaseException], outputs: int, moves: int, error: RefusedError
+) -> RefusedError:
+    """What is raised if records of a transaction are to blame that come behind so many outputs: of moves, or states."""
+    of_moves = {place - outputs: each for place, each in found.items() if place < outputs + moves}
+    if of_moves:
+        return RefusedMovesError(of_moves, [], error.topics, sent=error.sent)
+    of_states = {place - outputs - moves: each for place, each in found.items()}
+    return RefusedStatesError(of_states, [], error.topics, sent=error.sent)
+
+
 def records_in(returned: Sequence[Returned]) -> list[Outgoing]:
     """All of them, in their order."""
     return [one for each in returned for one in each.outgoing]
@@ -83,6 +107,35 @@ def all_refused(records: Sequence[Outgoing], why: Mapping[int, BaseException]) -
     ]
     as_bad = {place: bad.why for place, one in enumerate(records) for bad in bounds if bad.is_as_bad(one)}
     return as_bad | dict(why)
+
+
+def refuse_events(given: Sequence[Given], error: BaseException) -> dict[int, Failure]:
+    """Which of the events that go to slots are refused for good by themselves, by their place among what does."""
+    if not isinstance(error, RefusedMovesError):
+        return {}
+    records = [each.record for each in given]
+    why = {place: each for place, each in error.why.items() if place < len(given) and not isinstance(each, _NO_EVENT)}
+    return {
+        place: Failure(REFUSED, _refused_event(records[place], each)[:_MOST_DETAIL], retry=False)
+        for place, each in all_refused(records, why).items()
+    }
+
+
+def _refused_event(one: Outgoing, why: BaseException) -> str:
+    return f"its key is at a slot, and the broker refuses a record of {one.size} bytes for {one.topic!r}: {why}"
+
+
+def keys_refused(
+    error: BaseException, step: Step, events: int, records: Sequence[Outgoing], states: States
+) -> set[Hashable]:
+    """Of which keys something is refused that a step writes, or else of the partition's own changelog.
+
+    `events`: how many events come before the step's records; `records`: what goes to that changelog.
+    """
+    if isinstance(error, RefusedMovesError):
+        why = {place - events: each for place, each in error.why.items() if place >= events}
+        return {step.groups[place] for place in all_refused(step.records, why)}
+    return {states.group_of(key) for key in unwritten_of(error, records)}
 
 
 def instead_of(
@@ -120,10 +173,13 @@ def _corrected(letter: Outgoing, error: BaseException | None) -> Outgoing:
     return better
 
 
-def spoils_of(error: BaseException, records: Sequence[Outgoing], states: States | None) -> dict[int, Failure]:
+def spoils_of(
+    error: BaseException, records: Sequence[Outgoing], states: States | None, moved: Container[bytes] = ()
+) -> dict[int, Failure]:
     """Which events have made what is refused of a transaction's records of states, by offset.
 
-    Empty if it is nothing that an event has made, or if the topic takes nothing at all.
+    Empty if it is nothing that an event has made, or if the topic takes nothing at all. `moved`: keys of which the
+    records don't have the states, but tell where they are.
     """
     if states is None or not isinstance(error, RefusedStatesError):
         return {}
@@ -134,7 +190,8 @@ def spoils_of(error: BaseException, records: Sequence[Outgoing], states: States 
         bad = _Refused.of(records[place], why)
         for one in filter(bad.is_as_bad, records):
             assert one.key is not None
-            key = key_of(one.key)
+            if (key := key_of(one.key)) in moved:
+                continue
             detail = told_of_state(one, why)
             made = states.made_by(key, one.time) if bad.side > 0 else states.made_by(key)
             found |= dict.fromkeys(made, Failure(REFUSED_STATE, detail, retry=False))

@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -47,7 +47,7 @@ from keygrouping_app.kafka.moved import MovedPartition
 from keygrouping_app.kafka.moving import Moving
 from keygrouping_app.kafka.overflow import SlotPartition, overflow_of, prepare_sharing, slots_are_over
 from keygrouping_app.kafka.partials import MarkedPartition, check_begun, prepare_partials
-from keygrouping_app.kafka.partition import Given, Partition, Returned
+from keygrouping_app.kafka.partition import ANSWER_WITHHELD, Given, Partition, Returned
 from keygrouping_app.kafka.ranges import (
     End,
     begin,
@@ -59,12 +59,14 @@ from keygrouping_app.kafka.ranges import (
 )
 from keygrouping_app.kafka.refusals import (
     Known,
-    RefusedStatesError,
     all_refused,
     blamed,
     instead_of,
+    keys_refused,
     letters_of,
+    other_than_outputs,
     records_in,
+    refuse_events,
     spoils_of,
     unwritten_of,
 )
@@ -763,8 +765,8 @@ class Runner:
                 except RefusedError as error:
                     pause = next(pauses)
                     partition.dirty.set()
-                    # What slots refuse stays here, which is told where it does.
-                    if not error.topics <= {overflow_of(self._settings.group), *self.moving.inputs}:
+                    # What slots of shared keys refuse stays here, which is told where it does.
+                    if error.topics != {overflow_of(self._settings.group)}:
                         partition.refuse(error.args[0])
                 except Exception as error:
                     if not can_be_retried(error):
@@ -801,7 +803,7 @@ class Runner:
             )
         except BaseException as error:
             self._learn(partition.tp.topic, error, records)
-            if spoils := spoils_of(error, records, states):
+            if spoils := spoils_of(error, records, states, step.keys):
                 self._spoil(partition, spoils)
                 return
             partition.keep(returned)
@@ -835,9 +837,15 @@ class Runner:
         # Fenced or cancelled, the partition is another's, and so are its events.
         if not isinstance(error, Exception) or isinstance(error, ProducerFenced):
             return False
-        self._keep_given(partition, given, error)
-        if not (self._withhold(partition, error, records) or self._give_up_moves(partition, step, error)):
-            return False
+        refused = refuse_events(given, error)
+        self._keep_given(partition, [each for place, each in enumerate(given) if place not in refused], error)
+        for place, failure in refused.items():
+            partition.drop_given([given[place]])
+            self._refuse(given[place].event, failure)
+        if not refused and not self._withhold(partition, error, records):
+            keys = keys_refused(error, step, len(given), records, partition.states) if partition.states else set()
+            if not self._give_up_moves(partition, step, error, keys):
+                return False
         partition.hurry()
         return True
 
@@ -881,17 +889,19 @@ class Runner:
         elif given and self.sharing is not None:
             self.sharing.keep_here(partition, given, error)
 
-    def _give_up_moves(self, partition: Partition, step: Step, error: Exception) -> bool:
-        """Of keys of which the states are refused where they are to go: they stay where they are."""
+    def _give_up_moves(self, partition: Partition, step: Step, error: Exception, keys: set[Hashable]) -> bool:
+        """Of keys of which the states are refused where they are to go: they stay where they are. False: none is."""
         if not step or not isinstance(error, RefusedError):
             return False
-        if isinstance(partition, MovedPartition) and (
-            isinstance(error, RefusedStatesError) or not partition.visits.stay(step)
-        ):
-            return False
-        log.warning("%s[%d]: %d keys stay where they are: %r", *partition.tp, len(step.done), error)
+        if isinstance(partition, MovedPartition):
+            refused = partition.visits.refuse(step, keys)
+            if refused.unanswered:
+                partition.withhold(error.args[0], refusals.KNOWN_SECONDS, ANSWER_WITHHELD)
+            if not refused.staying:
+                return any(refused)
+        log.warning("%s[%d]: %d keys stay where they are: %r", *partition.tp, len(keys) or len(step.done), error)
         if partition.moves is not None:
-            self._resume(partition, partition.moves.forget())
+            self._resume(partition, partition.moves.forget(keys))
         return True
 
     def _stepped(self, partition: Partition, step: Step, told: Mapping[bytes, Kept | None]) -> None:
@@ -936,7 +946,7 @@ class Runner:
         `partials`: has those of a key go as one, unless something is refused, when it has to be told whose it is.
 
         None for what was committed, if something refused has changed a state: nothing was. RefusedError if it is
-        something of `surplus`, which goes to slots.
+        something else: of `surplus`, which goes to slots, or of states.
         """
         left, pieces, refused = list(returned), dict[str, int](), list[tuple[Returned, Failure]]()
         whole = partials is not None
@@ -945,7 +955,7 @@ class Runner:
             try:
                 return await transactions.commit(what, [*sent, *surplus], states, pieces), refused
             except RefusedError as error:
-                if not error.topics.isdisjoint(each.topic for each in surplus) or _blames(error, sent, partials):
+                if overflow_of(self._settings.group) in error.topics or _blames(error, sent, partials):
                     raise
                 if whole:
                     whole = False
@@ -955,9 +965,7 @@ class Runner:
                     pieces |= dict.fromkeys(error.topics, size)
                     continue
                 if not (instead := instead_of(left, all_refused(sent, found), self._settings)):
-                    behind = len(sent) + len(surplus)
-                    of_states = {place - behind: each for place, each in found.items()}
-                    raise RefusedStatesError(of_states, [], error.topics, sent=error.sent) from error
+                    raise other_than_outputs(found, len(sent), len(surplus), error) from error
             refused += [(left[place], failure) for place, (failure, _) in instead.items()]
             if states and partials is None and any(not each.letters for each, _ in refused):
                 return None, refused

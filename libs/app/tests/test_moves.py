@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 from unittest.mock import patch
@@ -30,6 +30,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keygrouping_app import App, Event, Output, Reject, Retries, State
 from keygrouping_app.events import Outgoing, Record
+from keygrouping_app.kafka import moved
 from keygrouping_app.kafka.changelog import LARGEST_RECORD, Copy, changelog_of, slots_of
 from keygrouping_app.kafka.moved import MovedPartition, Slots
 from keygrouping_app.kafka.ranges import split_states, with_states
@@ -45,6 +46,7 @@ from keygrouping_app.states import InputKey, States
 from keygrouping_app.surplus import SOURCE
 from keygrouping_app.tally import REFUSED
 from keygrouping_app.virtual_time import VirtualTime
+from keygrouping_kafka.calls import cancel
 
 INPUTS, SLOTS, KEYS = 2, 2, "ab"
 IN, SLOT = "in", slots_of("group", "in")
@@ -550,6 +552,60 @@ async def test_a_state_of_which_a_slot_takes_not_even_where_it_is_fails_no_more_
     assert slot.done
     for each in (home, slot):
         each.end()
+
+
+async def test_a_state_that_is_refused_when_it_has_come_and_was_changed_meanwhile_is_the_event_s_affair() -> None:
+    given = [Given(0, "a", 0.0, 0, rejected=False) for _ in range(2)]
+    world, runner = World(given), new_runner(app_of(given))
+    home, slot = (Owner(runner, world, tp) for tp in (INPUT_PLACES[0], TopicPartition(SLOT, 0)))
+    home.read(1)
+    await asyncio.sleep(0.05)
+    await home.commit()
+    home.order("a", 0)
+    await home.commit()
+    home.read(1)
+    await home.commit()
+    slot.read(1)
+    slot.transactions.end = "not in a slot"
+    committing = asyncio.create_task(slot.commit())
+    await asyncio.sleep(0)
+    slot.read(1)
+    await committing
+    assert slot.transactions.refusals == 1
+    assert not slot.partition.refusal
+    await slot.commit()
+    assert slot.done
+    assert states_in(world) == {(0, "a"): [0, 1]}
+    for each in (home, slot):
+        each.end()
+
+
+async def test_who_reads_answers_rests_when_the_partition_that_waits_for_some_has_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World([Given(0, "a", 0.0, 0, rejected=False)])
+    runner, looks = new_runner(app_of([])), 0
+    owner, answers = Owner(runner, world, INPUT_PLACES[0]), runner.moving._answers
+
+    def counted(*errors: type[BaseException]) -> suppress:
+        nonlocal looks
+        looks += 1
+        return suppress(*errors)
+
+    monkeypatch.setattr(moved, "started", lambda _: nullcontext())
+    monkeypatch.setattr(moved, "new_reader", lambda *_: None)
+    monkeypatch.setattr(moved, "suppress", counted)
+    reading = asyncio.create_task(answers.keep())
+    answers.follow(owner.partition, 0)
+    for number in range(3):
+        await asyncio.sleep(0.2)
+        answers.follow(owner.partition, number)
+    await asyncio.sleep(0.2)
+    found = looks
+    answers._changed.clear()  # so that it ends in any case
+    await cancel([reading])
+    assert 0 < found < 30
+    owner.end()
 
 
 def test_events_that_were_held_find_the_state_although_later_ones_of_other_keys_were_handled() -> None:

@@ -228,8 +228,8 @@ class Answers:
             while True:
                 self._positions = {each: at for each, at in self._positions.items() if self._waits(each)}
                 if not self._positions:
+                    self._changed.clear()
                     if asyncio.get_running_loop().time() > idle_since + _IDLE_SECONDS:
-                        self._changed.clear()
                         return
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._changed.wait(), _POLL_MS / 1000)

@@ -842,7 +842,7 @@ class Runner:
         for place, failure in refused.items():
             partition.drop_given([given[place]])
             self._refuse(given[place].event, failure)
-        if not refused and not self._withhold(partition, error, records):
+        if not refused and not self._withhold(partition, error, records, step):
             keys = keys_refused(error, step, len(given), records, partition.states) if partition.states else set()
             if not self._give_up_moves(partition, step, error, keys):
                 return False
@@ -870,13 +870,15 @@ class Runner:
         if known:
             states.why_refused = lambda changed: known.why(records_of(changed, states, group, tp)) if known else ""
 
-    def _withhold(self, partition: Partition, error: BaseException, records: Sequence[Outgoing]) -> bool:
+    def _withhold(self, partition: Partition, error: BaseException, records: Sequence[Outgoing], step: Step) -> bool:
         """Has states not written that are refused, and that no event has made: all else goes on; False: none is."""
-        unwritten = unwritten_of(error, records)
-        if partition.states is None or not partition.states.withhold(unwritten):
+        unwritten = {key: why for key, why in unwritten_of(error, records).items() if key not in step.keys}
+        if (states := partition.states) is None:
             return False
-        partition.withhold(next(iter(unwritten.values())), refusals.KNOWN_SECONDS)
-        return True
+        if states.withhold(unwritten):
+            partition.withhold(next(iter(unwritten.values())), refusals.KNOWN_SECONDS)
+            return True
+        return any(map(states.will_write, unwritten))  # as events have changed them meanwhile
 
     def _state_records(self, partition: Partition, told: Mapping[bytes, Kept | None]) -> list[Outgoing]:
         states = partition.states

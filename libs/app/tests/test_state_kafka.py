@@ -175,6 +175,7 @@ async def test_a_state_that_cannot_be_read_holds_up_no_other_key_and_is_there_wh
         if moves:
             assert (await answered(port, "/keys/a/slot", b'{"slot": 0}'))[0] == HTTPStatus.ACCEPTED
             await until(lambda: moved(port))
+            await until(partial(bank.states_of_a, moves))
     before = [(each.key, each.value) for each in await bank.states_of_a(moves)]
     for number in range(2):
         await bank.pay(2)

@@ -14,7 +14,7 @@ import pytest
 from keygrouping.accumulator import Accumulator
 from keygrouping.aggregate import laws, registry
 from keygrouping.job import JobSpec, Source
-from keygrouping.partial import Partial, Result
+from keygrouping.partial import Result
 from keygrouping_aggregator.windows import OpenWindows
 from keygrouping_local.broker import EmbeddedBroker
 from keygrouping_service.kafka.progress import MIN_TIME
@@ -77,7 +77,8 @@ def test_split_over_workers_and_flushes_it_is_what_the_oracle_expects(installed:
         rows = [routed(i, x) for i, x in enumerate(values) if (i % 2, i // 4) == (worker, part)]
         assert accumulator.add(Columns.of("routed", worker, rows)) == []
         ((key, partial),) = accumulator.partials(epoch=3)
-        assert windows.add(offset, key, Partial.decode(partial.encode()).encode())
+        added = windows.add_all(Columns.of("partials", 0, [(offset, 0, key, partial.encode(), ())]))
+        assert added.merged == 1
     (result,) = (Result.decode(one.encode()) for one in windows.close(1 << 40))
     known = [None if x == "null" else x for x in values]
     assert (result.events, result.aggregates) == (8, {"n": 8, "range": 44.0})

@@ -15,6 +15,7 @@ from keygrouping.partial import Partial, Result
 from keygrouping_aggregator.windows import OpenWindows
 from keygrouping_local.picky import GeometricMean
 from keygrouping_service.kafka.progress import MIN_TIME
+from keygrouping_service.records.columns import Columns
 from keygrouping_spark import aggregator
 from keygrouping_spark.aggregator import merge
 from keygrouping_spark.in_python import _finished
@@ -130,8 +131,8 @@ def test_results_are_to_the_byte_those_of_a_native_aggregator(spark: SparkSessio
     rows = written(job, 50)
     windows = OpenWindows(job, MIN_TIME)
     # In another order than Spark's, as partials of several workers come in any.
-    for offset, (key, value) in enumerate(reversed(rows)):
-        assert windows.add(offset, key, value)
+    partials = Columns.of("partials", 0, [(offset, 0, *row, ()) for offset, row in enumerate(reversed(rows))])
+    assert windows.add_all(partials).merged == len(rows)
     native = {Result.decode(one.encode()).key: one.encode() for one in windows.close(1 << 40)}
     found, failures = results(spark, job, rows)
     assert not any(failures)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from keygrouping.accumulator import Accumulator
 from keygrouping.aggregate import Aggregate, Sum
 from keygrouping.job import JobSpec
+from keygrouping.open_groups import OpenGroups
 from keygrouping.partial import Partial, encode_receipt
-from keygrouping.partial_columns import PartialReader, Read
+from keygrouping.partial_columns import PartialReader
 from keygrouping.slices import Slices
 
 JOB = JobSpec.from_json(
@@ -86,12 +87,31 @@ class Anything(Sum):
         return int(state)
 
 
-def read(aggregates: Sequence[Aggregate], values: Sequence[bytes | None]) -> list[Read | None]:
+class Row(NamedTuple):
+    """What was read of a partial, and the states of a group that has it alone."""
+
+    members: tuple[Any, ...]
+    states: tuple[Any, ...]
+
+
+def read(aggregates: Sequence[Aggregate], values: Sequence[bytes | None]) -> list[Row | None]:
     columns = PartialReader(aggregates).read(Slices.of(values))
-    return columns.rows(aggregates, np.ones(len(values), np.bool_), closed=-1)
+    columns.judge(np.ones(len(values), np.bool_), closed=-(1 << 63))
+    sure = np.flatnonzero(columns.sure)
+    groups = OpenGroups(aggregates)
+    if len(sure):
+        keys = Slices.of([b"%d" % row for row in sure])
+        assert groups.add(columns, sure, keys, np.zeros_like(sure)) == (len(sure), {})
+    found: list[Row | None] = [None] * len(values)
+    for row, topic, (_, start, *members, states) in zip(
+        sure, columns.topics(sure), groups.taken(np.arange(len(groups))), strict=True
+    ):
+        place = (columns.worker[row], columns.end[row], columns.first[row])
+        found[row] = Row((topic, *map(int, place), start, *members), states)
+    return found
 
 
-def one_by_one(aggregates: Sequence[Aggregate], value: bytes | None) -> Read | None:
+def one_by_one(aggregates: Sequence[Aggregate], value: bytes | None) -> Row | None:
     """What the classes themselves say of a partial; None if it is none."""
     try:
         partial = Partial.decode(value)
@@ -101,14 +121,14 @@ def one_by_one(aggregates: Sequence[Aggregate], value: bytes | None) -> Read | N
         return None
     if max(seen, default=0) > partial.events or partial.aggregates.keys() != {each.name for each in aggregates}:
         return None
-    place = (partial.topic, partial.worker, partial.start, partial.end, partial.first)
-    return Read(*place, partial.events, partial.weight, int(partial.receipt, 16), states)
+    place = (partial.topic.encode(), partial.worker, partial.end, partial.first)
+    return Row((*place, partial.start, partial.events, partial.weight, partial.hashes), states)
 
 
-def comparable(row: Read, aggregates: Sequence[Aggregate]) -> str:
+def comparable(row: Row, aggregates: Sequence[Aggregate]) -> str:
     """To the last bit; sketches are no plain data, so they are written out."""
     states = [aggregate.encode(state) for aggregate, state in zip(aggregates, row.states, strict=True)]
-    return repr((row[:-1], states, [state for state in row.states if isinstance(state, int | float | tuple | None)]))
+    return repr((row.members, states, [state for state in row.states if isinstance(state, int | float | tuple | None)]))
 
 
 def compare(aggregates: Sequence[Aggregate], values: Sequence[bytes | None]) -> int:

@@ -54,16 +54,26 @@ for aggregate in (Sum(**names), Mean(**names), Variance(**names), Vwap(**names, 
 """
 PRECOMPILE_PARTIALS = "from keygrouping.precompile import precompile_partials; precompile_partials()"
 MERGE = """
-from keygrouping.aggregate import Count, Distinct, Sum
+import numpy as np
+from keygrouping.aggregate import Count, Distinct, Max, Mean, Min, Sum, Variance, Vwap
+from keygrouping.open_groups import OpenGroups
 from keygrouping.partial import Partial
 from keygrouping.partial_columns import PartialReader
 from keygrouping.slices import Slices
 
-job = [Count(name="n"), Sum(name="s", field="x"), Distinct(name="d", field="x")]
+job = [kind(name=kind.op, field="x") for kind in (Count, Distinct, Max, Mean, Min, Sum, Variance)]
+job.append(Vwap(name="vwap", field="x", weight="y"))
 value = Partial(0, 0, 1, 1, 1, 0, 0, 0, {each.name: each.encode(each.initial()) for each in job}).encode()
-first, second = Slices.of([value, None]), Slices.of([b"{}"])
+first, second = Slices.of([value] * 200), Slices.of([value.replace(b'"v"', b'"\\u0076"')])
+groups = OpenGroups(job)
 for values in (first, first[::2], first[1:], first.followed_by([second]), Slices.of([]), Slices.of([None])):
-    PartialReader(job).read(values)
+    partials, rows = PartialReader(job).read(values), np.arange(len(values) and 100)
+    partials.judge(np.ones(len(values), bool), 0)
+    if values[:1] and values[0]:
+        keys = Slices.of([b"%d" % row for row in rows])
+        for number in range(3):
+            groups.add(partials, rows, keys, rows + number)
+        assert len(groups.cut(rows[::-1])) == len(list(groups.taken(rows)))
 """
 
 

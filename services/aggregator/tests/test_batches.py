@@ -22,6 +22,7 @@ from keygrouping_aggregator.work import Closer
 from keygrouping_service.kafka.progress import END, MIN_TIME, Committed, Progress
 from keygrouping_service.records.columns import Columns, Row
 from keygrouping_service.records.v2.batch import BufferBatch
+from one_by_one import OneByOne
 
 
 class Picky(Aggregate):
@@ -86,7 +87,7 @@ def records(draw: st.DrawFn, job: JobSpec) -> tuple[bytes | None, bytes | None]:
         states[aggregate.name] = aggregate.encode(aggregate.add_many(aggregate.initial(), given))
         if isinstance(aggregate, Picky):
             states[aggregate.name] = draw(st.sampled_from([1, 2, 9, 13]))
-    start, first = draw(st.sampled_from([0, 100])), draw(st.integers(0, 3))
+    start, first = draw(st.sampled_from([0, 100, 200])), draw(st.integers(0, 5))
     partial = Partial(
         draw(st.integers(0, 1)),
         *(start, start + 100, len(values), draw(st.sampled_from([len(values), 0.25, 1 << 53])), first, first + 5, 0),
@@ -111,7 +112,7 @@ def records(draw: st.DrawFn, job: JobSpec) -> tuple[bytes | None, bytes | None]:
     return key, value
 
 
-def outcomes_one_by_one(windows: OpenWindows, rows: list[Row]) -> list[bool | str]:
+def outcomes_one_by_one(windows: OneByOne, rows: list[Row]) -> list[bool | str]:
     found: list[bool | str] = []
     for offset, _, key, value, _ in rows:
         try:
@@ -121,15 +122,6 @@ def outcomes_one_by_one(windows: OpenWindows, rows: list[Row]) -> list[bool | st
     return found
 
 
-def held(windows: OpenWindows) -> tuple[int, int, int]:
-    return len(windows), windows.groups, windows.restart_offset(99)
-
-
-def closed(windows: OpenWindows, time: int) -> list[Any]:
-    """All of the results, in their order, to the last bit."""
-    return [repr(result) for result in windows.close(time)]
-
-
 def in_batches(windows: OpenWindows, rows: list[Row], size: int, *, lists: bool) -> list[bool | str]:
     """What became of each row, as far as a batch says so: the refused ones, and how many were merged in each batch."""
     found: list[bool | str] = []
@@ -137,8 +129,8 @@ def in_batches(windows: OpenWindows, rows: list[Row], size: int, *, lists: bool)
         part = rows[start : start + size]
         batch = Columns.of("partials", 0, part) if lists else BufferBatch.of("partials", 0, part)
         added = windows.add_all(batch)
-        assert sum(added.outcomes.values()) + len(added.refused) == len(part)
-        told = list(added.outcomes.elements())
+        assert added.merged + added.passed_over + len(added.refused) == len(part)
+        told = [True] * added.merged + [False] * added.passed_over
         refused = dict(added.refused)
         found += [refused[row] if row in refused else told.pop() for row in range(len(part))]
     return found
@@ -150,20 +142,22 @@ def summed(outcomes: list[bool | str], size: int) -> list[tuple[Counter[bool | s
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.data(), st.sampled_from([OURS, OWN, NOTHING]), st.booleans(), st.integers(1, 9))
+@given(st.data(), st.sampled_from([OURS, OWN, NOTHING]), st.booleans(), st.integers(1, 40))
 def test_a_batch_is_merged_as_its_partials_one_by_one(
     data: st.DataObject, job: JobSpec, lists: bool, size: int
 ) -> None:
-    windows, others = (OpenWindows(job, MIN_TIME, lambda: CLOCK) for _ in range(2))
+    windows, others = OpenWindows(job, MIN_TIME, lambda: CLOCK), OneByOne(job, MIN_TIME, int(CLOCK * 1000))
     offset = 0
-    for time in (100, END):
-        drawn = data.draw(st.lists(records(job), max_size=12))
+    for time in (100, 200, END):
+        drawn = data.draw(st.lists(records(job), max_size=30))
         rows: list[Row] = [(offset + row, 1, key, value, ()) for row, (key, value) in enumerate(drawn)]
         offset += len(rows)
         expected = outcomes_one_by_one(others, rows)
         assert summed(in_batches(windows, rows, size, lists=lists), size) == summed(expected, size)
-        assert held(windows) == held(others)
-        assert closed(windows, time) == closed(others, time)
+        assert (len(windows), windows.groups, windows.restart_offset(99)) == others.held(99)
+        results, wanted = list(windows.close(time)), others.close(time)
+        assert list(map(repr, results)) == list(map(repr, wanted))
+        assert [each.encode() for each in results] == [each.encode() for each in wanted]
     assert windows.groups == 0
 
 
@@ -180,7 +174,7 @@ def test_sums_of_many_partials_are_exact() -> None:
     rows = [plain(first, value, key=b"%d" % (first % 7)) for first, value in enumerate(values)]
     windows = OpenWindows(job, MIN_TIME, lambda: CLOCK)
     added = windows.add_all(Columns.of("partials", 0, [(row, 1, *each, ()) for row, each in enumerate(rows)]))
-    assert added.outcomes == {True: len(rows)}
+    assert added == (len(rows), 0, [])
     results = {result.key: dict(result.aggregates) for result in windows.close(END)}
     for key in range(7):
         mine = values[key::7]
@@ -202,7 +196,7 @@ def test_states_of_late_partials_are_not_read_by_code_that_is_not_ours() -> None
         rows.append((number, 1, b"k", partial.encode(), ()))
     windows.add_all(Columns.of("partials", 0, rows[:1]))
     windows.close(100)
-    assert windows.add_all(Columns.of("partials", 0, rows[1:])).outcomes == {True: 1, False: 1}
+    assert windows.add_all(Columns.of("partials", 0, rows[1:])) == (1, 1, [])
     assert read == [1, 2]
     assert rows[2][3] is not None
     broken = rows[2][3].replace(b'{"own":3}', b'{"own":{]}')

@@ -15,6 +15,7 @@ from keygrouping_aggregator.windows import OpenWindows
 from keygrouping_aggregator.work import Closer
 from keygrouping_service.kafka.progress import END, MIN_TIME, Committed, Progress
 from keygrouping_service.records.columns import Columns
+from one_by_one import add
 
 
 class Moody(Aggregate):
@@ -52,12 +53,12 @@ def partial(first: int, a: Any, b: Any = 1) -> bytes:
 
 def test_an_error_at_a_partial_is_said_of_the_partial_and_changes_no_result() -> None:
     windows = OpenWindows(JOB, MIN_TIME)
-    assert windows.add(0, b"k", partial(0, 60))
+    assert add(windows, 0, b"k", partial(0, 60))
     for first, a, b, what in ((1, 13, 1, "TypeError"), (2, 60, 1, "ValueError: too much"), (3, 1, 99, "too much")):
         with pytest.raises(RecordError, match=rf"aggregate '[ab]' \(.*:Moody\) raises .*{what}"):
-            windows.add(first, b"k", partial(first, a, b))
-    assert not windows.add(4, b"k", partial(2, 60))  # the same again is told once
-    assert windows.add(5, b"k", partial(5, 2, 3))
+            add(windows, first, b"k", partial(first, a, b))
+    assert not add(windows, 4, b"k", partial(2, 60))  # the same again is told once
+    assert add(windows, 5, b"k", partial(5, 2, 3))
     (result,) = windows.close(END)
     assert (result.events, result.aggregates) == (2, {"a": 62, "b": 4})
     assert windows.take_failures() == []
@@ -66,7 +67,7 @@ def test_an_error_at_a_partial_is_said_of_the_partial_and_changes_no_result() ->
 def test_an_error_at_a_result_is_said_of_the_result_whose_value_is_null() -> None:
     windows = OpenWindows(JOB, MIN_TIME)
     for offset, (key, a, b) in enumerate([(b"bad", 7, 5), (b"good", 6, 1), (b"worse", 7, 8)], 40):
-        assert windows.add(offset, key, partial(offset, a, b))
+        assert add(windows, offset, key, partial(offset, a, b))
     results = {result.key: dict(result.aggregates) for result in windows.close(END)}
     assert results == {b"bad": {"a": None, "b": 5}, b"good": {"a": 6, "b": 1}, b"worse": {"a": None, "b": None}}
     bad, worse = windows.take_failures()

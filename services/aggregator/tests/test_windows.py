@@ -16,6 +16,7 @@ from keygrouping_aggregator.windows import OpenWindows
 from keygrouping_service.kafka.partials import CLOCKS_DIFFER_MS
 from keygrouping_service.kafka.progress import END, MIN_TIME
 from keygrouping_service.records.columns import Columns
+from one_by_one import add
 
 JOB = JobSpec.from_json(
     {
@@ -118,7 +119,7 @@ def test_offsets_of_a_topic_that_was_created_again_are_no_repetitions_of_the_old
         events += rows
         for offset, (key, p) in enumerate(split([(row, 0, 0) for row in rows])):
             for _ in range(2):
-                windows.add(offset, key, replace(p, topic=topic).encode())
+                add(windows, offset, key, replace(p, topic=topic).encode())
     same(list(windows.close(END)), truth(events))
 
 
@@ -127,10 +128,11 @@ def test_a_flood_of_foreign_topics_is_refused_and_forgotten_with_its_windows(mon
     windows = OpenWindows(JOB, MIN_TIME)
     for start in (0, 100):
         for number in range(3):
-            assert windows.add(number, b"a", replace(partial(0, 0, start, [1]), topic=f"{number}" * 22).encode())
+            assert add(windows, number, b"a", replace(partial(0, 0, start, [1]), topic=f"{number}" * 22).encode())
         with pytest.raises(RecordError, match="different topics"):
-            windows.add(3, b"a", replace(partial(0, 0, start, [1]), topic="x" * 22).encode())
-        assert not windows.add(4, b"a", replace(partial(0, 0, start, [1]), topic="2" * 22).encode())
+            add(windows, 3, b"a", replace(partial(0, 0, start, [1]), topic="x" * 22).encode())
+        assert not add(windows, 4, b"a", replace(partial(0, 0, start, [1]), topic="2" * 22).encode())
+        assert len(windows._lanes) == 3
         (result,) = windows.close(start + 100)
         assert result.events == 3
 
@@ -150,7 +152,7 @@ class Aggregator:
 
     def read(self) -> None:
         key, p = self.log[self.position]
-        self.windows.add(self.position, key, p.encode())
+        add(self.windows, self.position, key, p.encode())
         self.position += 1
 
     def close(self, time: int, *, dies: bool) -> None:
@@ -190,15 +192,15 @@ def test_a_restart_at_any_point_gives_each_result_exactly_once(
 
 def test_a_window_is_final_when_its_end_is_reached_and_not_a_moment_before() -> None:
     windows = OpenWindows(JOB, MIN_TIME)
-    windows.add(0, b"k", partial(0, 0, 0, [1]).encode())
+    add(windows, 0, b"k", partial(0, 0, 0, [1]).encode())
     assert list(windows.close(99)) == []
     assert [r.key for r in windows.close(100)] == [b"k"]
 
 
 def test_partials_of_a_final_window_are_passed_over() -> None:
     windows = OpenWindows(JOB, closed=100)
-    assert not windows.add(7, b"k", partial(0, 0, 0, [1]).encode())
-    assert windows.add(8, b"k", partial(0, 1, 100, [1]).encode())
+    assert not add(windows, 7, b"k", partial(0, 0, 0, [1]).encode())
+    assert add(windows, 8, b"k", partial(0, 1, 100, [1]).encode())
     assert windows.restart_offset(9) == 8
 
 
@@ -259,7 +261,7 @@ def written(wrong: Partial) -> bytes:
 def test_a_partial_that_no_worker_writes_is_refused_and_leaves_nothing_behind(wrong: Partial, says: str) -> None:
     windows = OpenWindows(JOB, MIN_TIME)
     with pytest.raises(RecordError, match=says):
-        windows.add(0, b"k", written(wrong))
+        add(windows, 0, b"k", written(wrong))
     assert len(windows) == 0
 
 
@@ -269,24 +271,20 @@ def test_a_forged_partial_holds_its_window_open_for_a_day_and_max_future_at_most
     windows = OpenWindows(JOB, MIN_TIME, lambda: now / 1000)
     start = now + JOB.max_future_ms + ahead
     forged = replace(GOOD, start=start, end=start + JOB.window_ms)
-    added = OpenWindows(JOB, MIN_TIME, lambda: now / 1000).add_all(
-        Columns.of("p", 0, [(0, 0, b"k", written(forged), ())])
-    )
-    assert added.outcomes[True] == (ahead <= CLOCKS_DIFFER_MS)
     if ahead <= CLOCKS_DIFFER_MS:
-        assert windows.add(0, b"k", written(forged))
+        assert add(windows, 0, b"k", written(forged))
         return
     with pytest.raises(RecordError, match=f"not lie more than {start - now - 100} ms ahead of the clock"):
-        windows.add(0, b"k", written(forged))
+        add(windows, 0, b"k", written(forged))
     assert windows.restart_offset(42) == 42
 
 
 def test_a_partial_without_key_is_refused() -> None:
     with pytest.raises(RecordError, match="key"):
-        OpenWindows(JOB, MIN_TIME).add(0, None, GOOD.encode())
+        add(OpenWindows(JOB, MIN_TIME), 0, None, GOOD.encode())
 
 
 @given(st.binary(max_size=60))
 def test_foreign_bytes_are_refused_and_never_anything_else(value: bytes) -> None:
     with pytest.raises(RecordError):
-        OpenWindows(JOB, MIN_TIME).add(0, b"k", value)
+        add(OpenWindows(JOB, MIN_TIME), 0, b"k", value)

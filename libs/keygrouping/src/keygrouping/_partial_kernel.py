@@ -1,7 +1,7 @@
 """Reads partials at one stretch, by a table of what may stand in them; needs numba.
 
 Nearly all that workers write is read here, whatever the order of its members. All else is left to the caller: escapes
-in texts, numbers of more than 18 digits, sums of more than two parts, members that are there twice or unknown.
+in texts, numbers of more than 18 digits, sums of more than three parts, members that are there twice or unknown.
 """
 
 from typing import Any
@@ -27,6 +27,7 @@ from keygrouping.partial_layout import (
     SIZE,
     SLOT,
     TOPIC,
+    TOPIC_BYTES,
     WORDS,
 )
 from keygrouping.raw_bytes import View, byte, eight, view_of
@@ -34,7 +35,8 @@ from keygrouping.raw_bytes import View, byte, eight, view_of
 _QUOTE, _COMMA, _MINUS, _COLON, _ZERO, _NINE, _A, _F, _BACKSLASH = 34, 44, 45, 58, 48, 57, 97, 102, 92
 _OPEN, _CLOSE, _BEGIN, _END = 123, 125, 91, 93
 _MOST_DIGITS = 18
-_TOPIC_BYTES, _RECEIPT_BYTES = 22, 32
+_Z, _LOWER, _UNDERSCORE = 122, 32, 95
+_RECEIPT_BYTES = 32
 _DEEPEST = 100
 """Levels of what may be anything: parsers have their own bounds beyond that."""
 
@@ -50,8 +52,8 @@ def read_partials(
 ) -> NDArray[np.bool_]:
     """Reads each partial; gives which ones could be. `schema` is the table, whose first row is that of the whole.
 
-    Of each member `kinds` gets the kind by slot and row; it is zero before. `cells` has two rows for each slot: the
-    bits of a number or of a list's two, both halves of a sum of hashes, or where a text begins and anything ends.
+    Of each member `kinds` gets the kind by slot and row; it is zero before. `cells` has three rows for each slot: the
+    bits of a number or of a list's three, both halves of a sum of hashes, or where a text begins and anything ends.
     """
     plain = np.empty(len(starts), np.bool_)
     levels = np.empty((4, 2), np.int64)
@@ -101,7 +103,10 @@ def read_members(  # noqa: PLR0913 -- numba passes on no table of its own for no
             levels[depth, 0], levels[depth, 1] = parent, entry + 1
             depth, parent, guess, at, fresh = depth + 1, entry, field(table, entry, FIRST), at + 1, True
             continue
-        at, kinds[slot, row], cells[2 * slot, row], cells[2 * slot + 1, row] = read_as(text, at, end, form)
+        cell = 3 * slot
+        at, kinds[slot, row], cells[cell, row], cells[cell + 1, row], cells[cell + 2, row] = read_as(
+            text, at, end, form
+        )
         if at < 0:
             return False
         guess = entry + 1
@@ -160,20 +165,22 @@ def is_named(text: View, at: int, end: int, size: int, table: View, entry: int) 
 
 @kernel
 def read_as(text: View, at: int, end: int, form: int) -> Any:
-    """Where a value ends that is written like this, its kind, and both its cells; it ends at -1 if it isn't."""
-    if form == SCALAR:
-        after, kind, bits = read_value(text, at, end)
-        return after, kind, bits, 0
-    if form == DIGITS:
-        return read_whole_text(text, at, end)
+    """Where a value ends that is written like this, its kind, and its three cells; it ends at -1 if it isn't."""
     if form == LIST:
         return read_list(text, at, end)
+    if form == SCALAR:
+        after, kind, bits = read_value(text, at, end)
+        return after, kind, bits, 0, 0
+    if form == DIGITS:
+        after, kind, number = read_whole_text(text, at, end)
+        return after, kind, number, 0, 0
     if form == TOPIC:
-        return (at + _TOPIC_BYTES + 2 if is_quoted(text, at, end, _TOPIC_BYTES) else -1), TEXT, at + 1, 0
+        return (at + TOPIC_BYTES + 2 if is_topic(text, at, end) else -1), TEXT, at + 1, 0, 0
     if form == RECEIPT:
-        return read_receipt(text, at, end)
+        after, high, low = read_receipt(text, at, end)
+        return after, TEXT, high, low, 0
     after = after_any(text, at, end)
-    return after, TEXT, at, after
+    return after, TEXT, at, after, 0
 
 
 @kernel
@@ -183,33 +190,51 @@ def is_quoted(text: View, at: int, end: int, size: int) -> bool:
 
 
 @kernel
+def is_topic(text: View, at: int, end: int) -> bool:
+    """Whether the id of a topic comes next, see `partial.PATTERNS`."""
+    good = bool(is_quoted(text, at, end, TOPIC_BYTES))
+    for place in range(at + 1, at + 1 + TOPIC_BYTES if good else at):
+        sign = byte(text, place)
+        is_letter = _A <= (sign | _LOWER) <= _Z
+        good &= is_letter or _ZERO <= sign <= _NINE or sign in (_MINUS, _UNDERSCORE)
+    return good
+
+
+@kernel
 def read_whole_text(text: View, at: int, end: int) -> Any:
-    """Like `read_as`, of the digits of an integer as text."""
+    """Where the digits of an integer end that stand there as text, its kind, and itself; -1 if there are none."""
     if end - at < 3 or byte(text, at) != _QUOTE:
-        return -1, NULL, 0, 0
+        return -1, NULL, 0
     negative = byte(text, at + 1) == _MINUS
     first = at + 2 if negative else at + 1
     after, number = read_digits(text, first, end, np.uint64(0))
     if not 0 < after - first <= _MOST_DIGITS or after >= end or byte(text, after) != _QUOTE:
-        return -1, NULL, 0, 0
-    return after + 1, WHOLE, -np.int64(number) if negative else np.int64(number), 0
+        return -1, NULL, 0
+    return after + 1, WHOLE, -np.int64(number) if negative else np.int64(number)
 
 
 @kernel
 def read_list(text: View, at: int, end: int) -> Any:
-    """Like `read_as`, of a list of up to two numbers; its cells are their bits as floats."""
+    """Like `read_as`, of a list of up to three numbers; its cells are their bits as floats."""
+    first = second = third = np.int64(0)
     if at >= end or byte(text, at) != _BEGIN:
-        return -1, NULL, 0, 0
-    at = after_blanks(text, at + 1, end)
+        return -1, NULL, first, second, third
+    at, kind = after_blanks(text, at + 1, end), LISTED
     if at < end and byte(text, at) == _END:
-        return at + 1, LISTED, 0, 0
-    at, first = read_float(text, at, end)
-    if at < end and byte(text, at) == _END:
-        return at + 1, LISTED + 1, first, 0
-    if at >= end or byte(text, at) != _COMMA:
-        return -1, NULL, 0, 0
-    at, second = read_float(text, after_blanks(text, at + 1, end), end)
-    return (at + 1 if at < end and byte(text, at) == _END else -1), LISTED + 2, first, second
+        return at + 1, kind, first, second, third
+    while kind < LISTED + 3:
+        at, bits = read_float(text, at, end)
+        kind += 1
+        first, second, third = second, third, bits
+        if at >= end or byte(text, at) != _COMMA:
+            break
+        at = after_blanks(text, at + 1, end)
+    after = at + 1 if at < end and byte(text, at) == _END else -1
+    if kind == LISTED + 1:
+        return after, kind, third, first, first
+    if kind == LISTED + 2:
+        return after, kind, second, third, first
+    return after, kind, first, second, third
 
 
 @kernel
@@ -223,13 +248,13 @@ def read_float(text: View, at: int, end: int) -> Any:
 
 @kernel
 def read_receipt(text: View, at: int, end: int) -> Any:
-    """Like `read_as`, of a sum of hashes; its cells are both halves, the upper one first."""
+    """Where a sum of hashes ends, and its halves, the upper one first; -1 if there is none."""
     if not is_quoted(text, at, end, _RECEIPT_BYTES):
-        return -1, NULL, 0, 0
+        return -1, 0, 0
     half = _RECEIPT_BYTES // 2
     good, high = read_hexadecimal(text, at + 1, half)
     well, low = read_hexadecimal(text, at + 1 + half, half)
-    return (at + _RECEIPT_BYTES + 2 if good and well else -1), TEXT, np.int64(high), np.int64(low)
+    return (at + _RECEIPT_BYTES + 2 if good and well else -1), np.int64(high), np.int64(low)
 
 
 @kernel

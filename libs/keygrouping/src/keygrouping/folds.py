@@ -265,14 +265,9 @@ class _Reals:
         """Of each group: the parts of its sum, see `exact.parts_of`."""
         if not groups:
             return []
-        first, second, third = self._sums[:groups].T
-        closest = first + second
-        taken = closest - first
-        missing = (first - (closest - taken)) + (second - taken)
-        pairs = zip(closest.tolist(), missing.tolist(), strict=True)
-        found = [[top, low] if low else [top] for top, low in pairs]
-        for group in {*np.flatnonzero(third).tolist(), *self._rest}:
-            found[group] = list(parts_of([*self._sums[group].tolist(), *self._rest.get(group, ())]))
+        found = parts_by_row(self._sums[:groups])
+        for group, rest in self._rest.items():
+            found[group] = list(parts_of([*self._sums[group].tolist(), *rest]))
         return found
 
 
@@ -285,6 +280,18 @@ _FOLDS: dict[type[Aggregate], Any] = {
     Variance: _Variances,
     Vwap: _Weighted,
 }
+
+
+def parts_by_row(sums: NDArray[np.float64]) -> list[list[float]]:
+    """The parts of sums that are kept as `PLACES` floats each, see `exact.parts_of`."""
+    first, second, third = sums.T
+    closest = first + second
+    taken = closest - first
+    missing = (first - (closest - taken)) + (second - taken)
+    found = [[top, low] if low else [top] for top, low in zip(closest.tolist(), missing.tolist(), strict=True)]
+    for row in np.flatnonzero(third).tolist():
+        found[row] = list(parts_of(sums[row].tolist()))
+    return found
 
 
 def reaching(array: Array, groups: int, fill: float = 0) -> Array:

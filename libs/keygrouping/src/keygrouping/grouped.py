@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keygrouping.compiled import in_one_piece
-from keygrouping.slices import Slices
+from keygrouping.slices import Slices, buffer_of
 
 _FIRST_GROUPS = 16
 _FIRST_BYTES = 1024
@@ -23,6 +23,12 @@ class Runs(NamedTuple):
     rows: NDArray[np.int64]
     sizes: NDArray[np.int64]
     groups: NDArray[np.int64]
+
+    def by_row(self) -> NDArray[np.int64]:
+        """The group of each row of the batch."""
+        found = np.empty_like(self.rows)
+        found[self.rows] = np.repeat(self.groups, self.sizes)
+        return found
 
 
 class Groups:
@@ -68,3 +74,9 @@ class Groups:
         rows = np.empty_like(runs)
         order_by_run(runs, counts[:found], rows)
         return Runs(rows, counts[:found], groups[:found])
+
+    def cut(self, chosen: NDArray[np.int64]) -> Groups:
+        """A copy of these groups alone, numbered in their order."""
+        found, keys = Groups(), self.keys.where(chosen)
+        found.add(Slices(buffer_of(keys.data.data), keys.starts, keys.sizes), self.windows[chosen])
+        return found

@@ -13,11 +13,12 @@ SCALAR, DIGITS, LIST, TOPIC, RECEIPT, ANY, OBJECT = range(7)
 numbers, the id of a topic, a sum of hashes, anything at all, an object of further members.
 """
 
-LISTED, OPENED = 6, 9
-"""Kinds besides those of `keygrouping.job.kinds`: a list without numbers, of which those with one and with two follow,
-and an object.
+LISTED, OPENED = 6, 10
+"""Kinds besides those of `keygrouping.job.kinds`: a list without numbers, of which those with one, two and three
+follow, and an object.
 """
 
+TOPIC_BYTES = 22
 NAME_BYTES = 64
 SIZE, FORM, SLOT, FIRST, AFTER, NAME = range(6)
 WORDS = NAME + NAME_BYTES // 8

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from keygrouping.aggregate import Sum, Variance, Vwap
+from keygrouping.aggregate import Aggregate, Count, Min, Sum, Variance, Vwap
 from keygrouping.folds import Batch, fold_of
 from keygrouping.grouped import Groups, Runs
 from keygrouping.grouping import Grouping, Offline, Planned, create, names, shared_settings
@@ -16,6 +16,8 @@ from keygrouping.hashing import hash_keys
 from keygrouping.identity import Routed, Sums, WindowSums, partition_seeds, tally
 from keygrouping.job.field_columns import FieldColumn
 from keygrouping.job.members import read_members
+from keygrouping.open_groups import OpenGroups
+from keygrouping.partial import Partial
 from keygrouping.partial_columns import PartialReader
 from keygrouping.slices import Slices
 from keygrouping.version import add_version
@@ -60,8 +62,16 @@ def precompile_folds() -> None:
 
 
 def precompile_partials() -> None:
-    """Reads a partial, as the aggregator does."""
-    PartialReader(()).read(Slices.of([b"{}"]))
+    """Reads partials, merges them, and forgets them, as the aggregator does."""
+    kinds: tuple[type[Sum | Count | Min | Variance], ...] = (Sum, Count, Min, Variance)
+    job: list[Aggregate] = [kind(name=kind.op, field="x") for kind in kinds]
+    job.append(Vwap(name="vwap", field="x", weight="y"))
+    states = {each.name: each.encode(each.initial()) for each in job}
+    partials = PartialReader(job).read(Slices.of([Partial(0, 0, 1, 1, 1, 0, 0, 0, states).encode()]))
+    partials.judge(np.ones(1, np.bool_), 0)
+    groups, row = OpenGroups(job), np.zeros(1, np.int64)
+    groups.add(partials, row, Slices.of([b"key"]), row)
+    groups.cut(row)
 
 
 def _use(grouping: Grouping) -> None:

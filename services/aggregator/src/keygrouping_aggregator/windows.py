@@ -3,48 +3,32 @@
 from __future__ import annotations
 
 import time
-from array import array
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 from keygrouping.aggregate.publishing import published
+from keygrouping.grouped import Groups
 from keygrouping.job import JobSpec
+from keygrouping.open_groups import Group, OpenGroups
 from keygrouping.partial import Partial, RecordError, Result
-from keygrouping.partial_columns import PartialReader, Read
-from keygrouping.receipt import MODULUS
+from keygrouping.partial_columns import PartialColumns, PartialReader
 from keygrouping.slices import Slices
 from keygrouping_service.kafka.partials import MOST_WORKERS, OFFSET_BITS, check, checked, states_of
 from keygrouping_service.records.protocols import RecordBatch
+from numpy.typing import NDArray
 
-
-@dataclass(slots=True)
-class _Group:
-    """One key in one window: what is merged so far, and the identities of the partials that are in it."""
-
-    events: int
-    weight: int | float
-    receipt: int
-    states: Sequence[Any]
-    seen: array[int]
-
-    def is_new(self, identity: int) -> bool:
-        """Notes an identity; False if it was there. Sorted integers: 8 bytes for each partial."""
-        place = bisect_left(self.seen, identity)
-        if place < len(self.seen) and self.seen[place] == identity:
-            return False
-        self.seen.insert(place, identity)
-        return True
+_MANY = f"more than {MOST_WORKERS} workers of different topics `routed` in the open windows"
 
 
 @dataclass(slots=True)
 class _Window:
-    """All keys of one window, and the offset of its first partial."""
+    """The offset of a window's first partial, and its number of keys."""
 
     offset: int
-    groups: dict[bytes, _Group] = field(default_factory=dict)
+    groups: int = 0
 
 
 class Failure(NamedTuple):
@@ -55,14 +39,14 @@ class Failure(NamedTuple):
     detail: str
 
 
-@dataclass(slots=True)
-class Added:
-    """What has become of a batch: how many partials were merged (True) or passed over (False), and the rows of those
-    that were refused, with what is wrong with them.
+class Added(NamedTuple):
+    """What has become of a batch: how many partials were merged, and passed over, and the rows of those that were
+    refused, with what is wrong with them.
     """
 
-    outcomes: Counter[bool] = field(default_factory=Counter)
-    refused: list[tuple[int, str]] = field(default_factory=list)
+    merged: int
+    passed_over: int
+    refused: list[tuple[int, str]]
 
 
 class OpenWindows:
@@ -75,11 +59,13 @@ class OpenWindows:
     def __init__(self, job: JobSpec, closed: int, clock: Callable[[], float] = time.time) -> None:
         self._job = job
         self._clock = clock
-        self._aggregates = job.aggregates
         self._reader = PartialReader(job.aggregates)
-        self._windows: dict[tuple[int, int], _Window] = {}
-        self._lanes: dict[tuple[str, int], int] = {}
-        """A number for each worker of each topic that partials are of, for as long as windows are open."""
+        self._windows: dict[int, _Window] = {}
+        """By their starts."""
+        self._groups = OpenGroups(job.aggregates)
+        """Those of closed windows, too, until they are half of all."""
+        self._lanes = Groups()
+        """Numbers the workers of each topic that partials are of, for as long as windows are open."""
         self.closed = closed
         self._failures: list[Failure] = []
 
@@ -89,75 +75,61 @@ class OpenWindows:
     @property
     def groups(self) -> int:
         """Number of keys held, summed over the windows."""
-        return sum(len(window.groups) for window in self._windows.values())
+        return sum(window.groups for window in self._windows.values())
 
     def add_all(self, records: RecordBatch) -> Added:
-        """Merges the partials of a batch, one after the other, as `add` would; most are read in columns before."""
-        keys, added = Slices.of(records.keys), Added()
-        read = self._reader.read(Slices.of(records.values))
-        good = checked(keys, read, self._job, int(self._clock() * 1000))
-        ready = read.rows(self._aggregates, good, self.closed)
-        for row, (offset, key, partial) in enumerate(zip(records.offsets.tolist(), keys, ready, strict=True)):
-            try:
-                if partial is not None and key is not None:
-                    merged = self._put(offset, key, partial)
-                else:
-                    merged = self.add(offset, key, records.values[row])
-            except RecordError as error:
-                added.refused.append((row, str(error)))
-            else:
-                added.outcomes[merged] += 1
-        return added
+        """Merges the partials of a batch in their order.
 
-    def add(self, offset: int, key: bytes | None, value: bytes | None) -> bool:
-        """Merges the partial at an offset; False if its window is final or it was merged before.
-
-        Raises `RecordError` if it is no partial of this job, or if it can't be merged; no result is changed then.
+        What can't be merged, as it is no partial of this job or its aggregates' code fails, changes no result.
         """
-        partial = Partial.decode(value)
-        check(key, partial, self._job, int(self._clock() * 1000))
-        assert key is not None
-        if partial.end <= self.closed:
-            return False
-        states = tuple(states_of(partial, self._aggregates))
-        members = (partial.worker, partial.start, partial.end, partial.first, partial.events, partial.weight)
-        return self._put(offset, key, Read(partial.topic, *members, partial.hashes, states))
-
-    def _put(self, offset: int, key: bytes, partial: Read) -> bool:
-        if partial.end <= self.closed:
-            return False
-        identity = self._lane(partial) << OFFSET_BITS | partial.first
-        window = self._windows.get((partial.start, partial.end))
-        if window is None:
-            window = self._windows[partial.start, partial.end] = _Window(offset)
-        group = window.groups.get(key)
-        if group is None:
-            seen = array("q", (identity,))
-            window.groups[key] = _Group(partial.events, partial.weight, partial.hashes, partial.states, seen)
-            return True
-        return group.is_new(identity) and self._merge(group, partial)
-
-    def _lane(self, partial: Read) -> int:
-        if not self._windows:
-            self._lanes.clear()
-        lane = self._lanes.setdefault((partial.topic, partial.worker), len(self._lanes))
-        if lane >= MOST_WORKERS:
-            del self._lanes[partial.topic, partial.worker]
-            raise RecordError(f"more than {MOST_WORKERS} workers of different topics `routed` in the open windows")
-        return lane
-
-    def _merge(self, group: _Group, partial: Read) -> bool:
-        merged = []
-        for aggregate, left, right in zip(self._aggregates, group.states, partial.states, strict=True):
+        keys, now_ms = Slices.of(records.keys), int(self._clock() * 1000)
+        partials = self._reader.read(Slices.of(records.values))
+        partials.judge(checked(keys, partials, self._job, now_ms), self.closed)
+        refused: dict[int, str] = {}
+        for row in np.flatnonzero(~partials.sure).tolist():
             try:
-                merged.append(aggregate.merge(left, right))
-            except Exception as error:
-                raise RecordError(aggregate.failed(error)) from error
-        group.states = merged
-        group.events += partial.events
-        group.weight += partial.weight
-        group.receipt = (group.receipt + partial.hashes) % MODULUS
-        return True
+                self._read(partials, row, keys[row], records.values[row], now_ms)
+            except RecordError as error:
+                refused[row] = str(error)
+        is_open = partials.end > self.closed
+        is_open[list(refused)] = False
+        merged = 0
+        if len(rows := np.flatnonzero(is_open)):
+            merged, unmerged = self._merge(partials, rows, records.offsets[rows], keys)
+            refused |= unmerged
+        return Added(merged, len(records) - len(refused) - merged, sorted(refused.items()))
+
+    def _read(self, partials: PartialColumns, row: int, key: bytes | None, value: bytes | None, now_ms: int) -> None:
+        """Reads a partial that is none of the usual ones; raises `RecordError` if it is none of this job."""
+        partial = Partial.decode(value)
+        check(key, partial, self._job, now_ms)
+        partials.put(row, partial, states_of(partial, self._job.aggregates) if partial.end > self.closed else ())
+
+    def _merge(
+        self, partials: PartialColumns, rows: NDArray[np.int64], offsets: NDArray[np.int64], keys: Slices
+    ) -> tuple[int, dict[int, str]]:
+        """Merges these rows, whose windows are open; see `OpenGroups.add`."""
+        lanes = self._lanes_of(partials, rows)
+        known = lanes < MOST_WORKERS
+        refused = dict.fromkeys(rows[~known].tolist(), _MANY)
+        identities = (lanes << OFFSET_BITS | partials.first[rows])[known]
+        rows, before = rows[known], len(self._groups)
+        starts, places = np.unique(partials.start[rows], return_index=True)
+        for start, offset in zip(starts.tolist(), offsets[known][places].tolist(), strict=True):
+            self._windows.setdefault(start, _Window(offset))
+        merged, unmerged = self._groups.add(partials, rows, keys.where(rows), identities)
+        for start, groups in Counter(self._groups.windows[before:].tolist()).items():
+            self._windows[start].groups += groups
+        return merged, refused | unmerged
+
+    def _lanes_of(self, partials: PartialColumns, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of their workers; those that are too many are forgotten."""
+        if not self._windows:
+            self._lanes = Groups()
+        lanes = self._lanes.add(partials.topics(rows), partials.worker[rows]).by_row()
+        if len(self._lanes) > MOST_WORKERS:
+            self._lanes = self._lanes.cut(np.arange(MOST_WORKERS))
+        return lanes
 
     def next_stop(self, time: int, most: int) -> int:
         """The event time to close up to next on the way to `time`, so that about `most` results come at once.
@@ -165,8 +137,9 @@ class OpenWindows:
         A window is never parted: it may hold more than `most` results by itself.
         """
         results = 0
-        for (_, end), window in sorted(self._windows.items(), key=lambda item: item[0][1]):
-            results += len(window.groups)
+        for start, window in sorted(self._windows.items()):
+            results += window.groups
+            end = start + self._job.window_ms
             if end >= time or results >= most:
                 return min(end, time)
         return time
@@ -176,34 +149,38 @@ class OpenWindows:
 
         To be read to its end: the windows are gone from the first result on.
         """
-        self.closed = max(self.closed, time)
-        due = sorted(bounds for bounds in self._windows if bounds[1] <= self.closed)
-        closing = [(bounds, self._windows.pop(bounds)) for bounds in due]
-        return (
-            self._result(key, bounds, group, window.offset)
-            for bounds, window in closing
-            for key, group in window.groups.items()
-        )
+        before, self.closed = self.closed, max(self.closed, time)
+        length = self._job.window_ms
+        due = [start for start in self._windows if start + length <= self.closed]
+        if not due:
+            return iter(())
+        offsets = {start: self._windows.pop(start).offset for start in due}
+        starts, ends = self._groups.windows, self._groups.windows + length
+        chosen = np.flatnonzero((ends > before) & (ends <= self.closed))
+        closing = self._groups.taken(chosen[np.argsort(starts[chosen], kind="stable")])
+        if 2 * self.groups <= len(self._groups):
+            self._groups = self._groups.cut(np.flatnonzero(ends > self.closed))
+        return (self._result(group, offsets[group.start]) for group in closing)
 
     def take_failures(self) -> list[Failure]:
         """What has failed in the results that were closed since it was asked last."""
         failures, self._failures = self._failures, []
         return failures
 
-    def _result(self, key: bytes, bounds: tuple[int, int], group: _Group, offset: int) -> Result:
+    def _result(self, group: Group, offset: int) -> Result:
         values = {
             aggregate.name: published(aggregate, aggregate.finish, state)
-            for aggregate, state in zip(self._aggregates, group.states, strict=True)
+            for aggregate, state in zip(self._job.aggregates, group.states, strict=True)
         }
         result = Result(
-            key=key,
-            start=bounds[0],
-            end=bounds[1],
+            key=group.key,
+            start=group.start,
+            end=group.start + self._job.window_ms,
             events=group.events,
             weight=group.weight,
             final=True,
             aggregates={name: value for name, (value, _) in values.items()},
-            receipt=group.receipt,
+            receipt=group.hashes,
         )
         if detail := "; ".join(fault for _, fault in values.values() if fault):
             self._failures.append(Failure(result, offset, detail))

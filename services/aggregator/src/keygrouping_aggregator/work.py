@@ -25,7 +25,7 @@ from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.windows import OpenWindows
 
 SLICE = 500
-"""Partials that are taken at one stretch: one or two milliseconds, and some ten where states are large or many."""
+"""Partials that are taken at one stretch: one millisecond, and some ten where states are large or many."""
 _MOST_UNUSABLE = 1000
 
 
@@ -56,8 +56,8 @@ class Closer:
             added = self.windows.add_all(some)
             self._unusable += [(some.record(row), why) for row, why in added.refused]
             metrics.DEAD.labels(INVALID_PARTIAL).inc(len(added.refused))
-            metrics.PARTIALS.labels("merged").inc(added.outcomes[True])
-            metrics.PARTIALS.labels("passed over").inc(added.outcomes[False])
+            metrics.PARTIALS.labels("merged").inc(added.merged)
+            metrics.PARTIALS.labels("passed over").inc(added.passed_over)
             await asyncio.sleep(0)
 
     @property

@@ -20,6 +20,7 @@ _MOST_DIGITS = 18
 
 _AT_ONCE = 32
 """Bytes of a string that are looked at together."""
+_TEN = np.uint64(10)
 
 _ZEROS, _ABOVE_NINE, _TOPS = (np.uint64(0x0101010101010101 * each) for each in (_ZERO, 0x80 - 10, 0x80))
 """The same in each of eight bytes: the digit 0, what takes a number above 9 to 128, and 128."""
@@ -279,6 +280,8 @@ def read_number(data: View, at: int, end: int) -> Any:
         exponent = point - at
         if exponent == 0 or digits - exponent > _MOST_DIGITS + 1:
             return -1, NULL, 0
+        if exponent == -1 and mantissa % _TEN == 0:  # as 8881625240990930.0, which is sure without the zero
+            mantissa, exponent = mantissa // _TEN, 0
     if at < end and byte(data, at) | 32 == 101:  # e
         at, power = read_power(data, at + 1, end)
         exponent += power

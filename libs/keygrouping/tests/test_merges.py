@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,26 @@ def test_a_partial_counts_once_in_its_group_however_many_there_are() -> None:
     assert {group.key: group.events for group in everything(groups)} == {
         key: sum(name == key for name, _ in seen) for key, _ in seen
     }
+
+
+def test_a_table_that_grows_knows_the_groups_that_a_batch_has_none_of() -> None:
+    """Thousands of keys come once, then one of the first ones until there is four times the room, then all again."""
+    groups, sizes = OpenGroups(()), []
+
+    def fresh(keys: Sequence[bytes], first: int) -> int:
+        columns = PartialReader(()).read(Slices.of([partial_of(0, {}, events=1).encode()] * len(keys)))
+        columns.judge(np.ones(len(keys), np.bool_), closed=0)
+        found, _ = groups.add(columns, np.arange(len(keys)), Slices.of(keys), np.arange(first, first + len(keys)))
+        sizes.append(len(groups._identities._owners))
+        return found
+
+    names = [b"%d" % number for number in range(3000)]
+    assert fresh(names, 0) == 3000
+    for number in range(1, 40):
+        assert fresh([b"0"] * 500, 500 * number) == 500
+    assert sizes[-1] >= 4 * sizes[0] and all(after in (before, 2 * before) for before, after in pairwise(sizes))
+    assert fresh(names, 0) == 0
+    assert {group.key: group.events for group in everything(groups)} == dict.fromkeys(names, 1) | {b"0": 1 + 39 * 500}
 
 
 class Later(Sum):

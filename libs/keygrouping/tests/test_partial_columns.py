@@ -297,6 +297,15 @@ def test_states_that_only_their_class_reads_may_not_be_nested_without_end() -> N
     assert compare([Anything(name="any", field="x")], [nested(levels) for levels in (1, 50, 1023, 1024, 100_000)]) == 2
 
 
+@pytest.mark.parametrize("parts", ["", "1.5", "1.5,1e-30", "1.5,1e-30,1e-60"])
+@pytest.mark.parametrize("damage", [",", " , ", ",,", ",null"])
+def test_what_follows_the_parts_of_a_sum_is_left_to_the_other_way(parts: str, damage: str) -> None:
+    empty = SAME.replace(b'"parts":[]', b'"parts":[%s]' % parts.encode(), 1)
+    assert empty != SAME or not parts
+    damaged = SAME.replace(b'"parts":[]', b'"parts":[%s]' % (parts + damage).encode(), 1)
+    assert compare(JOB.aggregates, [empty, damaged]) == 1
+
+
 def test_zeros_without_a_sign_are_what_is_kept() -> None:
     least, total = GOOD["aggregates"]["least"], GOOD["aggregates"]["total"]
     for name, state in (("least", least | {"whole": None, "real": -0.0}), ("total", total | {"parts": [-0.0]})):

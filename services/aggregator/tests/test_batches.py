@@ -203,6 +203,20 @@ def test_states_of_late_partials_are_not_read_by_code_that_is_not_ours() -> None
     assert [row for row, _ in windows.add_all(Columns.of("partials", 0, [(9, 1, b"k", broken, ())])).refused] == [0]
 
 
+def test_states_that_are_objects_go_when_their_windows_close() -> None:
+    """Columns of closed windows stay until they are half of all; an object may be large."""
+    windows = OpenWindows(JobSpec(window_ms=100, aggregates=(Picky(name="own"),)), MIN_TIME, lambda: CLOCK)
+    rows: list[Row] = []
+    for number in range(10):
+        start = 100 * (number > 2)
+        partial = Partial(0, start, start + 100, 1, 1, number, number, 0, {"own": 1}, topic="t" * 22)
+        rows.append((number, 1, b"%d" % number, partial.encode(), ()))
+    windows.add_all(Columns.of("partials", 0, rows))
+    assert len(list(windows.close(100))) == 3
+    assert [bool(own) for own in windows._groups._own] == [False] * 3 + [True] * 7
+    assert len(list(windows.close(200))) == 7
+
+
 class Owned:
     """A partition whose transactions succeed at once."""
 

@@ -226,7 +226,7 @@ def read_list(text: View, at: int, end: int) -> Any:
         at, bits = read_float(text, at, end)
         kind += 1
         first, second, third = second, third, bits
-        if at >= end or byte(text, at) != _COMMA:
+        if at >= end or byte(text, at) != _COMMA or kind == LISTED + 3:
             break
         at = after_blanks(text, at + 1, end)
     after = at + 1 if at < end and byte(text, at) == _END else -1

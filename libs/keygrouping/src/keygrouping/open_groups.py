@@ -124,6 +124,12 @@ class OpenGroups:
         found._own = [self._own[group] for group in chosen.tolist()] if self._foreign else []
         return found
 
+    def release(self, chosen: NDArray[np.int64]) -> None:
+        """Nobody asks for these any more: the states that are Python objects go at once, the columns with `cut`."""
+        if self._foreign:
+            for group in chosen.tolist():
+                self._own[group] = []
+
     def taken(self, chosen: NDArray[np.int64]) -> Iterator[Group]:
         """These groups as they are now, in their order, whatever is merged until they are asked for."""
         keys, windows = self._groups.keys.where(chosen), self.windows[chosen]
@@ -166,7 +172,8 @@ class _Identities:
         from keygrouping._merge_kernel import note
 
         if 2 * (self._held + len(groups)) > len(self._owners):
-            larger = self._moved(np.arange(int(groups.max()) + 1), self._held + len(groups))
+            last = max(int(groups.max()), int(self._owners.max()))  # The batch may have none of the newest.
+            larger = self._moved(np.arange(last + 1), self._held + len(groups))
             self._owners, self._marks = larger._owners, larger._marks
         fresh = np.empty(len(groups), np.bool_)
         self._held += note(groups, identities, self._owners, self._marks, fresh)
@@ -180,6 +187,6 @@ class _Identities:
     def _moved(self, numbers: NDArray[np.int64], room: int) -> _Identities:
         from keygrouping._merge_kernel import lay_out
 
-        found = _Identities(max(_FIRST_SLOTS, 1 << (4 * room - 1).bit_length()))
+        found = _Identities(max(_FIRST_SLOTS, 1 << (2 * room).bit_length()))
         found._held = lay_out(self._owners, self._marks, numbers, found._owners, found._marks)
         return found

@@ -158,6 +158,7 @@ class OpenWindows:
         starts, ends = self._groups.windows, self._groups.windows + length
         chosen = np.flatnonzero((ends > before) & (ends <= self.closed))
         closing = self._groups.taken(chosen[np.argsort(starts[chosen], kind="stable")])
+        self._groups.release(chosen)
         if 2 * self.groups <= len(self._groups):
             self._groups = self._groups.cut(np.flatnonzero(ends > self.closed))
         return (self._result(group, offsets[group.start]) for group in closing)

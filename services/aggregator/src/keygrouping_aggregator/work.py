@@ -25,7 +25,8 @@ from keygrouping_aggregator.settings import AggregatorSettings
 from keygrouping_aggregator.windows import OpenWindows
 
 SLICE = 500
-"""Partials that are taken at one stretch: one millisecond, and some ten where states are large or many."""
+"""Partials that are taken at one stretch: one millisecond, some ten where states are large, and half a second when a
+table of millions grows."""
 _MOST_UNUSABLE = 1000
 
 
